@@ -115,7 +115,7 @@ class TableSchema:
             key=tuple(record["key"]),
             full=record["full"],
             version=record["version"],
-            transaction=TransactionId(record.get("transaction", "xid")),  # version 1 knew no other
+            transaction=TransactionId(record["transaction"]),
             earlier=tuple(map(Conversion.from_record, record.get("earlier", ()))),
             ordered=record.get("ordered", True),
         )

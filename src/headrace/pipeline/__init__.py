@@ -11,7 +11,6 @@ only go down, and rooms on one floor do not know each other:
     completion     the end of a run that only catches up                                  │
     following      tables whose shape changed, taken up as they are now                   │
     recovery       a place in the stream that was lost                                    │
-    carried_over   tables that an earlier version left waiting without a stream kept      │
     withdrawal     tables that may not stay in our publication                            │
     status_report  what a run tells the world                                             │
     first_run      which objects upstream, and the first records of a source              ┘

@@ -22,7 +22,6 @@ from headrace.core.errors import Transient
 from headrace.lake.log.commit import Claim
 from headrace.lake.log.marks import Marks
 from headrace.pipeline import first_run, switch
-from headrace.pipeline.carried_over import carry_over
 from headrace.pipeline.copy.scheduler import CopyScheduler
 from headrace.pipeline.first_run import Met
 from headrace.pipeline.loop import Run
@@ -63,8 +62,6 @@ def opened(
         met = Met(ledger, place, session, _waiting(stop, reporter))
         _begin_or_agree(met, dropped_knowingly=remedy.now is not None)
         remedy.applied(met)
-        if (unkept := carry_over(ledger)) is not None:
-            ledger.publish(unkept)
         source = switch.follow(met)
         reporter.beside.refresh(session, place.config, ledger)
         if ledger.awaited:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, PositionDoubtful, PositionLost
 from headrace.core.position import Position
-from headrace.lake.format import layout, version_1
+from headrace.lake.format import layout
 from headrace.pipeline.commands import resync
 from headrace.pipeline.first_run import Met
 from headrace.pipeline.ingest.last_commits import LastCommits
@@ -75,7 +75,7 @@ def begun(ledger: Ledger) -> bool:
     note = ledger.store.get(layout.recovery_note_key(ledger.name))
     if note is None or ledger.source is None:
         return False
-    return version_1.time_of(json.loads(note)["start"]) == ledger.source.start.time
+    return Position.from_record(json.loads(note)["start"]).time == ledger.source.start.time
 
 
 def _note(source: SourceRecord) -> bytes:

@@ -16,12 +16,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headrace.pipeline.carried_over import begun_anew, emptied
+from headrace.pipeline.commands import resync
 from headrace.pipeline.first_run import Met
+from headrace.pipeline.resync import replacement
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import SourceRecord, TableRecord
-from headrace.pipeline.state.table_state import State
+from headrace.pipeline.state.table_state import Event, State
+from headrace.pipeline.tasks import raw_values
 from headrace.pipeline.tasks.table_task import Outcome
 from headrace.sources.contract.session import Successor
 
@@ -44,11 +46,11 @@ def epoch(ledger: Ledger, found: Successor) -> Epoch:
     joining = [record for record in ledger.present if _is_joining(record)]
     outcomes: list[Outcome] = []
     for record in joining:
-        outcomes += emptied(ledger, record)
+        outcomes += _emptying(ledger, record)
     return Epoch(
         "switch",
         ledger.frontier,
-        records=tuple(begun_anew(ledger, record) for record in joining),
+        records=tuple(_begin_anew(ledger, record) for record in joining),
         outcomes=tuple(outcomes),
         source=replace(ledger.source, identity=found.identity, upstream=found.upstream),
     )
@@ -58,3 +60,28 @@ def _is_joining(record: TableRecord) -> bool:
     """Tell whether something of it was copied, and the stream has yet to come as far as the copy."""
     begun = record.state.awaits_copy and record.handoff is not None
     return begun or record.state in (State.CATCHING_UP, State.JOINING)
+
+
+def _begin_anew(ledger: Ledger, record: TableRecord) -> TableRecord:
+    """The table as one that was chosen just now, or its new copy as one that was just asked for."""
+    if record.copy_id is not None:
+        return replacement.staged(record, resync.stage_of(ledger, record.name), ledger.position)
+    return record.on(
+        Event.BEGUN_ANEW,
+        applied=ledger.position,
+        handoff=None,
+        since=None,
+        held=0,
+        raw_columns=(),
+        late=True,
+    )
+
+
+def _emptying(ledger: Ledger, record: TableRecord) -> list[Outcome]:
+    """Take its rows out of the lake, and its rows of errors/ with them; a new copy's are its own."""
+    if record.copy_id is not None:
+        return []
+    live = tuple(ledger.live.table(ledger.task_folder(record.name)).files())
+    task, epoch, time = ledger.outline(record), ledger.mark.epoch + 1, ledger.frontier.last
+    errors = raw_values.standing(ledger.store, task, epoch, time) if record.raw_columns else ()
+    return [Outcome(record.name, remove=live, errors=errors)]

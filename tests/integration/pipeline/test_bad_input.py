@@ -337,7 +337,7 @@ def test_a_directory_that_is_no_lake_is_refused_and_left(good: Database, lake: P
 def test_a_lake_of_a_newer_format_is_refused_and_left(good: Database, lake: Path) -> None:
     (lake / "_headrace").mkdir(parents=True)
     format_file = lake / "_headrace/format.json"
-    format_file.write_text(json.dumps({"version": 99, "lake_id": "f" * 32}))
+    format_file.write_text(json.dumps({"format": 99, "lake_id": "f" * 32}))
     error = refusal(lake, url=good.url(user="app"))
     assert (error.code, type(error)) == ("LAKE_TOO_NEW", Misconfigured)
     assert [path for path in lake.rglob("*") if path.is_file()] == [format_file]

@@ -190,7 +190,7 @@ def test_a_password_is_not_registered(tmp_path: Path) -> None:
 def test_a_lake_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     store = open_store(tmp_path / "lake")
     formatfile.create_lake(store)
-    store.put(layout.FORMAT, json.dumps({"version": 99, "lake_id": "x"}).encode())
+    store.put(layout.FORMAT, json.dumps({"format": 99, "lake_id": "x"}).encode())
     with pytest.raises(HeadraceError) as raised:
         _run(tmp_path / "lake", None, "SHOW TABLES")
     assert raised.value.code == "LAKE_TOO_NEW"

@@ -211,7 +211,7 @@ def test_a_lake_of_a_newer_format_is_refused_and_left(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, command: list[str]
 ) -> None:
     (tmp_path / "_headrace").mkdir()
-    text = json.dumps({"version": formatfile.VERSION + 1, "lake_id": "f" * 32})
+    text = json.dumps({"format": formatfile.FORMAT + 1, "lake_id": "f" * 32})
     (tmp_path / "_headrace/format.json").write_text(text)
     assert _refused(capsys, *command, "--lake", str(tmp_path)) == "LAKE_TOO_NEW"
     with pytest.raises(HeadraceError, match="LAKE_TOO_NEW"):

@@ -25,11 +25,6 @@ def test_a_schema_remembers_how_transactions_are_named() -> None:
     assert TableSchema.from_record(SCHEMA.as_record()) == SCHEMA
 
 
-def test_a_schema_of_version_1_names_them_by_numbers() -> None:
-    record = {name: value for name, value in SCHEMA.as_record().items() if name != "transaction"}
-    assert TableSchema.from_record(record).transaction is TransactionId.XID
-
-
 def test_rows_that_a_truncation_took_name_its_transaction() -> None:
     told = retracted(SCHEMA, ROWS, EMPTIED)
     assert told["_gtid"].to_pylist() == ["u:5", "u:5"]

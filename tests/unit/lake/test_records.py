@@ -35,7 +35,7 @@ def test_a_lake_is_made_once_and_opened_ever_after(any_store: Store) -> None:
     made = formatfile.create_lake(any_store)
     assert formatfile.create_lake(any_store) == made
     assert formatfile.open_lake(any_store) == made
-    assert made.version == formatfile.VERSION
+    assert made.number == formatfile.FORMAT
 
 
 def test_a_place_that_is_no_lake_is_refused_and_stays_as_it_is(any_store: Store) -> None:
@@ -53,7 +53,9 @@ def test_a_place_that_is_no_lake_is_refused_and_stays_as_it_is(any_store: Store)
 @pytest.mark.parametrize(
     ("text", "code"),
     [
-        ('{"version": 3, "lake_id": "x"}', "LAKE_TOO_NEW"),
+        ('{"format": 2, "lake_id": "x"}', "LAKE_TOO_NEW"),
+        ('{"version": 1, "lake_id": "x"}', "LAKE_FORMAT_UNRELEASED"),
+        ('{"version": 2, "lake_id": "x"}', "LAKE_FORMAT_UNRELEASED"),
         ("{", "LAKE_FORMAT_DAMAGED"),
         ('{"lake_id": "x"}', "LAKE_FORMAT_DAMAGED"),
     ],

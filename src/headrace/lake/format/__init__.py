@@ -13,7 +13,6 @@
     statusfile  what the owner of a source last said
     requests    what is asked of that owner, and its answers
     registry    what was registered by SQL
-    version_1   records that a lake's first version wrote, as those of today
 
 Nothing here commits, and nothing here knows what a mark is.
 """

@@ -81,7 +81,7 @@ class Plan:
                 add=tuple(DataFile(**file) for file in step["add"]),
                 remove=tuple(step["remove"]),
                 schema=step["schema"],
-                rewrite=step.get("rewrite", False),  # of plans from before there was maintenance
+                rewrite=step["rewrite"],
             )
             for step in raw["steps"]
         )

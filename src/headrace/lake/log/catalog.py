@@ -17,13 +17,12 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from headrace.core.errors import Definite
 from headrace.lake.format import layout
 from headrace.lake.format.plan import Plan
-from headrace.lake.format.version_1 import upgraded
 
 INTERVAL = 100
 
@@ -42,23 +41,22 @@ class Files(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """The records of a source as of a mark; `old` are the keys of those that an older version wrote."""
+    """The records of a source as of a mark."""
 
     source: str
     epoch: int = 0
     records: Mapping[str, Any] = field(default_factory=dict)
-    old: frozenset[str] = frozenset()
 
     def after(self, plan: Plan) -> Catalog:
         """The catalog once the next epoch's plan has its mark."""
         assert plan.epoch == self.epoch + 1, "plans are folded one by one"
         merged = {**self.records, **plan.state}
         kept = {key: record for key, record in merged.items() if record is not None}
-        return Catalog(self.source, plan.epoch, kept, self.old - plan.state.keys())
+        return Catalog(self.source, plan.epoch, kept)
 
     def at(self, epoch: int) -> Catalog:
         """The same records at the mark of a withdrawal or a takeover, which change none."""
-        return Catalog(self.source, epoch, self.records, self.old)
+        return Catalog(self.source, epoch, self.records)
 
 
 def load(files: Files, source: str, epoch: int) -> Catalog:
@@ -67,9 +65,7 @@ def load(files: Files, source: str, epoch: int) -> Catalog:
     while True:
         catalog = _folded(files, start, epoch)
         if catalog is not None:
-            records = upgraded(catalog.records)
-            old = frozenset(key for key, record in records.items() if record != catalog.records[key])
-            return replace(catalog, records=records, old=old)
+            return catalog
         # An owner may have cleaned up between our look for a checkpoint and the plans after it.
         later = _checkpoint(files, source, epoch)
         if later.epoch <= start.epoch:

@@ -19,7 +19,7 @@ from headrace.core.errors import Definite, Transient
 from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
 from headrace.core.position import Position
-from headrace.lake.format import formatfile, layout
+from headrace.lake.format import layout
 from headrace.lake.format.plan import Plan
 from headrace.lake.log import catalog, unknown_moments
 from headrace.lake.log.commit import Blocked, Claim, StepFailed, open_log, plan_base
@@ -38,7 +38,6 @@ from headrace.pipeline.state.records import (
     STAGED_PREFIX,
     SourceRecord,
     TableRecord,
-    held_back,
     source_of,
     tables_of,
 )
@@ -64,7 +63,6 @@ class Ledger:
         self.live = LiveTables(store, name)
         if claim is None or not claim.held:
             mend(store, name)
-            formatfile.upgrade(store)
         self.log = open_log(store, name, self.live.table, claim=claim)
         taken = self.log.takeover()
         self.mark: Mark = taken.mark
@@ -76,7 +74,6 @@ class Ledger:
         self.source = source_of(self._catalog.records)
         self.last_commits = last_commits_of(self._catalog.records)
         self.kept = kept_of(self._catalog.records)
-        self.held_back = held_back(self._catalog.records)
         stray = {key.rpartition("/")[2] for key in store.list(layout.late_folder(name))} - self.kept.keys()
         self._stray = tuple(sorted(stray))  # of epochs that came to nothing
         self._inherited = tuple(self.kept)  # an earlier attempt may have met a disk that refused them
@@ -189,8 +186,7 @@ class Ledger:
             changes=epoch.changes,
             steps=steps,
             versions=planner.versions(after.tables, steps, epoch.absent | unseen),
-            state={key: self._catalog.records[key] for key in self._catalog.old}
-            | _state(epoch, source if source != self.source else None)
+            state=_state(epoch, source if source != self.source else None)
             | _unseen_before(epoch, self.mark, self._catalog.records)
             | kept_files.moves(self.kept, kept),
             complete_until=_complete_until(self.mark, epoch),

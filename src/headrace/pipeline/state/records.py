@@ -217,18 +217,12 @@ class TableRecord:
             held=record["held"],
             raw_columns=tuple(record["raw_columns"]),
             error=None if record["error"] is None else from_record(record["error"]),
-            stopped_at=_position(record.get("stopped_at")),
+            stopped_at=_position(record["stopped_at"]),
             late=record["added_live"],
             copy_id=record["copy_id"],
             old_rows=None if (old := record.get("old_rows")) is None else OldRows.from_record(old),
             alteration=None if (last := record.get("alteration")) is None else Alteration.from_record(last),
         )
-
-
-def held_back(catalog: Mapping[str, Any]) -> frozenset[str]:
-    """The keys of the tables that version 1 let wait and kept nothing of the stream for."""
-    tables = (key for key in catalog if key.startswith((TABLE_PREFIX, STAGED_PREFIX)))
-    return frozenset(key for key in tables if catalog[key].get("held_back"))
 
 
 def tables_of(catalog: Mapping[str, Any], prefix: str = TABLE_PREFIX) -> dict[TableName, TableRecord]:

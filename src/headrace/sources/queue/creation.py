@@ -17,7 +17,6 @@ from headrace.sources.postgres.session.statements import Session, in_transaction
 from headrace.sources.queue.objects import VERSION, Objects
 from headrace.sources.queue.statements import (
     mending_statements,
-    partitions_statement,
     queue_statements,
     schema_statements,
     wholeness,
@@ -43,7 +42,6 @@ class Schema:
     exists: bool
     relations: frozenset[str]
     ours: bool  # its owner is a role that we are
-    is_older: bool = False  # another queue's release made its tables
 
     @property
     def has_tables(self) -> bool:
@@ -68,15 +66,13 @@ def read_schema(connection: Session, objects: Objects) -> Schema:
     prove(connection, objects)
     rows = query(
         connection,
-        "SELECT pg_catalog.pg_has_role(n.nspowner, 'USAGE'), c.relname,"
-        " c.relname = 'tick' AND NOT EXISTS (SELECT FROM pg_catalog.pg_attribute a"
-        " WHERE a.attrelid = c.oid AND a.attname = 'attached') FROM pg_catalog.pg_namespace n"
+        "SELECT pg_catalog.pg_has_role(n.nspowner, 'USAGE'), c.relname FROM pg_catalog.pg_namespace n"
         " LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid"
         " AND c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S') WHERE n.nspname = %s",
         [objects.schema],
     )
-    names = frozenset(name for _, name, _ in rows if name is not None)
-    return Schema(bool(rows), names, bool(rows) and rows[0][0], any(older for _, _, older in rows))
+    names = frozenset(name for _, name in rows if name is not None)
+    return Schema(bool(rows), names, bool(rows) and rows[0][0])
 
 
 def read_queue(connection: Session, objects: Objects) -> Queue | None:
@@ -120,7 +116,7 @@ def refuse_version(queue: Queue, objects: Objects) -> None:
         f'the queue "{objects.name}" is of version {queue.version}, this headrace knows {VERSION}',
         hint="use a newer headrace"
         if queue.version > VERSION
-        else "stop whatever older headrace reads it, then run what headrace check --sql prints",
+        else "it is of before the first release: headrace drop of the headrace that made it removes it",
     )
 
 
@@ -159,7 +155,6 @@ def creation_statements(schema: Schema, objects: Objects) -> list[str]:
     return [
         *([] if schema.exists else [f"CREATE SCHEMA {objects.quoted_schema}"]),
         *([] if schema.has_tables else schema_statements(objects)),
-        *([partitions_statement(objects)] if schema.has_tables and schema.is_older else []),
         *(f"DROP TABLE {table}" for table in _left_over(schema, objects)),
         *([f"DROP SEQUENCE {objects.current}"] if objects.current_name in schema.relations else []),
         *queue_statements(objects),

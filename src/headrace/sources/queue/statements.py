@@ -116,7 +116,6 @@ def mending_statements(schema: Collection[str], objects: Objects) -> list[str]:
     places = [] if objects.current_name in schema else [objects.current]
     return [
         "SET LOCAL lock_timeout = '100ms'",  # writers stand behind whoever waits for an event table
-        partitions_statement(objects),
         _guard_function(objects),
         *(statement for table in missing for statement in _event_table(objects, table)),
         *(_guarded(objects, table) for table in objects.events if table not in missing),
@@ -126,30 +125,6 @@ def mending_statements(schema: Collection[str], objects: Objects) -> list[str]:
         f"UPDATE {objects.queue} SET incarnation = pg_catalog.gen_random_uuid(),"
         f" events = {_oids(objects)} WHERE name = '{objects.name}'",
     ]
-
-
-def step_statements(objects: Objects, owner: str) -> list[str]:
-    """Make a queue of version 3 one of version 4, beside writers: with either function they write the same.
-
-    Of the version before, writers asked the queue's row for the event table.
-    """
-    return [
-        "BEGIN",
-        f"SET LOCAL ROLE {quote_identifier(owner)}",
-        current_statement(objects),
-        partitions_statement(objects),
-        f"SELECT {_setting(objects, 'q.current')} FROM {objects.queue} q WHERE q.name = '{objects.name}'",
-        capture_function(objects),
-        exclusion((objects.current,)),
-        sharing(objects, (objects.current,)),
-        f"UPDATE {objects.queue} SET version = {VERSION} WHERE name = '{objects.name}'",
-        "COMMIT",
-    ]
-
-
-def partitions_statement(objects: Objects) -> str:
-    """Have ticks name the partitions that came: those of the version before did not."""
-    return f"ALTER TABLE {objects.tick} ADD COLUMN IF NOT EXISTS attached json"
 
 
 def current_statement(objects: Objects) -> str:

@@ -1,4 +1,4 @@
-"""What the catalog remembers of a table: also as it was written by an earlier version."""
+"""The record of a table in the catalog."""
 
 from __future__ import annotations
 
@@ -30,12 +30,3 @@ def test_a_table_that_stops_says_why_and_up_to_where_it_was_followed() -> None:
 def test_a_table_that_is_stopped_already_stays_where_it_stopped() -> None:
     stopped = LIVE.failed(ERROR, place_at(0x15)).failed(OTHER, place_at(0x99))
     assert (stopped.error, stopped.stopped_at) == (OTHER, place_at(0x15))
-
-
-def test_a_record_from_before_positions_were_kept_is_read() -> None:
-    record = LIVE.failed(ERROR, place_at(0x15)).as_record()
-    del record["stopped_at"]
-    known = TableRecord.from_record(record)
-    assert known.stopped_at is None
-    assert known.stop is not None
-    assert known.stop.detail is None

@@ -15,7 +15,6 @@ from headrace.sources.contract.findings import Finding, Level
 from headrace.sources.postgres.preflight.tables import Access
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue.creation import (
-    Queue,
     Schema,
     creation_statements,
     find_queue,
@@ -23,8 +22,7 @@ from headrace.sources.queue.creation import (
     refuse_unusable,
 )
 from headrace.sources.queue.definitions import QueuedTable
-from headrace.sources.queue.objects import VERSION, Objects
-from headrace.sources.queue.statements import step_statements
+from headrace.sources.queue.objects import Objects
 from headrace.sources.queue.triggers import always_statements, trigger_statements
 
 
@@ -43,23 +41,10 @@ def check_queue(connection: Session, objects: Objects) -> Iterator[Finding]:
     try:
         refuse_unusable(schema, queue, objects)
     except Misconfigured as error:
-        yield Finding(Level.ERROR, error, then=_step(connection, objects, queue))
+        yield Finding(Level.ERROR, error)
         return
     if queue is None:
         yield _to_be_made(connection, objects, schema)
-
-
-def _step(connection: Session, objects: Objects, queue: Queue | None) -> tuple[str, ...]:
-    """The script from the version before to ours; none from any other."""
-    if queue is None or queue.version != VERSION - 1:
-        return ()
-    [(owner,)] = query(
-        connection,
-        "SELECT pg_catalog.pg_get_userbyid(c.relowner) FROM pg_catalog.pg_class c"
-        " WHERE c.oid = pg_catalog.to_regclass(%s)",
-        [objects.queue],
-    )
-    return tuple(step_statements(objects, owner))
 
 
 def _to_be_made(connection: Session, objects: Objects, schema: Schema) -> Finding:
