@@ -12,7 +12,8 @@
     table_def     a look at a table, its record, and what of it the lake is told
     column_row    one column as the server describes it
     types         from that to a column of the lake, and how a copy selects it
-    volatile      columns whose values are of the session that reads them
+    expressions   the kind of value that a generated column's expression makes, if it is one for every session
+    volatile      generated columns that may hang on the session that computes them
     sizes         how big tables are
 
 Nothing is read here but descriptions, and nothing is written: SELECT on a table shows all of it.

@@ -1,7 +1,7 @@
 """Types: from MySQL's and MariaDB's catalogs to a column of the lake, and how a copy selects it.
 
 The catalog calls `column_of` once when a table is chosen, with what `information_schema.columns` says; the
-answer is recorded with the table and never recomputed.
+answer is recorded with the table and never volatile_stored.
 
     tinyint … bigint            int8 … int64        int        unsigned: the next wider, at last decimal(20,0)
     decimal(p,s), p <= 38       decimal128          decimal    (more digits: string, digits)

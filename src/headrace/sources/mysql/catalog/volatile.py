@@ -1,56 +1,110 @@
-"""Columns whose values are of the session that reads them: they cannot be mirrored.
+"""Generated columns that hang on the session that computes them.
 
 A virtual column is computed at every read. The server writes into its log what the writer's session makes of
-it, and a copy reads what ours does. Where the expression asks for the time, the user or a random number, or
-depends on the session's time zone or language, no two of them need be equal. (A stored column holds what the
-writer's session made of it, whoever reads it.)
+it, and a copy reads what ours does: where no two of them need be equal the table cannot be mirrored. A stored
+column holds what its writer's session made of it, whoever reads it, until a statement has the server copy the
+table: then it holds what *that* session makes of it, and no row of the log says so.
 
-The functions are those that MariaDB refuses in a stored column, asked one by one; MySQL allows fewer.
+A column is vouched for where its expression is known to hang on no session (`expressions`), and so is what
+the column makes of the value. Pure.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from headrace.sources.mysql.catalog.column_row import ColumnRow
-
-_WORDS = re.compile(r"'(?:[^'\\]|\\.|'')*'|`((?:[^`]|``)*)`|([\w$]+)(\s*\()?", re.DOTALL)
-
-_OF_THE_SESSION = frozenset(
-    """benchmark binlog_gtid_pos connection_id convert_tz curdate current_date current_role current_time
-    current_timestamp current_user curtime database date_format dayname found_rows from_unixtime get_lock
-    is_free_lock is_used_lock last_insert_id load_file localtime localtimestamp master_gtid_wait
-    master_pos_wait monthname now rand random_bytes release_all_locks release_lock row_count schema
-    session_user sleep sys_guid sysdate system_user to_char unix_timestamp user utc_date utc_time
-    utc_timestamp uuid uuid_short version week""".split()
+from headrace.sources.mysql.catalog.expressions import (
+    DAYS,
+    MADE,
+    NUMBERS,
+    TEXTS,
+    WRITTEN,
+    Kind,
+    Unknown,
+    check,
+    kind_of,
 )
-# These stand without parentheses, too.
-_BARE = frozenset(
-    """curdate current_date current_role current_time current_timestamp current_user localtime localtimestamp
-    utc_date utc_time utc_timestamp""".split()
-)
+
+_WHOLE = frozenset("tinyint smallint mediumint int bigint".split())
+# CHAR is none of these: PAD_CHAR_TO_FULL_LENGTH says whether it has blanks behind it.
+_KINDS: Mapping[str, Kind] = {
+    **dict.fromkeys(_WHOLE | {"decimal"}, Kind.EXACT),
+    **dict.fromkeys(("year", "bit"), Kind.UNSIGNED),
+    **dict.fromkeys(("float", "double"), Kind.FLOAT),
+    **dict.fromkeys(("varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"), Kind.TEXT),
+    **dict.fromkeys(
+        ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"),
+        Kind.BYTES,
+    ),
+    "date": Kind.DATE,
+    "datetime": Kind.MOMENT,
+    "time": Kind.TIME,
+    "json": Kind.JSON,
+}
+# The kinds of values that a column of a kind takes as they are, or makes the same of for every session.
+_TAKES: Mapping[Kind, frozenset[Kind]] = {
+    **dict.fromkeys(NUMBERS, NUMBERS | TEXTS | {Kind.JSON}),
+    Kind.TEXT: NUMBERS | TEXTS | DAYS | {Kind.TIME, Kind.JSON},
+    Kind.BYTES: WRITTEN,
+    # Of a date that is none the session makes NULL, zeros, or itself: in the lake each of them is NULL.
+    Kind.DATE: frozenset((Kind.DATE, Kind.DAY)),
+    Kind.MOMENT: DAYS | MADE,
+    Kind.TIME: frozenset((Kind.TIME,)),
+    Kind.JSON: frozenset((Kind.JSON,)),
+}
+_MADE = {Kind.DATE: Kind.DAY, Kind.MOMENT: Kind.INSTANT}
+_NAME = re.compile(r"`((?:[^`]|``)*)`")
+_LABELLED = ("enum", "set")
 
 
 def volatile(columns: Sequence[ColumnRow]) -> list[str]:
-    """The virtual columns whose values depend on the session, in order."""
-    moments = {column.name.lower() for column in columns if column.data_type == "timestamp"}
-    virtual = [column for column in columns if column.generated == "v"]
-    found: set[str] = set()
-    while more := [each for each in virtual if each.name not in found and _depends(each, moments)]:
-        found |= {column.name for column in more}
-        moments |= {column.name.lower() for column in more}  # what is made of one is as volatile
-    return [column.name for column in virtual if column.name in found]
+    """The virtual columns whose values may depend on the session, in order."""
+    return [row.name for row in _unsure(columns) if row.generated == "v"]
 
 
-def _depends(column: ColumnRow, moments: set[str]) -> bool:
-    return any(_is_volatile(word, moments) for word in _WORDS.finditer(column.expression))
+def volatile_stored(columns: Sequence[ColumnRow]) -> list[str]:
+    """The stored columns that may be others once a session has had the table copied, in order."""
+    return [row.name for row in _unsure(columns) if row.generated == "s"]
 
 
-def _is_volatile(found: re.Match[str], moments: set[str]) -> bool:
-    name, word, opened = found.groups()
-    if name is not None:
-        return name.replace("``", "`").lower() in moments
-    if word is None:
-        return False  # a text
-    return word.lower() in (_BARE if opened is None else _OF_THE_SESSION)
+def _unsure(columns: Sequence[ColumnRow]) -> list[ColumnRow]:
+    """The generated columns that nobody vouches for; what is made of one is as little."""
+    unsure: set[str] = set()
+    kinds = {row.name.lower(): kind for row in columns if (kind := _kind(row)) is not None}
+    generated = [row for row in columns if row.generated]
+    while more := [row for row in generated if row.name not in unsure and not _is_sure(row, kinds, columns)]:
+        unsure |= {row.name for row in more}
+        # Of one that is stored all that read it see the same.
+        kinds = {
+            name: kind
+            for name, kind in kinds.items()
+            if name not in {row.name.lower() for row in more if row.generated == "v"}
+        }
+    return [row for row in generated if row.name in unsure]
+
+
+def _kind(row: ColumnRow) -> Kind | None:
+    kind = _KINDS.get(row.data_type)
+    if row.data_type in _WHOLE and "unsigned" in row.column_type:
+        return Kind.UNSIGNED
+    return _MADE.get(kind, kind) if kind and row.generated == "v" else kind
+
+
+def _is_sure(row: ColumnRow, kinds: Mapping[str, Kind], columns: Sequence[ColumnRow]) -> bool:
+    target = Kind.TEXT if row.data_type == "char" else _KINDS.get(row.data_type)
+    if target is None or row.data_type in _LABELLED:
+        return False
+    try:
+        check(kind_of(row.expression, kinds), _TAKES[target])
+    except Unknown:
+        return False
+    return target not in (Kind.MOMENT, Kind.TIME) or (row.fraction or 0) >= _finest(row, columns)
+
+
+def _finest(row: ColumnRow, columns: Sequence[ColumnRow]) -> int:
+    """Count the digits of a second in what a column is made of: without room the mode cuts or rounds them."""
+    names = {name.replace("``", "`").lower() for name in _NAME.findall(row.expression)}
+    moments = (each for each in columns if each.data_type in ("datetime", "time"))
+    return max((each.fraction or 0 for each in moments if each.name.lower() in names), default=0)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.sources.mysql.catalog.table_def import TableLook
+from headrace.sources.mysql.catalog.volatile import volatile_stored
 
 _NO_KEY = "written again in the lake by every added column: it has no key"
 
@@ -25,5 +26,10 @@ def _costs(look: TableLook) -> Iterator[str]:
         yield f"copied anew by every change of its columns: it has stored generated ones ({computed})"
     elif computed:
         yield f"copied anew by every column that is defined anew: it has generated ones ({computed})"
+    if named := ", ".join(f'"{name}"' for name in volatile_stored(look.columns)):
+        yield (
+            "copied anew by every ALTER TABLE, CREATE INDEX, DROP INDEX and OPTIMIZE TABLE: the session that "
+            f"does it may compute stored columns anew, by settings of its own ({named})"
+        )
     if not look.key:
         yield _NO_KEY

@@ -161,7 +161,7 @@ def _volatile(look: TableLook) -> Iterator[Finding]:
             Level.ERROR,
             Misconfigured(
                 "MY_COLUMN_VOLATILE",
-                f"virtual columns of table {look.name} have other values for other sessions that read them",
+                f"virtual columns of table {look.name} may have other values for other sessions",
                 detail=", ".join(f'"{name}"' for name in names),
                 hint=f"leave the table out: '!{look.name}'; or, if the application bears it, make them "
                 "STORED, or drop them",

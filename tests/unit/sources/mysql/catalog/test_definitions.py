@@ -66,17 +66,32 @@ VOLATILE = [
     "WEEK(`d`)",
     "hour(`ts`)",
 ]
+# What no release prints yet, or prints in another way than it is known here.
+UNREADABLE = [
+    "`now`",
+    "week_of(`v`)",
+    "`v` +",
+    "(`v`",
+    "`v` `v`",
+    "case when `v` then 1",
+    "`v` in 1",
+    "`v` not 1",
+    "`v` is 1",
+    "cast(`v`)",
+    "cast(`v` as galaxy)",
+    "json_value(`j`,'$.a' null on empty)",
+    "@@sql_mode",
+    "'never closed",
+]
 STEADY = [
     "`v` + 1",
     "concat('now() ',`v`)",
     "'`ts`'",
-    "`now`",
-    "week_of(`v`)",
     "coalesce(`v`,'it''s \\' rand()')",
 ]
 
 
-@pytest.mark.parametrize("expression", VOLATILE)
+@pytest.mark.parametrize("expression", [*VOLATILE, *UNREADABLE])
 def test_a_virtual_column_that_asks_the_session_is_volatile(expression: str) -> None:
     columns = [column("ts", "timestamp"), column("v"), column("g", expression=expression)]
     assert volatile(columns) == ["g"]
