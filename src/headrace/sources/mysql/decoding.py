@@ -48,6 +48,8 @@ from headrace.decode.mysql.rows import BadEvent, Before, ChangeMeta, changes, co
 from headrace.decode.mysql.table_map import Layout
 from headrace.sources.contract.decoder import TableChanges, TableFailure, Wanted
 from headrace.sources.contract.statements import Told
+from headrace.sources.mysql.catalog.column_row import ColumnRow
+from headrace.sources.mysql.catalog.volatile import volatile_stored
 from headrace.sources.mysql.context import OpenTransaction, StreamContext, number_of
 from headrace.sources.mysql.known_statements import columns_before, passed
 from headrace.sources.mysql.layouts import positions, positions_in
@@ -160,16 +162,24 @@ def decode(stretch: Stretch, tables: Mapping[int, Wanted]) -> Iterator[TableChan
 def statements(stretch: Stretch, tables: Mapping[int, Wanted]) -> dict[int, list[Told]]:
     """Find the statements on these tables, and on all, of which nobody knows yet."""
     found: dict[int, list[Told]] = {}
-    for row, _, database, table in stretch.altered:
+    for row, reason, database, table in stretch.altered:
         time = stretch.time(row)
         for number, wanted in tables.items():
-            if concerns(wanted, database, table) and _counts(wanted, time):
+            if not (concerns(wanted, database, table) and _counts(wanted, time)):
+                continue
+            if reason != _REBUILT or _has_volatile_stored(wanted):
                 found.setdefault(number, []).append(Told(time, stretch.steps(row)))
     return found
 
 
 def _counts(wanted: Wanted, time: int) -> bool:
     return time >= max(wanted.since, wanted.joined) and time not in passed(wanted.details)
+
+
+def _has_volatile_stored(wanted: Wanted) -> bool:
+    """Tell whether columns of the table are others once a session has had it copied."""
+    columns = wanted.details.get("columns", ())
+    return bool(volatile_stored([ColumnRow(**each) for each in columns]))
 
 
 def concerns(wanted: Wanted, database: str, table: str) -> bool:
@@ -283,9 +293,9 @@ class _Table:
         """The event from which on nothing of the table holds, and why."""
         for row, reason, database, table in self.stretch.altered:
             time = self.stretch.time(row)
-            if reason == _HARMLESS:
+            if not (concerns(self.wanted, database, table) and _counts(self.wanted, time)):
                 continue
-            if concerns(self.wanted, database, table) and _counts(self.wanted, time):
+            if reason not in _HARMLESS or _has_volatile_stored(self.wanted):
                 return row, TableFailure(self.number, _happened(self.wanted, reason, time))
         return len(self.stretch.events), None
 
@@ -369,13 +379,16 @@ def _way(layout: Layout, wanted: Wanted, version: Conversion) -> _Way | None:
 # ── failures of a table ─────────────────────────────────────────────────────────────────────────────
 
 # By the reason that the stream's frame gives (`stream.frames.Reason`).
-_HARMLESS = 10  # `Reason.DEFAULTS`
+_DEFAULTS, _REBUILT = 10, 11
+_HARMLESS = (_DEFAULTS, _REBUILT)  # to rows, but for columns that are computed anew
 _SHAPED = {
     1: "was dropped",
     2: "was renamed, or another table to its name",
     3: "was altered",
     5: "had partitions that were dropped, emptied or exchanged",
     7: "was created anew",
+    10: "may have had its stored generated columns computed anew",
+    11: "may have had its stored generated columns computed anew",
 }
 _UNTOLD = {
     4: "was changed by a statement that was logged instead of its rows",

@@ -27,7 +27,7 @@ STATEMENTS: dict[str, list[tuple[Reason | None, str]]] = {
     "ALTER TABLE A COMMENT = M , DROP COLUMN c": [(Reason.ALTERED, "A")],
     "ALTER TABLE A ADD KEY k ( c ) COMMENT M , RENAME TO B": [(Reason.RENAMED, "A"), (Reason.RENAMED, "B")],
     "ALTER TABLE A EXCHANGE PARTITION p WITH TABLE B": [(Reason.PARTITIONS, "A"), (Reason.PARTITIONS, "B")],
-    "ALTER TABLE A COMMENT M , ADD INDEX i ( c ) , AUTO_INCREMENT = 7": [],
+    "ALTER TABLE A COMMENT M , ADD INDEX i ( c ) , AUTO_INCREMENT = 7": [(Reason.REBUILT, "A")],
     "CREATE USER u IDENTIFIED BY M": [],
     "SET PASSWORD = M": [],
 }

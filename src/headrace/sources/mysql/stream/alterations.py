@@ -3,7 +3,9 @@
     ALTER TABLE t  ADD KEY (x), COMMENT = 'y' ENGINE = InnoDB, ALGORITHM = INPLACE
                    └── clause ─┘ └────── clause of options ──┘ └──── clause ────┘
 
-Called by `statements`. What is not listed here as harmless alters the table: new releases have new clauses.
+What is not listed here as harmless alters the table: new releases have new clauses. By a harmless one the
+server may still copy the table, as the clause, the release or a setting of the session says: the table counts
+as rebuilt. What that means hangs on its columns, which are not known here.
 A change of a column that might be of its comment alone counts as one too, since its text does not say what
 the column was before.
 """
@@ -76,11 +78,13 @@ def effects(words: Words, *, ignores: bool) -> Iterator[Effect]:
     if ignores:
         yield Effect(Reason.ALTERED, *name)
         return
+    found: list[Effect] = []
     while words.next.sign is not END:
-        yield from _clause(words, name)
+        found += _clause(words, name)
         if not words.sign(","):
             break
     words.end()
+    yield from found or [Effect(Reason.REBUILT, *name)]
 
 
 def _clause(words: Words, name: tuple[str | None, str]) -> Iterator[Effect]:

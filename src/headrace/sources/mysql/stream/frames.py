@@ -35,6 +35,7 @@ class Reason(IntEnum):
     TABLESPACE = 8  # discarded, or imported
     ROLLED_BACK = 9  # a part of what was logged
     DEFAULTS = 10  # what later statements mean by it is another thing; no row is
+    REBUILT = 11  # the server may have copied it; what hangs on no session is as it was
 
 
 def frame(kind: int, timestamp: int, server: int, body: bytes, position: int = 0, flags: int = 0) -> bytes:

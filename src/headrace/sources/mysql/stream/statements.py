@@ -3,7 +3,7 @@
     RENAME TABLE shop.a TO shop.b, ...     a and b are renamed
     TRUNCATE t                             t of the statement's database is emptied: data, like any row
     DROP DATABASE crm                      all of crm's tables are dropped
-    ALTER TABLE t ADD INDEX (x)            nothing: rows and columns stay as they are
+    ALTER TABLE t ADD INDEX (x)            t may be rebuilt: rows and columns stay, but for what is computed
     UPDATE t SET ...                       rows changed that were not logged as rows
 
 Called by `transactions` with each statement of the log. What survives is a list of effects: no text of a
@@ -40,9 +40,7 @@ _BEFORE = frozenset(
 )
 
 # Statements about other things than the rows and columns of tables. SET is of passwords and roles.
-_HARMLESS = frozenset(
-    "CHECK FLUSH GRANT INSTALL OPTIMIZE RELEASE REPAIR REVOKE SAVEPOINT SET UNINSTALL".split()
-)
+_HARMLESS = frozenset("CHECK FLUSH GRANT INSTALL RELEASE REVOKE SAVEPOINT SET UNINSTALL".split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,11 +178,21 @@ def _drop(words: Words) -> Iterator[Effect]:
         words.end()
     elif kind == "INDEX":
         words.skip("IF", "EXISTS")
-        if words.name().upper() == "PRIMARY":
-            words.expect("ON")
-            yield Effect(Reason.ALTERED, *alterations.table(words))
+        reason = Reason.ALTERED if words.name().upper() == "PRIMARY" else Reason.REBUILT
+        words.expect("ON")
+        yield Effect(reason, *alterations.table(words))
     elif kind not in _OTHERS:
         yield Effect(Reason.UNCLEAR)
+
+
+def _optimize(words: Words) -> Iterator[Effect]:
+    """OPTIMIZE and REPAIR, which may have the server copy each of the tables."""
+    words.skip_any("LOCAL", "NO_WRITE_TO_BINLOG")
+    if words.skip("VIEW"):
+        return
+    words.skip_any("TABLE", "TABLES")
+    for database, table in _tables(words):
+        yield Effect(Reason.REBUILT, database, table)
 
 
 def _rename(words: Words) -> Iterator[Effect]:
@@ -224,8 +232,19 @@ def _create(words: Words) -> Iterator[Effect]:
     elif kind in ("DATABASE", "SCHEMA"):
         if replaces:
             yield Effect(Reason.DROPPED, words.name())
+    elif kind in _INDEXES:
+        yield _indexed(words)
     elif kind not in _OTHERS:
         yield Effect(Reason.UNCLEAR)
+
+
+def _indexed(words: Words) -> Effect:
+    """The table that an index is made of: its name stands behind the first ON."""
+    while words.next.keyword != "ON":
+        if words.read().sign is alterations.END:
+            raise Unreadable
+    words.read()
+    return Effect(Reason.REBUILT, *alterations.table(words))
 
 
 def _is_filled(words: Words) -> bool:
@@ -258,11 +277,11 @@ def _tables(words: Words) -> Iterator[tuple[str | None, str]]:
         yield alterations.table(words)
 
 
+_INDEXES = frozenset("FULLTEXT INDEX SPATIAL UNIQUE VECTOR".split())
 # What else is created, altered and dropped, and the words before it.
 _OTHERS = frozenset(
-    """AGGREGATE ALGORITHM DATABASE DEFINER EVENT FULLTEXT FUNCTION INDEX INSTANCE JSON LIBRARY LOGFILE
-    PACKAGE PREPARE PROCEDURE RESOURCE ROLE SCHEMA SERVER SPATIAL SQL TABLESPACE TRIGGER UNDO UNIQUE
-    USER VECTOR VIEW""".split()
+    """AGGREGATE ALGORITHM DATABASE DEFINER EVENT FUNCTION INSTANCE JSON LIBRARY LOGFILE PACKAGE PREPARE
+    PROCEDURE RESOURCE ROLE SCHEMA SERVER SQL TABLESPACE TRIGGER UNDO USER VIEW""".split()
 )
 _READERS: Mapping[str, Callable[[Words], Iterator[Effect]]] = {
     "DROP": _drop,
@@ -270,4 +289,6 @@ _READERS: Mapping[str, Callable[[Words], Iterator[Effect]]] = {
     "TRUNCATE": _truncate,
     "CREATE": _create,
     "ALTER": _alter,
+    "OPTIMIZE": _optimize,
+    "REPAIR": _optimize,
 }

@@ -44,7 +44,7 @@ drop /* a ; b */ table -- c
 drop database if exists crm                               | crm.* dropped
 drop schema `c``m`                                        | c`m.* dropped
 drop view v                                               |
-drop index i on t                                         |
+drop index i on t                                         | shop.t rebuilt
 drop index `primary` on t                                 | shop.t altered
 drop user u@localhost                                     |
 drop trigger tr                                           |
@@ -64,14 +64,14 @@ create table if not exists t (id int)                     |
 create temporary table t (id int)                         |
 create definer=`a`@`b` view v as select 1                 |
 create algorithm=merge view v as select 1                 |
-create unique index i on t (a)                            |
+create unique index i on t (a)                            | shop.t rebuilt
 create user 'u'@'%' identified by 'se''cr\\'et'           |
 create galaxy g                                           | * unclear
 create database crm                                       |
 alter table t add column c int                            | shop.t altered
 alter table t add vector int default 5                    | shop.t altered
 alter table t add vector vector(3)                        | shop.t altered
-alter table t add vector index (v)                        |
+alter table t add vector index (v)                        | shop.t rebuilt
 alter table t add c int                                   | shop.t altered
 alter table t add (c int, d int)                          | shop.t altered
 alter table t drop c                                      | shop.t altered
@@ -79,47 +79,47 @@ alter table t drop column c, add index (d)                | shop.t altered
 alter table t modify c bigint comment 'x'                 | shop.t altered
 alter table t change c d int                              | shop.t altered
 alter table t rename column c to d                        | shop.t altered
-alter table t rename index i to j                         |
+alter table t rename index i to j                         | shop.t rebuilt
 alter table t rename to t2                                | shop.t renamed, shop.t2 renamed
 alter table t rename crm.t2                               | shop.t renamed, crm.t2 renamed
 alter table t rename = t2, add key (x)                    | shop.t renamed, shop.t2 renamed
-alter table t add index i (c), drop key j                 |
-alter table t add constraint fk foreign key (a) references p (b) on delete restrict on update no action |
+alter table t add index i (c), drop key j                 | shop.t rebuilt
+alter table t add constraint fk foreign key (a) references p (b) on update no action | shop.t rebuilt
 alter table t add constraint fk foreign key (a) references p (b) on delete cascade | shop.t altered
 alter table t add foreign key (a, c) references p (b, d) on update set null, drop key k | shop.t altered
 alter table t add foreign key (a) references p (b) on delete restrict on update cascade | shop.t altered
-alter table t add foreign key (a) references p (b), add key `on delete cascade` (e) |
-alter table t add constraint check (a > 1), drop constraint c |
-alter table t add constraint `primary` unique (a)         |
+alter table t add foreign key (a) references p (b), add key `on delete cascade` (e) | shop.t rebuilt
+alter table t add constraint check (a > 1), drop constraint c | shop.t rebuilt
+alter table t add constraint `primary` unique (a)         | shop.t rebuilt
 alter table t add primary key (a)                         | shop.t altered
 alter table t add constraint pk primary key (a)           | shop.t altered
 alter table t drop primary key                            | shop.t altered
 alter table t drop constraint `PRIMARY`                   | shop.t altered
-alter table t drop foreign key fk                         |
-alter table t comment 'drop column c, rename to x'        |
-alter table t comment = 'it''s' engine = InnoDB, auto_increment=7 |
-alter table t engine=innodb                               |
+alter table t drop foreign key fk                         | shop.t rebuilt
+alter table t comment 'drop column c, rename to x'        | shop.t rebuilt
+alter table t comment = 'it''s' engine = InnoDB, auto_increment=7 | shop.t rebuilt
+alter table t engine=innodb                               | shop.t rebuilt
 alter table t engine=blackhole                            | shop.t altered
 alter table t comment='x' engine=MyISAM                   | shop.t altered
 alter table t default character set utf8mb4 collate utf8mb4_bin | shop.t defaults
 alter table t row_format=dynamic, charset = latin1, algorithm=copy | shop.t defaults
 alter table t collate latin1_bin, add c int                 | shop.t altered
 alter table t convert to character set latin1             | shop.t altered
-alter table t alter c set default 5, alter column d drop default |
-alter table t alter column c set default (f(1, 2))        |
-alter table t force, algorithm=inplace, lock=none         |
-alter table t order by a desc                             |
-alter table t order by a, b desc                          |
-alter table t add key (a), order by a, b                  |
-alter table t partition by hash (id) partitions 4         |
-alter table t engine=innodb partition by list (id) (partition p values in (1, 2), partition q values in (3)) |
-alter table t remove partitioning                         |
-alter table t add partition (partition p3 values less than (30)) |
-alter table t reorganize partition p into (partition a values less than (5)) |
+alter table t alter c set default 5, alter column d drop default | shop.t rebuilt
+alter table t alter column c set default (f(1, 2))        | shop.t rebuilt
+alter table t force, algorithm=inplace, lock=none         | shop.t rebuilt
+alter table t order by a desc                             | shop.t rebuilt
+alter table t order by a, b desc                          | shop.t rebuilt
+alter table t add key (a), order by a, b                  | shop.t rebuilt
+alter table t partition by hash (id) partitions 4         | shop.t rebuilt
+alter table t engine=innodb partition by list (id) (partition p values in (1, 2), partition q values in (3)) | shop.t rebuilt
+alter table t remove partitioning                         | shop.t rebuilt
+alter table t add partition (partition p3 values less than (30)) | shop.t rebuilt
+alter table t reorganize partition p into (partition a values less than (5)) | shop.t rebuilt
 alter table t reorganize partition p, q into (partition a values less than (5),
- partition b values less than (9))                         |
-alter table t rebuild partition p, q                      |
-alter table t analyze partition p, q;                     |
+ partition b values less than (9))                         | shop.t rebuilt
+alter table t rebuild partition p, q                      | shop.t rebuilt
+alter table t analyze partition p, q;                     | shop.t rebuilt
 alter table t reorganize partition p, q into (            | * unclear
 alter table t drop partition p, q                         | shop.t partitions
 alter table t drop partition p                            | shop.t partitions
@@ -128,14 +128,19 @@ alter table t truncate partition all                      | shop.t partitions
 alter table t exchange partition p with table crm.u       | shop.t partitions, crm.u partitions
 alter table t discard tablespace                          | shop.t tablespace
 alter table t import partition p, q tablespace               | shop.t partitions
-alter table t disable keys                                |
+alter table t disable keys                                | shop.t rebuilt
 alter table t add index (a), galaxy on                    | shop.t altered
-alter table t                                             |
+alter table t                                             | shop.t rebuilt
 alter table t add index (a                                | * unclear
 alter database crm character set utf8mb4                  |
 alter user u identified by 'x'                            |
 alter galaxy g                                            | * unclear
-optimize table t                                          |
+optimize table t                                          | shop.t rebuilt
+optimize local tables t, crm.`u`                          | shop.t rebuilt, crm.u rebuilt
+repair no_write_to_binlog table t quick                   | shop.t rebuilt
+create fulltext index `on` on crm.t (a)                   | crm.t rebuilt
+create index i using btree on t (a) algorithm=copy        | shop.t rebuilt
+create index i                                            | * unclear
 analyze table t                                           |
 grant all on *.* to u                                     |
 set password for u = 'drop table t'                       |
@@ -155,7 +160,7 @@ MYSQLS = """
 /*M!100100 drop table t */ drop table u                   | shop.u dropped
 /*!99999 drop /* a */ table t */ drop table u             | * unclear
 alter table t /*!50100 drop column c */                   | shop.t altered
-alter table t comment 'x' /*!99999 , drop column c */     |
+alter table t comment 'x' /*!99999 , drop column c */     | shop.t rebuilt
 """
 
 MARIADBS = """
@@ -171,9 +176,9 @@ create or replace view v as select 1                      |
 drop table if exists t wait 5                             | shop.t dropped
 rename table if exists a wait 3 to b                      | shop.a renamed, shop.b renamed
 truncate table t nowait                                   | shop.t emptied
-alter online table t add index (a)                        |
+alter online table t add index (a)                        | shop.t rebuilt
 alter ignore table t add unique (a)                       | shop.t altered
-alter table if exists t nowait add key (a)                |
+alter table if exists t nowait add key (a)                | shop.t rebuilt
 alter table t add system versioning                       | shop.t altered
 alter table t convert partition p to table u              | shop.t partitions, shop.u partitions
 alter table t drop index if exists `primary`              | shop.t altered
@@ -248,7 +253,7 @@ def test_double_quotes_are_of_names_or_of_texts_as_the_mode_says() -> None:
     harmless = 'alter table t comment "x\'", drop column c -- \'"'
     assert told(harmless) == "shop.t altered"
     assert told('alter table t comment "x\\", drop c, comment "y"') == "* unclear"
-    assert told('alter table t comment "x\\", drop c", comment "y"') == ""
+    assert told('alter table t comment "x\\", drop c", comment "y"') == "shop.t rebuilt"
 
 
 def test_a_backslash_escapes_as_the_mode_says() -> None:
