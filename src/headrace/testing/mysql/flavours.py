@@ -6,7 +6,7 @@ Both are treated alike but where `is_mariadb` is asked.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 Setting = str | int | float | bool
 
@@ -45,6 +45,7 @@ class Flavour:
     executed: str = field(repr=False)  # the GTIDs of a server's log
     wait_executed: str = field(repr=False)  # 0 when these are executed within so many seconds
     recursion: str  # the setting for how many rounds WITH RECURSIVE may have
+    release: str = ""  # of one that is kept beside the ordinary one
 
     @property
     def is_mariadb(self) -> bool:
@@ -90,3 +91,5 @@ MARIADB = Flavour(
     wait_executed="SELECT MASTER_GTID_WAIT(%s, %s)",
     recursion="max_recursive_iterations",
 )
+# The release of the newer Debian, for tests that are marked `full`.
+MARIADB_11 = replace(MARIADB, label="MariaDB 11.8", suite="trixie", release="-11.8")

@@ -37,12 +37,12 @@ GRANT ALL PRIVILEGES ON *.* TO 'root'@'%' WITH GRANT OPTION;
 """
 # As `mariadb-install-db` runs them; that is a shell script, which knows nothing of a loader.
 _MARIADB_TABLES = (
-    "mysql_system_tables.sql",
-    "mysql_performance_tables.sql",
-    "mysql_system_tables_data.sql",
+    "*_system_tables.sql",  # "mysql_" before MariaDB 11, "mariadb_" since
+    "*_performance_tables.sql",
+    "*_system_tables_data.sql",
     "fill_help_tables.sql",
     "maria_add_gis_sp_bootstrap.sql",
-    "mysql_sys_schema.sql",
+    "*_sys_schema.sql",
 )
 
 
@@ -62,6 +62,12 @@ class Programs:
     def data(self) -> Path:
         return self.entry / "data"
 
+    @property
+    def share(self) -> Path:
+        """The folder of messages, charsets and the statements that make system tables."""
+        known = (self.root / "usr/share/mariadb", self.root / "usr/share/mysql")
+        return next(folder for folder in known if (folder / "charsets").is_dir())
+
     def command(self, program: str) -> list[str]:
         """The words that run a program: its loader, its libraries, itself."""
         for folder in ("usr/sbin", "usr/bin"):
@@ -72,12 +78,11 @@ class Programs:
 
     def places(self, data: Path) -> dict[str, str]:
         """The settings that tell the server where its files are."""
-        share = self.root / "usr/share/mysql"
         named = {
             "basedir": self.root / "usr",
             "datadir": data,
-            "lc_messages_dir": share,
-            "character_sets_dir": share / "charsets",
+            "lc_messages_dir": self.share,
+            "character_sets_dir": self.share / "charsets",
             "plugin_dir": self.root / "usr/lib/mysql/plugin",
         }
         user = {"user": "root"} if os.geteuid() == 0 else {}
@@ -98,7 +103,7 @@ def missing(flavour: Flavour, why: str, *, detail: str | None = None) -> Misconf
 @cache
 def locate(flavour: Flavour) -> Programs:
     """The programs, fetched first if this machine's cache has none that are whole."""
-    entry = cached(f"{flavour.name}-{RECIPE}", lambda into: _make(flavour, into), is_whole=is_whole)
+    entry = cached(f"{flavour.name}{flavour.release}-{RECIPE}", lambda into: _make(flavour, into), is_whole=is_whole)
     return Programs(flavour, entry, json.loads((entry / LIST).read_text())["version"])
 
 
@@ -150,9 +155,9 @@ def initialize(programs: Programs, data: Path, **settings: str) -> None:
 
 
 def _begin_mariadb(programs: Programs) -> None:
-    share = programs.root / "usr/share/mysql"
     begun = "CREATE DATABASE mysql;\nUSE mysql;\nSET @auth_root_socket = NULL;\n"
-    tables = "".join((share / name).read_text(encoding="utf-8") for name in _MARIADB_TABLES)
+    files = [next(programs.share.glob(name), programs.share / name) for name in _MARIADB_TABLES]
+    tables = "".join(file.read_text(encoding="utf-8") for file in files)
     settings = {"innodb_log_file_size": "8M", "max_allowed_packet": "8M"}
     command = _server(programs, settings, programs.data)
     _run(

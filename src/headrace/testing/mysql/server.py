@@ -221,10 +221,13 @@ def mysql(
 
 @contextmanager
 def mariadb(
-    settings: Mapping[str, Setting] | None = None, *, tls: Certificates | None = None
+    settings: Mapping[str, Setting] | None = None,
+    *,
+    tls: Certificates | None = None,
+    flavour: Flavour = MARIADB,
 ) -> Iterator[Server]:
     """A running MariaDB server with these settings over those of a good source."""
-    with open_server(MARIADB, settings or {}, tls=tls) as server:
+    with open_server(flavour, settings or {}, tls=tls) as server:
         yield server
 
 
