@@ -206,8 +206,10 @@ def _bad_event(trouble: int, where: str) -> BadEvent:
         return BadEvent(
             "MY_ROW_IMAGE_PARTIAL",
             "a change of the binlog holds not every column",
-            detail=f"{where}: its session had binlog_row_image MINIMAL or NOBLOB",
-            hint="SET GLOBAL binlog_row_image = FULL, see who sets it, and headrace tables resync",
+            detail=f"{where}: its session had binlog_row_image MINIMAL or NOBLOB, or the release leaves out "
+            "generated columns, as MariaDB 11.8 does",
+            hint="SET GLOBAL binlog_row_image = FULL, see who sets it, and headrace tables resync; headrace "
+            "check says whether the release logs all columns",
         )
     if trouble == _PARTIAL_JSON:
         return BadEvent(

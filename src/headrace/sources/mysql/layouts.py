@@ -103,9 +103,16 @@ def _is_other(column: Column, told: LayoutColumn, charset: str | None) -> bool:
         "year": (table_map.YEAR,),
         "date": (table_map.DATE, table_map.NEWDATE),
         "json": (table_map.JSON,),
-        "vector": (table_map.VECTOR,),
     }
     return told.type in kinds.get(column.form, ())
+
+
+def _is_vector(column: Column, told: LayoutColumn, charset: str | None) -> bool:
+    """MySQL has a type of its own for vectors; MariaDB logs one as so many bytes."""
+    size = 4 * arguments(column.source_type)[0]
+    return told.type == table_map.VECTOR or (
+        (told.type, told.first, told.collation) == (table_map.VARCHAR, size, BINARY)
+    )
 
 
 def _is_decimal(column: Column, told: LayoutColumn, charset: str | None) -> bool:
@@ -163,4 +170,5 @@ _CHECKS: Mapping[str, Callable[[Column, LayoutColumn, str | None], bool]] = {
     "text": _is_text,
     "enum": _is_labelled,
     "set": _is_labelled,
+    "vector": _is_vector,
 }

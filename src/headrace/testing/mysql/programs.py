@@ -103,7 +103,9 @@ def missing(flavour: Flavour, why: str, *, detail: str | None = None) -> Misconf
 @cache
 def locate(flavour: Flavour) -> Programs:
     """The programs, fetched first if this machine's cache has none that are whole."""
-    entry = cached(f"{flavour.name}{flavour.release}-{RECIPE}", lambda into: _make(flavour, into), is_whole=is_whole)
+    entry = cached(
+        f"{flavour.name}{flavour.release}-{RECIPE}", lambda into: _make(flavour, into), is_whole=is_whole
+    )
     return Programs(flavour, entry, json.loads((entry / LIST).read_text())["version"])
 
 

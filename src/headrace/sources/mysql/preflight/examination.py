@@ -22,7 +22,12 @@ from headrace.sources.mysql.catalog.sizes import sizes
 from headrace.sources.mysql.catalog.table_def import TableLook, definition, schema_of
 from headrace.sources.mysql.preflight.costly_ddl import costly_ddl
 from headrace.sources.mysql.preflight.grants import Rights, check_locking, check_reading, rights
-from headrace.sources.mysql.preflight.server import as_integer, check_server, check_version
+from headrace.sources.mysql.preflight.server import (
+    as_integer,
+    check_server,
+    check_version,
+    logs_generated,
+)
 from headrace.sources.mysql.preflight.tables import Chosen, check_chunks, check_numbers, check_table, choose
 from headrace.sources.mysql.preflight.variables import variables
 from headrace.sources.mysql.preflight.wish import MysqlWish
@@ -144,8 +149,11 @@ def _of_tables(
 ) -> list[Finding]:
     """Collect the findings of the tables: of what they are, and of what we may do with them."""
     names = [each.name for each in looks]
+    cascades, generated = wish.accepts_cascades, logs_generated(connection.release)
     findings = [
-        found for each in looks for found in check_table(each, accepts_cascades=wish.accepts_cascades)
+        found
+        for each in looks
+        for found in check_table(each, accepts_cascades=cascades, logs_generated=generated)
     ]
     findings += [*check_numbers(names), *check_reading(looks, ours), *check_locking(connection, names, ours)]
     return [finding.for_swept(meant) for finding in findings]

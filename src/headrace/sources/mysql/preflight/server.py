@@ -47,6 +47,11 @@ def check_version(release: Release) -> Iterator[Finding]:
         )
 
 
+def logs_generated(release: Release) -> bool:
+    """Tell whether the images of rows have generated columns: MariaDB 10.11's have, 11.8's do not."""
+    return not release.at_least(mariadb=Number(11))
+
+
 def check_server(connection: Session, ours: Rights, copy_bytes: int) -> Iterator[Finding]:
     """Everything about the server that a run depends on."""
     flavour = connection.release.flavour

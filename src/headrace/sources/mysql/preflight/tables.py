@@ -123,8 +123,11 @@ def _refusal(candidate: Candidate, why: str) -> Finding:
 # --- each table ---------------------------------------------------------------------------------
 
 
-def check_table(look: TableLook, *, accepts_cascades: bool = False) -> Iterator[Finding]:
+def check_table(
+    look: TableLook, *, accepts_cascades: bool = False, logs_generated: bool = True
+) -> Iterator[Finding]:
     """Everything about one table that decides whether and how it is mirrored."""
+    yield from () if logs_generated else _unlogged(look)
     yield from _cascades(look, Level.WARNING if accepts_cascades else Level.ERROR)
     yield from _volatile(look)
     yield from _columns(look)
@@ -149,6 +152,22 @@ def _cascades(look: TableLook, level: Level) -> Iterator[Finding]:
                 "ON DELETE RESTRICT ON UPDATE RESTRICT; MySQL from 9.6 logs them, with "
                 f"innodb_native_foreign_keys = OFF; {UNLOGGED_CASCADES.name} = {ACCEPT} mirrors it all the "
                 "same, and is wrong after the first of them",
+            ),
+            table=look.name,
+        )
+
+
+def _unlogged(look: TableLook) -> Iterator[Finding]:
+    names = [row.name for row in look.columns if row.generated]
+    if names:
+        yield Finding(
+            Level.ERROR,
+            Misconfigured(
+                "MY_GENERATED_UNLOGGED",
+                f"this release logs changes of table {look.name} without its generated columns",
+                detail=", ".join(f'"{name}"' for name in names),
+                hint=f"leave the table out: '!{look.name}'; or, if the application bears it, drop them, "
+                "or make them plain columns that triggers fill",
             ),
             table=look.name,
         )
