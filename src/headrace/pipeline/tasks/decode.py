@@ -25,13 +25,14 @@ import pyarrow.compute as pc
 
 from headrace.core import origins
 from headrace.core.chunks import ByChunk
+from headrace.core.columns import ints
 from headrace.core.errors import Definite
 from headrace.core.history import OWN, history
 from headrace.core.key_events import events
 from headrace.core.keycode import keycode
 from headrace.decode.kernel import Bytes
 from headrace.pipeline.tasks import partition, raw_values
-from headrace.pipeline.tasks.files import Writing, without_form, write_history
+from headrace.pipeline.tasks.files import Writing, row_sum, without_form, write_history
 from headrace.pipeline.tasks.merge import RESULTS
 from headrace.pipeline.tasks.slices import Slice
 from headrace.pipeline.tasks.table_task import (
@@ -233,8 +234,10 @@ def _straight(
     changes = changes.filter(pc.greater(changes["_time"], task.forgets))
     history_rows = history(raw_values.extend(task), raw_values.widen(task, changes, bad))
     new = _not_held(task, history_rows)
+    diffs = ints(history_rows, _own(history_rows)["_diff"])
     return replace(
         outcome,
+        balance=row_sum(task.schema, history_rows, diffs) if task.is_balanced else 0,
         history=write_history(context.writing, task, _whole(task, history_rows)),
         errors=context.writing.errors(task, raw_values.errors(task, new), raw_values.truncated(task, new)),
     )

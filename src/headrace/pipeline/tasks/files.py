@@ -14,11 +14,12 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from headrace.core.columns import row_bytes, wide, wide_schema
+from headrace.core.columns import Ints, row_bytes, wide, wide_schema
 from headrace.core.errors import Definite, HeadraceError
 from headrace.core.history import OWN
 from headrace.core.keycode import keycode
 from headrace.core.names import TableName
+from headrace.core.schema import TableSchema
 from headrace.lake.format import datafile, layout
 from headrace.lake.format.plan import DataFile
 from headrace.lake.store.contract import Store
@@ -162,10 +163,33 @@ def row_missing(table: TableName, rows: int, where: str | None = None) -> Defini
     )
 
 
+def row_sum(schema: TableSchema, rows: pa.Table, diffs: Ints | None = None) -> int:
+    """Sum a hash of each row, as often as it counts, modulo 2^64: equal collections have equal sums."""
+    if not rows.num_rows:
+        return 0
+    frame = pl.from_arrow(rows.select(list(schema.names)))
+    assert isinstance(frame, pl.DataFrame)
+    hashes = frame.hash_rows(seed=0).to_numpy()
+    if diffs is not None:  # one below zero, read as unsigned, is its own negative modulo 2^64
+        hashes = hashes * diffs.view(np.uint64)
+    return int(np.add.reduce(hashes, dtype=np.uint64))
+
+
+def _row_differs(table: TableName) -> Definite:
+    return Definite(
+        "ROW_DIFFERS",
+        f"rows of {table} were others at the source than in the lake when they were changed",
+        detail="the old rows in the log do not lead from the rows in the lake to those that came of them",
+        hint=f"see what writes the table past the log, then headrace tables resync {table}",
+    )
+
+
 def verdict(outcome: Outcome) -> HeadraceError | None:
     """Say why the table can't be published, if it can't."""
     if outcome.failure is not None:
         return outcome.failure
     if outcome.vouched != outcome.found and not outcome.lacking:
         return row_missing(outcome.table, abs(outcome.vouched[0] - outcome.found[0]))
+    if outcome.balance and not outcome.lacking:
+        return _row_differs(outcome.table)
     return None

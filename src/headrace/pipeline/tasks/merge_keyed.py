@@ -45,6 +45,7 @@ from headrace.pipeline.tasks.files import (
     Writing,
     read_file,
     row_missing,
+    row_sum,
     write_history,
     write_sorted,
 )
@@ -308,6 +309,9 @@ def _told(writing: Writing, task: TableTask, split: _Split, folded: Folded) -> O
     Of tables with full before-images `decode` has written both, but for what truncations took.
     """
     outcome = Outcome(task.name, vouched=split.vouched, found=split.found)
+    if task.is_balanced:
+        became = row_sum(task.schema, folded.final) - row_sum(task.schema, split.base)
+        outcome = replace(outcome, balance=-became & MASK64)
     by_decode = task.schema.full and not task.layered
     if by_decode and not task.truncations:
         return outcome

@@ -85,6 +85,12 @@ class TableTask:
     merge: Merge = Merge.FILE  # of a group of it
     details: Json = field(default_factory=dict)  # the source's own, which the stream is compared with
 
+    @property
+    def is_balanced(self) -> bool:
+        """Tell whether the stream's images alone make its history, and merges alone change its rows."""
+        apart = self.layered or self.handoff is not None or self.truncations or self.forgets or self.untold
+        return self.schema.full and not self.schema.is_multiset and not apart
+
     def wanted(self, since: int | None = None) -> Wanted:
         """The changes of it that are to be decoded: from where it stands on, or from a time."""
         first = self.applied if since is None else since
@@ -128,6 +134,7 @@ class Outcome:
     rows: int = 0  # by how much the table grew
     vouched: tuple[int, int] = (0, 0)  # number and hash of the keys that must be in the table
     found: tuple[int, int] = (0, 0)  # and of those that were: both must agree
+    balance: int = 0  # what history tells of its rows, less what became of them (`files.row_sum`)
     unforeseen: tuple[int, ...] = ()  # columns that met a value without a lake form and have no shadow
     met: tuple[int, ...] = ()  # columns that have one, or met such a value
     torn: tuple[Span, ...] = ()  # chunks that are to be copied again for a truncation's sake
@@ -149,6 +156,7 @@ class Outcome:
             rows=self.rows + other.rows,
             vouched=_sum(self.vouched, other.vouched),
             found=_sum(self.found, other.found),
+            balance=(self.balance + other.balance) & MASK64,
             unforeseen=tuple(sorted({*self.unforeseen, *other.unforeseen})),
             met=tuple(sorted({*self.met, *other.met})),
             torn=self.torn + other.torn,
