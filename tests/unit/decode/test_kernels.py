@@ -75,5 +75,6 @@ def test_the_laws_hold_with_every_index_checked(switch: str, tmp_path: Path) -> 
     rooms = ["tests/laws/decode", "tests/cases/decode", "tests/unit/decode"]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *rooms]
     command += ["--ignore", "tests/unit/decode/test_kernels.py"]
+    command += ["--ignore", "tests/unit/decode/test_large_values.py"]  # it measures compiled code
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-4000:]

@@ -41,9 +41,12 @@ _CODECS: Mapping[str, tuple[str, Mapping[int, str]]] = {
 }
 
 
+NAMES = frozenset(CHARACTERS) | frozenset(_CODECS)
+
+
 def has_decoder(charset: str) -> bool:
     """Tell whether texts in this charset can be read."""
-    return charset in CHARACTERS or charset in _CODECS
+    return charset in NAMES
 
 
 def decode_text(column: TextColumn, charset: str) -> Decoded:

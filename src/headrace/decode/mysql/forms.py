@@ -43,7 +43,7 @@ from headrace.decode.mysql.table_map import (
     VARCHAR_COMPRESSED,
     LayoutColumn,
 )
-from headrace.decode.text import TEXT, TextColumn
+from headrace.decode.text import TextColumn
 from headrace.decode.values import decimals, floats, integers, moments, raw, strings
 from headrace.decode.values.outcome import Decoded
 
@@ -162,20 +162,6 @@ def _timestamp(column: TextColumn, layout: LayoutColumn, type: pa.DataType) -> D
     return decoder(column, layout, type)
 
 
-def _json(column: TextColumn, layout: LayoutColumn, type: pa.DataType) -> Decoded:
-    values = column.binary(pa.binary()).to_pylist()
-    texts = [None if value is None else _json_text(value) for value in values]
-    missing = np.array([text is None for text in texts], np.bool_)
-    return Decoded(pa.array(texts, type), np.flatnonzero(missing & (column.kinds == TEXT)))
-
-
-def _json_text(value: bytes) -> str | None:
-    try:
-        return json_tree.text(value)
-    except json_tree.Malformed:
-        return None
-
-
 _IMAGES: Mapping[str, ImageDecoder] = {
     "int": numbers.integers,
     "decimal": numbers.decimals,
@@ -186,7 +172,7 @@ _IMAGES: Mapping[str, ImageDecoder] = {
     "date": times.dates,
     "timestamp": _timestamp,
     "time": times.times,
-    "json": _json,
+    "json": lambda column, layout, type: json_tree.decode(column, type),
     "bytes": _binary,
     "uuid": lambda column, layout, type: addresses.uuids(column),
     "inet4": lambda column, layout, type: addresses.inet4s(column),

@@ -21,7 +21,7 @@ from headrace.core.columns import contiguous
 from headrace.core.schema import Column
 from headrace.core.spark_types import spark_type
 from headrace.decode import printing
-from headrace.decode.mysql.json_tree import double_text
+from headrace.decode.mysql import doubles
 
 _ZERO_FRACTION = r"\.000000$"
 
@@ -41,8 +41,8 @@ def _booleans(values: Any) -> Any:
 
 def _floats(values: Any) -> Any:
     # The shortest digits of a float mean it as a float, and a double would be another number.
-    exact = values.cast(pa.float64()).to_pylist()
-    return pa.array([None if value is None else double_text(value) for value in exact], pa.string())
+    exact = pc.fill_null(values.cast(pa.float64()), 0.0).to_numpy()
+    return pc.if_else(values.is_valid(), doubles.texts(exact), pa.scalar(None, pa.string()))
 
 
 def _bytes(values: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,6 +14,7 @@ from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
 from headrace.core.transaction_id import TransactionId
 from headrace.decode.copyrows import CopiedRows
+from headrace.decode.kernel import Bytes
 from headrace.decode.mysql import result_rows
 from headrace.sources.contract.decoder import TableChanges, TableFailure, Wanted
 from headrace.sources.mysql.decoder import MysqlDecoder
@@ -36,8 +38,13 @@ class Streamed:
         self.decoder = MysqlDecoder(Flavour(kind))
         self._tail = Tail.of(server, kind)
 
+    def frames(self) -> bytes:
+        return self._tail.frames(self.table.db.name)
+
     def found(self) -> list[TableChanges | TableFailure]:
-        data = np.frombuffer(self._tail.frames(self.table.db.name), np.uint8)
+        return self.decoded(np.frombuffer(self.frames(), np.uint8))
+
+    def decoded(self, data: Bytes) -> list[TableChanges | TableFailure]:
         wanted = {table_number(self.name): Wanted(self.name, self.schema, 0)}
         return list(self.decoder.decode(data, self.decoder.between([]), wanted))
 
@@ -175,6 +182,24 @@ def test_a_partial_update_of_json_fails_its_table(mysql_server: Server) -> None:
         [failure] = streamed.found()
     assert isinstance(failure, TableFailure)
     assert failure.failure.code == "MY_ROW_JSON_PARTIAL"
+
+
+def test_a_document_of_twenty_megabytes_takes_seconds(mysql_server: Server) -> None:
+    with mysql_server.database() as db:
+        db.execute("CREATE TABLE every (id int PRIMARY KEY, c0 json)")
+        streamed = Streamed(mysql_server, "mysql", EveryType(db, []))
+        part = '"abcd", 1.5, {"k": "\\\\"é"}, 70000, null, '
+        db.execute(f"INSERT INTO every VALUES (1, CONCAT('[', REPEAT('{part}', 500000), '0]'))")
+        data = np.frombuffer(streamed.frames(), np.uint8)
+        begun = time.process_time()
+        [changes] = streamed.decoded(data)
+        seconds = time.process_time() - begun
+        [(shown,)] = db.execute("SELECT CAST(c0 AS CHAR) FROM every")
+    assert isinstance(changes, TableChanges)
+    [text] = changes.batch["n1"].to_pylist()
+    assert len(text.encode()) > 20_000_000
+    assert text == shown
+    assert seconds < 4  # two for the document
 
 
 def test_a_hash_that_mariadb_hides_in_its_rows_is_stepped_over(mariadb_server: Server) -> None:
