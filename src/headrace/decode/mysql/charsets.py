@@ -1,17 +1,20 @@
 """Text in other charsets than UTF-8: the bytes that a column holds, to Unicode.
 
     one byte a character     a kernel over the tables of `single_byte`
-    two and more             Python's codecs, one value at a time: the slower path
+    two and more             Python's codecs, one value at a time: the slower path; and what they don't know:
+                             in ujis and eucjpms the user's own characters, in eucjpms those of NEC and IBM,
+                             in big5 those of ETEN
 
 A value comes as the bytes that the column holds, in a row event as in a result set, so both are decoded here
 and nowhere else. Bytes that mean no character are bad: the servers themselves would print a question mark.
-Not here are ujis and eucjpms, of which no codec of Python's knows the additions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache
+import codecs
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache, partial
 
 import numpy as np
 import pyarrow as pa
@@ -25,22 +28,98 @@ from headrace.decode.values.outcome import ABSENT, BAD, GOOD, Decoded
 
 _LONGEST = 3
 
-# Python's codec, and the characters that the servers read otherwise than it does.
-_CODECS: Mapping[str, tuple[str, Mapping[int, str]]] = {
-    "big5": ("big5", {}),
-    "cp932": ("cp932", {}),
-    "euckr": ("cp949", {}),
-    "gb18030": ("gb18030", {}),
-    "gb2312": ("gb2312", {}),
-    "gbk": ("gbk", {}),
-    "sjis": ("shift_jis", {0xFF3C: "\\"}),
-    "ucs2": ("utf-16-be", {}),
-    "utf16": ("utf-16-be", {}),
-    "utf16le": ("utf-16-le", {}),
-    "utf32": ("utf-32-be", {}),
+_OWN_ROWS, _CELLS = range(0xF5, 0xFF), range(0xA1, 0xFF)
+
+
+def _cells(codes: Iterable[bytes], codec: str) -> list[str]:
+    """The characters of these codes, of those that have one."""
+    return [text for code in codes if (text := _strictly(code, codec)) is not None]
+
+
+def _additions_of_ujis() -> dict[bytes, str]:
+    """The user's own characters: ten rows of 94 cells, twice."""
+    codes = [mark + bytes([row, cell]) for mark in (b"", b"\x8f") for row in _OWN_ROWS for cell in _CELLS]
+    return {code: chr(0xE000 + i) for i, code in enumerate(codes)}
+
+
+def _additions_of_eucjpms() -> dict[bytes, str]:
+    """Also row 13 as NEC has it, and behind all rows of 0212 what IBM has and 0208 and 0212 have not."""
+    trails = [*range(0x40, 0x7F), *range(0x80, 0xFD)]
+    nec = {
+        bytes([0xAD, cell]): _strictly(bytes([0x87, t]), "cp932")
+        for cell, t in zip(_CELLS, trails, strict=False)
+    }
+    ibm = [
+        text
+        for text in _cells((bytes([lead, trail]) for lead in (0xFA, 0xFB, 0xFC) for trail in trails), "cp932")
+        if text == "№" or (text not in "￢￤∵" and not _encodes(text, "euc_jp"))
+    ]
+    codes = [bytes([0x8F, row, cell]) for row in (0xF3, 0xF4) for cell in _CELLS]
+    own = zip(codes[-len(ibm) :], ibm, strict=True)
+    return {**_additions_of_ujis(), **{k: v for k, v in nec.items() if v is not None}, **dict(own)}
+
+
+def _encodes(text: str, codec: str) -> bool:
+    try:
+        text.encode(codec)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _additions_of_big5() -> dict[bytes, str]:
+    """What ETEN has added and the codec has not."""
+    return {bytes([0xF9, 0xD6 + i]): text for i, text in enumerate("碁銹裏墻恒粧嫺")}
+
+
+_ADDITIONS: Mapping[str, Callable[[], dict[bytes, str]]] = {
+    "big5": cache(_additions_of_big5),
+    "eucjpms": cache(_additions_of_eucjpms),
+    "ujis": cache(_additions_of_ujis),
 }
 
 
+def _added(charset: str, error: UnicodeError) -> tuple[str, int]:
+    """Read a code that the codec does not know, as a handler of its errors."""
+    assert isinstance(error, UnicodeDecodeError)
+    at = error.start
+    code = error.object[at : at + (3 if error.object[at] == 0x8F else 2)]
+    text = _ADDITIONS[charset]().get(code)
+    if text is None:
+        raise error
+    return text, at + len(code)
+
+
+for _charset in _ADDITIONS:
+    codecs.register_error(f"headrace.{_charset}", partial(_added, _charset))
+_AS_IN_CP932 = dict(zip(map(ord, "〜‖−¢£¬¦"), "～∥－￠￡￢￤", strict=True))
+_TILDE, _WAVE = b"\x8f\xa2\xb7", b"\xa1\xc1"  # no other code has the first byte of the first
+
+
+@dataclass(frozen=True, slots=True)
+class _Codec:
+    """Python's codec, the characters that the servers read otherwise than it, and who reads what it can't."""
+
+    name: str
+    instead: Mapping[int, str] = field(default_factory=dict)
+    errors: str = "strict"
+
+
+_CODECS: Mapping[str, _Codec] = {
+    "big5": _Codec("big5", errors="headrace.big5"),
+    "cp932": _Codec("cp932", dict.fromkeys((0x80, *range(0xF8F0, 0xF8F4)), UNDEFINED)),
+    "eucjpms": _Codec("euc_jp", _AS_IN_CP932, "headrace.eucjpms"),
+    "euckr": _Codec("cp949"),
+    "gb18030": _Codec("gb18030", {0xE7C7: "\u1e3f", 0x1E3F: "\ue7c7"}),
+    "gb2312": _Codec("gb2312"),
+    "gbk": _Codec("gbk"),
+    "sjis": _Codec("shift_jis", {0xFF3C: "\\"}),
+    "ucs2": _Codec("utf-16-be"),
+    "ujis": _Codec("euc_jp", {0xFF3C: "\\"}, "headrace.ujis"),
+    "utf16": _Codec("utf-16-be"),
+    "utf16le": _Codec("utf-16-le"),
+    "utf32": _Codec("utf-32-be"),
+}
 NAMES = frozenset(CHARACTERS) | frozenset(_CODECS)
 
 
@@ -70,14 +149,21 @@ def decode_one(value: bytes, charset: str | None) -> str | None:
 
 
 def _one(value: bytes | None, charset: str) -> str | None:
-    codec, instead = _CODECS[charset]
-    text = None if value is None else _strictly(value, codec)
-    return text.translate(dict(instead)) if text is not None and instead else text
+    if value is None:
+        return None
+    codec = _CODECS[charset]
+    if charset == "eucjpms":
+        value = value.replace(_TILDE, _WAVE)
+    text = _strictly(value, codec.name, codec.errors)
+    if text is None or not codec.instead:
+        return text
+    text = text.translate(dict(codec.instead))
+    return None if UNDEFINED in text and charset == "cp932" else text
 
 
-def _strictly(value: bytes, codec: str) -> str | None:
+def _strictly(value: bytes, codec: str, errors: str = "strict") -> str | None:
     try:
-        return value.decode(codec)
+        return value.decode(codec, errors)
     except UnicodeDecodeError:
         return None
 

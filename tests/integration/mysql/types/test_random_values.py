@@ -8,16 +8,12 @@ import struct
 from collections.abc import Callable
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
 from headrace.core.transaction_id import TransactionId
 from headrace.decode.mysql import result_rows
-from headrace.decode.mysql.charsets import has_decoder
-from headrace.decode.mysql.forms import decode_text
-from headrace.decode.text import TextColumn
 from headrace.sources.contract.decoder import TableChanges, Wanted
 from headrace.sources.mysql.decoder import MysqlDecoder
 from headrace.sources.mysql.flavour import Flavour
@@ -127,45 +123,3 @@ def test_random_values_have_the_same_bits_both_ways(request: pytest.FixtureReque
     assert wrong == [], f"seed {SEED}"
     texts = {(each.column, text) for each in copied.unrepresentable for text in each.texts.to_pylist()}
     assert {(row["column"], row["raw"]) for row in changes.bad.to_pylist()} == texts != set()
-
-
-@pytest.mark.parametrize("kind", ["mysql", "mariadb"])
-def test_every_charset_is_read_as_the_server_reads_it(request: pytest.FixtureRequest, kind: str) -> None:
-    server: Server = request.getfixturevalue(f"{kind}_server")
-    named = server.execute("SELECT character_set_name, maxlen FROM information_schema.character_sets")
-    dice = Dice(SEED)
-    wide = [bytes([dice.randrange(0x81, 0xFF), dice.randrange(0x40, 0xFF)]) for _ in range(300)]
-    differing = {}
-    with server.database() as db:
-        db.execute("CREATE TABLE codes (b varbinary(2))")
-        with db.connect() as connection, connection.cursor() as cursor:
-            cursor.executemany(
-                "INSERT INTO codes VALUES (%s)", [*([bytes([i])] for i in range(256)), *([b] for b in wide)]
-            )
-        for charset, most in named:
-            if not has_decoder(charset) or charset.startswith(("ucs", "utf")):
-                continue
-            pairs = db.execute(
-                f"SELECT b, CAST(CONVERT(CONVERT(b USING {charset}) USING utf8mb4) AS BINARY) FROM codes"
-            )
-            differing[charset] = _differing(
-                [(bytes(b), t) for b, t in pairs if len(b) == 1 or most > 1], charset
-            )
-    assert {charset: found for charset, found in differing.items() if found} == {}
-    assert len(differing) >= 30
-
-
-def _differing(
-    pairs: list[tuple[bytes, bytes | None]], charset: str
-) -> list[tuple[bytes, str | None, str | None]]:
-    """The codes of one character that the server reads otherwise; what means nothing to it is left out."""
-    texts = decode_text(
-        TextColumn.of([code for code, _ in pairs]), f"text({charset})", pa.string()
-    ).array.to_pylist()
-    wrong = []
-    for (code, text), ours in zip(pairs, texts, strict=True):
-        theirs = None if text is None else text.decode()
-        means_nothing = theirs is None or "?" in theirs or "\ufffd" in theirs or len(theirs) != 1
-        if not means_nothing and theirs != ours:
-            wrong.append((code, theirs, ours))
-    return wrong
