@@ -126,6 +126,13 @@ class TableMissing(Definite):
     codes = ("RESYNC_TABLE_GONE",)
 
 
+class RowsUntold(Definite):
+    """Rows of a table changed, and the stream does not say how: a person has to end what does it.
+
+    Of a table that is replaced by another one of its name those rows are gone, and that one may be copied.
+    """
+
+
 def is_fault(error: BaseException) -> bool:
     """Tell whether an error is a fault of ours: it has no code, and is not the world's (a disk, memory)."""
     return isinstance(error, Exception) and not isinstance(error, HeadraceError | OSError | MemoryError)

@@ -53,7 +53,7 @@ from headrace.pipeline.stream.cut_places import CutPlaces
 from headrace.pipeline.stream.epoch import EpochRunner, catch_up, stream_epoch
 from headrace.pipeline.stream.rewriting import rewriting
 from headrace.pipeline.stream.source_clock import SourceClock
-from headrace.pipeline.stream.statements import Statements
+from headrace.pipeline.stream.statements import Statements, with_replaced
 from headrace.pipeline.stream.widening import widening
 from headrace.pipeline.withdrawal import Withdrawal
 from headrace.sources.contract.session import Session
@@ -224,7 +224,8 @@ class Run:
         if check.rewritten:
             self._follow(rewriting, check.rewritten)
         with self.reporter.watch.doing(self._work_on(batch)):
-            self.publish(stream_epoch(self.ledger, self.runner, batch, check))
+            epoch = stream_epoch(self.ledger, self.runner, batch, check)
+            self.publish(with_replaced(self.ledger, self.runner, batch, epoch))
         self.cursor = batch.next_address
         self.cadence.published(more=batch.more)
         reader.discard(self.cursor)

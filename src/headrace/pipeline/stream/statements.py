@@ -16,11 +16,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from headrace.core.errors import RowsUntold, ShapeChanged
+from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.schema_check import Awaited, RecordsCheck
+from headrace.pipeline.state.table_state import State
 from headrace.pipeline.stream import batches
 from headrace.pipeline.stream.batches import Batch
 from headrace.pipeline.stream.epoch import EpochRunner
@@ -58,6 +61,32 @@ class Statements:
             return True
         self._since = None
         return False
+
+
+def with_replaced(ledger: Ledger, runner: EpochRunner, batch: Batch, epoch: Epoch) -> Epoch:
+    """Have tables copied that stopped since nobody knows their rows, and were then replaced by others.
+
+    They are what a person would resync: the rows in question went with the table that they were of.
+    """
+    after = {**ledger.tables, **{r.name: r for r in epoch.records if r.copy_id is None}}
+    stopped = [r for r in after.values() if r.state is State.STOPPED and isinstance(r.error, RowsUntold)]
+    if not stopped or not batch.truncates or ledger.recovering:
+        return epoch
+    told = _told(ledger, runner, batch, stopped)
+    gone = {key for key, found in told.items() if any(each.replaces for each in found)}
+    replaced = {r.key: r.failed(_replaced(r), ledger.position) for r in stopped if r.key in gone}
+    others = tuple(record for record in epoch.records if record.key not in replaced)
+    return replace(epoch, records=(*others, *replaced.values()))
+
+
+def _replaced(record: TableRecord) -> ShapeChanged:
+    assert record.error is not None
+    return ShapeChanged(
+        "TABLE_ALTERED",
+        f"{record.name} was dropped or replaced",
+        detail=f"it stopped before: {record.error.code}: {record.error.primary}",
+        hint=f"headrace tables resync {record.name}",
+    )
 
 
 def _told(

@@ -14,3 +14,4 @@ class Told:
 
     time: int
     steps: bytes | None  # what it did, in the source's own words; None: they do not say
+    replaces: bool = False  # the table is gone, or another one has its name

@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.core.conversion import Conversion
-from headrace.core.errors import Definite, ShapeChanged
+from headrace.core.errors import Definite, RowsUntold, ShapeChanged
 from headrace.core.names import TableName
 from headrace.core.truncation import Truncation, Truncations
 from headrace.decode.kernel import Bytes, Ints
@@ -168,7 +168,8 @@ def statements(stretch: Stretch, tables: Mapping[int, Wanted]) -> dict[int, list
             if not (concerns(wanted, database, table) and _counts(wanted, time)):
                 continue
             if reason != _REBUILT or _has_volatile_stored(wanted):
-                found.setdefault(number, []).append(Told(time, stretch.steps(row)))
+                told = Told(time, stretch.steps(row), reason in _REPLACED)
+                found.setdefault(number, []).append(told)
     return found
 
 
@@ -398,6 +399,15 @@ _UNTOLD = {
 }
 
 
+_REPLACED = frozenset((1, 2, 7))  # of `_SHAPED`
+
+
+class ChangesUntold(RowsUntold):
+    """The log has a change of a table, and not of which rows."""
+
+    codes = ("MY_CHANGES_UNTOLD",)
+
+
 def _happened(wanted: Wanted, reason: int, time: int) -> Definite:
     """DDL is followed. Rows that the log does not tell may come again at any moment: a person has to know."""
     seen = f"seen in the transaction of _time {time}"
@@ -408,7 +418,7 @@ def _happened(wanted: Wanted, reason: int, time: int) -> Definite:
             detail=seen,
             hint=f"headrace tables resync {wanted.name}",
         )
-    return Definite(
+    return ChangesUntold(
         "MY_CHANGES_UNTOLD",
         f"{wanted.name} {_UNTOLD.get(reason, 'was changed otherwise than by rows')}",
         detail=seen,

@@ -55,6 +55,32 @@ def _exact(mirror: Mirror) -> None:
     assert validators.travelled(mirror.lake) == []
 
 
+UNTOLD = ("SET SESSION binlog_format = 'STATEMENT'", "INSERT INTO t VALUES (900, 'untold', 1)")
+ANEW = (
+    "SET SESSION binlog_format = 'ROW'",
+    "DROP TABLE t",
+    "CREATE TABLE t (id int PRIMARY KEY, s varchar(20), gone int)",
+    "INSERT INTO t VALUES (901, 'told', 1)",
+)
+
+
+@kinds("mysql")
+def test_a_table_that_is_made_anew_after_changes_that_nobody_tells_is_taken_up_again(
+    mirror: Mirror, database: Database
+) -> None:
+    _make(database)
+    _run(database, "DROP TABLE other")
+    mirror.once()
+    _run(database, *UNTOLD)
+    assert mirror.stops().code == "MY_CHANGES_UNTOLD"
+    _run(database, *ANEW)
+    mirror.once()
+    _exact(mirror)
+    _run(database, *UNTOLD, *ANEW)  # in one batch
+    mirror.once()
+    _exact(mirror)
+
+
 @kinds("mysql")
 def test_a_statement_that_the_stream_has_yet_to_bring_is_waited_for(
     mirror: Mirror, database: Database, monkeypatch: pytest.MonkeyPatch

@@ -33,6 +33,8 @@ ROUTES = {
     "view": "INSERT INTO v VALUES (1)",
     "view, among others": "UPDATE v SET id = id + 1",
     "trigger": "INSERT INTO fires VALUES (1)",
+    "trigger of a parent, of which MySQL names no database": "INSERT INTO parent VALUES (1)",
+    "trigger of a child, likewise": "INSERT INTO child VALUES (300, 1)",
     "trigger of a table that a view shows": "REPLACE INTO shows VALUES (2)",
     "function": "INSERT INTO quiet VALUES (f(3))",
     "function of another": "UPDATE quiet SET id = {d}.f(4)",
@@ -54,6 +56,12 @@ def _lead(other: Database, table: str) -> None:
         f"CREATE VIEW v AS SELECT * FROM {table}",
         *(f"CREATE TABLE {name} (id int)" for name in ("quiet", "fires")),
         f"CREATE TRIGGER fire AFTER INSERT ON fires FOR EACH ROW INSERT INTO {table} VALUES (NEW.id + 50)",
+        "CREATE TABLE parent (id int PRIMARY KEY)",
+        "CREATE TABLE child (id int, parent int, FOREIGN KEY (parent) REFERENCES parent (id))",
+        *(
+            f"CREATE TRIGGER of_{name} AFTER INSERT ON {name} FOR EACH ROW INSERT INTO {table} VALUES (NEW.id)"
+            for name in ("parent", "child")
+        ),
         "CREATE VIEW shows AS SELECT * FROM fires",
         "CREATE FUNCTION f(i int) RETURNS int DETERMINISTIC MODIFIES SQL DATA"
         f" BEGIN INSERT INTO {table} VALUES (i + 100); RETURN i; END",

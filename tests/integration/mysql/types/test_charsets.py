@@ -74,7 +74,7 @@ def _differing(
     pairs: list[tuple[bytes, bytes | None]], texts: list[str | None], better: set[str]
 ) -> list[tuple[bytes, str | None, str | None]]:
     """The codes that the server reads otherwise; a question mark or U+FFFD says that it can't."""
-    wrong = []
+    wrong: list[tuple[bytes, str | None, str | None]] = []
     for (code, converted), ours in zip(pairs, texts, strict=True):
         theirs = (converted or b"").decode()
         lost = not theirs or "\ufffd" in theirs or theirs.count("?") > code.count(b"?")

@@ -12,8 +12,9 @@ words that are not known here: a new release's DDL stops tables, and never passe
 
 A change that was logged as a statement may have reached other tables than the one that it names, by views,
 triggers, functions and cascades that the log has nothing of. MySQL says in which databases it changed
-something, and all tables there are concerned. MariaDB doesn't: there it is every table, unless the statement
-writes constants into a system table, as the heartbeats of hosted servers do.
+something, and all tables there are concerned; but not of tables with foreign keys: then it is every table.
+MariaDB never says it: there it is every table, unless the statement writes constants into a system table, as
+the heartbeats of hosted servers do.
 """
 
 from __future__ import annotations
@@ -124,11 +125,11 @@ def _changed(verb: str, words: Words, query: Query) -> Iterator[Effect]:
         if not (verb in _WRITES and _writes_system_table(verb, words, query)):
             yield Effect(Reason.BY_STATEMENT)
         return
-    if query.databases is None:
-        raise Unreadable  # there were more of them than MySQL writes down
+    # It writes none for the parent or the child of a foreign key. The text names that table alone, and a
+    # trigger on it may write to any other: so it is every table.
     if not query.databases:
         yield Effect(Reason.BY_STATEMENT)
-    for name in query.databases:
+    for name in query.databases or ():
         yield Effect(Reason.BY_STATEMENT, name.decode())
 
 
