@@ -59,7 +59,7 @@ def _lead(other: Database, table: str) -> None:
         "CREATE TABLE parent (id int PRIMARY KEY)",
         "CREATE TABLE child (id int, parent int, FOREIGN KEY (parent) REFERENCES parent (id))",
         *(
-            f"CREATE TRIGGER of_{name} AFTER INSERT ON {name} FOR EACH ROW INSERT INTO {table} VALUES (NEW.id)"
+            f"CREATE TRIGGER g_{name} AFTER INSERT ON {name} FOR EACH ROW INSERT INTO {table} VALUES (NEW.id)"
             for name in ("parent", "child")
         ),
         "CREATE VIEW shows AS SELECT * FROM fires",
