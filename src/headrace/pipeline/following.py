@@ -73,8 +73,8 @@ class Following:
     refused: Mapping[TableName, HeadraceError] = field(default_factory=dict)  # when they were tried last
 
     def turn(self, run: FollowingRun) -> None:
-        """Take up what has changed, unless a request is under way, which may be about the same tables."""
-        if run.commands.in_hand is not None:
+        """Take up what has changed, unless a request is under way that may be about the same tables."""
+        if not run.commands.may_ask_oneself:
             return
         now = time.monotonic()
         due = [name for name in _changed(run) if name not in self.tried or self.tried[name].again_at <= now]
@@ -123,7 +123,7 @@ class Following:
 
     def busy(self, run: FollowingRun) -> bool:
         """Tell whether a table may still be taken up before a run ends that only catches up."""
-        return run.commands.in_hand is not None or any(name not in self.tried for name in _changed(run))
+        return run.commands.is_busy or any(name not in self.tried for name in _changed(run))
 
     def note(self, name: TableName, now: float) -> None:
         """Note that a table is taken up now."""

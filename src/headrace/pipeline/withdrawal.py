@@ -9,25 +9,35 @@ catalog says so, which is asked for each second: no mark is due where all the ap
 table leaves the publication first and is looked at then, so that it stops with what was done to it.
 
 ALTER PUBLICATION ... DROP TABLE waits for nobody who reads or writes the table, but for DDL and VACUUM it
-does. It gives up after a moment, which is all that the loop ever waits for it, is tried again later each
-time, and `status` warns of it. Its commit waits for no standby. What belongs to the user is never touched.
+does. So each table has a pause of its own: one that somebody holds is tried again later each time, and keeps
+no other in. A try gives up after a moment, which is all that the loop ever waits, and `status` warns of it.
+Its commit waits for no standby. What belongs to the user is never touched.
+
+Nothing waits for a request that is carried out meanwhile, not even for one that puts tables into the
+publication (`CommandQueue.captures`): of those only what hurts the application leaves, and the next look
+finds that it did. A fault of ours in here ends no run: it is warned of, and tried again after the longest
+pause.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from headrace.core.errors import HeadraceError
+from headrace.core.errors import HeadraceError, is_fault, place_of
 from headrace.pipeline.commands.serve import CommandQueue
 from headrace.pipeline.resync.new_copy import CopyRun
 from headrace.pipeline.state.stops import stop_copies, stop_tables
 from headrace.sources import registry
 from headrace.sources.contract.tables import Tables
 
+WAITS, FAULT = "WITHDRAWAL_WAITS", "WITHDRAWAL_FAILED"
 POLL_SECONDS = 1.0
 LONGEST_PAUSE = 30.0
+LONGEST_HURTING = 4.0  # the longest pause while the application's own writes fail
+_MOST_WAITS = 2  # tries that the loop waits for in one turn
 
 
 class TableRun(CopyRun, Protocol):
@@ -38,61 +48,97 @@ class TableRun(CopyRun, Protocol):
 
 
 @dataclass(slots=True)
+class _Pause:
+    """A table that could not be taken out: the next try is not before this."""
+
+    seconds: float
+    again_at: float
+
+
+@dataclass(slots=True)
 class Withdrawal:
     """The tables that have to leave our publication, as one attempt knows of them."""
 
     out: frozenset[int] = frozenset()  # numbers that are known not to be in it
+    pauses: dict[int, _Pause] = field(default_factory=dict)  # by number
     polled_at: float = 0.0
-    again_at: float = 0.0
-    pause: float = POLL_SECONDS
-    warned: str | None = None  # the code by which the operator was told that a table could not leave
 
     def turn(self, run: TableRun) -> None:
-        """Take out what has to leave, unless a request is putting something in at this moment."""
+        """Take out what has to leave."""
+        try:
+            self._turn(run)
+        except Exception as fault:
+            if not is_fault(fault) or run.ledger.torn:
+                raise
+            self.polled_at = time.monotonic() + LONGEST_PAUSE
+            run.reporter.warn(FAULT, f"tables could not be taken out of our publication: {place_of(fault)}")
+        else:
+            if time.monotonic() >= self.polled_at:
+                run.reporter.clear(FAULT)
+
+    def _turn(self, run: TableRun) -> None:
         source = run.ledger.source
         assert source is not None
+        if not registry.by_kind(source.kind).owns_capture(source.upstream):
+            return
         now = time.monotonic()
-        if run.commands.in_hand is not None:
-            self.out = frozenset()  # it may put something in, and be refused after that
-            return
-        ours = registry.by_kind(source.kind).owns_capture(source.upstream)
-        if not ours or now < self.again_at:
-            return
+        if now < self.polled_at:
+            return  # after a fault
+        captures = run.commands.captures
         stopped = _stopped(run)
-        self.out &= stopped
+        arriving = frozenset(r.number for r in run.ledger.tables.values() if r.name in captures)
+        self.out &= stopped - arriving  # what is put in may be refused after that
         tables = run.session.tables(source.upstream)
-        flawed = frozenset[int]()
+        flawed: frozenset[int] = frozenset()
         if now - self.polled_at >= POLL_SECONDS:
             self.polled_at = now
             flawed = tables.unwritable()
-        if leaving := (stopped - self.out) | flawed:
-            self._withdraw(run, tables, leaving)
-            _stop(run, flawed)
-        elif self.polled_at == now:
-            self._warn(run, None)  # it left by another hand, or may stay again
+            self._forget(run, frozenset(self.pauses) - stopped - flawed)
+        leaving = (stopped - arriving - self.out) | flawed
+        due = [n for n in sorted(leaving) if n not in self.pauses or self.pauses[n].again_at <= now]
+        if due:
+            self._withdraw(run, tables, due, flawed)
+        _stop(run, flawed)
 
-    def _withdraw(self, run: TableRun, tables: Tables, leaving: frozenset[int]) -> None:
+    def _withdraw(self, run: TableRun, tables: Tables, due: Collection[int], flawed: Collection[int]) -> None:
+        """Take tables out, all at once where nobody holds one of them, and each by itself otherwise."""
+        if len(due) > 1 and not self.pauses and self._release(run, tables, due) is None:
+            return
+        failed = 0
+        for number in sorted(due, key=lambda number: number not in flawed):
+            if self._release(run, tables, (number,)) is not None:
+                last = self.pauses.get(number)
+                seconds = POLL_SECONDS if last is None else min(2 * last.seconds, LONGEST_PAUSE)
+                seconds = min(seconds, LONGEST_HURTING) if number in flawed else seconds
+                self.pauses[number] = _Pause(seconds, time.monotonic() + seconds)
+                failed += 1
+            if failed == _MOST_WAITS:
+                break  # the others are due in the next turn
+
+    def _release(self, run: TableRun, tables: Tables, numbers: Collection[int]) -> HeadraceError | None:
         try:
-            tables.release_now(leaving)
+            tables.release_now(frozenset(numbers))
         except HeadraceError as error:
             if run.session.closed:
                 raise
-            self.again_at = time.monotonic() + self.pause
-            self.pause = min(2 * self.pause, LONGEST_PAUSE)
-            self._warn(run, error)
-        else:
-            self.out |= leaving
-            self.pause = POLL_SECONDS
-            self._warn(run, None)
+            run.reporter.warn(WAITS, f"a table could not be taken out of our publication: {_reason(error)}")
+            return error
+        self.out |= frozenset(numbers)
+        self._forget(run, frozenset(numbers))
+        return None
 
-    def _warn(self, run: TableRun, error: HeadraceError | None) -> None:
-        """Say what keeps a table in, and take back what was said before."""
-        if self.warned is not None and (error is None or error.code != self.warned):
-            run.reporter.clear(self.warned)
-        self.warned = None if error is None else error.code
-        if error is not None:
-            text = f"a table could not be taken out of our publication: {error.primary}"
-            run.reporter.warn(error.code, text)
+    def _forget(self, run: TableRun, numbers: Collection[int]) -> None:
+        """Nothing more is tried of these tables."""
+        known = len(self.pauses)
+        for number in numbers:
+            self.pauses.pop(number, None)
+        if known and not self.pauses:
+            run.reporter.clear(WAITS)
+
+
+def _reason(error: HeadraceError) -> str:
+    said = f"{error.code}: {error.primary}"
+    return said if error.detail is None else f"{said}: {error.detail}"
 
 
 def _stopped(run: TableRun) -> frozenset[int]:

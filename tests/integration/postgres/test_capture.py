@@ -44,6 +44,21 @@ def test_what_is_not_captured_in_full_is_no_definition_to_go_by(database: Databa
         assert tables.captured() == frozenset(NAMES[2:])
 
 
+def test_a_table_that_somebody_holds_keeps_no_other_out_of_our_publication(database: Database) -> None:
+    database.execute(f"{TABLES}; CREATE PUBLICATION p FOR TABLE remade", user="app")
+    with closing(connect(Address.parse(database.url(user="app")), role="test")) as session:
+        session.execute("SET lock_timeout = '300ms'")
+        tables = PostgresTables(session, Upstream("s", "p"))
+        with database.connect() as holder, holder.transaction():
+            holder.execute("LOCK TABLE lost IN SHARE UPDATE EXCLUSIVE MODE")
+            found = tables.capture(NAMES)
+            assert {name.name: error.code for name, error in found.errors.items()} == {
+                "lost": "PG_TABLE_LOCKED"
+            }
+            assert tables.captured() == frozenset(found.fit) == frozenset(NAMES) - {NAMES[1]}
+        assert tables.capture(NAMES).fit == NAMES
+
+
 def test_a_part_that_is_altered_before_it_is_recorded_is_looked_at_again(database: Database) -> None:
     """What was altered between the look and the record may have been sent otherwise by a slot in between."""
     database.execute(f"{TABLES}; CREATE PUBLICATION p FOR TABLE good WHERE (id > 5), part", user="app")

@@ -197,6 +197,19 @@ def test_writers_do_not_wait_behind_us_for_somebody_elses_transaction(
     assert triggers(database) == OURS
 
 
+def test_a_table_that_somebody_holds_keeps_no_other_from_its_triggers(
+    database: Database, queue: Capturing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capture, "PATIENCE", 0.2)
+    executed(database, ["CREATE TABLE s (id int)"])
+    other = TableName("public", "s")
+    with database.connect(user="app") as holder, holder.transaction():
+        holder.execute("INSERT INTO s VALUES (1)")
+        found = capture.capture(queue.session, LAKE, [other, T])
+    assert {name: error.code for name, error in found.errors.items()} == {other: "PG_TABLE_LOCKED"}
+    assert (found.fit, triggers(database)) == ([T], OURS)
+
+
 def test_two_lakes_that_come_and_go_at_once_leave_what_one_of_them_wants(
     database: Database, queue: Capturing
 ) -> None:

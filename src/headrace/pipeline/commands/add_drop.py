@@ -28,7 +28,7 @@ from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
 from headrace.lake.format import layout
 from headrace.pipeline.commands import resync
-from headrace.pipeline.commands.capture import SourcePlace
+from headrace.pipeline.commands.capture import Capturing, SourcePlace
 from headrace.pipeline.state import arrivals, choice, last_config
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
@@ -54,7 +54,7 @@ def add(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
     report = _of_new(report, ledger)
     if report.errors or not already:
         choice.refuse(report)
-    captured = yield partial(place.capture, [table.name for table in report.tables])
+    captured = yield Capturing([table.name for table in report.tables], place.capture)
     failpoint("tables.add.before")
     for error in captured.found.errors.values():
         raise error

@@ -5,7 +5,7 @@ Called by the deeds `add_drop` and `resync`, in a thread: it may have to wait.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
@@ -25,6 +25,17 @@ class Captured:
 
     found: Examined
     position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Capturing:
+    """A background job that has tables captured: until it is taken note of, they are where it puts them."""
+
+    names: Sequence[TableName]
+    capture: Callable[[Sequence[TableName]], Captured]
+
+    def __call__(self) -> Captured:
+        return self.capture(self.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +61,15 @@ class SourcePlace:
             yield session
 
     def capture(self, names: Sequence[TableName]) -> Captured:
-        """See that changes of the tables are captured; committed when this returns."""
+        """See that changes of the tables are captured; committed when this returns.
+
+        Where one of them comes with an error, none is.
+        """
         with self.connected() as session:
-            found = session.tables(self.upstream).capture(names)
+            tables = session.tables(self.upstream)
+            found = tables.capture(names)
+            if found.errors:
+                tables.release(names)
             return Captured(found, session.behind_all(self.upstream))
 
     def capture_again(self, names: Sequence[TableName]) -> Captured:

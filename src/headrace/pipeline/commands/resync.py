@@ -16,13 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from headrace.core.errors import HeadraceError, Misconfigured, TableMissing
 from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
-from headrace.pipeline.commands.capture import Captured, SourcePlace
+from headrace.pipeline.commands.capture import Captured, Capturing, SourcePlace
 from headrace.pipeline.resync import replacement
 from headrace.pipeline.state import alterations, arrivals
 from headrace.pipeline.state.arrivals import Arrival
@@ -65,7 +64,7 @@ def copied_anew(owner: Owner, names: Sequence[TableName]) -> Generator[Errand, A
     """Begin a new copy of each of these tables, unless there is one already; which those are."""
     ledger = owner.ledger
     wanted = [name for name in names if name not in ledger.staged]
-    captured: Captured = yield partial(SourcePlace.of(owner).capture_again, wanted)
+    captured: Captured = yield Capturing(wanted, SourcePlace.of(owner).capture_again)
     copies: list[TableRecord] = []
     taken_up: list[Arrival] = []
     refused: dict[TableName, HeadraceError] = {}

@@ -15,6 +15,9 @@ wait for something (a lock, a server) is a generator, and hands that part out:
         owner.publish(Epoch(...))                on the loop's thread again
         return {"tables": [...]}
 
+What the run itself wants of its tables (`ask_oneself`) goes on beside a request that is about none
+(`BESIDE`), which may take hours; never beside one that may be about the same tables.
+
 An owner may be ended between a deed and its answer, so a deed must bear being done twice. The same deeds
 serve a command that finds no living owner (`ask`): to them the owner is whoever has the fence.
 """
@@ -28,10 +31,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.core.errors import HeadraceError, Misconfigured
+from headrace.core.names import TableName
 from headrace.lake.format import requests
 from headrace.lake.format.requests import Request
 from headrace.lake.store.local import LocalStore
 from headrace.pipeline.commands import add_drop
+from headrace.pipeline.commands.capture import Capturing
 from headrace.pipeline.commands.resync import resync
 from headrace.pipeline.maintain.maintenance import maintain
 from headrace.pipeline.state import reach
@@ -51,6 +56,7 @@ DEEDS: dict[str, Deed] = {
     "maintain": maintain,
     "resync": resync,
 }
+BESIDE = frozenset(("maintain", reach.REACH))  # requests that neither choose tables nor copy any
 
 
 def deed(kind: str, deeds: Mapping[str, Deed] = DEEDS) -> Deed:
@@ -66,11 +72,12 @@ def deed(kind: str, deeds: Mapping[str, Deed] = DEEDS) -> Deed:
 
 @dataclass(slots=True)
 class _InHand:
-    """A request that is being carried out, and the part of it that was handed out."""
+    """Steps that are being carried out, and the part of them that was handed out."""
 
     request: Request | None  # None: the run asks itself
     steps: Steps
-    errand: Future[Any]
+    errand: Errand
+    result: Future[Any]
 
 
 @dataclass(slots=True)
@@ -79,25 +86,46 @@ class CommandQueue:
 
     deeds: Mapping[str, Deed] = field(default_factory=lambda: DEEDS)
     polled_at: float = 0.0
-    in_hand: _InHand | None = None
+    in_hand: _InHand | None = None  # a request
+    own: _InHand | None = None  # what the run asks itself
+
+    @property
+    def may_ask_oneself(self) -> bool:
+        """Tell whether nothing is under way that may be about tables."""
+        request = None if self.in_hand is None else self.in_hand.request
+        return self.own is None and (request is None or request.kind in BESIDE)
+
+    @property
+    def is_busy(self) -> bool:
+        """Tell whether anything is under way."""
+        return self.in_hand is not None or self.own is not None
+
+    @property
+    def captures(self) -> frozenset[TableName]:
+        """The tables whose changes somebody sees to be captured at this moment."""
+        steps = (each.errand for each in (self.in_hand, self.own) if each is not None)
+        return frozenset(name for step in steps if isinstance(step, Capturing) for name in step.names)
 
     def turn(self, owner: Owner) -> bool:
         """Once a turn of the loop: do what there is to do now; whether anything was done."""
+        own = self._go_on(owner, self.own)
         if self.in_hand is not None:
-            return self._go_on(owner, self.in_hand)
+            return self._go_on(owner, self.in_hand) or own
+        if self.own is not None:
+            return own
         every = POLL_SECONDS if isinstance(owner.place.store, LocalStore) else POLL_SECONDS_AFAR
         if time.monotonic() - self.polled_at < every:
-            return False
+            return own
         waiting = requests.pending(owner.place.store, owner.ledger.name)
         if waiting:
             self._answered(owner, waiting[0], lambda: self._begin(owner, waiting[0]))
         else:
             self.polled_at = time.monotonic()
-        return bool(waiting)
+        return bool(waiting) or own
 
     def ask_oneself(self, owner: Owner, steps: Steps) -> None:
         """Carry out what the run itself wants, which nobody answers; its errors are the caller's to find."""
-        assert self.in_hand is None
+        assert self.may_ask_oneself
         self._answered(owner, None, lambda: self._step(None, steps, lambda: next(steps)))
 
     def _begin(self, owner: Owner, request: Request) -> Answer | None:
@@ -106,15 +134,15 @@ class CommandQueue:
             return begun
         return self._step(request, begun, lambda: next(begun))
 
-    def _go_on(self, owner: Owner, last: _InHand) -> bool:
-        if not last.errand.done():
+    def _go_on(self, owner: Owner, last: _InHand | None) -> bool:
+        if last is None or not last.result.done():
             return False
-        self.in_hand = None
+        self._put(last.request, None)
         steps = last.steps
         self._answered(
             owner,
             last.request,
-            lambda: self._step(last.request, steps, lambda: steps.send(last.errand.result())),
+            lambda: self._step(last.request, steps, lambda: steps.send(last.result.result())),
         )
         return True
 
@@ -125,8 +153,14 @@ class CommandQueue:
         except StopIteration as end:
             answer: Answer = end.value
             return answer
-        self.in_hand = _InHand(request, steps, beside(errand))
+        self._put(request, _InHand(request, steps, errand, beside(errand)))
         return None
+
+    def _put(self, request: Request | None, step: _InHand | None) -> None:
+        if request is None:
+            self.own = step
+        else:
+            self.in_hand = step
 
     def _answered(self, owner: Owner, request: Request | None, act: Callable[[], Answer | None]) -> None:
         try:

@@ -148,7 +148,9 @@ def _fitting(ledger: Ledger, done: Iterable[Bundled], report: Report) -> list[Bu
     for each in done:
         table = each.bundle.table
         record = None if table is None else ledger.tables.get(table.name)
-        same = table is None or (record is not None and record.schema == table.schema)
+        same = table is None or (
+            record is not None and record.state.is_named and record.schema == table.schema
+        )
         if same and set(each.bundle.paths) <= _live(ledger, each.bundle.folder, report):
             found.append(each)
     return found
@@ -223,8 +225,6 @@ def _let_go(owner: Owner, order: Order, report: Report) -> Generator[Errand, Any
     past = Past(store, ledger.name, Catalogs(store))
     report.history["reaches_back_to"] = yield partial(past.shown, found.time + 1)
     since = found.time + 1
-    at_rest = [r for r in ledger.tables.values() if r.state.is_settled]
-    late = [record for record in at_rest if record.since is not None and record.since < since]
     gone: list[Rewrite] = []
     if expiry.ripe(found, datetime.now(UTC), order.keeping.grace):
         if found.gone != found.time and not order.dry:
@@ -232,7 +232,10 @@ def _let_go(owner: Owner, order: Order, report: Report) -> Generator[Errand, Any
             horizon.write(store, ledger.name, replace(found, gone=found.time))
             failpoint("maintain.gone.after")
         gone = yield partial(expiry.spent, store, ledger.name, found.time)
+    # The stream has gone on meanwhile: the records, and which files are there, are those of now.
     gone = [each for each in gone if set(each.remove) <= _live(ledger, each.folder, report)]
+    at_rest = [r for r in ledger.tables.values() if r.state.is_settled]
+    late = [record for record in at_rest if record.since is not None and record.since < since]
     report.history["files_expired"] += sum(len(each.remove) for each in gone)
     if (late or gone) and not order.dry:
         records = tuple(replace(record, since=since) for record in late)

@@ -126,7 +126,8 @@ class Tables(Protocol):
     def capture(self, names: Sequence[TableName]) -> Examined:
         """See that from here on all changes of these tables are captured; committed when it returns.
 
-        Those of which the user's own objects leave something out come with an error.
+        Those of which the user's own objects leave something out come with an error, and so does one that
+        somebody holds: it keeps no other out.
         """
 
     def define(self, tables: Iterable[TableDef]) -> Examined:

@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
+from headrace.sources.contract.errors import TableBusy
 from headrace.sources.contract.tables import Examined, TableDef
 from headrace.sources.postgres.catalog.definitions import read_entries, read_entries_by_name
 from headrace.sources.postgres.catalog.table_def import TableEntry
@@ -32,6 +33,8 @@ from headrace.sources.postgres.publication import (
 )
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.postgres.snapshot.table_access import overtaken
+
+_MOMENT = "200ms"  # for each table's lock, once it is known that somebody holds one of them
 
 
 def examine(connection: Session, upstream: Upstream, names: Sequence[TableName]) -> Examined:
@@ -62,13 +65,35 @@ def _overlapping(
 
 
 def capture(connection: Session, upstream: Upstream, names: Sequence[TableName]) -> Examined:
-    """See that our publication holds the tables, wholly; committed when this returns."""
+    """See that our publication holds the tables, wholly; committed when this returns.
+
+    One that somebody holds comes with an error, and keeps no other out.
+    """
+    busy: dict[TableName, HeadraceError] = {}
     if upstream.owns_publication and names:
         limited = partly(connection, upstream, names)
-        ensure_publication(connection, upstream.publication, names, make=False, anew=limited)
-    return _members(
-        connection, upstream, read_entries_by_name(connection, names, [upstream.publication]).values()
-    )
+        try:
+            ensure_publication(connection, upstream.publication, names, make=False, anew=limited)
+        except TableBusy:
+            busy = _one_by_one(connection, upstream, names, limited)
+    there = [name for name in names if name not in busy]
+    entries = read_entries_by_name(connection, there, [upstream.publication]).values()
+    found = _members(connection, upstream, entries)
+    return Examined(found.defs, {**found.errors, **busy})
+
+
+def _one_by_one(
+    connection: Session, upstream: Upstream, names: Sequence[TableName], limited: Collection[TableName]
+) -> dict[TableName, HeadraceError]:
+    busy: dict[TableName, HeadraceError] = {}
+    for name in names:
+        try:
+            ensure_publication(
+                connection, upstream.publication, [name], make=False, anew=limited, patience=_MOMENT
+            )
+        except TableBusy as error:
+            busy[name] = error
+    return busy
 
 
 def define(connection: Session, upstream: Upstream, tables: Iterable[TableDef]) -> Examined:

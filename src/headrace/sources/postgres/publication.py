@@ -18,7 +18,7 @@ from headrace.sources.postgres.protocol.stream_errors import publication_missing
 from headrace.sources.postgres.session.ddl import execute_ddl
 from headrace.sources.postgres.session.minor_releases import late_tables_lost
 from headrace.sources.postgres.session.refusals import LockTimeout, PrivilegeMissing
-from headrace.sources.postgres.session.statements import Session, in_transaction, query
+from headrace.sources.postgres.session.statements import Session, query
 
 VIA_ROOT = "publish_via_partition_root"
 _WITHDRAWAL_LOCK = "200ms"  # it is tried again
@@ -41,15 +41,16 @@ def ensure_publication(
     *,
     make: bool = True,
     anew: Collection[TableName] = (),
+    patience: str | None = None,
 ) -> None:
     """See that our publication exists and holds these tables; committed when this returns.
 
     A table is checked for a usable identity after its lock is held: one without would make the
     application's own UPDATE and DELETE fail from the commit on. One that must be there is not made anew
     (`make`): that would hide what it did not publish meanwhile. Those of the tables that come `anew` lose
-    what somebody else gave them there, a filter or a list of columns.
+    what somebody else gave them there, a filter or a list of columns. `patience` is for the lock of each.
     """
-    with _altering(connection, tables):
+    with _altering(connection, tables, patience):
         held = published(connection, name)
         if held is None and not make:
             raise publication_missing(f'"{name}"')
@@ -79,23 +80,19 @@ def withdraw(connection: Session, name: str, tables: Sequence[TableName]) -> Non
 
 
 def withdraw_by_oid(connection: Session, name: str, oids: Collection[int]) -> None:
-    """Take tables out of our publication at once, whatever they are called now, or give up in a moment.
-
-    Nothing of ours rests on the commit, so that it need not wait for a synchronous standby.
-    """
-    with in_transaction(connection):
-        query(connection, f"SET LOCAL lock_timeout = '{_WITHDRAWAL_LOCK}'")
-        query(connection, "SET LOCAL synchronous_commit = 'local'")
-        rows = query(
-            connection,
-            "SELECT n.nspname, c.relname FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid"
-            " JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace"
-            " WHERE p.pubname = %s AND c.oid = ANY (%s::oid[])",
-            [name, list(oids)],
-        )
-        leaving = [TableName(schema, table) for schema, table in rows]
-        if leaving:
-            _execute(connection, f"ALTER PUBLICATION {quote_identifier(name)} DROP TABLE {_listed(leaving)}")
+    """Take tables out of our publication at once, whatever they are called now, or give up in a moment."""
+    rows = query(
+        connection,
+        "SELECT c.oid::int8, n.nspname, c.relname FROM pg_publication p"
+        " JOIN pg_publication_rel r ON r.prpubid = p.oid"
+        " JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE p.pubname = %s AND c.oid = ANY (%s::oid[])",
+        [name, list(oids)],
+    )
+    if leaving := [TableName(schema, table) for _, schema, table in rows]:
+        with _altering(connection, leaving, patience=_WITHDRAWAL_LOCK):
+            statement = f"ALTER PUBLICATION {quote_identifier(name)} DROP TABLE {_listed(leaving)}"
+            _execute(connection, statement, then="")
 
 
 # Of a root those of its partitions count, which are what is written to.
@@ -123,13 +120,18 @@ def without_identity(connection: Session, name: str) -> frozenset[int]:
 
 
 @contextmanager
-def _altering(connection: Session, tables: Sequence[TableName]) -> Iterator[None]:
+def _altering(
+    connection: Session, tables: Sequence[TableName], patience: str | None = None
+) -> Iterator[None]:
     """A transaction that alters our publication; where it waits too long for a lock, whose that is.
 
     Its commit waits for no standby (`session.connection.PINS`), and no longer than an answer may take.
+    `patience` is for the lock of each table, where the session's own would be too long.
     """
     try:
         query(connection, "BEGIN")
+        if patience is not None:
+            query(connection, f"SET LOCAL lock_timeout = '{patience}'".encode())
         yield
         query(connection, "COMMIT")
     except HeadraceError as error:

@@ -18,6 +18,7 @@ from dataclasses import replace
 
 from headrace.core.errors import Definite, HeadraceError, PositionLost
 from headrace.core.names import TableName
+from headrace.sources.contract.errors import TableBusy
 from headrace.sources.contract.tables import Examined, TableDef
 from headrace.sources.contract.waiting import ALONE, Waiting
 from headrace.sources.postgres.catalog.alteration import differs
@@ -80,12 +81,23 @@ def _overlapping(
 def capture(
     connection: Session, upstream: Upstream, names: Sequence[TableName], waiting: Waiting = ALONE
 ) -> Examined:
-    """See that the tables have our triggers; committed when this returns."""
+    """See that the tables have our triggers; committed when this returns.
+
+    One that somebody holds comes with an error, and keeps no other from its triggers. Only the first is
+    waited for at length.
+    """
     objects = upstream.objects
+    busy: dict[TableName, HeadraceError] = {}
     for table in find_tables(connection, objects, names):
-        _capture(connection, upstream, table.entry.oid, table.name, waiting)
+        try:
+            seconds = _MOMENT if busy else PATIENCE
+            _capture(connection, upstream, (table.entry.oid, table.name), waiting, seconds)
+        except TableBusy as error:
+            busy[table.name] = error
     looked = tick.last(connection, objects)
-    return _captured(connection, find_tables(connection, objects, names), looked)
+    there = [name for name in names if name not in busy]
+    found = _captured(connection, find_tables(connection, objects, there), looked)
+    return Examined(found.defs, {**found.errors, **busy})
 
 
 def define(connection: Session, upstream: Upstream, tables: Iterable[TableDef]) -> Examined:
@@ -105,8 +117,10 @@ def define(connection: Session, upstream: Upstream, tables: Iterable[TableDef]) 
     return _captured(connection, found, looked)
 
 
-def _capture(connection: Session, upstream: Upstream, oid: int, name: TableName, waiting: Waiting) -> None:
-    objects = upstream.objects
+def _capture(
+    connection: Session, upstream: Upstream, table: tuple[int, TableName], waiting: Waiting, seconds: float
+) -> None:
+    objects, (oid, name) = upstream.objects, table
 
     def attempt() -> None:
         make_triggers(connection, objects, oid, name)
@@ -117,7 +131,7 @@ def _capture(connection: Session, upstream: Upstream, oid: int, name: TableName,
             [objects.name, upstream.lake, oid],
         )
 
-    patiently(connection, objects, (oid, name), attempt, waiting)
+    patiently(connection, objects, table, attempt, waiting, seconds)
 
 
 def _captured(connection: Session, found: Sequence[QueuedTable], looked: int) -> Examined:

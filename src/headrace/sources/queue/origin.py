@@ -21,6 +21,7 @@ from dataclasses import replace
 
 from headrace.core.errors import HeadraceError
 from headrace.core.position import Position
+from headrace.sources.contract.errors import TableBusy
 from headrace.sources.contract.session import Origin, StreamOrder
 from headrace.sources.contract.waiting import Waiting
 from headrace.sources.postgres.session.identity import Identity
@@ -69,6 +70,9 @@ def establish(
 def _begun(connection: Session, upstream: Upstream, order: StreamOrder, waiting: Waiting) -> Tick:
     """Have the tables captured; a tick behind that, of which we are a reader."""
     captured = capture(connection, upstream, order.names, waiting)
+    for error in captured.errors.values():
+        if isinstance(error, TableBusy):
+            raise error
     tables = [entry_of(table.details) for table in captured.defs.values()]
     await_ends(connection, printing(connection, tables), waiting)
     with ticks.taking(connection, upstream.objects) as tick:
