@@ -1,7 +1,8 @@
 """The end of a run that only catches up (`--once`).
 
     done       the newest mark is where the source was at the start, every table exact in it, or stopped
-    stranded   all else is done, and the tables that are left wait for a right that only a person can give
+    stranded   all else is done, and the tables that are left wait for a right that only a person can give, or
+               for somebody who has held them for a while
 
 The first is a success. The second is raised: `policy` tries a few times more, and then the run ends with the
 table's code. A run that goes by itself waits as long as it takes.
@@ -9,7 +10,8 @@ table's code. A run that goes by itself waits as long as it takes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from headrace.core.errors import HeadraceError, RightWithheld
@@ -18,8 +20,12 @@ from headrace.core.position import Position
 from headrace.pipeline.copy.scheduler import CopyScheduler
 from headrace.pipeline.following import Following, FollowingRun
 from headrace.pipeline.state.ledger import Ledger
+from headrace.pipeline.state.spacing import with_room
 from headrace.pipeline.state.table_state import State
 from headrace.pipeline.status_report import Reporter
+from headrace.sources.contract.errors import TableBusy
+
+HELD_SECONDS = 5.0  # so long somebody may hold a table before an attempt ends for it
 
 
 class CatchingUp(FollowingRun, Protocol):
@@ -42,10 +48,13 @@ def caught_up(run: CatchingUp) -> bool:
     ledger = run.ledger
     left = _left(ledger)
     arrived = ledger.recovering or ledger.frontier >= run.target
+    # The stream of a source that is idle comes no further beside a new copy.
+    near = arrived or (bool(ledger.staged) and ledger.frontier.time >= with_room(run.target.time))
     if left:
-        withheld = _withheld(run)
-        if arrived and left <= withheld.keys():
-            raise _stranded({name: withheld[name] for name in sorted(left)})
+        rights = _withheld(run)
+        withheld = _held(run) | rights
+        if near and left <= withheld.keys():
+            raise _stranded({name: withheld[name] for name in left}, rights)
         return False
     return arrived and not ledger.staged and not ledger.recovering
 
@@ -62,13 +71,30 @@ def _left(ledger: Ledger) -> set[TableName]:
     return left
 
 
-def _withheld(run: CatchingUp) -> Mapping[TableName, HeadraceError]:
+def _held(run: CatchingUp) -> dict[TableName, HeadraceError]:
+    """The tables that somebody has held, or altered again and again, for longer than a moment."""
+    before = time.monotonic() - HELD_SECONDS
+    unseen = {n: each for n, each in run.reporter.facts.unseen.items() if each.clock <= before}
+    return {**{n: each.busy or _altering(n) for n, each in unseen.items()}, **run.copies.busy(HELD_SECONDS)}
+
+
+def _altering(name: TableName) -> HeadraceError:
+    return TableBusy(
+        "TABLE_LOCKED",
+        f"{name} is in no mark: somebody may be altering it",
+        hint="nothing to do: it is tried again; end the transaction that alters it if it lasts too long",
+    )
+
+
+def _withheld(run: CatchingUp) -> dict[TableName, HeadraceError]:
     return {**run.reporter.facts.denied, **run.copies.withheld}
 
 
-def _stranded(withheld: Mapping[TableName, HeadraceError]) -> RightWithheld:
-    """The error of the first of the tables, with the names of the others."""
-    (_, error), *others = withheld.items()
-    said = [error.detail, *(f"and {name}: {other.code}" for name, other in others)]
+def _stranded(left: Mapping[TableName, HeadraceError], rights: Collection[TableName]) -> HeadraceError:
+    """The error of the first of the tables, with the names of the others; a right goes before a lock."""
+    first, *others = sorted(left, key=lambda name: (name not in rights, name))
+    error = left[first]
+    said = [error.detail, *(f"and {name}: {left[name].code}" for name in others)]
+    kind = RightWithheld if first in rights else TableBusy
     detail = "; ".join(each for each in said if each)
-    return RightWithheld(error.code, error.primary, detail=detail or None, hint=error.hint)
+    return kind(error.code, error.primary, detail=detail or None, hint=error.hint)

@@ -41,6 +41,7 @@ from headrace.pipeline.state.alterations import Alteration
 from headrace.pipeline.state.ownership import ENDED, this_process
 from headrace.pipeline.state.records import TableRecord
 from headrace.sources import registry
+from headrace.sources.contract.errors import TableBusy
 from headrace.sources.contract.session import Health
 
 if TYPE_CHECKING:
@@ -87,6 +88,15 @@ class Beside:
         self._refreshed_at = time.monotonic()
 
 
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """Since which look a table is in no mark as somebody may be altering it, and who that is."""
+
+    since: str
+    clock: float  # the same by the monotonic clock
+    busy: TableBusy | None = None
+
+
 @dataclass(slots=True)
 class Facts:
     """The newest facts that the parts of a run report, as far as its status shows them."""
@@ -96,8 +106,8 @@ class Facts:
     copies: CopyScheduler | None = None
     # Tables in no mark, for want of a right.
     denied: Mapping[TableName, HeadraceError] = field(default_factory=dict)
-    # Tables in no mark that somebody may be altering: since which look, and who that is.
-    unseen: Mapping[TableName, tuple[str, str | None]] = field(default_factory=dict)
+    # Tables in no mark that somebody may be altering.
+    unseen: Mapping[TableName, Unseen] = field(default_factory=dict)
     alterations: tuple[AlterationStatus, ...] = ()  # the newest; the reporter's thread reads them
     healing: HeadraceError | None = None  # the loss of a position, while all tables are copied anew for it
     # Live tables whose new copies were given up, until they are asked for again.
@@ -130,9 +140,9 @@ class Facts:
         """A look was over; of the others it asked nothing."""
         kept = {name: error for name, error in self.denied.items() if name in others}
         self.denied = {**kept, **check.denied}
-        before, now = self.unseen, _now()
+        before, now = self.unseen, Unseen(_now(), time.monotonic())
         self.unseen = {name: seen for name, seen in before.items() if name in others} | {
-            name: (before[name][0] if name in before else now, check.holders.get(name))
+            name: replace(before.get(name, now), busy=check.busy.get(name))
             for name in check.locked - check.denied.keys()
         }
 
@@ -412,7 +422,8 @@ def _table(
     anew = run.ledger.staged.get(record.name)
     reason, prospect = run.following.reason(record), run.following.prospect(run, record)
     retry = None if prospect.retry_in is None else time.time() + max(0.0, prospect.retry_in)
-    unseen_since, holder = reporter.facts.unseen.get(record.name, (None, None))
+    unseen = reporter.facts.unseen.get(record.name)
+    holder = None if unseen is None or unseen.busy is None else unseen.busy.detail
     return TableStatus(
         state=_copying(record) if copying else record.state.value,
         join=record.join,
@@ -426,7 +437,7 @@ def _table(
         schema_version=record.schema.version,
         schema_since=None if record.alteration is None else str(record.alteration.at),
         copy=None if progress is None else _copy(progress),
-        unseen_since=unseen_since,
+        unseen_since=None if unseen is None else unseen.since,
         holder=holder,
         follows=prospect.follows,
         retry_at=None if retry is None else moment_text(retry),

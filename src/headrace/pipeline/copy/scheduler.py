@@ -44,7 +44,9 @@ class CopyScheduler:
         self._copies: list[CopyThread] = []
         self._given_up: list[CopyThread] = []
         self._postponed: dict[TableName, _Later] = {}
-        self._pauses: dict[TableName, float] = {}  # of tables that were postponed and not copied since
+        # Of tables that were postponed and not copied since: the pause, and when that began.
+        self._pauses: dict[TableName, float] = {}
+        self._since: dict[TableName, float] = {}
 
     def begin(self, copying: CopyThread) -> None:
         for name in copying.names:
@@ -89,6 +91,11 @@ class CopyScheduler:
             name: each.error for name, each in self._postponed.items() if isinstance(each.error, TableDenied)
         }
 
+    def busy(self, seconds: float) -> Mapping[TableName, HeadraceError]:
+        """The tables that could not be read for so long, whatever it was each time."""
+        before = time.monotonic() - seconds
+        return {name: each.error for name, each in self._postponed.items() if self._since[name] <= before}
+
     def events(self) -> Iterator[Event]:
         """Take what has come; a caller that raises in between loses nothing that another attempt needs."""
         for copying in self._copies:
@@ -102,11 +109,14 @@ class CopyScheduler:
                 if isinstance(event, Postponed):
                     pause = self._pauses.get(event.name, AGAIN_SECONDS)
                     self._pauses[event.name] = min(2 * pause, AGAIN_MOST_SECONDS)
-                    self._postponed[event.name] = _Later(event.error, time.monotonic() + pause)
+                    now = time.monotonic()
+                    self._since.setdefault(event.name, now)
+                    self._postponed[event.name] = _Later(event.error, now + pause)
                     continue
                 if isinstance(event, Copied | Portion | Refused):
                     self._postponed.pop(event.name, None)
                     self._pauses.pop(event.name, None)
+                    self._since.pop(event.name, None)
                 yield event
 
     def forget(self, names: Collection[TableName]) -> None:
@@ -120,6 +130,7 @@ class CopyScheduler:
             self.room.progress.pop(name, None)
             self._postponed.pop(name, None)
             self._pauses.pop(name, None)
+            self._since.pop(name, None)
 
     def stop(self) -> None:
         """Give up what is under way; tables that are not complete are copied again by the next attempt."""

@@ -33,6 +33,7 @@ from headrace.lake.format import layout
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.remedies import way_back
 from headrace.pipeline.state.table_state import State
+from headrace.sources.contract.errors import TableBusy
 from headrace.sources.contract.tables import Change, Heard, TableDef, Tables
 
 
@@ -75,7 +76,7 @@ class RecordsCheck:
     widened: Mapping[TableName, Altered] = field(default_factory=dict)
     rewritten: Mapping[TableName, Altered] = field(default_factory=dict)
     half_told: frozenset[TableName] = frozenset()  # of the changed: the stream may explain it soon
-    holders: Mapping[TableName, str] = field(default_factory=dict)  # of the locked, where it is known
+    busy: Mapping[TableName, TableBusy] = field(default_factory=dict)  # of the locked, where it is known
 
     def changed(self, records: Iterable[TableRecord]) -> dict[TableName, HeadraceError]:
         """Those of the records whose tables are not what was recorded."""
@@ -127,7 +128,7 @@ def check_records(
         widened={known[key].name: each for key, (step, each) in steps.items() if not step.rewrites},
         rewritten={known[key].name: each for key, (step, each) in steps.items() if step.rewrites},
         half_told=frozenset(known[key].name for key in hopeful - silent),
-        holders={known[key].name: who for key, who in check.holders.items()},
+        busy={known[key].name: error for key, error in check.busy.items()},
     )
 
 

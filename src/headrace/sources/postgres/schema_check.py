@@ -27,7 +27,7 @@ from headrace.sources.postgres.catalog import definitions, table_def
 from headrace.sources.postgres.catalog.alteration import derived, differs, is_news, parts_of
 from headrace.sources.postgres.catalog.emptiness import with_emptiness
 from headrace.sources.postgres.catalog.entry_memory import EntryMemory
-from headrace.sources.postgres.catalog.locks import READERS_WAIT_FOR, holders
+from headrace.sources.postgres.catalog.locks import busy
 from headrace.sources.postgres.catalog.table_def import PARTITIONED, TableEntry
 from headrace.sources.postgres.catalog.table_def_record import definition, from_record, to_record
 from headrace.sources.postgres.catalog.unfinished_ddl import unfinished
@@ -116,16 +116,8 @@ def check(
         news=news,
         locked=frozenset(locked),
         broken=remade(upstream, server.publication),
-        holders=_holders(connection, locked),
+        busy=busy(connection, {key: (number, known[key].name) for key, number in locked.items()}),
     )
-
-
-def _holders(connection: Session, locked: Mapping[str, int]) -> dict[str, str]:
-    """Name those who hold tables by now; who changes a type or a partition is not found by the table."""
-    if not locked:
-        return {}
-    found = holders(connection, sorted(set(locked.values())), (*READERS_WAIT_FOR, "ShareUpdateExclusiveLock"))
-    return {key: "; ".join(found[number]) for key, number in locked.items() if number in found}
 
 
 def _is_tree_hidden(root: TableEntry, server: _Server) -> bool:

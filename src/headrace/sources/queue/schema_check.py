@@ -20,6 +20,7 @@ from dataclasses import replace
 
 from headrace.sources.contract.tables import Change, SchemaCheck, TableDef
 from headrace.sources.postgres.catalog.alteration import differs, is_news
+from headrace.sources.postgres.catalog.locks import busy
 from headrace.sources.postgres.catalog.table_def import PARTITIONED, TableEntry
 from headrace.sources.postgres.session.statements import Session, in_transaction, query
 from headrace.sources.queue import attachments, loss, partitions, tick
@@ -80,7 +81,8 @@ def _look(
         # The mark goes on without the root, and the ticks behind it may be forgotten.
         if (places := shown[key]) and (owing := attachments.owing(known[key], places)) is not None:
             news[key] = owing
-    return SchemaCheck(newest.position(upstream.log), 0, changes, news, locked)
+    who = busy(connection, {key: (known[key].number, known[key].name) for key in locked})
+    return SchemaCheck(newest.position(upstream.log), 0, changes, news, locked, busy=who)
 
 
 _GONE = "a partition came and went since the last look; its rows were there at a tick in between"

@@ -105,6 +105,18 @@ def locked(table: TableName, who: Sequence[str]) -> TableBusy:
     )
 
 
+def busy(connection: Session, tables: Mapping[str, tuple[int, TableName]]) -> dict[str, TableBusy]:
+    """Name those who hold tables that a look can't vouch for; nothing is said of one that is free by now.
+
+    Who changes a type or a partition is not found by the table.
+    """
+    if not tables:
+        return {}
+    modes = (*READERS_WAIT_FOR, "ShareUpdateExclusiveLock")
+    found = holders(connection, sorted({oid for oid, _ in tables.values()}), modes)
+    return {key: locked(name, found[oid]) for key, (oid, name) in tables.items() if oid in found}
+
+
 def of_publication(connection: Session, tables: Mapping[int, TableName], error: LockTimeout) -> Transient:
     """The error of DDL on a publication that waited too long, for one of its tables or for other such DDL."""
     for oid, who in holders(connection, list(tables), PUBLISHERS_WAIT_FOR).items():
