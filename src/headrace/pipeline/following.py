@@ -7,7 +7,8 @@
 It leaves the marks at its last exact one, and returns in the mark that follows its copy, with an interval of
 its own. Nothing is guessed: what it holds then was read at the source. A table that is not fit for that, or
 is gone, stays stopped, says so in the status, and is asked for again from time to time. One that changes
-again and again is taken up after pauses that grow, since each time costs the source a copy.
+again and again is taken up after pauses that grow, since each time costs the source a copy; where it was
+refused, for want of a right, say, they stay short.
 
 With `on_ddl = "stop"` all of that waits for a person. Called once a turn by the loop of `loop`.
 """
@@ -30,6 +31,7 @@ from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_state import State
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
+REFUSED_PAUSE = 15.0  # the longest where no copy was begun: to ask costs the source next to nothing
 
 
 class TablesRun(Protocol):
@@ -88,6 +90,9 @@ class Following:
         begun: resync.Begun = yield from resync.copied_anew(run, due)
         left = {name: error for name, error in self.refused.items() if name not in due}
         self.refused = {**left, **begun.refused}
+        for name in begun.refused:
+            tried = self.tried[name]
+            tried.again_at = min(tried.again_at, time.monotonic() + REFUSED_PAUSE)
         return {}
 
     def reason(self, record: TableRecord) -> HeadraceError | None:

@@ -106,6 +106,8 @@ class Facts:
     copies: CopyScheduler | None = None
     # Tables in no mark, for want of a right.
     denied: Mapping[TableName, HeadraceError] = field(default_factory=dict)
+    # Tables that are followed, and that a copy could not read.
+    unreadable: Mapping[TableName, HeadraceError] = field(default_factory=dict)
     # Tables in no mark that somebody may be altering.
     unseen: Mapping[TableName, Unseen] = field(default_factory=dict)
     alterations: tuple[AlterationStatus, ...] = ()  # the newest; the reporter's thread reads them
@@ -140,6 +142,8 @@ class Facts:
         """A look was over; of the others it asked nothing."""
         kept = {name: error for name, error in self.denied.items() if name in others}
         self.denied = {**kept, **check.denied}
+        kept = {name: error for name, error in self.unreadable.items() if name in others}
+        self.unreadable = {**kept, **check.unreadable}
         before, now = self.unseen, Unseen(_now(), time.monotonic())
         self.unseen = {name: seen for name, seen in before.items() if name in others} | {
             name: replace(before.get(name, now), busy=check.busy.get(name))
@@ -152,6 +156,10 @@ class Facts:
         copies = [] if self.copies is None else self.copies.waits_for
         excess = () if self.health is None or self.health.excess is None else (self.health.excess,)
         reasons = [(error.code, f"{error.primary}: {error.detail}") for error in self.denied.values()]
+        reasons += [
+            (error.code, f"{error.primary}: {error.detail}: {error.hint}")
+            for error in self.unreadable.values()
+        ]
         reasons += [(error.code, f"{error.primary}: {error.detail}") for error in (*copies, *excess)]
         reasons += [
             (error.code, f"{name} was not copied anew: {error.primary}")

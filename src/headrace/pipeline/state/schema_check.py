@@ -33,7 +33,7 @@ from headrace.lake.format import layout
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.remedies import way_back
 from headrace.pipeline.state.table_state import State
-from headrace.sources.contract.errors import TableBusy
+from headrace.sources.contract.errors import TableBusy, TableDenied
 from headrace.sources.contract.tables import Change, Heard, TableDef, Tables
 
 
@@ -76,6 +76,7 @@ class RecordsCheck:
     widened: Mapping[TableName, Altered] = field(default_factory=dict)
     rewritten: Mapping[TableName, Altered] = field(default_factory=dict)
     half_told: frozenset[TableName] = frozenset()  # of the changed: the stream may explain it soon
+    unreadable: Mapping[TableName, TableDenied] = field(default_factory=dict)  # a copy would fail
     busy: Mapping[TableName, TableBusy] = field(default_factory=dict)  # of the locked, where it is known
 
     def changed(self, records: Iterable[TableRecord]) -> dict[TableName, HeadraceError]:
@@ -128,6 +129,7 @@ def check_records(
         widened={known[key].name: each for key, (step, each) in steps.items() if not step.rewrites},
         rewritten={known[key].name: each for key, (step, each) in steps.items() if step.rewrites},
         half_told=frozenset(known[key].name for key in hopeful - silent),
+        unreadable={known[key].name: error for key, error in check.unreadable.items()},
         busy={known[key].name: error for key, error in check.busy.items()},
     )
 

@@ -21,7 +21,7 @@ from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.core.schema import TableSchema
-from headrace.sources.contract.errors import TableBusy
+from headrace.sources.contract.errors import TableBusy, TableDenied
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.statements import Told
 
@@ -96,6 +96,7 @@ class SchemaCheck:
     locked: frozenset[str]  # somebody may be changing it, and no look can see that yet; or it is denied
     broken: HeadraceError | None = None  # the objects upstream are others now: it concerns all tables
     denied: Mapping[str, HeadraceError] = field(default_factory=dict)  # we may not see what it is by now
+    unreadable: Mapping[str, TableDenied] = field(default_factory=dict)  # it is followed, and can't be copied
     busy: Mapping[str, TableBusy] = field(default_factory=dict)  # of the locked, where it is known
 
 

@@ -109,6 +109,8 @@ def check(
     hidden |= {oid for oid in server.shared if oid in now and all(m.inherited for m in now[oid].memberships)}
     hidden |= held | {oid for oid, entry in now.items() if _is_tree_hidden(entry, server)}
     locked = {key: table.number for key, table in known.items() if table.number in hidden}
+    roots = {key: now[table.number] for key, table in known.items() if table.number in now}
+    trees = {key: (root.name, root.tree) for key, root in roots.items() if root.kind == PARTITIONED}
     return SchemaCheck(
         end=upstream.position(Lsn.parse(server.end)),
         reference=server.xid,
@@ -116,6 +118,7 @@ def check(
         news=news,
         locked=frozenset(locked),
         broken=remade(upstream, server.publication),
+        unreadable=memory.partitions.denied(connection, trees),
         busy=busy(connection, {key: (number, known[key].name) for key, number in locked.items()}),
     )
 

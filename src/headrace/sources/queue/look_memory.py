@@ -14,8 +14,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from headrace.core.names import TableName
+from headrace.sources.contract.errors import TableDenied
 from headrace.sources.contract.tables import TableDef
 from headrace.sources.postgres.catalog.entry_memory import EntryMemory
+from headrace.sources.postgres.catalog.partition_tree import Branch
 from headrace.sources.postgres.catalog.table_def import TableEntry
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.queue.definitions import QueuedTable, entry_of, read_tables
@@ -51,6 +54,12 @@ class LookMemory:
             for key, table in known.items()
             if not self._entries.is_same(key, table.details, _entry(found.get(table.number)))
         }
+
+    def denied(
+        self, connection: Session, roots: Mapping[str, tuple[TableName, Sequence[Branch]]]
+    ) -> dict[str, TableDenied]:
+        """The error of each root of which a partition may not be read."""
+        return self._entries.partitions.denied(connection, roots)
 
     def note_same(self, key: str, table: TableDef, found: QueuedTable) -> None:
         """Note that nothing differs between a record and what a look found, and nothing is news."""

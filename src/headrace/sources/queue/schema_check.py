@@ -82,7 +82,11 @@ def _look(
         if (places := shown[key]) and (owing := attachments.owing(known[key], places)) is not None:
             news[key] = owing
     who = busy(connection, {key: (known[key].number, known[key].name) for key in locked})
-    return SchemaCheck(newest.position(upstream.log), 0, changes, news, locked, busy=who)
+    entries = {key: now[table.number].entry for key, table in known.items() if table.number in now}
+    trees = {key: (root.name, root.tree) for key, root in entries.items() if root.kind == PARTITIONED}
+    denied = memory.denied(connection, trees)
+    end = newest.position(upstream.log)
+    return SchemaCheck(end, 0, changes, news, locked, unreadable=denied, busy=who)
 
 
 _GONE = "a partition came and went since the last look; its rows were there at a tick in between"

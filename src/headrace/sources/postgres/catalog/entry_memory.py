@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.sources.contract.record import Json
+from headrace.sources.postgres.catalog.rights import ReadablePartitions
 from headrace.sources.postgres.catalog.table_def import TableEntry
 from headrace.sources.postgres.catalog.types import TypeEntry
 
@@ -46,6 +47,7 @@ class EntryMemory:
     _rows: dict[int, TableRow] = field(default_factory=dict)
     _types: tuple[Sequence[tuple[Any, ...]], Types] = ((), {})
     _same: dict[str, tuple[Json, TableEntry]] = field(default_factory=dict)
+    partitions: ReadablePartitions = field(default_factory=ReadablePartitions)
 
     def row(self, oid: int, text: str, unread: Callable[[str], TableRow]) -> TableRow:
         """The table's row, as it is remembered if the server says the same."""

@@ -33,6 +33,7 @@ from headrace.sources.postgres.preflight.tables import (
     Choice,
     access,
     check_chunks,
+    check_later_partitions,
     check_leaves,
     check_table,
     choose,
@@ -147,6 +148,7 @@ def _of_tables(
     user, version = connection.info.user, connection.info.server_version
     findings = [found for each in entries for found in check_table(each, rights[each.oid], user, version)]
     findings += check_leaves(connection, entries, user)
+    findings += check_later_partitions(connection, entries, rights)
     if wish.publication is not None:
         findings += check_publication(connection, wish.publication, entries, _hopeless(findings))
     return [finding.for_swept(meant) for finding in findings]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.core.errors import Misconfigured
@@ -12,6 +12,7 @@ from headrace.sources.contract.findings import Finding, Level, mended
 from headrace.sources.patterns import Pattern, select
 from headrace.sources.postgres.catalog.candidates import Candidate
 from headrace.sources.postgres.catalog.partition_tree import identity_differs, leaves
+from headrace.sources.postgres.catalog.rights import grants
 from headrace.sources.postgres.catalog.table_def import (
     ORDINARY,
     PARTITIONED,
@@ -244,19 +245,51 @@ def check_leaves(connection: Session, entries: Sequence[TableEntry], user: str) 
             yield from _privileges(entry, rights[oid], user, leaf.name)
 
 
+# Per owner and schema of roots that we don't own: are tables that the owner makes there ours to read?
+_DEFAULTS = """
+SELECT r.rolname, n.nspname, EXISTS (
+           SELECT FROM pg_default_acl d, aclexplode(d.defaclacl) a
+            WHERE d.defaclrole = c.relowner AND d.defaclnamespace IN (0, n.oid) AND d.defaclobjtype = 'r'
+              AND a.privilege_type = 'SELECT' AND (a.grantee = 0 OR pg_has_role(a.grantee, 'USAGE')))
+  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_roles r ON r.oid = c.relowner
+ WHERE c.oid = ANY (%s::oid[]) GROUP BY 1, 2, 3 ORDER BY 1, 2
+"""
+
+
+def check_later_partitions(
+    connection: Session, entries: Sequence[TableEntry], rights: Mapping[int, Access]
+) -> Iterator[Finding]:
+    """The partitions that others will make of their roots: who makes one gives nobody else a right on it."""
+    roots = [each for each in entries if each.kind == PARTITIONED and not rights[each.oid].owner]
+    if not roots or _reads_all(connection):
+        return
+    found = query(connection, _DEFAULTS, [[each.oid for each in roots]])
+    user = quote_identifier(connection.info.user)
+    mend = tuple(
+        f"ALTER DEFAULT PRIVILEGES FOR ROLE {quote_identifier(owner)} IN SCHEMA {quote_identifier(schema)}"
+        f" GRANT SELECT ON TABLES TO {user}"
+        for owner, schema, covered in found
+        if not covered
+    )
+    if mend:
+        error = Misconfigured(
+            "PG_LATER_PARTITIONS",
+            f"the user {user} may not read what others add to partitioned tables, and no copy does without",
+            detail=", ".join(str(each.name) for each in roots[:5]),
+            hint=mended(mend),
+        )
+        yield Finding(Level.INFO, error, mend=mend, tables=tuple(each.name for each in roots))
+
+
+def _reads_all(connection: Session) -> bool:
+    return query(connection, "SELECT pg_has_role('pg_read_all_data', 'USAGE')") == [(True,)]
+
+
 def _privileges(
     entry: TableEntry, rights: Access, user: str, leaf: TableName | None = None
 ) -> Iterator[Finding]:
     role, read = quote_identifier(user), leaf or entry.name
-    if not rights.schema or not rights.select:
-        mend = tuple(
-            statement
-            for missing, statement in (
-                (not rights.schema, f"GRANT USAGE ON SCHEMA {quote_identifier(read.schema)} TO {role}"),
-                (not rights.select, f"GRANT SELECT ON {read} TO {role}"),
-            )
-            if missing
-        )
+    if mend := grants(user, read, schema=rights.schema, select=rights.select):
         yield Finding(
             Level.ERROR,
             Misconfigured(

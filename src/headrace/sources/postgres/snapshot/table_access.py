@@ -38,6 +38,7 @@ from headrace.sources.contract.record import Json
 from headrace.sources.postgres.catalog.definitions import read_entries
 from headrace.sources.postgres.catalog.locks import holders, locked
 from headrace.sources.postgres.catalog.partition_tree import Branch, leaves, tree_differs
+from headrace.sources.postgres.catalog.rights import unreadable
 from headrace.sources.postgres.catalog.table_def_record import mirrored, tree_of
 from headrace.sources.postgres.session.refusals import (
     Cancelled,
@@ -79,8 +80,7 @@ def _of_table(connection: Session, table: TableName, oid: int, error: HeadraceEr
     if isinstance(error, TableGone):
         return overtaken(f"{table} was altered after it was looked at: {error.detail}")
     if isinstance(error, PrivilegeMissing):
-        who = quote_identifier(connection.info.user)
-        hint = f"GRANT SELECT ON {table} TO {who}, or ALTER ROLE {who} BYPASSRLS where a policy hides rows"
+        hint = _remedy(connection, table, oid)
         return TableDenied(error.code, f"{table}: {error.primary}", detail=error.detail, hint=hint)
     if isinstance(error, StatementRefused):
         return Definite(
@@ -91,6 +91,23 @@ def _of_table(connection: Session, table: TableName, oid: int, error: HeadraceEr
             f"then headrace tables resync {table}",
         )
     return TableBusy(error.code, f"{table}: {error.primary}", detail=error.detail, hint=error.hint)
+
+
+# Of a root those that hold its rows: a copy reads each by its own name.
+_READ = (
+    "SELECT p.relid::oid::int8 FROM pg_catalog.pg_partition_tree(%s::oid::regclass) p UNION SELECT %s::int8"
+)
+
+
+def _remedy(connection: Session, table: TableName, oid: int) -> str:
+    """The statements that let us read the table, and what is beneath it."""
+    end(connection)
+    oids = [] if connection.closed else [each for (each,) in query(connection, _READ, [oid, oid])]
+    denied = unreadable(connection, oids) if oids else {}
+    if denied:
+        return "; ".join(statement for each in denied.values() for statement in each.grants)
+    who = quote_identifier(connection.info.user)
+    return f"GRANT SELECT ON {table} TO {who}, or ALTER ROLE {who} BYPASSRLS where a policy hides rows"
 
 
 def lock(connection: Session, table: TableName, *, beneath: bool = False) -> None:

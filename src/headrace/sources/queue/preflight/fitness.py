@@ -26,6 +26,7 @@ from headrace.sources.postgres.preflight.tables import (
     Access,
     access,
     check_contents,
+    check_later_partitions,
     check_leaves,
     names_nothing,
 )
@@ -98,6 +99,7 @@ def check_tables(
             yield from check_tree(entry)
             yield from check_contents(entry, rights[entry.oid], user)
     yield from check_leaves(connection, entries, user)
+    yield from check_later_partitions(connection, entries, rights)
 
 
 def unfit_tables(connection: Session, entries: Sequence[TableEntry]) -> dict[TableName, HeadraceError]:

@@ -1,0 +1,82 @@
+"""Rights on the partitions of roots: a copy reads each by its own name, and the stream needs none of them.
+
+A partition that somebody makes later comes without the rights that its root has. Its changes are streamed all
+the same, so that only the next copy would find it out: each look asks for those that are new to it. A right
+that is revoked later is found by the copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from headrace.core.names import TableName, quote_identifier
+from headrace.sources.contract.errors import TableDenied
+from headrace.sources.postgres.catalog.partition_tree import Branch, leaves
+from headrace.sources.postgres.session.statements import Session, query
+
+_UNREADABLE = """
+SELECT c.oid::int8, n.nspname, c.relname, pg_catalog.has_schema_privilege(n.oid, 'USAGE'),
+       pg_catalog.has_table_privilege(c.oid, 'SELECT')
+  FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+ WHERE c.oid = ANY (%s::oid[]) AND NOT (pg_catalog.has_schema_privilege(n.oid, 'USAGE')
+                                        AND pg_catalog.has_table_privilege(c.oid, 'SELECT'))
+ ORDER BY 2, 3
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A table that this user may not read, and the statements that give the right."""
+
+    name: TableName
+    grants: tuple[str, ...]
+
+
+def grants(user: str, name: TableName, *, schema: bool, select: bool) -> tuple[str, ...]:
+    """The statements that give what is missing to read a table: USAGE of its schema, SELECT on it."""
+    role = quote_identifier(user)
+    usage = f"GRANT USAGE ON SCHEMA {quote_identifier(name.schema)} TO {role}"
+    return (*(() if schema else (usage,)), *(() if select else (f"GRANT SELECT ON {name} TO {role}",)))
+
+
+def unreadable(connection: Session, oids: Sequence[int]) -> dict[int, Unreadable]:
+    """Those of the tables, by oid, that this user may not read."""
+    found = {}
+    for oid, schema, relation, usage, select in query(connection, _UNREADABLE, [list(oids)]):
+        name = TableName(schema, relation)
+        found[oid] = Unreadable(name, grants(connection.info.user, name, schema=usage, select=select))
+    return found
+
+
+@dataclass(slots=True)
+class ReadablePartitions:
+    """The partitions that a session has found it may read."""
+
+    oids: frozenset[int] = frozenset()
+
+    def denied(
+        self, connection: Session, roots: Mapping[str, tuple[TableName, Iterable[Branch]]]
+    ) -> dict[str, TableDenied]:
+        """The error of each root, by the caller's key, of which a partition may not be read."""
+        beneath = {key: [leaf.oid for leaf in leaves(tree)] for key, (_, tree) in roots.items()}
+        there = frozenset(oid for oids in beneath.values() for oid in oids)
+        self.oids &= there
+        if not (unknown := there - self.oids):
+            return {}
+        found = unreadable(connection, sorted(unknown))
+        self.oids |= unknown - found.keys()
+        lacking = {key: [found[oid] for oid in oids if oid in found] for key, oids in beneath.items()}
+        user = connection.info.user
+        return {key: partitions_denied(roots[key][0], user, those) for key, those in lacking.items() if those}
+
+
+def partitions_denied(root: TableName, user: str, those: Sequence[Unreadable]) -> TableDenied:
+    """The error of a root whose next copy will fail."""
+    names = ", ".join(str(each.name) for each in those[:5]) + (", ..." if len(those) > 5 else "")
+    return TableDenied(
+        "PG_PARTITION_PRIVILEGE",
+        f'the user "{user}" may not read {len(those)} of the partitions of {root}: it can\'t be copied anew',
+        detail=names,
+        hint="; ".join(statement for each in those for statement in each.grants),
+    )
