@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -78,6 +78,24 @@ def test_marks_stay_for_their_time_then_one_a_day(household: Household) -> None:
         days
     )
     assert household.wrong() == []
+
+
+def test_a_table_that_sits_marks_out_is_read_at_all_times_after_they_went(tmp_path: Path, seed: int) -> None:
+    """Somebody holds it now and then: also when a mark is published that stays."""
+    household, [held, _] = Household(tmp_path / "lake", seed), NAMES
+    for number in range(40):
+        household.now = datetime.now(UTC) - 3 * DAY + number * timedelta(minutes=6)
+        household.epoch(1, absent=frozenset({held} if number % 10 in (3, 4, 9) else ()))
+    household.now = datetime.now(UTC)
+    household.live(1)
+    household.maintained(**AT_ONCE)
+    marks = household.lake.marks()
+    assert len(marks) < 10
+    assert {str(held) in mark.versions for mark in marks} == {True, False}
+    assert household.wrong(most=60) == []
+    without = next(mark for mark in marks[1:] if str(held) not in mark.versions)
+    before = max(time for time in household.states if time < without.time)
+    assert str(held) in household.lake.at(position=place_at(before + 1)).tables()
 
 
 def test_what_dropped_marks_told_is_told_by_those_that_stay(household: Household) -> None:

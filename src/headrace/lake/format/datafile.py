@@ -42,10 +42,15 @@ def write(
     *,
     sort_range: tuple[bytes, bytes] | None = None,
     row_group: int = _ROW_GROUP,
+    entries: Mapping[bytes, bytes] | None = None,
 ) -> DataFile:
-    """Write `table`, columns named as the user names them, as a new file of the Delta table at `folder`."""
+    """Write `table`, columns named as the user names them, as a new file of the Delta table at `folder`.
+
+    `entries` stand in the footer beside our own.
+    """
     table = narrow(table)
-    schema = schemas.to_lake(table.schema).with_metadata(footer_entries(table.nbytes, sort_range))
+    own = footer_entries(table.nbytes, sort_range)
+    schema = schemas.to_lake(table.schema).with_metadata({**own, **(entries or {})})
     with store.open_output(f"{folder}/{name}") as sink:
         pq.write_table(
             pa.Table.from_arrays(table.columns, schema=schema),
@@ -97,6 +102,12 @@ def range_of(footer: pq.FileMetaData) -> tuple[bytes, bytes] | None:
         return None
     low, high = json.loads(entries[_RANGE])
     return bytes.fromhex(low), bytes.fromhex(high)
+
+
+def read_entries(store: Store, folder: str, path: str) -> Mapping[bytes, bytes]:
+    """Read what the file's footer says beside its figures."""
+    with readable(folder, path), store.open_input(f"{folder}/{path}") as source:
+        return pq.read_metadata(source).metadata or {}
 
 
 def read_bytes(store: Store, folder: str, path: str) -> int:

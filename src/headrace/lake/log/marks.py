@@ -62,6 +62,9 @@ _STATED = frozenset(
 )
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
 
+# In the footer of a file of marks: no later thinning changes them (`retain.mark_files`).
+FINAL = b"headrace.final"
+
 
 @dataclass(frozen=True, slots=True)
 class Mark:
@@ -169,21 +172,44 @@ class Kept(Sequence[Mark]):
 
     def __getitem__(self, at: int | slice) -> Mark | Sequence[Mark]:
         if isinstance(at, slice):
-            return [self[index] for index in range(*at.indices(len(self)))]
+            start, stop, step = at.indices(len(self))
+            if step == 1:
+                return _marks(self.between(start, stop))
+            return [self[index] for index in range(start, stop, step)]
         index = at + len(self) if at < 0 else at
         if not 0 <= index < len(self):
             raise IndexError(at)
-        number = bisect_right(self._ends, index)
-        rows = self.rows(number)
-        return _marks(rows.slice(index - self._ends[number] + rows.num_rows, 1))[0]
+        number = self.number(index)
+        return _marks(self.rows(number).slice(index - self.start(number), 1))[0]
 
     def __iter__(self) -> Iterator[Mark]:
         for number in range(len(self.blocks)):
             yield from _marks(self.rows(number))
 
     def start(self, number: int) -> int:
-        """The index of a block's first mark."""
-        return self._ends[number] - self.blocks[number].count
+        """The index of a block's first mark; behind the last block that of the next mark."""
+        return self._ends[number - 1] if number else 0
+
+    def number(self, index: int) -> int:
+        """The number of the block that has the mark at this index."""
+        return bisect_right(self._ends, index)
+
+    def between(self, start: int, stop: int) -> pa.Table:
+        """The marks from one index up to another, as rows."""
+        parts = [MARKS.empty_table()]
+        while start < stop:
+            number = self.number(start)
+            first, end = self.start(number), min(stop, self.start(number + 1))
+            parts.append(self.rows(number).slice(start - first, end - start))
+            start = end
+        return pa.concat_tables(parts)
+
+    def final(self, number: int) -> bool:
+        """Tell whether the files of a block say that no thinning changes their marks any more."""
+        entries = (
+            datafile.read_entries(self._store, self._folder, path) for path in self.blocks[number].paths
+        )
+        return all(FINAL in each for each in entries)
 
     def find(self, epoch: int) -> Mark | None:
         """The mark with this number; nothing is read but the block in which it may be."""

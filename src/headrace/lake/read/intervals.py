@@ -19,7 +19,8 @@ Called by `cut` and `changes`. It opens tables and looks into logs, and reads no
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -91,6 +92,13 @@ class Past:
         gone = -1 if now is None or now.gone is None else now.gone
         return max(int(since), reach + 1, gone + 1)
 
+    def exact_tables(self, mark: Mark, time: int) -> Iterator[TableName]:
+        """The tables whose history is exact from this time on, as the catalog had them at a mark."""
+        for key, record in self._records(mark).items():
+            since = record.get("since") if key.startswith(_TABLE) else None
+            if since is not None and since <= time + 1:
+                yield TableName.parse(key[len(_TABLE) :])
+
     def last_with(self, time: int, table: TableName) -> Mark | None:
         """The last mark at or before a time that has the table."""
         end = bisect_right(self.kept, time, key=lambda mark: mark.time)
@@ -137,8 +145,20 @@ class Standings:
         self._opened: dict[tuple[Name, int], LakeTable] = {}
 
     def names(self) -> list[Name]:
-        """The tables that are exact here: those of the mark, or of the one that follows where it is so."""
-        return [name for name in self.listed() if self._find(name) is not None]
+        """The tables that are exact here: those of the mark; between two, those that can be read here."""
+        listed = self.listed()
+        found = [name for name in listed if self._find(name) is not None]
+        return sorted(found + [name for name in self._absent_next() if name not in listed])
+
+    def _absent_next(self) -> Iterator[Name]:
+        """The tables that sit the next mark out, and can be read here all the same."""
+        for source, place in self._places.items():
+            past = self._pasts[source]
+            mark = None if place.mark else past.first(place.time)
+            for table in () if mark is None else past.exact_tables(mark, place.time):
+                with suppress(Definite):  # its columns changed meanwhile: whoever names it is told
+                    if self._find((source, table)) is not None:
+                        yield source, table
 
     def resolve(self, text: str) -> Name:
         """The table that is meant; parts that are unambiguous may be left out."""

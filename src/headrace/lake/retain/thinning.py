@@ -4,11 +4,12 @@
     │││││││││││││││││││││ │   │   │   │   │   │   │   │        │        │
     every mark            the last of each hour       the last of each day
 
-Thinning loses nothing: contents between two marks are the nearest mark plus or minus history. So a mark may
-go only where history leads to it from the next one that stays, for each table that it names: the table is
-in that mark too, was exact all the while (`since`), and its schema did not change. Where that is not so of a
-gap between two marks that stay, the one in its middle stays as well, and both halves are asked again: a
-table that joins, leaves or changes costs a handful of marks around the place.
+Thinning loses nothing: contents between two marks are a mark plus or minus history. So a mark may go only
+where history leads back to it, for each table that it names, from the next mark that stays and names the
+table: the table was exact all the while (`since`), and its schema did not change. That mark need not be the
+neighbour: a table that somebody holds now and then is missing in some. Where history does not lead back to
+all marks of a gap between two that stay, the one in its middle stays as well, and both halves are asked
+again: a table that leaves or changes costs a handful of marks around the place.
 
 A mark that stays takes over what the marks before it told that went: the latest and the earliest commit
 timestamp, by which a time of day is found, and the numbers of transactions and changes. Its place, its
@@ -81,7 +82,8 @@ def thinned(
     if len(marks) < 3:
         return list(marks)
     stay = sorted({0, len(marks) - 1, *_last_of_each(marks, now, keeping), *_needed_for_times(marks)})
-    also = [middle for first, last in pairwise(stay) for middle in _middles(marks, first, last, known)]
+    gaps = _Gaps(marks, known)
+    also = [middle for first, last in reversed([*pairwise(stay)]) for middle in gaps.middles(first, last)]
     return folded(marks, sorted({*stay, *also}))
 
 
@@ -115,31 +117,41 @@ def _slot(published: datetime, now: datetime, keeping: Keeping) -> tuple[int, ..
     return day if age > HOURLY else (*day, published.hour)
 
 
-def _middles(marks: Sequence[Mark], first: int, last: int, known: Callable[[Mark], Known]) -> Iterator[int]:
-    """Find what has to stay between two marks so that history leads to all that goes."""
-    if last - first < 2 or _calm(marks[first], marks[first + 1 : last], marks[last], known):
-        return
-    middle = (first + last) // 2
-    yield from _middles(marks, first, middle, known)
-    yield middle
-    yield from _middles(marks, middle, last, known)
+class _Gaps:
+    """The gaps between marks that stay; the last one is asked first, and the others in order after it."""
 
+    def __init__(self, marks: Sequence[Mark], known: Callable[[Mark], Known]) -> None:
+        self._marks = marks
+        self._known = known
+        self._next: dict[str, Mark] = {}  # by table, the next mark that stays and names it
 
-def _calm(before: Mark, going: Sequence[Mark], after: Mark, known: Callable[[Mark], Known]) -> bool:
-    """Tell whether history leads from `after` back to each of the marks between, for all that they name."""
-    if before.incarnation != after.incarnation:
-        return False
-    first: dict[str, Mark] = {}
-    for mark in going:
-        for name in mark.versions:
-            first.setdefault(name, mark)
-    if not first.keys() <= after.versions.keys() & before.versions.keys():
-        return False
-    earlier, later = known(before), known(after)
-    return all(
-        name in earlier and name in later and _leads(earlier[name], later[name], mark.time)
-        for name, mark in first.items()
-    )
+    def middles(self, first: int, last: int) -> Iterator[int]:
+        """Find what has to stay between two marks so that history leads back to all that goes."""
+        self._next.update(dict.fromkeys(self._marks[last].versions, self._marks[last]))
+        if last - first < 2 or self._calm(first, last):
+            return
+        middle = (first + last) // 2
+        yield from self.middles(middle, last)
+        yield middle
+        yield from self.middles(first, middle)
+
+    def _calm(self, first: int, last: int) -> bool:
+        """Tell whether history leads back to each of the marks between, for all that they name."""
+        before = self._marks[first]
+        if before.incarnation != self._marks[last].incarnation:
+            return False
+        named: dict[str, Mark] = {}
+        for mark in self._marks[first + 1 : last]:
+            for name in mark.versions:
+                named.setdefault(name, mark)
+        return all(self._leads_back(name, before, mark) for name, mark in named.items())
+
+    def _leads_back(self, name: str, before: Mark, mark: Mark) -> bool:
+        after = self._next.get(name)
+        if after is None or after.incarnation != mark.incarnation:
+            return False
+        earlier, later = self._known(before).get(name), self._known(after).get(name)
+        return earlier is not None and later is not None and _leads(earlier, later, mark.time)
 
 
 def _leads(earlier: tuple[int | None, object], later: tuple[int | None, object], time: int) -> bool:

@@ -44,6 +44,7 @@ from headrace.pipeline.tasks.table_task import Outcome, Outcomes, pack, unpack
 from headrace.spark.jobs import Background, Jobs
 
 EPOCH_BYTES = 256 << 20
+MOST_TIDYINGS = 100  # of marks, so many at once
 DURABLE_WITHIN = 60.0
 DURABLE_POLL = 0.02
 DRIVER_BYTES = 32 << 20  # so much is put together quicker here than Spark can say hello
@@ -248,8 +249,7 @@ def _let_go(owner: Owner, order: Order, report: Report) -> Generator[Errand, Any
 def _tidy(owner: Owner, order: Order, report: Report) -> Generator[Errand, Any, None]:
     store, ledger = owner.place.store, owner.ledger
     folder = layout.marks_folder(ledger.name)
-    more = True
-    while more:
+    for _ in range(MOST_TIDYINGS):
         tidying = yield partial(
             expiry.tidy,
             *(store, ledger.name, datetime.now(UTC), order.keeping, order.least[1]),
@@ -260,8 +260,9 @@ def _tidy(owner: Owner, order: Order, report: Report) -> Generator[Errand, Any, 
             return
         report.marks["dropped"] += found.dropped
         report.marks["files_before"] += len(found.remove)
-        report.marks["files_after"] += len(found.tables)
+        report.marks["files_after"] += len(found.add)
         if not order.dry:
             rewrite = Rewrite(folder, tidying.files, tuple(found.remove), same=not found.dropped)
             owner.publish(_epoch(ledger, rewrites=(rewrite,)))
-        more = found.more and not (order.dry or order.auto)
+        if order.dry or not found.more:
+            return

@@ -75,14 +75,22 @@ def test_after_a_week_the_last_of_each_day_stays() -> None:
     assert len(stay) - len(set(days)) == 1  # the first of all, and the last of its day
 
 
-def test_a_table_that_joins_or_leaves_keeps_the_marks_around_that_place() -> None:
+def test_a_table_that_leaves_keeps_the_marks_around_that_place() -> None:
     marks = _marks(180, timedelta(hours=48), MINUTE)
     for number in range(180):
         if not 30 <= number < 75:
             marks[number] = replace(marks[number], versions={"public.b": 0})
     stay = {mark.epoch for mark in thinned(marks, NOW, DAY, _known)}
-    assert {31, 75} <= stay
+    assert 75 in stay
     assert len(stay) < 30
+
+
+def test_a_table_that_is_held_now_and_then_costs_no_mark() -> None:
+    """It sits marks out, some of those that stay among them; the next that has it leads back to all."""
+    marks = _marks(24 * 720, timedelta(hours=48), timedelta(seconds=5))  # a day
+    every = {number: mark for number, mark in enumerate(marks) if number % 12 < 3 or number in (719, 1439)}
+    held = [replace(mark, versions={"public.b": 0}) if n in every else mark for n, mark in enumerate(marks)]
+    assert len(thinned(held, NOW, DAY, _known)) == len(thinned(marks, NOW, DAY, _known)) == 25
 
 
 @pytest.mark.parametrize("what", ["since", "columns", "life"])
