@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,9 +13,14 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from headrace.core.errors import Definite, Misconfigured
+from headrace.core.errors import Definite, HeadraceError, Misconfigured
+from headrace.core.names import TableName
 from headrace.lake.format import datafile, layout, requests
 from headrace.lake.log import horizon, table
+from headrace.lake.log.table import LakeTable
+from headrace.lake.retain import sweep
+from headrace.lake.retain.sweep import Sweeper, Swept
+from headrace.lake.retain.thinning import Keeping
 from headrace.lake.store.contract import Store
 from headrace.pipeline.maintain.maintenance import maintain
 from headrace.pipeline.state.epoch import Epoch
@@ -96,6 +102,67 @@ def test_a_table_that_sits_marks_out_is_read_at_all_times_after_they_went(tmp_pa
     without = next(mark for mark in marks[1:] if str(held) not in mark.versions)
     before = max(time for time in household.states if time < without.time)
     assert str(held) in household.lake.at(position=place_at(before + 1)).tables()
+
+
+def test_a_sweep_that_is_cut_goes_on_where_it_ended(
+    household: Household, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock that takes six minutes for each table: one is swept at a time, and each has its turn."""
+    clock, swept, table_of = [datetime.now(UTC)], list[str](), Sweeper._table
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, _: object = None) -> datetime:  # type: ignore[override]
+            return clock[0]
+
+    def slowly(sweeper: Sweeper, folder: str, pins: Mapping[int, int], found: Swept) -> None:
+        swept.append(folder)
+        clock[0] += timedelta(minutes=6)
+        table_of(sweeper, folder, pins, found)
+
+    monkeypatch.setattr(sweep, "datetime", Clock)
+    monkeypatch.setattr(Sweeper, "_table", slowly)
+    place, keeping = household.place, Keeping.of(grace="1h")
+    for _ in range(5):
+        Sweeper(place.store, "main", keeping, household.ledger.mark.epoch, clock[0], frozenset()).sweep(_fail)
+    tables = [folder for folder in swept if folder != layout.marks_folder("main")]
+    assert len(tables) == len(set(tables)) == 5
+    assert household.wrong() == []
+
+
+def _fail(folder: str, error: HeadraceError) -> None:
+    raise error
+
+
+def test_a_sweep_opens_no_version_that_an_earlier_one_has_looked_into(
+    lived_in: Household, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table's old versions are as many as its days: opening each of them takes longer every day."""
+    household = lived_in.copied(tmp_path / "lake")
+    household.maintained(**AT_ONCE)
+    pinned = {mark.epoch for mark in household.lake.marks()}
+    household.live(4)
+    opened, at = list[tuple[str, int]](), LakeTable.at
+
+    def counted(table: LakeTable, version: int) -> LakeTable:
+        opened.append((table.folder, version))
+        return at(table, version)
+
+    monkeypatch.setattr(LakeTable, "at", counted)
+    before = _versions(household, pinned)
+    household.maintained(**AT_ONCE)
+    monkeypatch.undo()
+    assert [each for each in opened if each[1] in before.get(each[0], ())] == []
+    assert household.wrong() == []
+
+
+def _versions(household: Household, epochs: set[int]) -> dict[str, set[int]]:
+    """The versions of tables that these marks name."""
+    found: dict[str, set[int]] = {}
+    for mark in household.lake.marks():
+        for name, version in mark.versions.items() if mark.epoch in epochs else ():
+            found.setdefault(layout.table_folder("main", TableName.parse(name)), set()).add(version)
+    return found
 
 
 def test_what_dropped_marks_told_is_told_by_those_that_stay(household: Household) -> None:

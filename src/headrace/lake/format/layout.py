@@ -162,6 +162,15 @@ def reach_key(source: str) -> str:
     return f"_headrace/reach/{quote(source)}.json"
 
 
+def held_key(source: str, folder: str) -> str:
+    """The place of what a sweep found out about a table, by the table's folder."""
+    return f"_headrace/held/{quote(source)}/{folder}.json"
+
+
+def sweep_key(source: str) -> str:
+    return f"_headrace/held/{quote(source)}/next.json"
+
+
 def durable_key(source: str) -> str:
     return f"_headrace/durable/{quote(source)}.json"
 

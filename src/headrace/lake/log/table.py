@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -209,14 +209,14 @@ class LakeTable:
             schema=schemas.encode(older.schema()),
         )
 
-    def unneeded(self, hours: int, versions: Iterable[int]) -> tuple[set[str], set[str]]:
-        """Files that nobody needs who reads the newest version, one of these, or any of the last hours.
+    def unneeded(self, hours: int, version: int) -> tuple[set[str], set[str]]:
+        """Files that nobody needs who reads the newest version, this one, or any of the last hours.
 
         Those that the log once held, and those that it never did; both by their paths.
         """
         if self._delta is None:
             return set(), set()
-        pins = sorted({version for version in versions if version < self.version}) or None
+        pins = [version] if version < self.version else None
         with _Refusals(self.folder):
             held, every = (
                 self._delta.vacuum(

@@ -9,11 +9,14 @@ from less than the grace time ago, are left out: nothing that they name was remo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import takewhile
 from typing import Any
+
+import numpy as np
+import pyarrow as pa
 
 from headrace.core.names import TableName
 from headrace.lake.format import datafile, layout
@@ -22,6 +25,8 @@ from headrace.lake.log.table import LakeTable
 from headrace.lake.retain import mark_files
 from headrace.lake.store.contract import Store
 
+_PAIRS = pa.schema([("name", pa.string()), ("version", pa.int64()), ("epoch", pa.int64())])
+
 
 @dataclass(frozen=True, slots=True)
 class There:
@@ -29,7 +34,8 @@ class There:
 
     old: tuple[int, ...]  # epochs of kept marks from before the time in which nothing is removed
     gone: tuple[int, ...]  # epochs of marks that are no longer kept
-    versions: Mapping[str, Collection[int]]  # of each table, what all of those name
+    # Of each table the versions that all of those name, each with the epoch of the last one that does.
+    versions: Mapping[str, Mapping[int, int]]
 
 
 def marks_there(store: Store, source: str, before: datetime) -> There:
@@ -37,22 +43,37 @@ def marks_there(store: Store, source: str, before: datetime) -> There:
     marks = Marks(store, source)
     kept = marks.kept()
     first = mark_files.first_young(kept, before)
-    old = list(takewhile(lambda mark: mark.epoch < first, kept))
-    versions: dict[str, set[int]] = {}
-    for mark in old:
-        _add(source, mark.versions.items(), versions)
-    epochs = {mark.epoch for mark in old}
-    gone: set[int] = set()
-    for row in _left_behind(marks.table, first):
-        _add(source, row["versions"], versions)
-        gone.update({row["epoch"]} - epochs)
-    return There(tuple(sorted(epochs)), tuple(sorted(gone)), versions)
+    end = bisect_left(kept, first, key=lambda mark: mark.epoch)
+    old = kept.between(0, end)
+    epochs = old["epoch"].to_pylist()
+    left = [row for row in _left_behind(marks.table, first) if row["epoch"] not in set(epochs)]
+    return There(
+        tuple(epochs),
+        tuple(sorted({row["epoch"] for row in left})),
+        _versions(source, pa.concat_tables([old, pa.Table.from_pylist(left, schema=MARKS)])),
+    )
 
 
-def _add(source: str, named: Iterable[tuple[str, int]], versions: dict[str, set[int]]) -> None:
-    for name, version in named:
-        folder = layout.table_folder(source, TableName.parse(name))
-        versions.setdefault(folder, set()).add(version)
+def _versions(source: str, marks: pa.Table) -> dict[str, dict[int, int]]:
+    """The versions that marks name, by the folders of tables."""
+    named = pa.concat_tables(map(_pairs, marks.to_batches())) if marks.num_rows else _PAIRS.empty_table()
+    newest = named.group_by(["name", "version"]).aggregate([("epoch", "max")])
+    found: dict[str, dict[int, int]] = {}
+    for name, version, epoch in zip(
+        *(newest[column].to_pylist() for column in ("name", "version", "epoch_max")), strict=True
+    ):
+        found.setdefault(layout.table_folder(source, TableName.parse(name)), {})[version] = epoch
+    return found
+
+
+def _pairs(marks: pa.RecordBatch) -> pa.Table:
+    """A row for each table that a mark names."""
+    versions = marks["versions"]
+    counts = np.diff(versions.offsets.to_numpy())
+    start, stop = versions.offsets[0].as_py(), versions.offsets[-1].as_py()
+    epochs = pa.array(np.repeat(marks["epoch"].to_numpy(), counts))
+    names, numbers = (each.slice(start, stop - start) for each in (versions.keys, versions.items))
+    return pa.table([names, numbers, epochs], schema=_PAIRS)
 
 
 def _left_behind(table: LakeTable, first: int) -> Iterator[dict[str, Any]]:

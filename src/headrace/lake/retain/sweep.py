@@ -23,9 +23,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from headrace.core.errors import HeadraceError
 from headrace.core.failpoint import failpoint
@@ -83,20 +84,41 @@ class Sweeper:
     def sweep(self, tell: Callable[[str, HeadraceError], None]) -> Swept:
         """All of it; a table that cannot be swept is told of and left alone."""
         found = Swept()
-        self._table(layout.marks_folder(self.source), (), found)
+        self._table(layout.marks_folder(self.source), {}, found)
         there = marks_there(self.store, self.source, self.before)
-        for folder, table in self._folders():
+        for folder, table in self._in_turn():
             if table in self.busy:
                 continue
             if self.keeping.dense and datetime.now(UTC) - self.now > _SWEPT_WITHIN:
-                break  # files of marks that were young when it began would be taken for old ones
+                # Files of marks that were young when it began would be taken for old ones.
+                self._note(layout.sweep_key(self.source), {"folder": folder})
+                break
             try:
-                self._table(folder, there.versions.get(folder, ()), found)
+                self._table(folder, there.versions.get(folder, {}), found)
             except HeadraceError as error:
                 tell(folder, error)
         self._records(there, found)
         self._requests(found)
         return found
+
+    def _in_turn(self) -> list[tuple[str, TableName | None]]:
+        """The folders, from the one on that the last sweep did not get to."""
+        folders = list(self._folders())
+        begin = self._noted(layout.sweep_key(self.source)).get("folder")
+        at = next((number for number, (folder, _) in enumerate(folders) if folder == begin), 0)
+        return folders[at:] + folders[:at]
+
+    def _noted(self, key: str) -> dict[str, Any]:
+        """Read a note of an earlier sweep; without one it only takes longer."""
+        try:
+            found = json.loads(self.store.get(key) or b"{}")
+        except ValueError:
+            return {}  # a power cut tore it
+        return found if isinstance(found, dict) else {}
+
+    def _note(self, key: str, note: Mapping[str, Any]) -> None:
+        if not self.dry:
+            self.store.put(key, json.dumps(note).encode())
 
     def _folders(self) -> Iterator[tuple[str, TableName | None]]:
         for folder, table in self._named(layout.tables_folder(self.source)):
@@ -114,7 +136,7 @@ class Sweeper:
 
     # --- a table --------------------------------------------------------------------------------
 
-    def _table(self, folder: str, versions: Collection[int], found: Swept) -> None:
+    def _table(self, folder: str, pins: Mapping[int, int], found: Swept) -> None:
         table = LakeTable(self.store, folder)
         if table.refresh() < 0:
             return
@@ -122,16 +144,16 @@ class Sweeper:
         there = {key.removeprefix(f"{folder}/") for key in self.store.list(folder)}
         # What a later epoch removed is still needed if a power cut takes that epoch back.
         last = self._last(table)
-        versions = {*versions, last}
-        held, strays = table.unneeded(self.hours, versions)
-        spent = sorted(path for path in there & (held | strays) if self._over(path, held=path in held))
+        held, strays = table.unneeded(self.hours, last)
+        over = {path for path in there & (held | strays) if self._over(path, held=path in held)}
+        spent = sorted(over - self._pinned(table, over, pins))
         failpoint("maintain.files.before", layout.place(folder))
         self._delete((f"{folder}/{path}" for path in spent), len(spent))
         failpoint("maintain.files.after", layout.place(folder))
         found.files += len(spent)
         if not self.dry:
             self._checkpointed(table)
-        lines = spent_log(table, self.before, versions, last)
+        lines = spent_log(table, self.before, {*pins, last}, last)
         if lines and not self.dry:
             # They are replaced by a checkpoint, which nobody else syncs.
             self._sync_checkpoints(folder)
@@ -139,6 +161,29 @@ class Sweeper:
         self._delete(lines, len(lines))
         failpoint("maintain.log.after", layout.place(folder))
         found.log += len(lines)
+
+    def _pinned(self, table: LakeTable, paths: Set[str], pins: Mapping[int, int]) -> Set[str]:
+        """Those of the files that a pinned version holds; `pins` has the last epoch of a mark that names it.
+
+        Versions never change, so a note keeps which one holds a file: each sweep opens only those versions
+        that may hold what the sweep before did not meet. Newer ones come first; a file is removed at last
+        from the newest.
+        """
+        if not paths or not pins:
+            return frozenset()
+        key = layout.held_key(self.source, table.folder)
+        noted = self._noted(key)
+        holders = {path: noted[path] for path in paths & noted.keys() if noted[path] in pins}
+        open_ = set(paths - holders.keys())
+        for version in sorted(pins, reverse=True):
+            wanted = {path for path in open_ if (layout.epoch_of(path) or 0) <= pins[version]}
+            if wanted:
+                here = wanted & table.at(version).live()
+                holders |= dict.fromkeys(here, version)
+                open_ -= here
+        if holders != noted:
+            self._note(key, holders)
+        return holders.keys()
 
     def _last(self, table: LakeTable) -> int:
         """The version of a table as of the last durable epoch."""
@@ -177,10 +222,14 @@ class Sweeper:
             plans = self.store.list(layout.plans_folder(self.source))
             found.plans += sum(layout.plan_of(key)[0] <= needed[-1] for key in plans)
             return
-        for epoch in needed:
-            if not self.store.exists(layout.checkpoint_key(self.source, epoch)):
-                catalog.write(self.store, catalog.load(self.store, self.source, epoch))
-        self.store.sync([layout.checkpoint_key(self.source, epoch) for epoch in needed])
+        known = set(self.store.list(layout.checkpoints_folder(self.source)))
+        planned = {layout.plan_of(key)[0] for key in self.store.list(layout.plans_folder(self.source))}
+        missing = [epoch for epoch in needed if layout.checkpoint_key(self.source, epoch) not in known]
+        # Where there is a catalog and no plan any more, an earlier sweep has made the catalog durable.
+        fresh = sorted({*missing, *planned.intersection(needed)})
+        for epoch in missing:
+            catalog.write(self.store, catalog.load(self.store, self.source, epoch))
+        self.store.sync([layout.checkpoint_key(self.source, epoch) for epoch in fresh])
         failpoint("maintain.plans.before")
         found.plans += catalog.clean(self.store, self.source, needed[-1], frozenset(needed))
         failpoint("maintain.plans.after")
