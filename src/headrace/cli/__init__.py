@@ -14,6 +14,7 @@ error and an exit code. Each command is a module with two functions, listed in `
     version                     what is installed
     source_options              the options of each kind of source, as it declares them
     progress · prompt           what long commands show; the prompt of `sql`
+    output                      standard output, whose reader may go away
     argv                        takes passwords out of our own command line, before anything else
 
 A command prints what it does; with `--json`, what a program would read. It holds no logic of its own:

@@ -8,8 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
+from headrace.cli.output import Lines
 from headrace.cli.source_options import add_source_options, source_options
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ def _record(report: Report) -> dict[str, Any]:
 
 
 def _show(report: Report) -> None:
-    console = Console()
+    console = Lines()
     for finding in report.findings:
         _show_finding(console, finding)
     tables = "table" if len(report.tables) == 1 else "tables"
@@ -97,7 +96,7 @@ def _by_what_is_said(report: Report) -> Iterator[tuple[str, str]]:
         yield said, ", ".join(names[:NAMED]) + more
 
 
-def _show_finding(console: Console, finding: Finding) -> None:
+def _show_finding(console: Lines, finding: Finding) -> None:
     error = finding.error
     level = f"{finding.level}, left out" if finding.leaves_out else f"{finding.level}"
     console.print(level, style=_STYLES[str(finding.level)], end=" ")
@@ -110,6 +109,6 @@ def _show_finding(console: Console, finding: Finding) -> None:
         _line(console, f"    {finding.advice}", "dim")
 
 
-def _line(console: Console, text: str, style: str | None = None) -> None:
+def _line(console: Lines, text: str, style: str | None = None) -> None:
     """Whole, however long: what is to be typed must not be cut where a pipe is 80 columns wide."""
     console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)

@@ -6,6 +6,7 @@
                 3  the data cannot be mirrored as asked (`Definite`)
                 4  the world is in the way (`Transient`): trying again may succeed
               130  interrupted, by Ctrl-C or, with --once, before all was mirrored
+              141  whoever read what is printed went away, as `head` does
 
 This is one of the named supervisors that may catch what any command raises, and it catches our three
 families alone: a bug must show its traceback.
@@ -22,6 +23,7 @@ from typing import NoReturn
 import headrace
 from headrace.cli import check, demo, drop, maintain, run, sql, status, tables, verify, version
 from headrace.cli.argv import hide_passwords, masked
+from headrace.cli.output import UNREAD, is_unread
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
 from headrace.pipeline.state.policy import exit_code
 
@@ -53,9 +55,17 @@ def report(error: HeadraceError) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     hide_passwords(sys.argv)
-    args = parser().parse_args(argv)
     try:
+        args = parser().parse_args(argv)
         code: int = args.run(args)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        if not is_unread():
+            raise
+        return UNREAD
+    except SystemExit:
+        is_unread()
+        raise
     except (Misconfigured, Definite, Transient) as error:
         return report(error)
     except KeyboardInterrupt:

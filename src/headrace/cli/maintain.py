@@ -19,7 +19,7 @@ def register(subparsers: Any) -> None:
     command.add_argument("--lake", required=True, help="a directory, or s3://bucket/prefix")
     command.add_argument("--source", help="only this source")
     command.add_argument("--retention", help="how far back history goes, such as 30d (default: for ever)")
-    command.add_argument("--marks", help="for how long every single mark is kept (default: 45m)")
+    command.add_argument("--marks", help="for how long every single mark is kept (default: 5m)")
     command.add_argument("--grace", help="for how long a reader may go on with what it opened (default: 45m)")
     command.add_argument("--dry-run", action="store_true", help="only say what would be done")
     command.add_argument("--json", action="store_true", help="for a program to read")

@@ -1,5 +1,7 @@
 """The progress of a long command: a bar on a terminal, plain lines in a pipe, JSON on request.
 
+A mirror does not end because nobody reads of it: where the reader is gone, nothing more is said.
+
 It is fed with the statuses of a run (`pipeline.status_report`), about one a second and source, and
 shows only what a person wants to know: how far the copy is, how far behind the stream, what went wrong.
 """
@@ -14,10 +16,10 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
-from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
+from headrace.cli.output import Lines
 from headrace.lake.format.status import CopyStatus, SourceStatus, TableStatus
 from headrace.status import sentences
 
@@ -30,7 +32,8 @@ class Progress:
 
     def __init__(self, *, as_json: bool = False) -> None:
         self._json = as_json
-        self._console = Console(stderr=True)
+        self._console = Lines(stderr=True)
+        self._unread = False
         self._bars: Bars | None = None
         self._copies: dict[str, Any] = {}
         self._lines: dict[str, tuple[str, float]] = {}
@@ -59,13 +62,21 @@ class Progress:
     def tell(self, said: SourceStatus) -> None:
         """Show the status of one source."""
         with self._lock:
-            if self._json:
-                print(json.dumps(said.as_record()), flush=True)
+            if self._unread:
                 return
-            if self._bars is not None:
-                self._move(self._bars, said)
-            self._line(said)
-            self._news(said)
+            try:
+                self._show(said)
+            except BrokenPipeError:
+                self._unread = True
+
+    def _show(self, said: SourceStatus) -> None:
+        if self._json:
+            print(json.dumps(said.as_record()), flush=True)
+            return
+        if self._bars is not None:
+            self._move(self._bars, said)
+        self._line(said)
+        self._news(said)
 
     def _move(self, bars: Bars, said: SourceStatus) -> None:
         source, copies = said.source, said.copy or CopyStatus()

@@ -32,7 +32,11 @@ def register(subparsers: Any) -> None:
     command.add_argument(
         "--tables", nargs="+", action="extend", default=[], metavar="PATTERN", help="such as 'public.*'"
     )
-    command.add_argument("--source", default="main", help="the source's name in the lake (default: main)")
+    command.add_argument(
+        "--source",
+        metavar="NAME",
+        help="its name in the lake (default: main); without URL: only this one of the lake or of --config",
+    )
     command.add_argument("--config", help="a headrace.toml, instead of the above")
     command.add_argument(
         "--every",
@@ -87,7 +91,7 @@ def parse_config(args: argparse.Namespace) -> Config:
                 "both --config and a source on the command line are given",
                 hint="give either --config FILE, or URL --lake DIR --tables PATTERN",
             )
-        return _in_lake(configuration.read(args.config), args.lake)
+        return _only(_in_lake(configuration.read(args.config), args.lake), args.source)
     if not args.lake:
         raise Misconfigured(
             "RUN_INCOMPLETE",
@@ -103,9 +107,9 @@ def parse_config(args: argparse.Namespace) -> Config:
             )
         from headrace.pipeline.state.last_config import configuration_of
 
-        return configuration_of(args.lake)
+        return _only(configuration_of(args.lake), args.source)
     source: dict[str, Any] = {"url": args.url, "tables": list(args.tables), **source_options(args)}
-    return configuration.parse({"lake": {"path": args.lake}, "source": {args.source: source}})
+    return configuration.parse({"lake": {"path": args.lake}, "source": {args.source or "main": source}})
 
 
 def paced(config: Config, every: str | None) -> Config:
@@ -115,6 +119,19 @@ def paced(config: Config, every: str | None) -> Config:
     duration(every, "--every")
     sources = {name: replace(source, every=every) for name, source in config.sources.items()}
     return replace(config, sources=sources)
+
+
+def _only(config: Config, name: str | None) -> Config:
+    """The configuration of the one source that is named."""
+    if name is None:
+        return config
+    if name not in config.sources:
+        raise Misconfigured(
+            "RUN_SOURCE_UNKNOWN",
+            f'nothing is known of a source "{name}"',
+            hint=f"name one of: {', '.join(sorted(config.sources))}; a new one needs its URL",
+        )
+    return replace(config, sources={name: config.sources[name]})
 
 
 def _in_lake(config: Config, lake: str | None) -> Config:

@@ -8,11 +8,12 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from headrace.cli.output import Lines
 from headrace.core.durations import duration, duration_text
 from headrace.core.errors import Misconfigured
 from headrace.lake.format.status import CONTACT_SECONDS, seconds_since
@@ -66,8 +67,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         for sources in _looks(args):
             print(json.dumps({source.name: source.as_record() for source in sources}), flush=True)
-    elif args.watch:
-        with Live(console=Console(), auto_refresh=False) as live:
+    elif args.watch and Lines().is_terminal:
+        with Live(console=Lines(), auto_refresh=False) as live:
             for sources in _looks(args):
                 live.update(_page(sources), refresh=True)
     else:
@@ -91,10 +92,10 @@ def _check(sources: Sequence[Source], max_lag: float) -> None:
         raise first
 
 
-def _console() -> Console:
+def _console() -> Lines:
     """Lines are whole in a pipe, whose width nobody knows."""
-    console = Console()
-    return console if console.is_terminal else Console(width=_UNBOUND)
+    console = Lines()
+    return console if console.is_terminal else Lines(width=_UNBOUND)
 
 
 def _looks(args: argparse.Namespace) -> Iterator[list[Source]]:

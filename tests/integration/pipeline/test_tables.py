@@ -198,6 +198,14 @@ def test_a_publication_of_the_users_is_not_altered_and_what_it_did_not_send_is_n
     assert sorted(mirrors.lake.marks()[-1].versions) == ["public.late", "public.t"]
     assert _tables(mirrors, "drop", "public.late") == 0
     assert _published(database) == ["late", "t"]
+    last = max(mark.epoch for mark in mirrors.lake.marks() if "public.late" in mark.versions)
+    database.execute("DELETE FROM t WHERE id = 3", user="app")
+    mirrors.once("public.*")
+    # It had no change since its copy, and so no history.
+    with pytest.raises(HeadraceError) as caught:
+        mirrors.lake.at().arrow("public.late")
+    assert caught.value.code == "LAKE_TABLE_NOT_EXACT"
+    assert f"headrace sql --at {last}" in caught.value.hint
 
 
 def test_a_drop_that_was_ended_before_it_reached_the_publication_is_finished(mirrored: Mirrors) -> None:

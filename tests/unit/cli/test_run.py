@@ -6,6 +6,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,10 +16,14 @@ import pytest
 import headrace
 from headrace.cli import main as cli
 from headrace.cli import run
+from headrace.cli.progress import Progress
 from headrace.core.errors import HeadraceError
 from headrace.lake.format import formatfile, statusfile
 from headrace.lake.format.status import SourceStatus
+from headrace.lake.retain.thinning import GRACE, MARKS
 from headrace.lake.store.open import open_store
+from headrace.pipeline.state import config as configuration
+from headrace.pipeline.state import last_config
 from headrace.pipeline.state.ownership import this_process
 from tests.kinds.declaration import beside
 
@@ -52,6 +58,22 @@ def test_the_pace_of_marks_is_for_every_source_of_a_run(tmp_path: Path) -> None:
     assert paces == ["1s", "5s"]
     paces = [source.every for source in run.paced(run.parse_config(arguments), "0s").sources.values()]
     assert paces == ["0s", "0s"]
+
+
+def test_a_source_that_is_named_is_run_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lake, file = str(tmp_path / "lake"), tmp_path / "headrace.toml"
+    file.write_text(CONFIG.format(lake=lake, url=URL) + f'[source.other]\nurl = "{URL}"\n')
+    store = open_store(lake)
+    formatfile.create_lake(store)
+    for name, source in configuration.read(file).sources.items():
+        last_config.remember(store, name, source, configuration.read(file).lake)
+    for known in (["--config", str(file)], ["--lake", lake]):
+        for named, run_alone in (([], ["main", "other"]), (["--source", "other"], ["other"])):
+            arguments = cli.parser().parse_args(["run", *known, *named])
+            assert sorted(run.parse_config(arguments).sources) == run_alone
+        assert _refused(capsys, "run", *known, "--source", "none") == "RUN_SOURCE_UNKNOWN"
+    arguments = cli.parser().parse_args(["run", URL, "--lake", lake, "--tables", "a.b", "--source", "new"])
+    assert list(run.parse_config(arguments).sources) == ["new"]
 
 
 def test_a_pace_that_is_no_duration_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -242,6 +264,47 @@ def test_status_tells_of_a_source_that_never_got_to_its_first_mark(
     assert (told["state"], told["error"]["code"]) == ("failed", "PG_PASSWORD_REFUSED")
     assert cli.main(["status", "--lake", str(tmp_path / "lake")]) == 0
     assert "PG_PASSWORD_REFUSED" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words", [["status", "--watch", "--json"], ["status", "--watch"], ["version"]], ids=" ".join
+)
+def test_a_reader_that_goes_away_ends_the_command_without_a_traceback(
+    tmp_path: Path, words: list[str]
+) -> None:
+    store = open_store(tmp_path / "lake")
+    formatfile.create_lake(store)
+    statusfile.write(store, "main", SourceStatus("main", "running"))
+    lake = ["--lake", str(tmp_path / "lake")] if words[0] == "status" else []
+    command = [sys.executable, "-m", "headrace", *words, *lake]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout
+    if "--watch" in words:
+        assert b"running" in process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr
+    assert process.stderr.read() == b""
+    assert process.wait(60) == 141
+    process.stderr.close()
+
+
+def test_a_mirror_goes_on_where_nobody_reads_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as unread:
+        monkeypatch.setattr("sys.stdout", unread)
+        with Progress(as_json=True) as progress:
+            progress.tell(SourceStatus("main", "running"))
+            progress.tell(SourceStatus("main", "running"))
+        os.dup2(os.open(os.devnull, os.O_WRONLY), writer)
+
+
+def test_the_help_of_maintain_has_the_true_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["maintain", "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"every single mark is kept (default: {MARKS})" in said
+    assert f"what it opened (default: {GRACE})" in said
 
 
 def test_a_second_run_is_refused_and_leaves_the_owners_word(

@@ -92,7 +92,7 @@ def lake_column(name: str) -> str:
 
 
 def table_folder(source: str, table: TableName) -> str:
-    return f"tables/{quote(source)}/{quote(table.schema)}/{quote(table.name)}"
+    return f"{tables_folder(source)}/{quote(table.schema)}/{quote(table.name)}"
 
 
 def history_folder(source: str, table: TableName, k: int) -> str:

@@ -149,7 +149,11 @@ def _touched(store: Store, source: str, before: Mark | None, mark: Mark) -> list
 
 def tables(store: Store, source: str) -> list[TableName]:
     """The tables of a source that have a history."""
-    root = layout.histories_folder(source)
+    return tables_under(store, layout.histories_folder(source))
+
+
+def tables_under(store: Store, root: str) -> list[TableName]:
+    """The tables that have a folder under that of their source."""
     return [
         TableName(layout.unquote(schema), layout.unquote(name))
         for schema in store.folders(root)

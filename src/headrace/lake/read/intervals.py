@@ -123,11 +123,13 @@ class Past:
         return shown(spelling_of(self.records(near)), time, near.position)
 
     def known(self) -> set[TableName]:
-        """All tables that the newest catalog knows of, or that have a history."""
+        """All tables that the newest catalog knows of, or that a folder of the lake is left of."""
         newest = self.kept[-1]
         keys = self.records(newest)
         names = {*newest.versions, *(key[len(_TABLE) :] for key in keys if key.startswith(_TABLE))}
-        return {TableName.parse(text) for text in names} | set(histories.tables(self._store, self._source))
+        roots = layout.tables_folder(self._source), layout.histories_folder(self._source)
+        lying = (found for root in roots for found in histories.tables_under(self._store, root))
+        return {TableName.parse(text) for text in names} | set(lying)
 
     def records(self, mark: Mark) -> Mapping[str, Any]:
         """The source's catalog at a mark."""
@@ -270,14 +272,15 @@ class Standings:
         since = self.since(full)
         if since is not None:
             detail = f'it is exact from "{self._pasts[source].shown(since)}" on'
-            hint = "read it there or later: at(position=...)"
+            hint = "read it there or later: headrace sql --at POSITION, at(position=...)"
         else:
             last, stop = _last_with(table, self._pasts[source].kept), self._pasts[source].stop(table)
             if last is None:
                 return _unknown(str(table), stop)
             detail = f'the last mark that has it is epoch {last.epoch} at "{plain(last.frontier)}"'
             detail += f"; {stop}" if stop else ""
-            hint = f"read it there: at(epoch={last.epoch}); headrace status tells why it stopped"
+            hint = f"read it there: headrace sql --at {last.epoch}, at(epoch={last.epoch})"
+            hint += "; headrace status tells why it stopped" if stop else ""
         where = self._places[source].shown
         return Definite(
             "LAKE_TABLE_NOT_EXACT", f'table "{table}" is not exact at {where}', detail=detail, hint=hint

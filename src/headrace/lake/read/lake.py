@@ -191,11 +191,11 @@ class Lake:
                 "LAKE_SOURCE_AMBIGUOUS",
                 "this lake has several sources",
                 detail=", ".join(sources),
-                hint="name one of them: source=...",
+                hint="name one of them: --source NAME, source=...",
             )
         raise Misconfigured(
             "LAKE_SOURCE_UNKNOWN",
             f'this lake has no source "{source}"',
             detail=", ".join(sources),
-            hint="name one of those: source=...",
+            hint="name one of those: --source NAME, source=...",
         )

@@ -75,7 +75,8 @@ class Place:
     @property
     def named(self) -> str:
         """The place with its position, which alone names it between two marks."""
-        return self.shown if self.mark is None else f"{self.shown} ({plain(self.frontier)})"
+        at = plain(self.frontier)
+        return f"{self.shown} ({at})" if self.mark is not None and at else self.shown
 
 
 class NoMark(Misconfigured):
@@ -302,7 +303,7 @@ def _ahead(marks: Sequence[Mark], primary: str) -> Misconfigured:
         "LAKE_NOT_REACHED",
         primary,
         detail=kept(marks),
-        hint="leave out at= (--at) for the newest mark; headrace status shows how far the mirror is",
+        hint="leave out --at (at=...) for the newest mark; headrace status shows how far the mirror is",
     )
 
 
@@ -311,7 +312,8 @@ def kept(marks: Sequence[Mark]) -> str:
     first, last = marks[0], marks[-1]
     until = last.complete_until
     clock = "" if until is None else f", complete up to {until.isoformat()} by the source's clock"
+    begin = f'"{plain(first.frontier)}"' if plain(first.frontier) else "the beginning of the log"
     return (
-        f'kept are the epochs {first.epoch} to {last.epoch}, positions "{plain(first.frontier)}" to '
+        f"kept are the epochs {first.epoch} to {last.epoch}, positions {begin} to "
         f'"{plain(last.frontier)}", the last of them published at {last.published_at.isoformat()}{clock}'
     )

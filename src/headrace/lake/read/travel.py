@@ -170,5 +170,5 @@ def incompatible(name: str) -> Definite:
     return Definite(
         "LAKE_SCHEMA_BETWEEN",
         f'table "{name}" changed its columns between the marks around this position',
-        hint="read it at one of the marks: at(epoch=...)",
+        hint="read it at one of the marks: headrace sql --at EPOCH, at(epoch=...)",
     )

@@ -106,7 +106,7 @@ def read(path: str | Path) -> Config:
         raise Misconfigured(
             "CONFIG_MALFORMED",
             f'the configuration "{path}" is not TOML',
-            detail=f"at {str(error).rpartition('(')[2].rstrip(')')}",
+            detail=str(error).rpartition("(")[2].rstrip(")"),
             hint="see docs/operate.md for an example",
         ) from None
 

@@ -61,6 +61,15 @@ def test_a_timestamp_within_an_epoch_is_a_place_between_marks() -> None:
     marks = [MARKS[0], replace(MARKS[1], time=50, frontier="0/33")]
     place = resolve.at_timestamp(marks, START, lambda before, mark: (40, True), SPELLING)
     assert (place.time, place.frontier, place.mark) == (39, "0/28", None)
+    assert place.named == '"0/28"'
+    assert resolve.place_of(marks[1]).named == "epoch 2 (0/33)"
+
+
+def test_a_log_that_was_empty_at_the_first_mark_is_told_as_its_beginning() -> None:
+    """MySQL's empty set of transactions is an empty text."""
+    marks = [replace(MARKS[0], frontier=""), MARKS[1]]
+    assert f'positions the beginning of the log to "{MARKS[1].frontier}"' in resolve.kept(marks)
+    assert resolve.place_of(marks[0]).named == "epoch 1"
 
 
 def test_an_epoch_whose_later_transactions_changed_nothing_of_ours_does_not_end_the_prefix() -> None:

@@ -67,6 +67,10 @@ def test_a_file_that_is_absent_or_no_toml_is_refused(tmp_path: Path) -> None:
         config.read(broken)
     assert refused.value.code == "CONFIG_MALFORMED"
     assert "secret" not in str(refused.value)
+    broken.write_text("[lake]\npath = ?")
+    with pytest.raises(Misconfigured) as refused:
+        config.read(broken)
+    assert refused.value.detail == "at line 2, column 8"
 
 
 def test_the_options_of_a_kind_stand_beside_the_others_and_go_to_it_as_they_were_given() -> None:
