@@ -28,8 +28,9 @@ def register(subparsers: Any) -> None:
     command.add_argument("--lake", required=True, help="a directory, or s3://bucket/prefix")
     command.add_argument(
         "--at",
-        metavar="MARK|LSN|TIMESTAMP",
-        help="an epoch, a position such as 16/B374D848, or a time with its zone (default: the newest mark)",
+        metavar="MARK|POSITION|TIMESTAMP|last-exact",
+        help="an epoch, a position such as 16/B374D848, a time with its zone, or last-exact: the newest mark "
+        "that has all tables of the query (default: the newest mark)",
     )
     command.add_argument("--source", help="only this source of the lake")
     command.add_argument("--format", choices=FORMATS, default="table", help="default: table")

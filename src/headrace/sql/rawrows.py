@@ -92,9 +92,7 @@ class Relation:
     def frame(self, spark: Any) -> Any:
         """The source's rows as a DataFrame."""
         standings = self.cut.standings
-        place, past = self.cut.places[self.source], standings.past(self.source)
-        mark = place.mark or past.first(place.time)
-        known = {} if mark is None else tables_of(past.records(mark))
+        known = mirrored(self.cut, self.source)
         names = {name for name in standings.listed() if name[0] == self.source}
         parts, numbers = [], {table.number for table in known.values()}
         for name in sorted(names | {(self.source, table) for table in known}):
@@ -152,6 +150,13 @@ class Relation:
         """One row in the place of all that the table has; whoever comes to it ends with the error."""
         row = spark.range(1).where(f"{self.refusals.expression(error)} IS NULL")
         return row.selectExpr(_oid(number), "CAST(NULL AS ARRAY<STRING>) AS row_data")
+
+
+def mirrored(cut: Cut, source: str) -> dict[TableName, TableRecord]:
+    """The records of all tables that the source mirrors at the cut, exact there or not."""
+    place, past = cut.places[source], cut.standings.past(source)
+    mark = place.mark or past.first(place.time)
+    return {} if mark is None else tables_of(past.records(mark))
 
 
 def columns_of(cut: Cut, source: str) -> Columns:

@@ -13,7 +13,7 @@ one of three. Our own statements are in `register`; they need no Spark but for c
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -35,6 +35,7 @@ from headrace.sql.tokens import malformed
 
 At = int | str | datetime | None
 Expanding = tuple[str, ...]
+LAST_EXACT = "last-exact"  # the newest mark that has all the tables of a query
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,12 @@ class SqlSession:
 
     def cut(self) -> Cut:
         """The cut that this session reads at, as of now."""
-        return self.lake.cut(self._at, self._source)
+        return self.lake.cut(self._moment, self._source)
+
+    @property
+    def _moment(self) -> At:
+        """The place of what no query reads: with `LAST_EXACT` each query has its own."""
+        return None if self._at == LAST_EXACT else self._at
 
     def run(self, sql: str) -> Answer:
         """One statement."""
@@ -124,11 +130,15 @@ class SqlSession:
             return
 
     def _own(self, statement: Statement) -> Answer:
-        done = register.carry_out(self.path, statement, self._at, self._source)
+        done = register.carry_out(self.path, statement, self._moment, self._source)
         return Answer(line=done) if isinstance(done, str) else Answer(rows=done)
 
     def _query(self, sql: str) -> Answer:
-        reading = _Reading(self, self.cut() if self._has_marks() else None)
+        cut = self.cut() if self._has_marks() else None
+        if cut is not None and self._at == LAST_EXACT:
+            named = [f"{rawrows.source_quoted(s)}.{table}" for s, table in _Reading(self, cut).tables(sql)]
+            cut = self.lake.at(exact=named, source=self._source)
+        reading = _Reading(self, cut)
         rows = queries.collected(reading.frame(sql), reading.refusals)
         return Answer(rows=rows, places=reading.places())
 
@@ -158,26 +168,40 @@ class _Reading:
 
     def frame(self, sql: str, expanding: Expanding = ()) -> Any:
         """The query as a DataFrame; Spark starts only if all names mean something that can be read."""
-        self._look(sql, expanding)
+        for thing in self._things(sql, expanding):
+            if isinstance(thing, str):
+                self._run_once(thing)
+            else:
+                assert self._cut is not None
+                self._cut.standings.of(thing)
         self._session.expect()
         return self._planned(sql, None)
 
-    def _look(self, sql: str, expanding: Expanding) -> None:
-        """Refuse the names that can't be read here, those within views too."""
+    def tables(self, sql: str) -> list[Name]:
+        """The tables that the query reads, exact here or not."""
+        found: list[Name] = []
+        for thing in self._things(sql, ()):
+            if isinstance(thing, str):
+                self._run_once(thing)
+                assert self._cut is not None
+                found += [(thing, table) for table in rawrows.mirrored(self._cut, thing)]
+            else:
+                found.append(thing)
+        return found
+
+    def _things(self, sql: str, expanding: Expanding) -> Iterator[Name | str]:
+        """The tables and the sources that the query reads, by its views too; all names must mean one."""
         unknown = []
         for mention in mentioned(sql):
-            match self._meant(mention.parts):
-                case None:
-                    unknown.append(mention)
-                case RegisteredView() as view:
-                    if view.name in expanding:
-                        raise _circular(view, expanding)
-                    self._look(view.text, (*expanding, view.name))
-                case str(source):
-                    self._run_once(source)
-                case table:
-                    assert self._cut is not None
-                    self._cut.standings.of(table)
+            meant = self._meant(mention.parts)
+            if meant is None:
+                unknown.append(mention)
+            elif not isinstance(meant, RegisteredView):
+                yield meant
+            elif meant.name in expanding:
+                raise _circular(meant, expanding)
+            else:
+                yield from self._things(meant.text, (*expanding, meant.name))
         if unknown and self._session.alone and reads_plainly(sql):
             raise self._unknown(unknown)
 

@@ -18,6 +18,8 @@ from headrace.lake.format import datafile, formatfile, layout, schemas
 from headrace.lake.format.plan import Plan, TableStep
 from headrace.lake.log.commit import open_log
 from headrace.lake.log.marks import Mark
+from headrace.lake.read.lake import Lake
+from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
 from headrace.sql.session import At, SqlSession
 
@@ -41,29 +43,34 @@ def _made(path: Where) -> Where:
     store = open_store(path)
     formatfile.create_lake(store)
     for source, tables in TABLES.items():
-        log = open_log(store, source)
-        epoch = log.takeover().mark.epoch + 1
-        steps = []
-        for number, name in enumerate(tables):
-            folder = layout.table_folder(source, TableName.parse(name))
-            rows = pa.table({"id": [number], "which": [f"{source}.{name}"]})
-            file = datafile.write(store, folder, layout.file_name(epoch), rows)
-            steps.append(TableStep(folder, -1, (file,), schema=schemas.encode(rows.schema)))
-        plan = Plan(
-            source,
-            epoch,
-            "p",
-            "copy",
-            1,
-            "0/10",
-            15,
-            steps=tuple(steps),
-            versions=dict.fromkeys(tables, 0),
-            state={"source": {"kind": "postgres"}},
-        )
-        log.put_plan(plan)
-        assert isinstance(log.finish(plan), Mark)
+        _publish(store, source, tables, tables, "0/10", 15)
     return path
+
+
+def _publish(store: Store, source: str, made: list[str], named: list[str], frontier: str, time: int) -> None:
+    """A mark that names tables, some of which are made in it."""
+    log = open_log(store, source)
+    epoch = log.takeover().mark.epoch + 1
+    steps = []
+    for number, name in enumerate(made):
+        folder = layout.table_folder(source, TableName.parse(name))
+        rows = pa.table({"id": [number], "which": [f"{source}.{name}"]})
+        file = datafile.write(store, folder, layout.file_name(epoch), rows)
+        steps.append(TableStep(folder, -1, (file,), schema=schemas.encode(rows.schema)))
+    plan = Plan(
+        source,
+        epoch,
+        "p",
+        "copy",
+        1,
+        frontier,
+        time,
+        steps=tuple(steps),
+        versions=dict.fromkeys(named, 0),
+        state={"source": {"kind": "postgres"}},
+    )
+    log.put_plan(plan)
+    assert isinstance(log.finish(plan), Mark)
 
 
 def _run(
@@ -154,6 +161,54 @@ def test_a_place_is_named_by_mark_or_position(path: Path, spark: Any) -> None:
     assert _run(path, spark, "DESCRIBE public.orders")[0][:2] == ("id", "bigint")
 
 
+def test_the_last_mark_that_has_all_tables_of_a_query_is_found(tmp_path: Path, spark: Any) -> None:
+    lake = Lake(_made(tmp_path / "lake"))
+    rest = [name for name in TABLES["main"] if name != "public.orders"]
+    _publish(lake.store, "main", ["public.late"], [*rest, "public.late"], "0/20", 31)
+    with pytest.raises(HeadraceError) as caught:
+        _run(tmp_path / "lake", spark, "SELECT * FROM orders")
+    assert (caught.value.code, "--at 3," in caught.value.hint) == ("LAKE_TABLE_NOT_EXACT", True)
+    session = SqlSession(str(tmp_path / "lake"), lambda: spark, at="last-exact")
+    session.run("CREATE VIEW v AS SELECT which FROM late")
+    for sql, epoch in (("SELECT which FROM orders, customers", 3), ("SELECT which FROM v", 4)):
+        answer = session.run(sql.replace("which", "count(*)"))
+        assert answer.rows is not None
+        assert answer.rows.to_pylist() == [{"count(1)": 1}]
+        assert answer.places[0].startswith(f"main at epoch {epoch} ")
+    assert lake.at(exact=["orders", "sales.items"]).marks["main"].epoch == 3
+    assert lake.at(exact=["late", "customers"]).marks["main"].epoch == 4
+    for names, code in ((["orders", "late"], "LAKE_NO_MARK"), (["none"], "LAKE_TABLE_UNKNOWN")):
+        with pytest.raises(HeadraceError) as caught:
+            lake.at(exact=names)
+        assert caught.value.code == code
+
+
+def test_names_are_looked_up_before_spark_is_begun(path: Path) -> None:
+    begun: list[str] = []
+
+    def session(*, alone: bool = True) -> SqlSession:
+        return SqlSession(
+            str(path), lambda: begun.append("got"), expect=lambda: begun.append("begun"), alone=alone
+        )
+
+    for sql, code in (
+        ("SELECT * FROM ordres", "LAKE_TABLE_UNKNOWN"),
+        ("SELECT * FROM (SELECT 1) JOIN public.items ON true", "LAKE_NAME_AMBIGUOUS"),
+        ("CREATE VIEW v AS SELECT * FROM nowhere", "LAKE_TABLE_UNKNOWN"),
+    ):
+        with pytest.raises(HeadraceError) as caught:
+            session().run(sql)
+        assert caught.value.code == code
+    assert begun == []
+    # These may be Spark's own to understand.
+    for sql in ("DESCRIBE FUNCTION upper", 'SELECT * FROM parquet."/somewhere/x"', "SELECT * FROM orders"):
+        with pytest.raises(AttributeError):
+            session().run(sql)
+    with pytest.raises(AttributeError):
+        session(alone=False).run("SELECT * FROM ordres")
+    assert begun == ["begun", "got"] * 4
+
+
 def test_views_that_are_written_stay_in_the_lake(path: Path, spark: Any) -> None:
     _run(path, spark, "CREATE VIEW chosen AS SELECT which AS w FROM main.sales.items")
     _run(path, spark, 'CREATE VIEW "over it" AS SELECT upper(w) AS u FROM chosen')
@@ -217,6 +272,7 @@ def test_the_command_prints_for_programs_and_exits_as_it_ends(path: Path) -> Non
         "error: SQL_FAILED: the query failed while it ran",
     ]
     assert "main.public" not in told.stderr
+    assert told.stderr.count("starting Spark\n") == 1
     shown = subprocess.run(
         [*command, "csv", "SHOW TABLES"], env=environment, capture_output=True, text=True, check=False
     )

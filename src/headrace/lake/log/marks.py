@@ -186,6 +186,10 @@ class Kept(Sequence[Mark]):
         for number in range(len(self.blocks)):
             yield from _marks(self.rows(number))
 
+    def __reversed__(self) -> Iterator[Mark]:
+        for number in reversed(range(len(self.blocks))):
+            yield from reversed(_marks(self.rows(number)))
+
     def start(self, number: int) -> int:
         """The index of a block's first mark; behind the last block that of the next mark."""
         return self._ends[number - 1] if number else 0

@@ -4,6 +4,7 @@
     cut  = lake.at()                              the newest mark
     cut  = lake.at(timestamp="2026-11-20T14:30:00+00:00")
     cut  = lake.at(position="16/B374D848")        after any transaction, at a mark or between two
+    cut  = lake.at(exact=["orders", "items"])     the newest mark that has these tables
     rows = lake.changes(spark, "public.orders", after="16/B3740000", until=cut)
 
 What leads from one cut to another is what `changes` gives between the two: contents(until) =
@@ -14,7 +15,7 @@ looks anew, so a `Lake` may be kept for as long as its process lives; a `Cut` ne
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -22,6 +23,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.core.errors import Misconfigured
+from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.lake.format import formatfile, layout
 from headrace.lake.log import catalog, histories, unknown_moments
@@ -64,9 +66,12 @@ class Lake:
         epoch: int | None = None,
         position: str | Position | None = None,
         timestamp: datetime | str | None = None,
+        exact: Sequence[str] | None = None,
         source: str | None = None,
     ) -> Cut:
         """The cut at the newest mark, or at the place that exactly one of the arguments names.
+
+        `exact` names tables: it means the newest mark that has all of them.
 
         A position is the source's own, or one that a mark or a cut told. It is read exclusively: all
         transactions that committed before it. A timestamp means the longest prefix of the commit order that
@@ -75,11 +80,11 @@ class Lake:
         With several sources and no `source`, each is at its newest mark or at its own position at that
         timestamp; between sources that is by wall clock.
         """
-        given = [value for value in (epoch, position, timestamp) if value is not None]
+        given = [value for value in (epoch, position, timestamp, exact) if value is not None]
         if len(given) > 1:
             raise Misconfigured(
                 "LAKE_AT_AMBIGUOUS",
-                "a place is named by an epoch, a position or a timestamp, not by several",
+                "a place is named by an epoch, a position, a timestamp or tables, not by several",
                 hint="give one of them",
             )
         by_number = epoch is not None or position is not None
@@ -92,7 +97,19 @@ class Lake:
                 places[name] = self._place(name, epoch, position, timestamp)
             except Misconfigured as error:
                 raise error if len(sources) == 1 else error.adding(f'of source "{name}"') from None
-        return Cut(self.store, places, self._catalogs)
+        newest = Cut(self.store, places, self._catalogs)
+        return newest if exact is None else self._with_all(newest, exact)
+
+    def _with_all(self, newest: Cut, texts: Sequence[str]) -> Cut:
+        """The cut at the newest marks that have these tables."""
+        tables: dict[str, list[TableName]] = {}
+        for source, table in map(newest.standings.resolve, texts):
+            tables.setdefault(source, []).append(table)
+        places = {
+            name: resolve.with_all(newest.standings.past(name).kept, wanted)
+            for name, wanted in tables.items()
+        }
+        return Cut(self.store, newest.places | places, self._catalogs)
 
     def changes(
         self,

@@ -34,13 +34,14 @@ hundreds of thousands (`headrace.lake.log.marks.Kept`).
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import pyarrow as pa
 
 from headrace.core.errors import Misconfigured
+from headrace.core.names import TableName
 from headrace.core.position import Position, Spelling, plain
 from headrace.lake.log.marks import Kept, Mark
 from headrace.lake.log.unknown_moments import Stretch
@@ -109,6 +110,15 @@ def at_epoch(marks: Sequence[Mark], epoch: int) -> Place:
     if found is not None:
         return place_of(found)
     raise _none(marks, f"there is no mark of epoch {epoch}")
+
+
+def with_all(marks: Sequence[Mark], tables: Collection[TableName]) -> Place:
+    """The newest mark that has all these tables."""
+    wanted = set(map(str, tables))
+    found = next((mark for mark in reversed(marks) if wanted <= mark.versions.keys()), None)
+    if found is not None:
+        return place_of(found)
+    raise _none(marks, f"no mark has all of the tables {', '.join(sorted(wanted))}")
 
 
 def at_time(marks: Sequence[Mark], time: int, spelling: Spelling, incarnation: int | None = None) -> Place:
