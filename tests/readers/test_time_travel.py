@@ -94,12 +94,31 @@ def test_the_changes_lead_from_one_place_to_the_other(chronicle: Chronicle, spar
     assert +state == chronicle.state(until)[NAME]
     everything = chronicle.lake.changes(spark, NAME)
     assert everything.count() == 16 * 12
+    _are_alike_without_spark(chronicle, rows, after, until)
     with pytest.raises(Misconfigured) as backwards:
         chronicle.lake.changes(spark, NAME, after=place_at(until), until=place_at(after))
     assert backwards.value.code == "LAKE_CHANGES_BACKWARDS"
     with pytest.raises(Definite) as broken:
         chronicle.lake.changes(spark, NAME, after=place_at(50))
     assert broken.value.code == "LAKE_HISTORY_BROKEN"
+
+
+def _are_alike_without_spark(chronicle: Chronicle, rows: pa.Table, after: int, until: int) -> None:
+    """The updates of Spark are those of Arrow and Polars, bit for bit."""
+    lake, start, end = chronicle.lake, place_at(after + 1), place_at(until + 1)
+    arrow = lake.changes_arrow(NAME, after=start, until=end)
+    polars = lake.changes_polars(NAME, after=start, until=end).collect()
+    assert arrow.column_names == polars.columns == rows.column_names
+    want = counted(rows.cast(arrow.schema))
+    assert counted(arrow) == want
+    assert counted(polars.to_arrow().cast(arrow.schema)) == want
+    assert lake.changes_arrow(NAME).num_rows == 16 * 12
+    cut = lake.at()
+    history = cut.history(NAME)
+    lazily = cut.history_polars(NAME).collect()
+    assert lazily.columns == history.column_names
+    assert counted(lazily.to_arrow().cast(history.schema)) == counted(history)
+    assert lake.changes_polars(NAME, after=cut).collect().height == 0
 
 
 @pytest.mark.server
@@ -111,6 +130,7 @@ def test_a_lake_in_a_bucket_is_travelled_and_told_on_a_spark_that_knows_none(buc
     frame = made.lake.at(position=place_at(1011)).table(spark, NAME)
     assert counted(frame.toArrow().cast(AWKWARD)) == made.state(1010)[NAME]
     assert made.lake.changes(spark, NAME, after=place_at(1011)).count() == 12
+    assert made.lake.changes_polars(NAME, after=place_at(1011)).collect().height == 12
 
 
 def test_history_of_another_table_is_never_shown(tmp_path: Path, spark: Any) -> None:

@@ -1,25 +1,29 @@
-"""The changes of a table between two places: its history, exactly, as a DataFrame.
+"""The changes of a table between two places: its history, exactly, in whatever engine the reader likes.
 
     contents(until)  =  contents(after)  +  Σ changes(after, until)
 
-Called by `lake` for `Lake.changes`. The rows are history's own, nothing is netted: an update is a row with
-`_diff` -1 and one with +1, at one `_time`. Where history does not lead from one place to the other (the
-table was copied anew in between, or began later) that is an error which says from where on it does.
+Called by `lake` for `Lake.changes` and its kin. The rows are history's own, nothing is netted: an update is
+a row with `_diff` -1 and one with +1, at one `_time`. Where history does not lead from one place to the other
+(the table was copied anew in between, or began later) that is an error which says from where on it does.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 
 from headrace.core.errors import Definite, Misconfigured
 from headrace.core.history import own_names
-from headrace.lake.format import schemas
+from headrace.lake.format import datafile, schemas
 from headrace.lake.log import histories
 from headrace.lake.log.histories import Part
 from headrace.lake.read import travel
-from headrace.lake.read.cut import Cut
+from headrace.lake.read.cut import Cut, scan_part
 from headrace.lake.read.intervals import Name
 from headrace.lake.read.resolve import Place
 from headrace.lake.store.contract import Store
@@ -27,7 +31,60 @@ from headrace.lake.store.contract import Store
 SHOWN = ("_time", "_diff")
 
 
-def changes(store: Store, spark: Any, end: Cut, full: Name, start: Place | None) -> Any:
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The updates of a table between two places, under the columns that it has at the end."""
+
+    parts: Sequence[Part]
+    schema: pa.Schema  # the table's columns, `_time` and `_diff`
+
+    def table(self, spark: Any) -> Any:
+        """A DataFrame of the given Spark session."""
+        frames = [self._frame(spark, part) for part in self.parts]
+        empty = spark.createDataFrame([], schemas.spark_ddl(self.schema))
+        return reduce(lambda some, more: some.unionAll(more), frames) if frames else empty
+
+    def arrow(self) -> pa.Table:
+        """All of them in memory."""
+        tables = [self._rows(part) for part in self.parts]
+        return pa.concat_tables([self.schema.empty_table(), *tables])
+
+    def polars(self) -> pl.LazyFrame:
+        """A Polars query; no file is read before it is collected."""
+        empty = pl.from_arrow(self.schema.empty_table())
+        assert isinstance(empty, pl.DataFrame)
+        return pl.concat([empty.lazy(), *(self._scanned(part, empty.schema) for part in self.parts)])
+
+    def _own(self, part: Part) -> dict[str, str]:
+        """The part's names of our columns, by those that they are shown under."""
+        shown = self.schema.names[-len(SHOWN) :]
+        return {name: part.own[plain] for plain, name in zip(SHOWN, shown, strict=True)}
+
+    def _frame(self, spark: Any, part: Part) -> Any:
+        columns = [travel.quoted(name) for name in part.columns]
+        own = self._own(part)
+        ours = [f"{travel.quoted(there)} AS {travel.quoted(name)}" for name, there in own.items()]
+        rows = travel.frame(spark, part).selectExpr(*columns, *ours)
+        had = pa.schema([self.schema.field(name) for name in [*part.columns, *own]])
+        return travel.widened(rows, had, self.schema)
+
+    def _rows(self, part: Part) -> pa.Table:
+        rows, own = part.rows(), self._own(part)
+        had = rows.select([*part.columns, *own.values()]).rename_columns([*part.columns, *own])
+        return datafile.conform(had, self.schema)
+
+    def _scanned(self, part: Part, types: pl.Schema) -> pl.LazyFrame:
+        own = self._own(part)
+        columns = [
+            (
+                pl.col(own.get(name, name)) if name in own or name in part.columns else pl.lit(None, kind)
+            ).alias(name)
+            for name, kind in types.items()
+        ]
+        return scan_part(part).select(columns)
+
+
+def changes(store: Store, end: Cut, full: Name, start: Place | None) -> Changes:
     """The updates of a table with `start` < time <= `end`; without a start, all that lead to the end."""
     source, table = full
     schema = end.standings.schema(full)
@@ -39,8 +96,6 @@ def changes(store: Store, spark: Any, end: Cut, full: Name, start: Place | None)
             "the changes that are asked for end before they begin",
             hint="exchange after and until",
         )
-    wanted = _wanted(schema)
-    found = None
     parts = histories.parts(store, source, table, (after, until))
     if _after(full, end, start) > after:
         # It ran out of its retention while we looked: not to be missed in silence.
@@ -48,9 +103,7 @@ def changes(store: Store, spark: Any, end: Cut, full: Name, start: Place | None)
     for part in parts:
         if not travel.fits(schema, [part]):
             raise travel.incompatible(str(table))
-        rows = _shown(spark, part, wanted)
-        found = rows if found is None else found.unionAll(rows)
-    return spark.createDataFrame([], schemas.spark_ddl(wanted)) if found is None else found
+    return Changes(parts, _wanted(schema))
 
 
 def _after(full: Name, end: Cut, start: Place | None) -> int:
@@ -75,15 +128,3 @@ def _broken(full: Name, end: Cut) -> Definite:
 def _wanted(schema: pa.Schema) -> pa.Schema:
     ours = own_names(schema.names)
     return pa.schema([*schema, *(pa.field(ours[name], pa.int64()) for name in SHOWN)])
-
-
-def _shown(spark: Any, part: Part, wanted: pa.Schema) -> Any:
-    """The part's updates with exactly the wanted columns."""
-    own = wanted.names[-len(SHOWN) :]
-    columns = [travel.quoted(name) for name in part.columns]
-    ours = [
-        f"{travel.quoted(part.own[plain])} AS {travel.quoted(name)}"
-        for plain, name in zip(SHOWN, own, strict=True)
-    ]
-    rows = travel.frame(spark, part).selectExpr(*columns, *ours)
-    return travel.widened(rows, pa.schema([wanted.field(name) for name in [*part.columns, *own]]), wanted)

@@ -16,7 +16,7 @@ the lake's own addresses, never by delta-rs's, which are percent-encoded.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import polars as pl
@@ -27,6 +27,7 @@ from headrace.core.names import TableName, quote_identifier
 from headrace.core.position import plain
 from headrace.lake.format import datafile, layout, schemas
 from headrace.lake.log import histories
+from headrace.lake.log.histories import Part
 from headrace.lake.log.marks import Mark
 from headrace.lake.log.table import LakeTable
 from headrace.lake.read import pruning, travel
@@ -153,14 +154,21 @@ class Cut:
 
         Of a table that came back under other columns it is the history of those that it has here.
         """
+        rows = self._past(name).rows()
+        if not rows.num_rows:
+            raise _no_history(self.standings.resolve(name)[1])
+        return rows
+
+    def history_polars(self, name: str) -> pl.LazyFrame:
+        """The same as a Polars query; no file is read before it is collected."""
+        return scan_part(self._past(name))
+
+    def _past(self, name: str) -> Part:
         full = self.standings.resolve(name)
         folder = self.standings.history(full)
         if folder is None:
             raise _no_history(full[1])
-        rows = histories.part_of(folder, (None, self.places[full[0]].time)).rows()
-        if not rows.num_rows:
-            raise _no_history(full[1])
-        return rows
+        return histories.part_of(folder, (None, self.places[full[0]].time))
 
     def _printed(self, name: Name) -> str:
         source, table = name
@@ -196,10 +204,20 @@ def _rows(table: LakeTable) -> pa.Table:
 
 
 def _scan(table: LakeTable) -> pl.LazyFrame:
-    schema = table.schema()
+    return _scanned(table, sorted(table.files()), table.schema())
+
+
+def scan_part(part: Part) -> pl.LazyFrame:
+    """The updates of a part of history as a Polars query, with all columns."""
+    time, (after, until) = pl.col(part.own["_time"]), part.times
+    rows = _scanned(part.table, part.paths, part.schema).filter(time <= until)
+    return rows if after is None else rows.filter(time > after)
+
+
+def _scanned(table: LakeTable, paths: Iterable[str], schema: pa.Schema) -> pl.LazyFrame:
     empty = pl.from_arrow(schemas.to_lake(schema).empty_table())
     assert isinstance(empty, pl.DataFrame)
-    urls = [locate(table.store, f"{table.folder}/{path}") for path in sorted(table.files())]
+    urls = [locate(table.store, f"{table.folder}/{path}") for path in paths]
     frame = empty.lazy()
     if urls:
         frame = pl.scan_parquet(

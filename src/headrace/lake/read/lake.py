@@ -20,6 +20,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 
 from headrace.core.errors import Misconfigured
@@ -124,14 +125,42 @@ class Lake:
 
         `after` is not told, `until` is; each is an epoch (a number), a position, a timestamp or a cut.
         Without `after`: since the table's history is exact. Without `until`: up to the newest mark.
+        A DataFrame of the given Spark session; `changes_polars` and `changes_arrow` need none.
         """
+        return self._changes(name, after, until, source).table(spark)
+
+    def changes_polars(
+        self,
+        name: str,
+        *,
+        after: Moment | None = None,
+        until: Moment | None = None,
+        source: str | None = None,
+    ) -> pl.LazyFrame:
+        """The changes as a Polars query; no file is read before it is collected."""
+        return self._changes(name, after, until, source).polars()
+
+    def changes_arrow(
+        self,
+        name: str,
+        *,
+        after: Moment | None = None,
+        until: Moment | None = None,
+        source: str | None = None,
+    ) -> pa.Table:
+        """The changes as an Arrow table, all of them in memory."""
+        return self._changes(name, after, until, source).arrow()
+
+    def _changes(
+        self, name: str, after: Moment | None, until: Moment | None, source: str | None
+    ) -> changing.Changes:
         end = self.cut(until, source)
         full = end.standings.resolve(name)
         start = None if after is None else self.cut(after, full[0]).places[full[0]]
-        return changing.changes(self.store, spark, end, full, start)
+        return changing.changes(self.store, end, full, start)
 
     def history(self, name: str) -> pa.Table:
-        """The history of a table's rows up to the newest mark."""
+        """The history of a table's rows up to the newest mark; `at().history_polars` is a Polars query."""
         return self.at().history(name)
 
     def catalog(self, source: str | None = None) -> Mapping[str, object]:

@@ -190,6 +190,8 @@ def test_spark_reads_files_from_before_the_column(story: Story) -> None:
     one, two, three, four = (mark.epoch for mark in story.marks)
     assert lake.changes(spark, "t", after=one, until=two).count() == 5
     assert lake.changes(spark, "t", after=three, until=four).count() == 5
+    assert lake.changes_arrow("t", after=three, until=four).num_rows == 5
+    assert lake.changes_polars("t", after=three, until=four).collect().height == 5
     with pytest.raises(HeadraceError) as across:
         lake.changes(spark, "t", after=one, until=four)
     assert across.value.hint
