@@ -18,7 +18,7 @@ from headrace.core.errors import HeadraceError, RightWithheld
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.pipeline.copy.scheduler import CopyScheduler
-from headrace.pipeline.following import Following, FollowingRun
+from headrace.pipeline.following import Following, FollowingRun, NewTables
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.spacing import with_room
 from headrace.pipeline.state.table_state import State
@@ -36,6 +36,8 @@ class CatchingUp(FollowingRun, Protocol):
     @property
     def following(self) -> Following: ...
     @property
+    def new_tables(self) -> NewTables: ...
+    @property
     def reporter(self) -> Reporter: ...
     @property
     def target(self) -> Position: ...
@@ -43,7 +45,7 @@ class CatchingUp(FollowingRun, Protocol):
 
 def caught_up(run: CatchingUp) -> bool:
     """Tell whether nothing is left to do; raises if what is left waits for a right."""
-    if run.following.busy(run):
+    if run.following.busy(run) or run.new_tables.busy(run):
         return False
     ledger = run.ledger
     left = _left(ledger)

@@ -10,7 +10,13 @@ is gone, stays stopped, says so in the status, and is asked for again from time 
 again and again is taken up after pauses that grow, since each time costs the source a copy; where it was
 refused, for want of a right, say, they stay short.
 
-With `on_ddl = "stop"` all of that waits for a person. Called once a turn by the loop of `loop`.
+With `on_ddl = "stop"` all of that waits for a person.
+
+A table that is new at the source, and that the patterns match, waits for `headrace tables add`. With
+`new_tables = "add"` the run itself does what that command asks for (`NewTables`). New is a table of which the
+lake has nothing: one that somebody dropped from the mirror stays away until somebody adds it.
+
+Called once a turn by the loop of `loop`.
 """
 
 from __future__ import annotations
@@ -22,13 +28,18 @@ from typing import Protocol
 
 from headrace.core.errors import Definite, HeadraceError, ShapeChanged, TableMissing, from_record
 from headrace.core.names import TableName
-from headrace.pipeline.commands import resync
+from headrace.lake.format import layout
+from headrace.lake.log import histories
+from headrace.pipeline.commands import add_drop, resync
 from headrace.pipeline.commands.serve import CommandQueue
+from headrace.pipeline.state import last_config
+from headrace.pipeline.state.choice import NOT_ADDED
 from headrace.pipeline.state.ledger import Ledger
-from headrace.pipeline.state.owner import Owner, Steps
+from headrace.pipeline.state.owner import Owner, Steps, Warner
 from headrace.pipeline.state.place import Place
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_state import State
+from headrace.sources.patterns import select
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
 REFUSED_PAUSE = 15.0  # the longest where no copy was begun: to ask costs the source next to nothing
@@ -137,6 +148,83 @@ class Following:
         calm = last is None or now - last.again_at > LONGEST_PAUSE
         pause = FIRST_PAUSE if last is None or calm else min(2 * last.pause, LONGEST_PAUSE)
         self.tried[name] = _Tried(pause, now + pause)
+
+
+class Beside(Protocol):
+    """The tables that the patterns match and nobody mirrors, each with the code that says why."""
+
+    unmirrored: dict[str, str]
+
+
+class NewTablesReporter(Warner, Protocol):
+    """The status of a run, as far as new tables need it."""
+
+    @property
+    def beside(self) -> Beside: ...
+
+
+class NewTablesRun(FollowingRun, Protocol):
+    """A run, as far as new tables need it."""
+
+    @property
+    def reporter(self) -> NewTablesReporter: ...
+
+
+@dataclass(slots=True)
+class NewTables:
+    """The tables that came while a run was there, and that it adds by itself."""
+
+    pauses: Following = field(default_factory=Following)
+
+    def turn(self, run: NewTablesRun) -> None:
+        """Add what is new, unless a request is under way."""
+        if not run.commands.may_ask_oneself:
+            return
+        now, tried = time.monotonic(), self.pauses.tried
+        due = [name for name in _new(run) if name not in tried or tried[name].again_at <= now]
+        # One that was refused may have kept others away: it is tried again alone.
+        due = [name for name in due if name not in tried] or due[:1]
+        if due:
+            for name in due:
+                self.pauses.note(name, now)
+            run.commands.ask_oneself(run, self._added(run, due))
+
+    def busy(self, run: NewTablesRun) -> bool:
+        """Tell whether a table may still be added before a run ends that only catches up."""
+        return any(name not in self.pauses.tried for name in _new(run))
+
+    def _added(self, run: NewTablesRun, names: Sequence[TableName]) -> Steps:
+        try:
+            yield from add_drop.choose(run, tuple(map(str, names)))
+        except HeadraceError as error:
+            if run.ledger.torn:
+                raise
+            told = ", ".join(map(str, names[:5]))
+            run.reporter.warn(NOT_ADDED, f"{told} could not be added: {error.code}: {error.primary}")
+        else:
+            run.reporter.clear(NOT_ADDED)
+            left = run.reporter.beside.unmirrored.items()
+            mirrored = set(map(str, run.ledger.tables))
+            # Another dictionary: the reporter's thread may be reading this one.
+            run.reporter.beside.unmirrored = {name: code for name, code in left if name not in mirrored}
+        return {}
+
+
+def _new(run: NewTablesRun) -> list[TableName]:
+    """The tables that the patterns match and of which the lake has nothing."""
+    ledger, store = run.ledger, run.place.store
+    if run.place.config.new_tables != "add" or ledger.recovering:
+        return []
+    codes = run.reporter.beside.unmirrored
+    found = {TableName.parse(text) for text, code in codes.items() if code == NOT_ADDED}
+    found -= ledger.tables.keys()
+    if not found or ledger.source is None:
+        return []
+    found -= set(histories.tables_under(store, layout.tables_folder(ledger.name)))
+    # Somebody may have dropped one before its copy was in.
+    _, wanted = last_config.remembered(store)[ledger.name]
+    folded = run.session.tables(ledger.source.upstream).folded
+    return list(select(wanted.tables, found, folded=folded).names)
 
 
 def _changed(run: TablesRun) -> Iterator[TableName]:

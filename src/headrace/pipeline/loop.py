@@ -34,7 +34,7 @@ from headrace.pipeline.copy.copied_parts import CopiedParts, awaited_folders
 from headrace.pipeline.copy.from_lake import Rewriting
 from headrace.pipeline.copy.scheduler import CopyScheduler
 from headrace.pipeline.copy.snapshot import Copying
-from headrace.pipeline.following import Following
+from headrace.pipeline.following import Following, NewTables
 from headrace.pipeline.ingest.supervisor import Receiver
 from headrace.pipeline.receiving import Receiving
 from headrace.pipeline.resync.new_copy import Renewal
@@ -91,6 +91,7 @@ class Run:
     watched_at: float = 0.0
     renewal: Renewal = field(default_factory=Renewal)
     following: Following = field(default_factory=Following)
+    new_tables: NewTables = field(default_factory=NewTables)
     withdrawal: Withdrawal = field(default_factory=Withdrawal)
     clock: SourceClock = field(default_factory=SourceClock)
     cadence: Cadence = field(default_factory=lambda: Cadence(0.0))
@@ -121,6 +122,7 @@ class Run:
             with doing("compares new copies"):
                 self.renewal.turn(self)
             self.following.turn(self)
+            self.new_tables.turn(self)
             self.withdrawal.turn(self)
             self._begin_copying()
             self.upkeep.turn(self)

@@ -11,6 +11,7 @@ import pytest
 from headrace.cli import main as cli
 from headrace.core.errors import HeadraceError
 from headrace.pipeline.commands.ask import ask
+from headrace.pipeline.state import last_config
 from headrace.pipeline.state.table_state import State
 from headrace.testing import validators
 from headrace.testing.postgres import Database
@@ -64,6 +65,32 @@ def test_tables_that_are_added_by_a_pattern_are_copied_and_exact(
     mirrored.once("public.t")
     assert sorted(mirrored.lake.marks()[-1].versions) == ["public.late", "public.later", "public.t"]
     assert validators.exact(mirrored.lake, mirrored.database.url()) == []
+
+
+def test_new_tables_are_added_by_a_run_that_is_told_to(mirrors: Mirrors) -> None:
+    """One that was dropped stays away; one that cannot be mirrored keeps no other out."""
+    database = mirrors.database
+    database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE left_out (id int PRIMARY KEY)", user="app"
+    )
+    lake = mirrors.once(new_tables="add")
+    assert _tables(mirrors, "drop", "public.left_out") == 0
+    database.execute("CREATE TABLE ask (id int PRIMARY KEY)", user="app")
+    mirrors.once()
+    assert list(lake.marks()[-1].versions) == ["public.t"]
+    database.execute(
+        'CREATE TABLE "Odd *" (id int PRIMARY KEY); INSERT INTO "Odd *" VALUES (1); '
+        "CREATE TABLE keyless (id int); CREATE TABLE other (id int PRIMARY KEY)",
+        user="app",
+    )
+    mirrors.once("public.*", "!public.other", new_tables="add")
+    assert sorted(lake.marks()[-1].versions) == ['public."Odd *"', "public.ask", "public.t"]
+    assert _published(database) == ["Odd *", "ask", "t"]
+    assert lake.at().arrow('"Odd *"').num_rows == 1
+    # Patterns are remembered as they were given.
+    [(_, source)] = last_config.remembered(lake.store).values()
+    assert source.tables == ("public.*", "!public.other")
+    assert validators.exact(lake, database.url()) == []
 
 
 def test_a_table_that_is_dropped_stays_readable_at_its_marks_and_may_come_back(mirrored: Mirrors) -> None:

@@ -39,8 +39,16 @@ from headrace.sources.patterns import Pattern, select
 
 def add(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
     """Choose further tables: those that the patterns name and that are not mirrored yet."""
-    resync.refuse_while_recovering(owner.ledger)
     patterns = tuple(arguments["tables"])
+    answer = yield from choose(owner, patterns)
+    last_config.tables_come(owner.place.store, owner.ledger.name, patterns)
+    failpoint("tables.add.after")
+    return answer
+
+
+def choose(owner: Owner, patterns: tuple[str, ...]) -> Steps:
+    """Have tables mirrored whose patterns need not be remembered."""
+    resync.refuse_while_recovering(owner.ledger)
     ledger, place = owner.ledger, SourcePlace.of(owner)
     wish = Wish(
         patterns,
@@ -64,8 +72,6 @@ def add(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
         owner.publish(
             arrivals.epoch("add", ledger, [arrivals.arrival(ledger, table, start) for table in new])
         )
-    last_config.tables_come(owner.place.store, ledger.name, patterns)
-    failpoint("tables.add.after")
     return {
         "added": [str(table.name) for table in new],
         "already": _standing(ledger, already),

@@ -49,6 +49,7 @@ class SourceConfig:
     driver_epochs: int = 20_000
     reconcile: str = "ask"
     on_ddl: str = "follow"
+    new_tables: str = "ask"
     max_wal: int | None = None
     on_max_wal: str = "warn"
     options: Mapping[str, str] = field(default_factory=dict)  # those of its kind that were given
@@ -78,6 +79,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "maintain": ("auto", "off"),
     "reconcile": ("ask", "auto"),
     "on_ddl": ("follow", "stop"),
+    "new_tables": ("ask", "add"),
 }
 
 
