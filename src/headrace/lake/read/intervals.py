@@ -94,7 +94,7 @@ class Past:
 
     def exact_tables(self, mark: Mark, time: int) -> Iterator[TableName]:
         """The tables whose history is exact from this time on, as the catalog had them at a mark."""
-        for key, record in self._records(mark).items():
+        for key, record in self.records(mark).items():
             since = record.get("since") if key.startswith(_TABLE) else None
             if since is not None and since <= time + 1:
                 yield TableName.parse(key[len(_TABLE) :])

@@ -1,7 +1,7 @@
 """Types: from PostgreSQL's catalog to a column of the lake.
 
 The catalog calls `column_of` once when a table is chosen; the answer is recorded with the table and
-never volatile_stored, so a value that arrives years later is decoded as the first one was.
+never recomputed, so a value that arrives years later is decoded as the first one was.
 
     bool                        bool            bool
     smallint int bigint oid     int16..64       int        (oid is unsigned: int64)
