@@ -112,7 +112,8 @@ alter table t order by a desc                             | shop.t rebuilt
 alter table t order by a, b desc                          | shop.t rebuilt
 alter table t add key (a), order by a, b                  | shop.t rebuilt
 alter table t partition by hash (id) partitions 4         | shop.t rebuilt
-alter table t engine=innodb partition by list (id) (partition p values in (1, 2), partition q values in (3)) | shop.t rebuilt
+alter table t engine=innodb
+  partition by list (id) (partition p values in (1, 2), partition q values in (3)) | shop.t rebuilt
 alter table t remove partitioning                         | shop.t rebuilt
 alter table t add partition (partition p3 values less than (30)) | shop.t rebuilt
 alter table t reorganize partition p into (partition a values less than (5)) | shop.t rebuilt
