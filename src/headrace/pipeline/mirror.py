@@ -66,14 +66,15 @@ def mirror(
     control = Control(once, stop or threading.Event(), listener, reconcile)
     wanted = config_of(config)
     if formatfile.is_new(open_store(wanted.lake.path)):
-        _refuse_first(wanted)
+        _refuse_first(wanted, spark)
     with placed(wanted, spark, soon=not once, brief=once) as places:
         _keep_all(places, control)
 
 
-def _refuse_first(config: Config) -> None:
+def _refuse_first(config: Config, spark: SparkSession | None) -> None:
     """Find what stands against a first run before there is a lake: a refused run leaves none behind."""
     from headrace.pipeline import first_run
+    from headrace.spark.session import knock_at
 
     for source in config.sources.values():
         try:
@@ -81,6 +82,8 @@ def _refuse_first(config: Config) -> None:
         except Transient as error:
             if not policy.retries(error, met=False):
                 raise
+    if spark is None:
+        knock_at(config.spark.master)
 
 
 def _keep_all(places: list[Place], control: Control) -> None:
@@ -175,6 +178,7 @@ def keep(place: Place, control: Control) -> None:
             _end(reporter, error)
             raise
         if control.stop.wait(pause):
+            reporter.settle("stopped")
             return
     if control.once and stopped and not control.stop.is_set():
         raise stopped[0]

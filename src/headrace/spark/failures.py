@@ -64,7 +64,7 @@ def of_master(master: str, error: OSError) -> HeadraceError:
     return Misconfigured(
         "SPARK_MASTER_SILENT",
         f'no Spark master answers at "{master}"',
-        detail=error.strerror or type(error).__name__,
+        detail=error.strerror or str(error),
         hint="check [spark] master, and that the master runs; without it headrace starts a Spark of its own",
     )
 

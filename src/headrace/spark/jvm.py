@@ -24,6 +24,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Mapping
+from typing import Any
 
 from headrace.spark.archive import Archive
 
@@ -37,24 +38,56 @@ _REASON = 3
 _LAST_SECONDS = 5.0
 
 
+class Late(Exception):
+    """No context came in time."""
+
+
 class DidNotStart(Exception):
     """The JVM ended before it answered; the message is what it said last."""
 
 
-def start(settings: Mapping[str, str], archive: Archive | None = None, *, brief: bool = False) -> None:
-    """Start a Spark context with these settings, which the next session of this process takes."""
+def start(
+    settings: Mapping[str, str],
+    archive: Archive | None = None,
+    *,
+    brief: bool = False,
+    within: float | None = None,
+) -> None:
+    """Start a Spark context with these settings, which the next session of this process takes.
+
+    A JVM of which no context came `within` so many seconds is ended, and `Late` raised.
+    """
     from pyspark import SparkConf, SparkContext
 
     options = None if archive is None or _OPTIONS in settings else archive.options(brief=brief)
     gateway = None
     if SparkContext._gateway is None:
         gateway, settings = _first(settings, options, archive)
-    SparkContext(conf=SparkConf().setAll(list(settings.items())), gateway=gateway)
+    conf = SparkConf().setAll(list(settings.items()))
+    if gateway is None or within is None:
+        SparkContext(conf=conf, gateway=gateway)
+        return
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        gateway.proc.kill()
+
+    timer = threading.Timer(within, end)
+    timer.start()
+    try:
+        SparkContext(conf=conf, gateway=gateway)
+    except Exception as error:
+        if late.is_set():
+            raise Late from error
+        raise
+    finally:
+        timer.cancel()
 
 
 def _first(
     settings: Mapping[str, str], options: str | None, archive: Archive | None
-) -> tuple[object, Mapping[str, str]]:
+) -> tuple[Any, Mapping[str, str]]:
     """The gateway to a new JVM, and the settings that it was started with."""
     if archive is None or options is None:
         return _launched(settings), settings
@@ -67,7 +100,7 @@ def _first(
         return gateway, settings
 
 
-def _launched(settings: Mapping[str, str]) -> object:
+def _launched(settings: Mapping[str, str]) -> Any:
     from pyspark import SparkConf
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway

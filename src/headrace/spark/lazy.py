@@ -103,7 +103,7 @@ class Lazy(Generic[T]):
 
     @property
     def starting_since(self) -> float | None:
-        """When its start began, in seconds since 1970, while it is not there yet."""
+        """The moment at which its start began, in seconds since 1970, while it is not there yet."""
         return None if self._opened.done() else self._begun
 
     def close(self) -> None:
@@ -117,7 +117,7 @@ class Lazy(Generic[T]):
 
 @dataclass(slots=True)
 class Shortage:
-    """What a Spark that is there lacks, and since when, in seconds since 1970."""
+    """The thing that a Spark lacks though it is there, and since when, in seconds since 1970."""
 
     what: str | None = None
     since: float = 0.0
@@ -137,7 +137,7 @@ class LazyJobs(Lazy[Jobs]):
 
     @property
     def waits(self) -> tuple[str, float] | None:
-        """What Spark waits for, and since when; for a status, so nothing here takes time."""
+        """The thing that Spark waits for, and since when; for a status, so nothing here takes time."""
         lacks = self._shortage
         if lacks.what is not None:
             return lacks.what, lacks.since

@@ -54,6 +54,9 @@ _ATTEMPTS = 4
 
 _KNOCK_SECONDS = 10.0
 
+# Spark itself gives up after a minute, three tries of 20 s. Yarn and Kubernetes may take longer to find room.
+MASTER_SECONDS = 45.0
+
 # With one of these set, gRPC does not go to the address itself.
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 
@@ -282,7 +285,12 @@ def _start(config: SparkConfig, app: str, brief: bool) -> SparkSession:
         settings["spark.master"] = retrying(master)
     if master and "PYSPARK_GATEWAY_PORT" not in os.environ:
         archive = Archive.of(os.environ) if is_local(master) else None
-        jvm.start({"spark.app.name": app, **settings}, archive, brief=brief)
+        within = MASTER_SECONDS if master.startswith("spark://") else None
+        try:
+            jvm.start({"spark.app.name": app, **settings}, archive, brief=brief, within=within)
+        except jvm.Late:
+            reason = TimeoutError(f"it took the connection, and nothing came for {MASTER_SECONDS:.0f} s")
+            raise MasterSilent(master, reason) from None
     for key, value in settings.items():
         builder = builder.config(key, value)
     spark: SparkSession = builder.getOrCreate()
@@ -298,15 +306,25 @@ def _knock(remote: str) -> None:
         pass
 
 
+def knock_at(master: str | None) -> None:
+    """Raise where a run would find no master of a cluster: before anything is made for it."""
+    if "pyspark" in sys.modules and _active() is not None:
+        return  # that one is used
+    try:
+        _knock_at_master(master or "")
+    except MasterSilent as silent:
+        raise of_master(silent.master, silent.reason) from None
+
+
 def _knock_at_master(master: str) -> None:
     """Raise at once where no master listens; Spark would print Java's stack traces for a minute first."""
-    kind, _, places = master.removeprefix("k8s://").partition("://")
-    if kind not in ("spark", "https", "http"):
+    if not master.startswith(("spark://", "k8s://")):
         return  # its own configuration says where it is
+    kind, _, places = master.removeprefix("k8s://").rpartition("://")
     refused: OSError | None = None
     for place in places.split(","):
         address = urlsplit(f"//{place}")
-        port = address.port or {"spark": 7077, "https": 443, "http": 80}[kind]
+        port = address.port or {"spark": 7077, "http": 80}.get(kind, 443)
         try:
             with socket.create_connection((address.hostname or "", port), _KNOCK_SECONDS):
                 return

@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from headrace.core.errors import Misconfigured
+from headrace.core.errors import Misconfigured, Transient
 from headrace.spark.lazy import Lazy, Opened
+from headrace.testing.postmaster import wait_for
 
 
 class Thing:
@@ -58,3 +59,51 @@ def test_what_kept_it_from_coming_up_is_told_to_everybody_and_nothing_is_closed(
         assert caught.value.code == "SPARK_MISSING"
     later.close()
     assert (thing.opened, thing.closed) == (1, 0)
+
+
+def test_one_that_is_still_starting_is_not_waited_for_and_ends_once_it_is_there() -> None:
+    thing, after = Thing(), Thing()
+    later, next_one = Lazy(thing.open), Lazy(after.open)
+    later.begin()
+    wait_for(lambda: thing.opened == 1, "its start")
+    later.close()
+    assert thing.closed == 0
+    # A process has one Spark: the next one begins when the other has ended.
+    next_one.begin()
+    assert after.opened == 0
+    after.may.set()
+    thing.may.set()
+    assert next_one.get() is after
+    assert thing.closed == 1
+    next_one.close()
+
+
+def test_who_waits_for_it_may_be_stopped() -> None:
+    thing = Thing()
+    later = Lazy(thing.open)
+    stopped = Transient("RUN_STOPPED", "the run was stopped", hint="run again to go on")
+
+    def check() -> None:
+        if thing.opened:
+            raise stopped
+
+    with pytest.raises(Transient) as caught:
+        later.await_started(check)
+    assert caught.value is stopped
+    assert later.starting_since is not None
+    thing.may.set()
+    later.await_started(lambda: None)
+    assert later.starting_since is None
+    later.close()
+
+
+def test_what_the_world_kept_from_coming_is_tried_again() -> None:
+    thing = Thing(Transient("SPARK_UNREACHABLE", "nobody answers", hint="wait"))
+    thing.may.set()
+    later = Lazy(thing.open)
+    with pytest.raises(Transient):
+        later.get()
+    thing.error = None
+    assert later.get() is thing
+    later.close()
+    assert (thing.opened, thing.closed) == (2, 1)

@@ -115,3 +115,16 @@ def test_a_remote_address_where_nothing_listens_fails_at_once(monkeypatch: pytes
         with pytest.raises(Transient) as caught:
             session.open_session(SparkConfig(remote=f"sc://127.0.0.1:{taken.getsockname()[1]}"))
     assert caught.value.code == "SPARK_UNREACHABLE"
+
+
+@pytest.mark.parametrize(
+    "master", ["spark://{0}", "spark://127.0.0.1:1,{0}", "k8s://https://{0}", "k8s://{0}"]
+)
+def test_a_master_where_nothing_listens_fails_at_once_and_starts_no_java(master: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        place = master.format(f"127.0.0.1:{taken.getsockname()[1]}")
+        with pytest.raises(Misconfigured) as caught:
+            session.open_session(SparkConfig(master=place))
+    assert caught.value.code == "SPARK_MASTER_SILENT"
+    assert place in caught.value.primary
