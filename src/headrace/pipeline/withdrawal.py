@@ -129,10 +129,9 @@ class Withdrawal:
 
     def _forget(self, run: TableRun, numbers: Collection[int]) -> None:
         """Nothing more is tried of these tables."""
-        known = len(self.pauses)
         for number in numbers:
             self.pauses.pop(number, None)
-        if known and not self.pauses:
+        if not self.pauses:
             run.reporter.clear(WAITS)
 
 

@@ -27,6 +27,9 @@ class Reporter:
     def warn(self, code: str, primary: str) -> None:
         self.warnings[code] = primary
 
+    def clear(self, code: str) -> None:
+        self.warnings.pop(code, None)
+
 
 def run_of(release: Any, names: list[TableName] = NAMES) -> Any:
     """A run whose tables, numbered from 7 on, have all stopped."""
