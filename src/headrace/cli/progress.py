@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any
 
@@ -20,10 +21,10 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
 from headrace.cli.output import Lines
-from headrace.lake.format.status import CopyStatus, SourceStatus, TableStatus
+from headrace.lake.format.status import CopyStatus, SourceStatus, TableStatus, seconds_since
 from headrace.status import sentences
 
-LINE_EVERY = 5.0
+LINE_EVERY = BUSY_SECONDS = 5.0
 _STATES = ("copying", "rewriting", "pending", "catching_up", "joining", "live", "stopped")
 
 
@@ -136,6 +137,11 @@ def summary(said: SourceStatus) -> str:
         parts.append(f"{copies.rows_done:,} of about {copies.rows_known:,} rows copied")
     if said.position is not None:
         parts.append(f"mark at {said.position.frontier}, {said.position.lag_bytes:,} bytes behind")
+    if said.spark is not None:
+        parts.append(said.spark.what)
+    # Without its seconds: a line that says the same is said once.
+    if said.work is not None and (seconds_since(said.turned_at, datetime.now(UTC)) or 0.0) > BUSY_SECONDS:
+        parts.append(f"busy: {said.work.what}")
     if said.error:
         error = said.error
         # The detail too: of what is waited for it says who holds it up.

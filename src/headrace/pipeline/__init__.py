@@ -13,6 +13,7 @@ only go down, and rooms on one floor do not know each other:
     recovery       a place in the stream that was lost                                    │
     withdrawal     tables that may not stay in our publication                            │
     status_report  what a run tells the world                                             │
+    loop_watch     what is seen of the loop from beside it                                │
     first_run      which objects upstream, and the first records of a source              ┘
     commands/  verify/                   beside a run, or instead of one
     copy/  resync/  maintain/  stream/   make epochs, and publish none

@@ -225,19 +225,13 @@ class Run:
             failpoint("evolve.add.after")
         if check.rewritten:
             self._follow(rewriting, check.rewritten)
-        with self.reporter.watch.doing(self._work_on(batch)):
+        with self.reporter.watch.doing(_work_on(batch, self.runner.driver_epochs)):
             epoch = stream_epoch(self.ledger, self.runner, batch, check)
             self.publish(with_replaced(self.ledger, self.runner, batch, epoch))
         self.cursor = batch.next_address
         self.cadence.published(more=batch.more)
         reader.discard(self.cursor)
         return True
-
-    def _work_on(self, batch: batches.Batch) -> str:
-        """Say what an epoch does, and who does it."""
-        count, changes = len(batch.transactions), int(batch.transactions["changes"].sum())
-        where = "a Spark job" if changes > self.runner.driver_epochs else "this process"
-        return f"applies {count:,} transactions with {changes:,} changes, in {where}"
 
     def _follow(self, epoch: Follows, altered: Mapping[TableName, schema_check.Altered]) -> None:
         """Follow the DDL of tables; one of which that fails by a fault of ours stops, to be copied."""
@@ -332,3 +326,10 @@ class Run:
         self.reporter.facts.heard(health)
         if health.excess is not None and self.place.config.on_max_wal == "stop":
             raise health.excess
+
+
+def _work_on(batch: batches.Batch, driver_epochs: int) -> str:
+    """Say what an epoch does, and who does it."""
+    count, changes = len(batch.transactions), int(batch.transactions["changes"].sum())
+    where = "a Spark job" if changes > driver_epochs else "this process"
+    return f"applies {count:,} transactions with {changes:,} changes, in {where}"

@@ -14,13 +14,20 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from headrace.core.errors import HeadraceError
-from headrace.lake.format.status import PositionStatus, RunningStatus, WorkStatus, moment_text
+from headrace.lake.format.status import (
+    PositionStatus,
+    RunningStatus,
+    SourceStatus,
+    WorkStatus,
+    moment_text,
+)
 from headrace.spool.places import Places
 from headrace.spool.reader import SpoolReader
 
@@ -69,6 +76,12 @@ class LoopWatch:
     @property
     def contact_at(self) -> str | None:
         return moment_text(self._heard) if self._heard else None
+
+    def resume(self, said: SourceStatus) -> None:
+        """Begin with what the run before saw last, as old as it says it is."""
+        self.position = said.position
+        if said.contact_at is not None:
+            self._heard = datetime.fromisoformat(said.contact_at).timestamp()
 
     # --- the loop's thread ------------------------------------------------------------------------
 

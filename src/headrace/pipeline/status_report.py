@@ -71,6 +71,7 @@ class Beside:
     """The tables beside the mirrored ones: the patterns match them, and nobody mirrors them."""
 
     unmirrored: dict[str, str] = field(default_factory=dict)  # the code that says why, by name
+    at: str | None = None
     _refreshed_at: float = 0.0
 
     @property
@@ -85,7 +86,7 @@ class Beside:
 
         assert ledger.source is not None
         self.unmirrored = unmirrored(session.tables(ledger.source.upstream), config, ledger.tables)
-        self._refreshed_at = time.monotonic()
+        self._refreshed_at, self.at = time.monotonic(), _now()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +121,9 @@ class Facts:
         """Forget what is over: a reconcile, and new copies that came to nothing and are asked for again."""
         if not ledger.recovering:
             self.healing = None
-        kept = {n: e for n, e in self.not_renewed.items() if n in ledger.tables and n not in ledger.staged}
-        self.not_renewed = kept
+        named = {name for name, record in ledger.tables.items() if record.state.is_named}
+        wanted = named - ledger.staged.keys()
+        self.not_renewed = {name: error for name, error in self.not_renewed.items() if name in wanted}
 
     def heard(self, health: Health) -> None:
         """The source said what it holds for us."""
@@ -244,7 +246,8 @@ class Reporter:
 
         The last word of the run before goes at once: by it a command would take the source from this one.
         """
-        if statusfile.read(self.store, self.source) is not None:
+        if (before := statusfile.read(self.store, self.source)) is not None:
+            self.watch.resume(before.said)
             self.tell()
         threading.Thread(target=self._repeat, name="headrace-reporter", daemon=True).start()
 
@@ -257,7 +260,11 @@ class Reporter:
                         self._tell()
 
     def resumes(self, mark: Mark | None) -> None:
-        """An attempt begins; a lake that has a mark of the source has met its server."""
+        """An attempt begins; a lake that has a mark of the source has met its server.
+
+        The attempt before warned of its own troubles; this one warns of those that it meets.
+        """
+        self.warnings = {}
         if mark is not None:
             self.met = True
             self.reached = (
@@ -294,7 +301,7 @@ class Reporter:
         self.warnings[code] = primary
 
     def clear(self, code: str) -> None:
-        """What was warned of is over; nothing where nobody did."""
+        """Take a warning back; called where nobody gave it, it does nothing."""
         self.warnings.pop(code, None)
 
     def gave_up(self, name: TableName, error: HeadraceError) -> None:
@@ -330,7 +337,7 @@ class Reporter:
 
     def _tell(self) -> bool:
         self._written_at = time.monotonic()
-        said = self._said()
+        said = _record(self)
         if self.listener is not None:
             self.listener(said)
         try:
@@ -344,44 +351,46 @@ class Reporter:
             self.warnings.pop("STATUS_UNWRITTEN", None)
         return True
 
-    def _said(self) -> SourceStatus:
-        """The record: what the loop last pictured, and what can be seen without it."""
-        now, watch = datetime.now(UTC), self.watch
-        watch.look()
-        warnings = {**self.warnings, **self.facts.waits()}
-        self._warned = {code: self._warned.get(code, _now()) for code in warnings}
-        spark = None if self.engine is None or self.state in ENDED else self.engine.waits
-        said = replace(
-            self._last or SourceStatus(self.source, self.state),
-            state=self.state,
-            state_since=self._state_since,
-            owner=self.owner,
-            updated_at=_now(),
-            error=None if self.error is None else self.error.as_record(),
-            warnings=warnings,
-            warned_since=self._warned,
-            unmirrored=self.beside.unmirrored,
-            alterations=self.facts.alterations,
-            position=watch.position,
-            streamed=watch.streamed,
-            turned_at=watch.turned_at,
-            contact_at=watch.contact_at,
-            work=watch.work,
-            spark=None if spark is None else WorkStatus(spark[0], moment_text(spark[1])),
-        )
-        if said.position is None:
-            return said
-        lag = round(said.lag_seconds(now) or 0.0, 3)
-        return replace(said, position=replace(said.position, lag_seconds=lag))
-
     @property
     def owner(self) -> dict[str, Any]:
         return this_process(self.started_at)
 
 
+def _record(reporter: Reporter) -> SourceStatus:
+    """The record: what the loop last pictured, and what can be seen without it."""
+    now, watch = datetime.now(UTC), reporter.watch
+    watch.look()
+    warnings = {**reporter.warnings, **reporter.facts.waits()}
+    reporter._warned = {code: reporter._warned.get(code, _now()) for code in warnings}
+    spark = None if reporter.engine is None or reporter.state in ENDED else reporter.engine.waits
+    said = replace(
+        reporter._last or SourceStatus(reporter.source, reporter.state),
+        state=reporter.state,
+        state_since=reporter._state_since,
+        owner=reporter.owner,
+        updated_at=_now(),
+        error=None if reporter.error is None else reporter.error.as_record(),
+        warnings=warnings,
+        warned_since=reporter._warned,
+        unmirrored=reporter.beside.unmirrored,
+        unmirrored_at=reporter.beside.at,
+        alterations=reporter.facts.alterations,
+        position=watch.position,
+        streamed=watch.streamed,
+        turned_at=watch.turned_at,
+        contact_at=watch.contact_at,
+        work=watch.work,
+        spark=None if spark is None else WorkStatus(spark[0], moment_text(spark[1])),
+    )
+    if said.position is None:
+        return said
+    lag = round(said.lag_seconds(now) or 0.0, 3)
+    return replace(said, position=replace(said.position, lag_seconds=lag))
+
+
 def _alteration(table: str, record: Mapping[str, Any]) -> AlterationStatus:
     altered = Alteration.from_record(record)
-    return AlterationStatus(table, altered.epoch, str(altered.at), altered.way.value, altered.what)
+    return AlterationStatus(table, altered.epoch, str(altered.at), altered.way.value, altered.what, _now())
 
 
 def _picture(run: ReportedRun, reporter: Reporter) -> SourceStatus:

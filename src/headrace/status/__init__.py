@@ -5,5 +5,6 @@ It is put together from what stands in the lake: the record that a run writes ab
 connection, no password and no Spark, and it never writes.
 
     picture     the picture: sources, tables, how old what is said is
+    faults      what is wrong with a source, by code, for monitoring
     sentences   what `run`, `status` and `verify` say of tables that stopped, or that nobody mirrors
 """

@@ -1,4 +1,4 @@
-"""What is wrong with a source, for monitoring: `headrace status --check`, and whoever else is asked.
+"""The faults of a source, for monitoring: `headrace status --check`, and whoever else is asked.
 
     the run failed                  its own error
     a table stopped                 STATUS_TABLE_STOPPED      a person must look
@@ -50,6 +50,12 @@ def _ended(source: Source) -> str:
 
 def _behind(source: Source, max_lag: float) -> Iterator[Transient]:
     lag, turned = source.lag_seconds or 0.0, source.turn_age or 0.0
+    waited = seconds_since(source.said.state_since, source.now) or 0.0
+    if source.runs and source.lag_seconds is None and waited > max_lag:
+        yield _too_late(
+            f'the run of source "{source.name}" has mirrored nothing yet, for {duration_text(waited)}',
+            None if source.said.error is None else str(source.said.error["primary"]),
+        )
     if lag > max_lag:
         silent = source.contact_age or 0.0
         yield _too_late(

@@ -120,10 +120,14 @@ def _picture(lake: Lake, name: str) -> Source:
     status = statusfile.read(lake.store, name)
     said = SourceStatus(name, NEVER_RUN) if status is None else replace(status.said, source=name)
     source = Source(said, None if status is None else status.age, epoch)
-    if newest is None or source.runs or (said.epochs is not None and said.epochs.newest == epoch):
+    if newest is None or (said.tables is not None and (source.runs or _newest_epoch(said) == epoch)):
         return source
     recorded = _recorded(lake, name, newest)
     return replace(source, said=replace(said, tables=_merged(said.tables or {}, recorded)))
+
+
+def _newest_epoch(said: SourceStatus) -> int | None:
+    return None if said.epochs is None else said.epochs.newest
 
 
 def _merged(said: Mapping[str, TableStatus], recorded: Mapping[str, TableStatus]) -> dict[str, TableStatus]:

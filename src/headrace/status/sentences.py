@@ -49,8 +49,8 @@ def gone(tables: Mapping[str, TableStatus]) -> str | None:
     if not names:
         return None
     return (
-        f"not at the source any more: {', '.join(names)}; made again, they come back by themselves; "
-        f"gone for good: headrace tables drop {' '.join(names)}"
+        f"not at the source any more: {', '.join(names)}; each comes back by itself if it is made again; "
+        f"if it is gone for good: headrace tables drop {' '.join(names)}"
     )
 
 

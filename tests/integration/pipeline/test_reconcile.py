@@ -190,6 +190,23 @@ def test_a_table_that_was_made_again_gets_the_difference(mirrors: Mirrors) -> No
     assert difference(mirrors, "public.bag") == {(3, "row 3", -1): 1}
 
 
+def test_resync_takes_patterns_and_leaves_alone_what_is_being_copied(mirrors: Mirrors) -> None:
+    mirrors.once()
+    tables = set(mirrors.lake.at().mark.versions)
+    resync(mirrors, "public.*", "!public.bag")
+    assert {key for key in mirrors.lake.catalog() if key.startswith("staged/")} == {
+        f"staged/{name}" for name in tables - {"public.bag"}
+    }
+    resync(mirrors, "*")  # the others have begun
+    assert "staged/public.bag" in mirrors.lake.catalog()
+    for pattern in ("nothing.*", "public.nothing"):
+        with pytest.raises(HeadraceError) as caught:
+            resync(mirrors, "bag", pattern)
+        assert caught.value.code == "RESYNC_TABLE_UNKNOWN"
+    mirrors.once()
+    exact(mirrors)
+
+
 def test_what_cannot_be_copied_anew_is_refused_and_keeps_no_other_from_it(mirrors: Mirrors) -> None:
     lake = mirrors.once()
     mirrors.database.execute("DROP TABLE plain; ALTER TABLE whole DROP CONSTRAINT whole_pkey", user="app")
@@ -197,14 +214,14 @@ def test_what_cannot_be_copied_anew_is_refused_and_keeps_no_other_from_it(mirror
     for tables, code in (
         (["public.unknown", "bag"], "RESYNC_TABLE_UNKNOWN"),
         (["plain"], "RESYNC_TABLE_GONE"),
-        (["whole", "bag", "plain"], "PG_IDENTITY_MISSING"),
+        (["whole", "bag", "pla*"], "RESYNC_TABLE_GONE"),
     ):
         assert "staged/public.bag" not in mirrors.lake.catalog()
         with pytest.raises(HeadraceError) as caught:
             resync(mirrors, *tables)
         assert caught.value.code == code
         assert caught.value.hint
-    assert "RESYNC_TABLE_GONE" in (caught.value.detail or "")
+    assert "PG_IDENTITY_MISSING" in (caught.value.detail or "")
     assert "staged/public.bag" in mirrors.lake.catalog()
     assert mirrors.lake.at().arrow("public.plain").num_rows == lake.at().arrow("public.plain").num_rows
 

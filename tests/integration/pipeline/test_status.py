@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import psycopg
@@ -11,26 +14,33 @@ import pytest
 
 import headrace
 from headrace.cli import main as cli
-from headrace.core.errors import HeadraceError
+from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.lake.format import status as format_status
+from headrace.pipeline.state import place
 from headrace.sources.postgres.lsn import Lsn
+from headrace.spark.jobs import DriverRunner
 from headrace.status.picture import Source, pictures
 from headrace.testing.mirror_process import Mirrored, Program
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
 from headrace.testing.proxy import Proxy
+from tests.background import repeat
 from tests.integration.pipeline.conftest import Mirrors
-from tests.integration.pipeline.refused import configuration, upstream
+from tests.integration.pipeline.refused import configuration, leaves_nothing, upstream
 from tests.integration.pipeline.serving import serving
+
+TRAFFIC = "INSERT INTO c DEFAULT VALUES"
 
 pytestmark = pytest.mark.server
 
 
 @pytest.fixture
 def mirrors(mirrors: Mirrors, database: Database) -> Mirrors:
-    """Of two tables, copied."""
+    """Of three tables, copied."""
     database.execute(
-        "CREATE TABLE a (id int PRIMARY KEY, n int); CREATE TABLE b (id int PRIMARY KEY)", user="app"
+        "CREATE TABLE a (id int PRIMARY KEY, n int); CREATE TABLE b (id int PRIMARY KEY); "
+        "CREATE TABLE c (id serial PRIMARY KEY)",
+        user="app",
     )
     database.execute("INSERT INTO a SELECT i, 0 FROM generate_series(1, 50) i", user="app")
     mirrors.once()
@@ -182,6 +192,21 @@ def test_a_warning_goes_when_its_cause_is_over(mirrors: Mirrors, monkeypatch: py
         assert _status(mirrors).said.state == "running"
 
 
+def test_a_lock_that_kept_a_table_in_our_publication_is_warned_of_while_it_lasts(mirrors: Mirrors) -> None:
+    mirrors.database.execute("ALTER TABLE a ADD COLUMN more float DEFAULT random()", user="app")
+    mirrors.options["on_ddl"] = "stop"
+    traffic = repeat(lambda: mirrors.database.execute(TRAFFIC, user="app"), every=0.3)
+    with mirrors.database.connect(user="app") as holder, ExitStack() as stack:
+        holder.execute("BEGIN; LOCK TABLE a IN SHARE UPDATE EXCLUSIVE MODE")
+        served = stack.enter_context(serving(mirrors))
+        stack.enter_context(traffic)
+        mirrors.database.execute("UPDATE a SET n = 1", user="app")
+        served.until(lambda: "taken out of our publication" in str(_status(mirrors).warnings), "the warning")
+        holder.execute("COMMIT")
+        served.until(lambda: _status(mirrors).said.warnings == {}, "its end")
+    assert _status(mirrors).tables["public.a"].state == "stopped"
+
+
 def _lose_the_slot(mirrors: Mirrors) -> None:
     """Somebody ends the receiver's session and drops its slot."""
 
@@ -200,3 +225,110 @@ def _lose_the_slot(mirrors: Mirrors) -> None:
         return True
 
     wait_for(dropped, "the slot's end")
+
+
+def test_a_change_that_is_followed_is_told_in_one_line_and_so_is_the_return(
+    mirrors: Mirrors, program: Program
+) -> None:
+    url = mirrors.database.url(user="app")
+    with closing(Mirrored(mirrors.path, url, "public.*", program=program)) as mirror:
+        mirror.start()
+        mirror.until(lambda: mirror.status().said.state == "running", "the beginning")
+        mirrors.database.execute("ALTER TABLE a ALTER COLUMN n TYPE text USING n::text || '!'", user="app")
+        mirrors.database.execute("UPDATE a SET n = n WHERE id = 1", user="app")
+        mirror.until(lambda: "is back in the marks" in mirror.log(), "the table")
+        [first, second] = [line for line in mirror.log().splitlines() if "public.a" in line]
+        assert "it is copied anew and comes back by itself; there is nothing to do" in first
+        assert second.startswith("main: public.a is back in the marks")
+        assert "stopped" not in mirror.log()
+        assert mirror.status().tables["public.a"].state == "live"
+
+
+def test_a_table_that_waits_for_its_next_try_says_when_that_is(
+    mirrors: Mirrors, capsys: pytest.CaptureFixture[str]
+) -> None:
+    traffic = repeat(lambda: mirrors.database.execute(TRAFFIC, user="app"), every=0.3)
+    with serving(mirrors) as served, traffic:
+        mirrors.database.execute("ALTER TABLE a DROP CONSTRAINT a_pkey; DROP TABLE b", user="app")
+        served.until(lambda: _status(mirrors).tables["public.a"].retry_at is not None, "a try in vain")
+        served.until(lambda: _status(mirrors).tables["public.b"].gone, "a look at the other")
+        table = _status(mirrors).tables["public.a"]
+        assert table.follows
+        assert table.error is not None
+        assert str(table.error["hint"]).startswith("it is tried again by itself; ")
+        code, shown = _shown(mirrors, capsys, "--check")
+        assert "public.a is in no mark: PG_IDENTITY_MISSING: " in shown
+        assert "; next try " in shown
+        assert "not at the source any more: public.b; " in shown
+        assert (code, "TABLE_STOPPED" in shown) == (0, False)  # both come back by themselves
+        mirrors.database.execute("ALTER TABLE a ADD PRIMARY KEY (id)", user="app")
+        mirrors.database.execute("CREATE TABLE b (id int PRIMARY KEY)", user="app")
+        with repeat(lambda: mirrors.database.execute(TRAFFIC, user="app"), every=0.3):
+            served.until(
+                lambda: {t.state for t in _status(mirrors).tables.values()} == {"live"}, "the tables"
+            )
+        assert not _status(mirrors).tables["public.b"].gone
+        assert _status(mirrors).tables["public.a"].retry_at is None
+
+
+@pytest.fixture
+def slow_start(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """A Spark that is not there before this is set."""
+    may = threading.Event()
+
+    def start(*_: object) -> object:
+        assert may.wait(300)
+        return DriverRunner(), lambda: None
+
+    monkeypatch.setattr(place, "_start", start)
+    yield may
+    may.set()
+
+
+def test_a_run_that_is_refused_or_stopped_ends_though_spark_is_starting(
+    mirrors: Mirrors, slow_start: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = time.monotonic()
+    asked = configuration(mirrors.path, "public.none", url=mirrors.database.url(user="app"))
+    with pytest.raises(HeadraceError) as caught:
+        headrace.mirror(asked)
+    assert caught.value.code == "TABLE_NOT_ADDED"
+    # A copy waits for Spark, and says so; whoever stops the run does not.
+    resync = ["tables", "resync", "a", "--lake", str(mirrors.path), "--url", mirrors.database.url(user="app")]
+    assert cli.main(resync) == 0
+    with serving(mirrors) as served:
+        served.until(lambda: _status(mirrors).said.spark is not None, "word of Spark")
+        spark = _status(mirrors).said.spark
+        assert spark is not None
+        assert spark.what == "Spark is starting"
+    # A proof asks for the password it lacks at once.
+    monkeypatch.delenv("PGPASSWORD", raising=False)
+    monkeypatch.setenv("PGPASSFILE", str(mirrors.path / "none"))
+    assert cli.main(["verify", "--lake", str(mirrors.path)]) == 2
+    assert time.monotonic() - begun < 30
+    assert not slow_start.is_set()
+
+
+def test_a_first_run_whose_spark_does_not_come_leaves_nothing_upstream(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.execute("CREATE TABLE t (id int PRIMARY KEY)", user="app")
+    config = configuration(tmp_path / "lake", url=database.url(user="app"))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        master = f"spark://127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(HeadraceError) as caught:
+            headrace.mirror({**config, "spark": {"master": master}})
+    assert caught.value.code == "SPARK_MASTER_SILENT"
+    assert leaves_nothing(tmp_path / "lake")
+    # A master that is there, and a Spark that ends amid its start.
+    failed = Misconfigured("SPARK_START_FAILED", "Spark does not start", hint="check [spark] master")
+
+    def start(*_: object) -> None:
+        raise failed
+
+    monkeypatch.setattr(place, "_start", start)
+    with pytest.raises(HeadraceError) as caught:
+        headrace.mirror(config, once=True)
+    assert caught.value.code == "SPARK_START_FAILED"
+    assert upstream(database) == (set(), set())

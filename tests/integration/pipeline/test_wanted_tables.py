@@ -139,14 +139,18 @@ def test_a_table_that_stops_is_said_in_a_line_with_code_reason_and_position(
         # A status is told about once a second: the stop alone is in none where the run has asked by then.
         *stopped, gone = lines
         assert all(line.startswith(start) for line in stopped)
-        # The run asks for it as it is now, and says why it can't be taken up.
-        assert ": RESYNC_TABLE_GONE: " in gone
-        assert record.error.code in gone
+        # The run asks for it as it is now, and finds that it is gone.
+        assert gone.startswith("main: not at the source any more: public.leaf_1; ")
     assert cli.main(["status", "--lake", str(wanted.path)]) == 0
     shown = capsys.readouterr().out
-    assert record.error is not None
-    assert f"public.leaf_1 stopped at {record.stopped_at}: RESYNC_TABLE_GONE: " in shown
-    assert record.error.primary.partition(" (")[0] in shown
+    assert "not at the source any more: public.leaf_1; " in shown
+    assert "headrace tables drop public.leaf_1" in shown
+    assert not [line for line in shown.splitlines() if line.split()[:1] == ["public.leaf_1"]]
+    assert cli.main(["status", "--check", "--lake", str(wanted.path)]) == 4  # nobody runs it; it is no fault
+    assert "STATUS_TABLE_STOPPED" not in capsys.readouterr().err
+    # Gone for good: it leaves the status at once, though nobody runs the source.
+    assert _command(wanted, "tables", "drop", "public.leaf_1") == 0
+    assert "public.leaf_1" not in _status(wanted).tables
 
 
 def test_a_name_that_cannot_be_mirrored_refuses_the_run_and_leaves_no_lake(

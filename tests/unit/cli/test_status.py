@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 from headrace.cli.status import SHOWN, _beside, _columns, _head
 from headrace.lake.format.status import (
     AlterationStatus,
+    PositionStatus,
     RunningStatus,
     SourceStatus,
     TableStatus,
     UpstreamStatus,
+    WorkStatus,
+    moment_text,
 )
 from headrace.sources.postgres.slot import _said
+from headrace.status.faults import faults
 from headrace.status.picture import Source
 
 SLOT = {
@@ -91,3 +97,72 @@ def test_a_change_that_was_followed_is_a_line_and_the_newest_are_shown() -> None
 def test_columns_are_shown_with_the_position_from_which_on_the_table_has_them() -> None:
     assert _columns(TableStatus("live", schema_version=3, schema_since="0/9")) == "3 since 0/9"
     assert _columns(TableStatus("live", schema_version=1)) == ""
+
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def at(seconds: float) -> str:
+    return moment_text(NOW.timestamp() - seconds)
+
+
+def seen(state: str = "running", age: float | None = 1.0, **known: Any) -> Source:
+    """A source at noon; what is known of it may be older."""
+    position = PositionStatus("0/1", waiting_since=known.pop("waiting_since", None))
+    known = {"contact_at": at(1), "turned_at": at(0), "position": position, **known}
+    return Source(SourceStatus("main", state, **known), age, 7, NOW)
+
+
+def codes(source: Source, max_lag: float = 60) -> list[str]:
+    return [error.code for error in faults(source, max_lag)]
+
+
+def test_a_step_that_takes_long_and_a_silent_source_are_shown_with_their_time() -> None:
+    work, spark = WorkStatus("commits epoch 7 to the lake", at(20)), WorkStatus("Spark is starting", at(8))
+    told = "\n".join(_head(seen(turned_at=at(25), contact_at=at(400), work=work, spark=spark)))
+    assert "up to 6 min behind" in told
+    assert "  the source last answered 6 min ago" in told
+    assert "  busy for 20 s: commits epoch 7 to the lake" in told
+    assert "  Spark is starting (for 8 s)" in told
+    told = "\n".join(_head(seen(warnings={"PG_MAX_WAL": "much"}, warned_since={"PG_MAX_WAL": at(7200)})))
+    assert "  warning PG_MAX_WAL (for 2 h): much" in told
+    assert "busy" not in told
+    assert "answered" not in told
+
+
+def test_a_source_without_a_fault_has_none_and_each_fault_has_a_code() -> None:
+    error = {"family": "misconfigured", "code": "PG_WRONG", "primary": "p", "detail": None, "hint": "h"}
+    stopped = TableStatus("stopped", error=error)
+    assert codes(seen()) == []
+    assert codes(seen(waiting_since=at(50))) == []
+    assert codes(seen(waiting_since=at(70))) == ["STATUS_BEHIND"]
+    assert codes(seen(waiting_since=at(70)), max_lag=100) == []
+    assert codes(seen(turned_at=at(70))) == ["STATUS_BEHIND"]
+    assert codes(seen(tables={"t": TableStatus("live", unseen_since=at(70))})) == ["STATUS_BEHIND"]
+    assert codes(seen("waiting", contact_at=at(30), error=error)) == []
+    assert codes(seen("waiting", contact_at=at(70), error=error)) == ["STATUS_BEHIND"]
+    assert codes(seen(tables={"t": stopped})) == ["STATUS_TABLE_STOPPED"]
+    assert codes(seen(tables={"t": replace(stopped, follows=True)})) == []
+    assert codes(seen(tables={"t": replace(stopped, gone=True)})) == []
+    for state in ("stopped", "dropped", "never run"):
+        assert codes(seen(state)) == ["STATUS_NOT_RUNNING"]
+    assert codes(seen(age=40.0)) == ["STATUS_NOT_RUNNING"]  # nobody writes any more
+    assert codes(seen("starting", position=None, state_since=at(30))) == []
+    assert codes(seen("starting", position=None, state_since=at(70))) == ["STATUS_BEHIND"]
+    assert codes(seen("failed", error=error, contact_at=at(70))) == ["PG_WRONG", "STATUS_BEHIND"]
+
+
+def test_a_table_that_comes_back_by_itself_is_no_stop() -> None:
+    error = {"code": "PG_IDENTITY_MISSING", "primary": "no key", "detail": None, "hint": "it is tried again"}
+    waits = TableStatus("stopped", error=error, follows=True, retry_at="2026-01-01T12:00:07.123+00:00")
+    tables = {
+        "public.new": TableStatus("stopped", error=error, follows=True),  # it is taken up this very second
+        "public.waits": waits,
+        "public.gone": replace(waits, gone=True),
+    }
+    assert list(_beside(source(tables=tables))) == [
+        "public.waits is in no mark: PG_IDENTITY_MISSING: no key; next try 2026-01-01T12:00:07Z; "
+        "it is tried again",
+        "not at the source any more: public.gone; each comes back by itself if it is made again; "
+        "if it is gone for good: headrace tables drop public.gone",
+    ]

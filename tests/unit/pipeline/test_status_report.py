@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -9,6 +10,8 @@ from typing import Any, cast
 from headrace.core.errors import Definite
 from headrace.core.names import TableName
 from headrace.lake.format import statusfile
+from headrace.lake.format.status import PositionStatus, SourceStatus
+from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
 from headrace.pipeline.copy.context import Progress
 from headrace.pipeline.copy.scheduler import CopyScheduler
@@ -69,3 +72,45 @@ def test_a_copy_that_begins_while_the_progress_of_others_is_read_ends_nothing() 
     for number, _ in enumerate(Facts(copies=copies).progress.values(), 1):
         copies.room.progress[TableName("public", f"t{number}")] = Progress(1, 1)  # as its thread does
     assert len(copies.progress) == 2
+
+
+def test_a_new_copy_that_came_to_nothing_is_warned_of_until_it_is_asked_for_again(tmp_path: Path) -> None:
+    name, other = LIVE.name, TableName("public", "u")
+    reporter = Reporter(open_store(str(tmp_path)), "main")
+    tables = {each: replace(LIVE, name=each) for each in (name, other)}
+    ledger = cast(Any, SimpleNamespace(tables=tables, staged={}, recovering=False))
+    for each in tables:
+        reporter.gave_up(each, ERROR)
+    reporter.facts.prune(ledger)
+    assert reporter.facts.waits() == {
+        "TABLE_CHANGED": "public.t was not copied anew: it is another; "
+        "public.u was not copied anew: it is another"
+    }
+    ledger.staged = {name: LIVE}
+    ledger.tables = {name: LIVE, other: tables[other].failed(ERROR, place_at(0x150))}
+    reporter.facts.prune(ledger)
+    assert reporter.facts.waits() == {}
+
+
+def test_a_run_that_ended_waits_for_nothing_and_goes_on_from_what_was_last_seen(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    before = Reporter(store, "main")
+    before.watch.position = PositionStatus("0/150", waiting_since="2026-01-01T00:00:00+00:00")
+    before.watch.hears()
+    before.facts.copies = cast(Any, SimpleNamespace(waits_for=[ERROR], progress={}))
+    assert before.facts.waits()
+    before.settle("stopped")
+    said = _said(store)
+    assert said.warnings == {}
+    now = Reporter(store, "main")
+    now.start()
+    now.settle("failed", ERROR)  # before it had met the source
+    assert (_said(store).position, _said(store).contact_at) == (said.position, said.contact_at)
+
+
+def _said(store: Store) -> SourceStatus:
+    found = statusfile.read(store, "main")
+    assert found is not None
+    # The lag is as of now.
+    position = found.said.position
+    return found.said if position is None else replace(found.said, position=replace(position, lag_seconds=0))

@@ -20,7 +20,7 @@ A run repeats its record each second, whatever its loop does. So each fact that 
     contact_at        the source answered, be it an idle word
     position.at       positions were looked up, in the spool and not by the loop
     upstream.at       the source spoke of what it holds for us
-    state_since, work.since, warned_since[code], tables[name].retry_at
+    state_since, work.since, warned_since[code], unmirrored_at, tables[name].retry_at
 """
 
 from __future__ import annotations
@@ -153,6 +153,7 @@ class AlterationStatus:
     at: str
     way: str  # as the catalog says it: "added", "rewritten", "copied"
     what: str
+    published_at: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +170,7 @@ class SourceStatus:
     )  # by their codes; what is over is not among them
     warned_since: Mapping[str, str] = field(default_factory=dict)
     unmirrored: Mapping[str, str] = field(default_factory=dict)  # what the patterns match: code by name
+    unmirrored_at: str | None = None
     position: PositionStatus | None = None
     upstream: UpstreamStatus | None = None
     streamed: RunningStatus | None = None
