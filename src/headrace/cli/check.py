@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace.cli.output import Lines
@@ -62,6 +62,7 @@ def _record(report: Report) -> dict[str, Any]:
         "tables": [str(table.name) for table in report.tables],
         "rows": report.rows,
         "bytes": report.bytes,
+        "by_option": {option: list(map(str, names)) for option, names in report.by_option.items()},
         "left_out": {str(name): error.code for name, error in report.left_out.items()},
         "costly_ddl": {str(name): list(said) for name, said in report.costly_ddl.items()},
         "findings": [finding.as_record() for finding in report.findings],
@@ -70,8 +71,8 @@ def _record(report: Report) -> dict[str, Any]:
 
 def _show(report: Report) -> None:
     console = Lines()
-    for finding in report.findings:
-        _show_finding(console, finding)
+    for alike in _alike(report.findings):
+        _show_findings(console, alike)
     tables = "table" if len(report.tables) == 1 else "tables"
     left_out = f"; {len(report.left_out)} are left out" if report.left_out else ""
     _line(
@@ -79,6 +80,8 @@ def _show(report: Report) -> None:
         f"{len(report.tables)} {tables} can be mirrored: "
         f"about {report.rows:,} rows, {report.bytes / 1e6:,.1f} MB{left_out}",
     )
+    for option, fit in report.by_option.items():
+        _line(console, f"{len(fit)} more can be mirrored by {option}, as said above")
     if report.costly_ddl:
         _line(console, "DDL that costs more of some than of others:")
     for said, names in _by_what_is_said(report):
@@ -96,17 +99,43 @@ def _by_what_is_said(report: Report) -> Iterator[tuple[str, str]]:
         yield said, ", ".join(names[:NAMED]) + more
 
 
-def _show_finding(console: Lines, finding: Finding) -> None:
-    error = finding.error
-    level = f"{finding.level}, left out" if finding.leaves_out else f"{finding.level}"
-    console.print(level, style=_STYLES[str(finding.level)], end=" ")
-    _line(console, f"{error.code}: {error.primary}")
-    if error.detail:
-        _line(console, f"    {error.detail}")
-    for statement in finding.mend:
+def _alike(findings: Sequence[Finding]) -> list[list[Finding]]:
+    """The findings that say the same of other tables, together."""
+    groups: defaultdict[tuple[object, ...], list[Finding]] = defaultdict(list)
+    for finding in findings:
+        said = _of_any(finding, finding.error.primary)
+        groups[finding.level, finding.leaves_out, finding.code, said].append(finding)
+    return list(groups.values())
+
+
+def _of_any(finding: Finding, text: str) -> str:
+    """The text with a blank in the place of the one table that it is about."""
+    return text if finding.table is None else text.replace(str(finding.table), "_")
+
+
+def _show_findings(console: Lines, alike: Sequence[Finding]) -> None:
+    first, *others = alike
+    level = f"{first.level}, left out" if first.leaves_out else f"{first.level}"
+    console.print(level, style=_STYLES[str(first.level)], end=" ")
+    _line(console, f"{first.code}: {first.error.primary}")
+    if others:
+        names = ", ".join(str(finding.table) for finding in others)
+        _line(console, f"    likewise {len(others)} more: {names}")
+    for said in _by_table(alike, lambda finding: finding.error.detail):
+        _line(console, f"    {said}")
+    for statement in dict.fromkeys(statement for finding in alike for statement in finding.mend):
         _line(console, f"    {statement};", "dim")
-    if finding.advice:
-        _line(console, f"    {finding.advice}", "dim")
+    for said in _by_table(alike, lambda finding: finding.advice):
+        _line(console, f"    {said}", "dim")
+
+
+def _by_table(alike: Sequence[Finding], part: Callable[[Finding], str | None]) -> Iterator[str]:
+    """A part of each finding; once where they differ in nothing but the table, else with the table's name."""
+    said = {_of_any(finding, text): text for finding in alike if (text := part(finding))}
+    if len(said) == 1:
+        yield from said.values()
+    elif said:
+        yield from (f"{finding.table}: {text}" for finding in alike if (text := part(finding)))
 
 
 def _line(console: Lines, text: str, style: str | None = None) -> None:

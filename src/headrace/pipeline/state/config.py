@@ -8,6 +8,7 @@ is kept in `SourceConfig.url`, which is never printed and never written to the l
 
 from __future__ import annotations
 
+import difflib
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
@@ -188,9 +189,11 @@ def _known(section: str, raw: Mapping[str, Any], names: set[str]) -> None:
     _table(section, raw)
     for key in raw:
         if key not in names:
+            near = difflib.get_close_matches(key, sorted(names), 1)
             raise Misconfigured(
                 "CONFIG_UNKNOWN_KEY",
                 f'"{key}" is not an option of [{section}]' if section else f"[{key}] is not a section",
+                detail=f'did you mean "{near[0]}"?' if near else None,
                 hint=f"known are: {', '.join(sorted(names))}",
             )
 
@@ -204,6 +207,29 @@ _TYPES: Mapping[str, type] = {
     "tuple[str, ...]": list,
     "Mapping[str, str]": dict,
 }
+
+
+# What is written for an option of a type, where the option has no value of its own to show.
+_EXAMPLES: Mapping[type[Any], str] = {
+    str: '"..."',
+    int: "4",
+    bool: "true",
+    list: '["public.*"]',
+    dict: '{ "spark.sql.shuffle.partitions" = "4" }',
+}
+_DURATIONS = {"every": "5s", "retention": "30d", "marks": MARKS, "grace": GRACE}  # examples, with their units
+
+
+def _example(name: str, value: object, wanted: type[Any]) -> str:
+    """The option as it may be written; a number is taken for one of the usual unit."""
+    if name in _DURATIONS:
+        number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+        return f'"{value}{_DURATIONS[name][-1]}"' if number else f'"{_DURATIONS[name]}"'
+    if wanted is str and (choices := CHOICES.get(name)):
+        return f'"{choices[0]}"'
+    if wanted is list and isinstance(value, str):
+        return f'["{value}"]'
+    return _EXAMPLES[wanted]
 
 
 _SAID: Mapping[type[Any], str] = {list: "list of strings", dict: "table of strings"}
@@ -220,7 +246,7 @@ def _checked(section: str, name: str, value: Any, declared: str, choices: tuple[
         raise Misconfigured(
             "CONFIG_BAD_VALUE",
             f'"{name}" in [{section}] is not a {_SAID.get(wanted, wanted.__name__)}',
-            hint="see docs/operate.md for what each option takes",
+            hint=f"write {name} = {_example(name, value, wanted)}",
         )
     choices = choices or CHOICES.get(name, ())
     if choices and value not in choices:

@@ -58,6 +58,7 @@ class Finding:
     leaves_out: bool = False  # a wildcard names its tables, and they are not mirrored because of it
     then: tuple[str, ...] = ()  # statements that are right once those of all other findings were run
     restart: bool = False  # the server has to be restarted after the statements
+    option: str | None = None  # of the run: with it the tables can be mirrored, after the statements
 
     @property
     def code(self) -> str:
@@ -128,6 +129,15 @@ class Report:
             for name in finding.concerned if finding.leaves_out else ():
                 reasons.setdefault(name, finding.error)
         return dict(sorted(reasons.items()))
+
+    @property
+    def by_option(self) -> dict[str, list[TableName]]:
+        """The tables that nothing stands against but an option that is not given."""
+        asked = [finding for finding in self.findings if finding.refuses and finding.option]
+        others = [finding for finding in self.findings if finding.refuses and not finding.option]
+        hopeless = frozenset().union(*(finding.concerned for finding in others))
+        found = {finding.option or "": sorted(finding.concerned - hopeless) for finding in asked}
+        return {option: names for option, names in found.items() if names}
 
     def without(self, unfit: Mapping[TableName, HeadraceError]) -> Report:
         """The same, where some of its tables cannot be mirrored for a reason that the source cannot see."""

@@ -181,6 +181,7 @@ def test_whether_our_own_publication_can_be_made_is_told_and_mended(db: Database
     db.execute("CREATE TABLE theirs (id int PRIMARY KEY); GRANT SELECT ON theirs TO app")
     report = check(db, "theirs")
     assert [finding.code for finding in report.errors] == ["PG_PUBLICATION_PRIVILEGE"]
+    assert [str(name) for name in report.by_option["--publication headrace"]] == ["public.theirs"]
     mend(db, the(report, "PG_PUBLICATION_PRIVILEGE"))
     assert check(db, "theirs", publication="headrace").errors == ()
 

@@ -58,6 +58,29 @@ def test_what_is_wrong_is_refused_with_a_hint(raw: dict[str, Any], code: str) ->
     assert refused.value.hint
 
 
+@pytest.mark.parametrize(
+    ("section", "key", "value", "said"),
+    [
+        ("source", "every", 5, 'write every = "5s"'),
+        ("source", "every", True, 'write every = "5s"'),
+        ("source", "tables", "public.*", 'write tables = ["public.*"]'),
+        ("source", "strict", "yes", "write strict = true"),
+        ("source", "on_ddl", 1, 'write on_ddl = "follow"'),
+        ("source", "tabels", [], 'did you mean "tables"?'),
+        ("lake", "retention", 30, 'write retention = "30d"'),
+        ("lake", "pathh", "x", 'did you mean "path"?'),
+    ],
+)
+def test_a_value_or_a_key_that_is_wrong_is_told_with_what_to_write(
+    section: str, key: str, value: object, said: str
+) -> None:
+    raw: dict[str, Any] = {"lake": {"path": "l"}, "source": {"main": {"url": "postgresql://h/d"}}}
+    (raw["lake"] if section == "lake" else raw["source"]["main"])[key] = value
+    with pytest.raises(Misconfigured) as refused:
+        config.parse(raw)
+    assert said in (refused.value.hint, refused.value.detail)
+
+
 def test_a_file_that_is_absent_or_no_toml_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Misconfigured, match="CONFIG_UNREADABLE"):
         config.read(tmp_path / "absent.toml")

@@ -221,12 +221,15 @@ def _key(look: TableLook, schema: TableSchema) -> Iterator[Finding]:
             Level.WARNING,
             Misconfigured(
                 "MY_KEY_DOUBTFUL",
-                f"a value in the key of table {look.name} may have no place in the lake, and stops it then",
-                detail="; ".join(f'"{name}" may hold {values}' for name, values in doubtful.items()),
+                f"the key of table {look.name} may hold {_listed(doubtful)}, which would stop it",
                 hint="keep such values out of the key (sql_mode with NO_ZERO_DATE and NO_ZERO_IN_DATE does)",
             ),
             table=look.name,
         )
+
+
+def _listed(doubtful: Mapping[str, str]) -> str:
+    return ", and ".join(f'{values} in "{name}"' for name, values in doubtful.items())
 
 
 # Forms that are text where one might look for another type.

@@ -326,12 +326,15 @@ def _key(entry: TableEntry) -> Iterator[Finding]:
             Level.WARNING,
             Misconfigured(
                 "PG_KEY_DOUBTFUL",
-                f"a value in the key of table {entry.name} may have no place in the lake, and stops it then",
-                detail="; ".join(f'"{name}" may hold {values}' for name, values in doubtful.items()),
+                f"the key of table {entry.name} may hold {_listed(doubtful)}, which would stop it",
                 hint="keep such values out of the key, or choose another one by REPLICA IDENTITY USING INDEX",
             ),
             table=entry.name,
         )
+
+
+def _listed(doubtful: Mapping[str, str]) -> str:
+    return ", and ".join(f'{values} in "{name}"' for name, values in doubtful.items())
 
 
 # Types whose text is what they are.

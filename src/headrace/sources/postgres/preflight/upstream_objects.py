@@ -252,7 +252,8 @@ def _foreign(
     """Tables that only somebody else can publish: an error if one is meant, or if there are no others."""
     names = tuple(entry.name for entry in foreign)
     mend, then = _theirs(connection, tables)
-    use = f"use --publication {_THEIRS}"
+    option = f"--publication {_THEIRS}"
+    use = f"use {option}"
     error = alone or bool(meant & set(names))
     return Finding(
         Level.ERROR if error else Level.WARNING,
@@ -267,6 +268,7 @@ def _foreign(
         tables=names,
         leaves_out=not error,
         then=then,
+        option=option,
     )
 
 
