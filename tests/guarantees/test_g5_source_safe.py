@@ -92,10 +92,18 @@ def test_g5_drop_removes_everything_that_we_made_and_refuses_while_we_run(
     with Mirrored(tmp_path / "lake", database.url(user="app"), "public.*", program=program) as mirror:
         mirror.until_live()
         mirror.until(lambda: mirror.status().state == "running", "run")
-        refused = _drop(mirror.lake_path, database)
+        known = "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()"
+        made = database.execute(known)
+        for arguments, code, said in (([], 2, "DROP_UNCONFIRMED"), (["--dry-run"], 0, "would be dropped")):
+            asked = _drop(mirror.lake_path, database, *arguments)
+            assert asked.returncode == code
+            assert said in asked.stdout + asked.stderr
+            assert all(f'slot "{slot}"' in asked.stdout for (slot,) in made)
+        assert database.execute(known) == made
+        refused = _drop(mirror.lake_path, database, "--yes")
         assert refused.returncode == 2
         assert "SOURCE_OWNED" in refused.stderr
-        done = _drop(mirror.lake_path, database, "--stop")
+        done = _drop(mirror.lake_path, database, "--stop", "--yes")
         assert done.returncode == 0, done.stderr
         assert mirror.wait() == 0
     assert database.execute("SELECT 1 FROM pg_publication") == []

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
+
+from headrace.core.errors import Misconfigured
+
+DECLINED = 130
 
 
 def register(subparsers: Any) -> None:
@@ -19,13 +24,25 @@ def register(subparsers: Any) -> None:
     command.add_argument("--source", help="only this source")
     command.add_argument("--stop", action="store_true", help="end a run that is still alive on this machine")
     command.add_argument("--reader", help="only this other reader of its queue, as headrace status names it")
+    command.add_argument("--yes", action="store_true", help="do not ask")
+    command.add_argument("--dry-run", action="store_true", help="only say what would be removed")
     command.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     # Imported late, as in every command: --help and --version answer at once.
-    from headrace.pipeline.commands.drop_source import drop, drop_reader
+    from headrace.pipeline.commands.drop_source import drop, drop_reader, removable
 
+    if args.dry_run or not args.yes:
+        found = removable(args.lake, url=args.url, only=args.source, reader=args.reader)
+        for line in found:
+            print(f"{line}: would be dropped" if args.dry_run else line)
+        if args.dry_run:
+            print("a rehearsal: nothing was changed" if found else "nothing of ours is there")
+            return 0
+        if found and not _agreed():
+            print("nothing was dropped")
+            return DECLINED
     if args.reader is not None:
         lines = drop_reader(args.lake, args.reader, url=args.url, only=args.source)
     else:
@@ -33,3 +50,15 @@ def run(args: argparse.Namespace) -> int:
     for line in lines:
         print(line)
     return 0
+
+
+def _agreed() -> bool:
+    """Ask whoever sits at the terminal."""
+    if not sys.stdin.isatty():
+        raise Misconfigured(
+            "DROP_UNCONFIRMED",
+            "what was made at the source is about to be removed, and nobody is there to ask",
+            detail="the mirror can't go on from there",
+            hint="headrace drop --yes; or --dry-run, which only says what would be removed",
+        )
+    return input("drop these? the mirror can't go on from there [y/N] ").strip().lower() in ("y", "yes")

@@ -309,7 +309,7 @@ def test_what_a_killed_first_run_made_is_removed_by_drop(
         writer.execute("ROLLBACK")
     wait_for(lambda: upstream(good)[1] == set(), "the server removes the slot that was not finished")
     [publication] = upstream(good)[0]
-    assert cli.main(["drop", good.url(user="app"), "--lake", str(lake)]) == 0
+    assert cli.main(["drop", good.url(user="app"), "--lake", str(lake), "--yes"]) == 0
     assert f'dropped publication "{publication}"' in capsys.readouterr().out
     assert upstream(good) == NOTHING
 

@@ -140,8 +140,15 @@ def test_a_lake_that_died_holds_the_queue_until_it_is_dropped(
     two.once(heal=True)
     assert two.agrees("t")
     for mirror in mirrors:
-        assert cli.main(["drop", "--lake", str(mirror.path)]) == 0
-    assert 'schema "headrace"' in capsys.readouterr().out
+        capsys.readouterr()
+        assert cli.main(["drop", "--lake", str(mirror.path), "--dry-run"]) == 0
+        *told, _ = capsys.readouterr().out.splitlines()
+        assert cli.main(["drop", "--lake", str(mirror.path), "--yes"]) == 0
+        said = capsys.readouterr().out
+        announced = [line.removeprefix("main: ").partition(":")[0].partition(",")[0] for line in told]
+        assert all(f"dropped {thing}" in said for thing in announced)
+    assert len(announced) == 3
+    assert 'schema "headrace"' in said
     assert not catalogs(database) - before
     assert not before - catalogs(database)
 

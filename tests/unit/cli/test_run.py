@@ -22,6 +22,7 @@ from headrace.lake.format import formatfile, statusfile
 from headrace.lake.format.status import SourceStatus
 from headrace.lake.retain.thinning import GRACE, MARKS
 from headrace.lake.store.open import open_store
+from headrace.pipeline.commands import drop_source
 from headrace.pipeline.state import config as configuration
 from headrace.pipeline.state import last_config
 from headrace.pipeline.state.ownership import this_process
@@ -297,6 +298,25 @@ def test_a_mirror_goes_on_where_nobody_reads_of_it(tmp_path: Path, monkeypatch: 
             progress.tell(SourceStatus("main", "running"))
             progress.tell(SourceStatus("main", "running"))
         os.dup2(os.open(os.devnull, os.O_WRONLY), writer)
+
+
+def test_drop_names_what_goes_and_asks_at_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dropped: list[str] = []
+
+    def drop(path: str, **_: object) -> list[str]:
+        dropped.append(path)
+        return ["done"]
+
+    monkeypatch.setattr(drop_source, "removable", lambda path, **_: ['main: slot "s"'])
+    monkeypatch.setattr(drop_source, "drop", drop)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    for answer, code in (("n", 130), ("", 130), ("y", 0)):
+        monkeypatch.setattr("builtins.input", lambda _, answer=answer: answer)
+        assert cli.main(["drop", "--lake", "l"]) == code
+        assert capsys.readouterr().out.startswith('main: slot "s"\n')
+        assert dropped == (["l"] if code == 0 else [])
 
 
 def test_the_help_of_maintain_has_the_true_defaults(capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,6 +53,18 @@ def drop_reader(path: str, reader: str, *, url: str | None = None, only: str | N
         yield _NOTHING
 
 
+def removable(
+    path: str, *, url: str | None = None, only: str | None = None, reader: str | None = None
+) -> list[str]:
+    """The objects that `drop`, or with a reader `drop_reader`, would remove now; nothing is changed."""
+    found = []
+    for name, made in _known(path, Lake(path).store, only).items():
+        address = url or made.address
+        source = registry.by_address(address)
+        found += [f"{name}: {each}" for each in source.ours(source.address(address), made.record, reader)]
+    return found
+
+
 _NOTHING = "this lake has run no source: nothing was made upstream for it"
 
 

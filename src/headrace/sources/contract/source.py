@@ -59,6 +59,9 @@ class Source(Protocol):
         none can.
         """
 
+    def ours(self, address: Address, upstream: Json, other: str | None = None) -> list[str]:
+        """The objects that `drop` would remove now, for people; nothing is changed."""
+
     def at(self, upstream: Json, time: int) -> Position | None:
         """The position at a time, in the life that `upstream` is of; None where only its stream can tell."""
 

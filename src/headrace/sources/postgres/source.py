@@ -244,6 +244,11 @@ class PostgresSource:
             raise no_readers(self.declaration.title)
         return upstreams.drop(Address(address.text), Upstream.of(upstream))
 
+    def ours(self, address: AnyAddress, upstream: Json, other: str | None = None) -> list[str]:
+        if other is not None:
+            raise no_readers(self.declaration.title)
+        return upstreams.ours(Address(address.text), Upstream.of(upstream))
+
     def at(self, upstream: Json, time: int) -> Position:
         return Upstream.of(upstream).log.at(time)
 

@@ -221,6 +221,17 @@ def drop(address: Address, upstream: Upstream) -> list[str]:
     )
 
 
+def ours(address: Address, upstream: Upstream) -> list[str]:
+    """The objects that `drop` would remove now."""
+    found: list[str] = []
+    with closing(connect(address, role="drop")) as connection:
+        if upstream.owns_slot and slot_state(connection, upstream.slot) is not None:
+            found.append(f'slot "{upstream.slot}"')
+        if upstream.owns_publication and publication_oid(connection, upstream.publication):
+            found.append(f'publication "{upstream.publication}"')
+    return found
+
+
 def drop_upstream(
     address: Address, *, publication: str | None, slot: str | None, application: str, seconds: float = 30.0
 ) -> list[str]:

@@ -51,6 +51,23 @@ def drop_other(address: Address, upstream: Upstream, lake: str) -> list[str]:
         return drop_reader(connection, replace(upstream, lake=lake), known=True)
 
 
+def removable(address: Address, upstream: Upstream, other: str | None) -> list[str]:
+    """The objects that `drop` or `drop_other` would remove now; nothing is changed."""
+    lake, objects = other or upstream.lake, upstream.objects
+    with closing(connect(address, role="drop")) as connection:
+        if not read_schema(connection, objects).has_tables:
+            return []
+        tracked = _tracked(connection, objects, lake)
+        found = [f"triggers of {name}" for name in sorted(filter(None, tracked.values()))]
+        lakes = {reader.lake for reader in readers.listed(connection, objects)}
+        found += [f'reader "{lake}" of the queue "{objects.name}"'] if lake in lakes else []
+        wanting = f"SELECT lake FROM {objects.tracked} WHERE queue = %s".encode()
+        lakes |= {each for (each,) in query(connection, wanting, [objects.name])}
+        if lakes <= {lake} and read_queue(connection, objects) is not None:
+            found.append(f'queue "{objects.name}", with its tables')
+        return found
+
+
 def drop_reader(connection: Session, upstream: Upstream, *, known: bool = False) -> list[str]:
     """The same over a connection that is open.
 
@@ -96,16 +113,22 @@ def withdraw(connection: Session, upstream: Upstream, *, queue: bool) -> None:
 
 def _release_all(connection: Session, upstream: Upstream) -> list[str]:
     objects = upstream.objects
+    names = _tracked(connection, objects, upstream.lake)
+    for oid, name in names.items():
+        release_table(connection, objects, upstream.lake, (oid, name or TableName("", str(oid))))
+    return [f"triggers of {name}" for name in sorted(filter(None, names.values()))]
+
+
+def _tracked(connection: Session, objects: Objects, lake: str) -> dict[int, TableName | None]:
+    """The tables that a lake has captured; None where one is gone."""
     rows = query(
         connection,
         f"SELECT relation::int8 FROM {objects.tracked} WHERE queue = %s AND lake = %s".encode(),
-        [objects.name, upstream.lake],
+        [objects.name, lake],
     )
     oids = sorted(oid for (oid,) in rows)
     names = table_names(connection, oids)
-    for oid in oids:
-        release_table(connection, objects, upstream.lake, (oid, names.get(oid, TableName("", str(oid)))))
-    return [f"triggers of {name}" for name in sorted(names.values())]
+    return {oid: names.get(oid) for oid in oids}
 
 
 def _drop_queue(connection: Session, objects: Objects) -> list[str]:
