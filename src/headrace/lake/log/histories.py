@@ -68,16 +68,23 @@ class Part:
     def reaching(self, xid: int) -> tuple[str, ...]:
         """Those of the files that may hold updates of this transaction or of one with a higher xid."""
         highest = f"max.{layout.lake_column(self.own['_transaction'])}"
-        stated = {file["path"]: file.get(highest) for file in self.table.described().to_pylist()}
+        stated = {file["path"]: file.get(highest) for file in _stated(self.table, highest)}
         return tuple(path for path in self.paths if stated[path] is None or stated[path] >= xid)
 
     def rows(self) -> pa.Table:
         """The updates of these times, with all columns."""
+        return self._rows(self.schema)
+
+    def of_own(self, *names: str) -> pa.Table:
+        """Columns of ours for the updates of these times, `_time` among them; no other column is read."""
+        called = [self.own[name] for name in ("_time", *names)]
+        return self._rows(pa.schema([self.schema.field(name) for name in called]))
+
+    def _rows(self, schema: pa.Schema) -> pa.Table:
         read = [
-            datafile.read(self.table.store, self.table.folder, path, schema=self.schema)
-            for path in self.paths
+            datafile.read(self.table.store, self.table.folder, path, schema=schema) for path in self.paths
         ]
-        rows = pa.concat_tables(read) if read else self.schema.empty_table()
+        rows = pa.concat_tables(read) if read else schema.empty_table()
         after, until = self.times
         time = pc.field(self.own["_time"])
         within = time <= until if after is None else (time > after) & (time <= until)
@@ -111,7 +118,7 @@ def first_later(
     early: list[int] = []
     for table in _touched(store, source, before, mark):
         for part in parts(store, source, table, (before.time if before else None, mark.time)):
-            rows = part.rows()
+            rows = part.of_own("_commit_ts")
             is_late = pc.greater(rows[part.own["_commit_ts"]], pa.scalar(limit, TIMESTAMP))
             times = rows[part.own["_time"]]
             late += _least(times.filter(is_late))
@@ -125,7 +132,7 @@ def parted(store: Store, source: str, covers: Covers, time: int, before: Mark | 
     """Tell whether of the transactions between the marks just those up to this time are covered."""
     for table in _touched(store, source, before, mark):
         for part in parts(store, source, table, (before.time if before else None, mark.time)):
-            rows = part.rows()
+            rows = part.of_own("_transaction")
             rows = rows.filter(of_somebody(rows[part.own["_transaction"]]))
             earlier = pc.less_equal(rows[part.own["_time"]], time).combine_chunks()
             if pc.any(pc.xor(earlier, covers(rows[part.own["_transaction"]]))).as_py():
@@ -177,13 +184,20 @@ def bounds(folder: LakeTable, time: str) -> dict[str, Bounds]:
     """
     told: dict[str, Bounds] = {
         file["path"]: (file.get(f"min.{time}"), file.get(f"max.{time}"))
-        for file in folder.described().to_pylist()
+        for file in _stated(folder, f"min.{time}", f"max.{time}")
         if file["num_records"] != 0  # nothing is known of its times either
     }
     untold = [path for path, ends in told.items() if None in ends]
     if untold:
         told |= zip(untold, at_once(partial(_by_footer, folder, layout.unquote(time)), untold), strict=True)
     return told
+
+
+def _stated(folder: LakeTable, *names: str) -> list[dict[str, Any]]:
+    """These figures of each file; those of all its columns would take the longer, the wider the table."""
+    described = folder.described()
+    wanted = {"path", "num_records", *names}
+    return described.select([name for name in described.column_names if name in wanted]).to_pylist()
 
 
 def _by_footer(folder: LakeTable, time: str, path: str) -> Bounds:

@@ -1,8 +1,10 @@
 """Histories: our columns told from the user's, and files told apart by what the log says of them."""
 
-from typing import cast
+from datetime import UTC, datetime
+from typing import Any, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from headrace.core.history import history_schema, own_fields
@@ -11,7 +13,8 @@ from headrace.core.schema import Column, TableSchema
 from headrace.core.transaction_id import TransactionId
 from headrace.lake.format import datafile, layout, schemas
 from headrace.lake.format.plan import TableStep
-from headrace.lake.log.histories import Part, parts
+from headrace.lake.log.histories import Part, first_later, parted, parts
+from headrace.lake.log.marks import Mark
 from headrace.lake.log.table import LakeTable, Stamp
 from headrace.lake.store.contract import Store
 from headrace.pipeline.maintain import expiry
@@ -61,6 +64,32 @@ def test_of_a_wide_table_the_times_of_its_files_are_known_too(
     assert [part.paths for part in parts(any_store, "main", name, (11, 20))] == [(files[1].path,)]
     assert parts(any_store, "main", name, (11, 19)) == []
     assert [each.remove for each in expiry.spent(any_store, "main", 11)] == [(files[0].path,)]
+
+
+def test_a_moment_is_looked_for_in_two_columns_of_history(
+    local_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between marks that were thinned out lies a day of every table: its rows may be large."""
+    name = TableName("public", "t")
+    folder = layout.history_folder("main", name, 1)
+    wide = Column("wide", pa.string(), "", "")
+    schema = history_schema(TableSchema((wide,), (), full=True, transaction=TransactionId.GTID))
+    file = datafile.write(local_store, folder, layout.file_name(10), _at(schema, [10, 18]))
+    table = LakeTable(local_store, folder)
+    table.refresh()
+    table.write(TableStep(folder, -1, (file,), schema=schemas.encode(schema)), Stamp("a", 1, "p"))
+    asked, read = list[list[str]](), datafile.read
+
+    def counted(*place: Any, schema: pa.Schema) -> pa.Table:
+        asked.append(schema.names)
+        return read(*place, schema=schema)
+
+    monkeypatch.setattr(datafile, "read", counted)
+    mark = Mark(11, 1, "", 20, None, datetime.now(UTC), 1, 1, {str(name): 1})
+    limit = datetime(1970, 1, 1, tzinfo=UTC)
+    assert first_later(local_store, "main", limit, None, mark) == (10, False)
+    assert parted(local_store, "main", lambda names: pc.equal(names, "1"), 18, None, mark)
+    assert asked == [["_time", "_commit_ts"], ["_time", "_gtid"]]
 
 
 def _at(schema: pa.Schema, times: list[int]) -> pa.Table:
