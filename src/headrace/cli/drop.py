@@ -26,6 +26,7 @@ def register(subparsers: Any) -> None:
     command.add_argument("--reader", help="only this other reader of its queue, as headrace status names it")
     command.add_argument("--yes", action="store_true", help="do not ask")
     command.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+    command.add_argument("--moved", action="store_true", help="the lake was moved here, and is no copy")
     command.set_defaults(run=run)
 
 
@@ -46,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     if args.reader is not None:
         lines = drop_reader(args.lake, args.reader, url=args.url, only=args.source)
     else:
-        lines = drop(args.lake, url=args.url, only=args.source, stop=args.stop)
+        lines = drop(args.lake, url=args.url, only=args.source, stop=args.stop, moved=args.moved)
     for line in lines:
         print(line)
     return 0

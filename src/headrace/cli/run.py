@@ -49,6 +49,22 @@ def register(subparsers: Any) -> None:
         action="store_true",
         help="if the place in the stream is lost, copy the tables anew and write the difference in one mark",
     )
+    elsewhere = command.add_mutually_exclusive_group()
+    elsewhere.add_argument(
+        "--moved",
+        dest="elsewhere",
+        action="store_const",
+        const="moved",
+        help="the lake was moved here from where it lay",
+    )
+    elsewhere.add_argument(
+        "--copy",
+        dest="elsewhere",
+        action="store_const",
+        const="copy",
+        help="the lake is a copy of one that goes on: it gets objects of its own at the source; "
+        "with --reconcile in the same run",
+    )
     command.add_argument("--json", action="store_true", help="progress as one JSON record a line")
     add_source_options(command)
     command.set_defaults(run=run)
@@ -66,6 +82,7 @@ def run(args: argparse.Namespace) -> int:
             stop=stop,
             listener=progress.tell,
             reconcile=args.reconcile,
+            elsewhere=args.elsewhere,
         )
     # With --once 0 means that all is mirrored; who was told to stop before cannot say so.
     return INTERRUPTED if args.once and stop.is_set() else 0

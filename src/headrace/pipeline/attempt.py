@@ -28,8 +28,9 @@ from headrace.pipeline.loop import Run
 from headrace.pipeline.receiving import Receiving
 from headrace.pipeline.recovery import Remedy
 from headrace.pipeline.resync import replacement
-from headrace.pipeline.state import last_config
+from headrace.pipeline.state import lake_copy, last_config
 from headrace.pipeline.state.acknowledger import Acknowledger
+from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.place import Place
 from headrace.pipeline.state.repair import mend
@@ -114,6 +115,10 @@ def _begin_or_agree(met: Met, *, dropped_knowingly: bool) -> None:
         return
     if not dropped_knowingly:
         last_config.refuse_dropped(place.store, place.name)
+    if place.copy_of is not None:
+        own = lake_copy.with_own_objects(ledger.source, place.name, place.lake_id, place.copy_of)
+        if own is not None:
+            ledger.publish(Epoch("open", ledger.frontier, source=own))
     folded = met.session.tables(ledger.source.upstream).folded
     first_run.agree(place.config, ledger.source, ledger.tables, folded=folded)
     last_config.remember(place.store, place.name, place.config, place.lake)

@@ -17,12 +17,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from headrace.core.errors import Definite, HeadraceError, Transient, place_of
 from headrace.lake.format import formatfile
+from headrace.lake.format.placefile import Elsewhere
 from headrace.lake.store.open import open_store
-from headrace.pipeline.state import ownership, policy
+from headrace.pipeline.state import lake_copy, ownership, policy
 from headrace.pipeline.state.config import Config, config_of
 from headrace.pipeline.state.place import Place, placed
 from headrace.pipeline.state.policy import Patience
@@ -56,18 +57,23 @@ def mirror(
     stop: threading.Event | None = None,
     listener: Listener | None = None,
     reconcile: bool = False,
+    elsewhere: Literal["moved", "copy"] | None = None,
 ) -> None:
     """Mirror what `config` says; with `once` until every table holds what its source held at the start.
 
     With `reconcile` a place in the stream that was lost is left: all tables are copied anew, once.
+    `elsewhere` says of a lake that lies elsewhere than it did whether it was moved or is a copy.
     `config` is the path of a `headrace.toml`, or its contents as a mapping. Returns when `stop` is set, or
     when all is done with `once`. Raises the error that ended a source, once the other sources have ended.
     """
     control = Control(once, stop or threading.Event(), listener, reconcile)
     wanted = config_of(config)
+    why = None if elsewhere is None else Elsewhere(elsewhere)
     if formatfile.is_new(open_store(wanted.lake.path)):
         _refuse_first(wanted, spark)
-    with placed(wanted, spark, soon=not once, brief=once) as places:
+    elif why is Elsewhere.COPY:
+        lake_copy.refuse_shared(wanted.lake.path)
+    with placed(wanted, spark, soon=not once, brief=once, elsewhere=why) as places:
         _keep_all(places, control)
 
 

@@ -73,6 +73,12 @@ def create_lake(store: Store) -> Format:
     return open_lake(store)
 
 
+def rename(store: Store, lake_id: str) -> None:
+    """Give the lake another id: a copy gets one of its own (`placefile`)."""
+    store.put(layout.FORMAT, json.dumps({"format": open_lake(store).number, "lake_id": lake_id}).encode())
+    store.sync([layout.FORMAT])
+
+
 def _parse(data: bytes) -> Format:
     try:
         record = json.loads(data)

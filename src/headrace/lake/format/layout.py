@@ -37,6 +37,7 @@ from headrace.core.errors import Definite, HeadraceError, Misconfigured
 from headrace.core.names import TableName
 
 FORMAT = "_headrace/format.json"
+PLACE = "_headrace/place.json"
 MARKS = "marks"
 _HISTORY = "history"
 STATUS_FOLDER = "_headrace/status"

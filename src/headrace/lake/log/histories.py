@@ -69,7 +69,7 @@ class Part:
         """Those of the files that may hold updates of this transaction or of one with a higher xid."""
         highest = f"max.{layout.lake_column(self.own['_transaction'])}"
         stated = {file["path"]: file.get(highest) for file in _stated(self.table, highest)}
-        return tuple(path for path in self.paths if stated[path] is None or stated[path] >= xid)
+        return tuple(path for path in self.paths if (most := stated[path]) is None or most >= xid)
 
     def rows(self) -> pa.Table:
         """The updates of these times, with all columns."""
@@ -197,7 +197,9 @@ def _stated(folder: LakeTable, *names: str) -> list[dict[str, Any]]:
     """These figures of each file; those of all its columns would take the longer, the wider the table."""
     described = folder.described()
     wanted = {"path", "num_records", *names}
-    return described.select([name for name in described.column_names if name in wanted]).to_pylist()
+    stated = described.select([name for name in described.column_names if name in wanted])
+    found: list[dict[str, Any]] = stated.to_pylist()
+    return found
 
 
 def _by_footer(folder: LakeTable, time: str, path: str) -> Bounds:

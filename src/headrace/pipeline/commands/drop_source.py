@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.core.errors import Misconfigured, Transient
-from headrace.lake.format import statusfile
+from headrace.lake.format import placefile, statusfile
 from headrace.lake.format.formatfile import open_lake
 from headrace.lake.read.lake import Lake
 from headrace.lake.store.contract import Store
@@ -28,9 +28,16 @@ from headrace.sources.contract.record import Json
 STOP_WITHIN = 60.0
 
 
-def drop(path: str, *, url: str | None = None, only: str | None = None, stop: bool = False) -> Iterator[str]:
-    """Remove the upstream objects of a lake's sources; says what it did."""
+def drop(
+    path: str, *, url: str | None = None, only: str | None = None, stop: bool = False, moved: bool = False
+) -> Iterator[str]:
+    """Remove the upstream objects of a lake's sources; says what it did.
+
+    Those of a lake that lies elsewhere than it did may be another's, unless it was `moved`.
+    """
     store = Lake(path).store
+    if not moved:
+        placefile.require(store)
     known = _known(path, store, only)
     for name, made in known.items():
         _free(store, name, stop)

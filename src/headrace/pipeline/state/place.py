@@ -14,7 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.lake.format import formatfile, layout
+from headrace.lake.format import formatfile, layout, placefile
+from headrace.lake.format.placefile import Elsewhere
 from headrace.lake.store.contract import Store
 from headrace.lake.store.local import LocalStore
 from headrace.lake.store.open import open_store
@@ -42,17 +43,31 @@ class Place:
     driver: Jobs
     spark: LazyJobs
     lake_id: str
+    copy_of: str | None = None  # the id of the lake that this one is a copy of
     ships_bytes: bool = False
     lake: LakeConfig = field(default_factory=lambda: LakeConfig(""))
 
 
 @contextmanager
 def placed(
-    config: Config, spark: SparkSession | None = None, *, soon: bool = False, brief: bool = False
+    config: Config,
+    spark: SparkSession | None = None,
+    *,
+    soon: bool = False,
+    brief: bool = False,
+    elsewhere: Elsewhere | None = None,
+    reads: bool = False,
 ) -> Iterator[list[Place]]:
-    """Make the places of the sources; Spark is started when it is first needed, or at once if `soon`."""
+    """Make the places of the sources; Spark is started when it is first needed, or at once if `soon`.
+
+    Raises where the lake lies elsewhere than it did and `elsewhere` does not say why, unless the caller only
+    `reads`: a copy of a lake must not touch what the original has upstream.
+    """
     store = open_store(config.lake.path)
-    lake_id = formatfile.create_lake(store).lake_id
+    lake_id, copy_of = formatfile.create_lake(store).lake_id, None
+    if not reads:
+        known = placefile.settle(store, elsewhere)
+        lake_id, copy_of = known.lake_id, known.copy_of
     local = spark is None and not config.spark.remote and not has_executors(config.spark.master or "local")
     shortage = Shortage()
     engine = LazyJobs(partial(_start, store, config, spark, brief, shortage), shortage)
@@ -68,6 +83,7 @@ def placed(
                 driver=DriverRunner(),
                 spark=engine,
                 lake_id=lake_id,
+                copy_of=copy_of,
                 ships_bytes=not local and not isinstance(store, LocalStore),
                 lake=config.lake,
             )

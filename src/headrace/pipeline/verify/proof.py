@@ -108,7 +108,7 @@ def verify(
     chosen = {source: config.sources[source]} if source is not None else dict(config.sources)
     for name in chosen:
         resolve.newest([newest] if (newest := Marks(lake.store, name).newest()) else [])
-    with placed(replace(config, sources=chosen), spark, soon=True, brief=True) as places:
+    with placed(replace(config, sources=chosen), spark, soon=True, brief=True, reads=True) as places:
         return [_of_source(place, asked) for place in places]
 
 

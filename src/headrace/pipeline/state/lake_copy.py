@@ -1,0 +1,56 @@
+"""A lake that is a copy of another: what its sources have upstream is the original's, and stays that.
+
+    copied ─► an id of its own ─► each source's record names objects of the copy's own, which are not there
+              (`placefile`)       yet: its place in the stream is lost, and `--reconcile` makes them
+
+A source without objects upstream (a binlog) just goes on: nobody minds a second reader. Where the user named
+the object that keeps our place, a copy of the lake would share it, and is refused before anything is written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headrace.core.errors import Misconfigured
+from headrace.lake.format.formatfile import open_lake
+from headrace.lake.store.open import open_store
+from headrace.pipeline.state import last_config
+from headrace.pipeline.state.records import SourceRecord
+from headrace.sources import registry
+from headrace.sources.contract.record import Json
+
+_ANOTHER = "0" * 32  # an id that no lake has
+
+
+def refuse_shared(path: str) -> None:
+    """Refuse a copy of a lake one of whose sources is read through an object that its user made for it."""
+    lake_id = open_lake(open_store(path)).lake_id
+    for name, record in last_config.sources(path).items():
+        kind = registry.by_kind(record.kind)
+        if kind.objects(record.upstream) and not _of_lake(record, name, lake_id, _ANOTHER):
+            named = ", ".join(f'{option} "{each}"' for option, each in kind.options(record.upstream).items())
+            raise Misconfigured(
+                "LAKE_COPY_SHARED",
+                f'source "{name}" of this lake is read through objects that its user named',
+                detail=f"{named}: the copy would take from the original what both read",
+                hint="mirror into a new lake, with objects of its own: headrace run URL --lake DIR",
+            )
+
+
+def with_own_objects(record: SourceRecord, name: str, lake_id: str, copy_of: str) -> SourceRecord | None:
+    """The record of a copy's source, with objects of its own; None where it has them, or needs none."""
+    theirs = _of_lake(record, name, copy_of, lake_id)
+    if not any(record.upstream.get(key) == value for key, value in theirs.items()):
+        return None
+    return replace(record, upstream=_planned(record, name, lake_id))
+
+
+def _of_lake(record: SourceRecord, name: str, lake_id: str, other: str) -> Json:
+    """The part of what a source has upstream that another lake would name otherwise."""
+    ours, theirs = (_planned(record, name, each) for each in (lake_id, other))
+    return {key: value for key, value in ours.items() if theirs[key] != value}
+
+
+def _planned(record: SourceRecord, name: str, lake_id: str) -> Json:
+    kind = registry.by_kind(record.kind)
+    return kind.upstream(lake_id, name, kind.options(record.upstream))
