@@ -11,6 +11,7 @@ import pytest
 from headrace.core.names import TableName
 from headrace.decode.mysql import table_map
 from headrace.decode.mysql.framing import TABLE_MAP
+from headrace.sources.mysql.catalog import definitions
 from headrace.sources.mysql.catalog.candidates import candidates
 from headrace.sources.mysql.catalog.definitions import look
 from headrace.sources.mysql.catalog.sizes import sizes
@@ -200,3 +201,20 @@ def test_sizes_are_those_of_now(db: Database, session: Session) -> None:
     assert grown.keys() == {name}
     assert grown[name].bytes > 500_000
     assert 1000 < grown[name].rows < 4000
+
+
+@pytest.mark.parametrize("question", ["_columns", "_keys"])
+def test_a_table_that_is_dropped_during_a_look_is_gone_and_not_hidden(
+    db: Database, session: Session, monkeypatch: pytest.MonkeyPatch, question: str
+) -> None:
+    for name in ("gone", "stays"):
+        db.execute(f"CREATE TABLE {name} (id int PRIMARY KEY)")
+    ask = getattr(definitions, question)
+
+    def late(*arguments: object) -> object:
+        db.execute("DROP TABLE gone")
+        return ask(*arguments)
+
+    monkeypatch.setattr(definitions, question, late)
+    names = [TableName(db.name, name) for name in ("gone", "stays")]
+    assert list(look(session, names)) == names[1:]

@@ -66,6 +66,8 @@ def look(connection: Session, names: Iterable[TableName]) -> dict[TableName, Tab
     columns, hidden, counting = _columns(connection, tables)
     keys = _keys(connection, columns)
     cascades = _cascades(connection, columns)
+    unclear = [name for name in tables if name not in columns or name not in keys]
+    gone = set(unclear).difference(name for name, _ in of_tables(connection, _TABLES, unclear))
     return {
         name: TableLook(
             name=name,
@@ -80,6 +82,7 @@ def look(connection: Session, names: Iterable[TableName]) -> dict[TableName, Tab
             charset=charset_of_collation(text(collation) or ""),
         )
         for name, (kind, engine, collation) in tables.items()
+        if name not in gone  # between two of these questions
     }
 
 
