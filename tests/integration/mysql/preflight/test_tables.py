@@ -180,6 +180,16 @@ def test_patterns_that_name_nothing_are_said_whatever_is_in_them(stage: Scene) -
     assert serious(stage.check("a.b.c")) == ["PATTERN_MALFORMED"]
 
 
+def test_a_wildcard_takes_an_empty_database_as_it_comes(stage: Scene) -> None:
+    with stage.server.database() as empty:
+        stage.grant(f"SELECT ON {empty.name}.*")
+        report = stage.check(f"{stage.db.name}.*", f"{empty.name}.*")
+        assert (the(report, "MY_PATTERN_EMPTY").level, report.errors) == (Level.WARNING, ())
+        assert [table.name for table in report.tables] == [stage.name("good")]
+        outright = stage.check(f"{stage.db.name}.*", f"{empty.name}.nothing")
+        assert [finding.code for finding in outright.errors] == ["MY_PATTERN_EMPTY"]
+
+
 def test_a_table_that_is_being_altered_is_named_and_not_taken_for_gone(stage: Scene) -> None:
     stage.execute("CREATE TABLE held (id int PRIMARY KEY)")
     with (

@@ -38,7 +38,7 @@ def candidates(connection: Session, patterns: Sequence[str], *, whole: bool = Tr
     put = ask if whole else query
     rows = [
         row
-        for database in _meant(patterns, _databases(connection))
+        for database in _meant(patterns, databases(connection))
         for row in put(
             connection,
             "SELECT table_schema, table_name, table_type, engine, IF(engine IS NULL, table_comment, '')"
@@ -54,7 +54,8 @@ def _candidate(database: Value, name: Value, kind: Value, engine: Value, comment
     return Candidate(TableName(str(database), str(name)), str(kind), text(engine), unopened)
 
 
-def _databases(connection: Session) -> list[str]:
+def databases(connection: Session) -> list[str]:
+    """The databases that we may see; system databases are none."""
     rows = query(connection, "SELECT schema_name FROM information_schema.schemata")
     names = sorted(str(name) for (name,) in rows)
     return [name for name in names if name.lower() not in _SYSTEM]

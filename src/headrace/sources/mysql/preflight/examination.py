@@ -16,7 +16,7 @@ from headrace.core.names import TableName
 from headrace.sources.contract.findings import Finding, Level, Report, in_order
 from headrace.sources.contract.tables import Examined, Size
 from headrace.sources.mysql.catalog.busy import busy
-from headrace.sources.mysql.catalog.candidates import Candidate, candidates
+from headrace.sources.mysql.catalog.candidates import Candidate, candidates, databases
 from headrace.sources.mysql.catalog.definitions import look, look_apart
 from headrace.sources.mysql.catalog.sizes import sizes
 from headrace.sources.mysql.catalog.table_def import TableLook, definition, schema_of
@@ -128,7 +128,7 @@ def _chosen(
     lower = variables(connection, [_CASE])[_CASE] != "0"
     spelled = [pattern.lower() for pattern in patterns] if lower else patterns
     among = candidates(connection, spelled, whole=whole)
-    return choose(patterns, among, lower=lower, without=without)
+    return choose(patterns, among, lower=lower, without=without, databases=databases(connection))
 
 
 def _looked(connection: Session, names: Sequence[TableName]) -> tuple[list[TableLook], dict[TableName, Size]]:

@@ -51,12 +51,18 @@ def choose(
     *,
     lower: bool,
     without: Collection[TableName] = (),
+    databases: Collection[str] = (),
 ) -> Chosen:
-    """Match the patterns; `lower`: the server keeps all names in lower case, or compares them so."""
+    """Match the patterns; `lower`: the server keeps all names in lower case, or compares them so.
+
+    One with wildcards that means one of `databases` names what is there, though it be nothing by now.
+    """
     by_name = {each.name: each for each in among}
     selection = select(patterns, by_name, folded=lower)
     findings = [Finding(Level.ERROR, error) for error in selection.errors]
-    findings += [_nothing(pattern) for pattern in selection.empty]
+    spell = str.lower if lower else str
+    empty = set(map(spell, databases)).difference(spell(each.name.schema) for each in among)
+    findings += [_nothing(pattern, empty) for pattern in selection.empty]
     chosen: list[TableName] = []
     unopened: dict[TableName, HeadraceError] = {}
     for name in sorted(set(selection.names) - set(without)):
@@ -72,7 +78,8 @@ def choose(
     return Chosen(tuple(chosen), selection.meant, tuple(findings), unopened)
 
 
-def _nothing(pattern: Pattern) -> Finding:
+def _nothing(pattern: Pattern, empty: Collection[str]) -> Finding:
+    """The finding of a pattern that names no table; `empty` are databases without any that we may see."""
     if pattern.excludes:
         return Finding(
             Level.WARNING,
@@ -80,6 +87,17 @@ def _nothing(pattern: Pattern) -> Finding:
                 "MY_PATTERN_EMPTY",
                 f'the pattern "{pattern.text}" leaves out no table that we may see',
                 hint="see that it is spelt as the table is; a database is a schema: '!shop.log'",
+            ),
+        )
+    of_schema = None if pattern.exact else pattern.schema
+    if of_schema is not None and any(map(of_schema.fullmatch, empty)):
+        return Finding(
+            Level.WARNING,
+            Misconfigured(
+                "MY_PATTERN_EMPTY",
+                f'the pattern "{pattern.text}" names no table by now: its database shows us none',
+                hint="headrace tables add takes those that are made later; the server hides tables that we "
+                "have no privilege on: GRANT SELECT",
             ),
         )
     return Finding(
