@@ -31,9 +31,12 @@ from headrace.sources.postgres.catalog.table_def_record import definition
 from headrace.sources.postgres.preflight import PostgresWish, examine
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.connection import connect
+from headrace.sources.postgres.session.identity import identify
 from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.postgres.snapshot.follower import Follower
 from headrace.sources.postgres.snapshot.key_range import bounds, chunk, disorder, next_bound, prepare
 from headrace.sources.postgres.snapshot.plan import KeyWalk
+from headrace.sources.postgres.snapshot.reader import Reader
 from headrace.testing.postgres import Database
 
 pytestmark = pytest.mark.server
@@ -235,3 +238,18 @@ def test_a_chunk_is_not_read_in_the_order_of_a_language(database: Database, sess
     with pytest.raises(Definite) as refused:
         _keys(database, session, schema, spans[1])
     assert refused.value.code == "TABLE_CHANGED"
+
+
+def test_ddl_does_not_wait_for_what_is_done_with_the_rows_of_a_chunk(
+    database: Database, session: Session
+) -> None:
+    schema = _table(database, session, "text")
+    piece = KeyRange(T, read_entries_by_name(session, [T])[T].oid, schema.key, (Span(),), 0, 0)
+    follower = Follower(Address.parse(database.url(user="app")), identify(session), role="copy")
+    with (
+        Reader(follower, {"base": 0, "publication": ""}) as reader,
+        reader.read(schema.columns, piece) as reading,
+    ):
+        database.execute("SET lock_timeout = '3s'; ALTER TABLE t ADD w int", user="app")
+        found = sum(copied.rows.num_rows for copied in reading.rows)
+    assert [(found,)] == database.execute("SELECT count(*) FROM t")

@@ -5,13 +5,15 @@
              of both          the publication, by whose row filter the rows are read         (`row_filter`)
 
 A ticket is made by `plan`, in the driver; it travels as JSON. Rows come through COPY and `decode.copyrows`,
-whichever piece they are of.
+whichever piece they are of. DDL waits for the transaction that reads a piece, and the table's writers wait
+behind the DDL: so the transaction ends with the last row, before a file is written of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from itertools import chain
 from types import TracebackType
 
 import numpy as np
@@ -36,6 +38,7 @@ from headrace.sources.postgres.snapshot.table_access import overtaken, prove_sam
 _PAGE = Column("\0page", pa.int64(), "int", "bigint")  # no identifier of a source holds a NUL
 _LEAF = Column("\0leaf", pa.int64(), "int", "bigint")
 _PAGES = 32  # bits for a page
+_AHEAD_BYTES = 192 << 20  # of rows that are had before anything is done with the first
 
 
 class Reader:
@@ -60,11 +63,15 @@ class Reader:
         connection, publication = self._follower.connection, self._ticket["publication"]
         if isinstance(piece, KeyRange):
             key_range.prepare(connection)
-            with (
-                key_range.chunk(connection, names, piece, publication, known) as (seen, buffers),
-                closing(buffers),
-            ):
-                yield Reading(moved(seen, self._ticket["base"]), decoded(columns, buffers, known))
+            with ExitStack() as transaction:
+                chunk = key_range.chunk(connection, names, piece, publication, known)
+                seen, buffers = transaction.enter_context(chunk)
+                transaction.enter_context(closing(buffers))
+                rows = decoded(columns, buffers, known)
+                ahead, whole = _ahead(rows)
+                if whole:
+                    transaction.close()
+                yield Reading(moved(seen, self._ticket["base"]), chain(ahead, rows))
             return
         handoff = handoff_from_record(self._ticket["handoff"])
         pages, snapshot = _pages(piece), self._ticket["snapshot"]
@@ -94,6 +101,18 @@ class Reader:
             if first.tree is not None:
                 tree = prove_tree(connection, first.table, first.oid, None)
                 prove_same_leaves(connection, first.table, first.oid, tree)
+
+
+def _ahead(rows: Iterator[CopiedRows]) -> tuple[list[CopiedRows], bool]:
+    """Read as many rows as memory may hold; whether these are all, so that nobody need wait for us."""
+    found: list[CopiedRows] = []
+    size = 0
+    for copied in rows:
+        found.append(copied)
+        size += copied.rows.nbytes
+        if size >= _AHEAD_BYTES:
+            return found, False
+    return found, True
 
 
 def _places(ranges: Sequence[CopyRange], rows: pa.Table) -> Ints:
