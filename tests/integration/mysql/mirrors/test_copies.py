@@ -14,12 +14,11 @@ from headrace.core.errors import HeadraceError
 from headrace.core.schema import Column
 from headrace.lake.read.lake import Lake
 from headrace.pipeline.commands.ask import ask
-from headrace.pipeline.copy import snapshot
 from headrace.pipeline.status_report import Reporter
 from headrace.pipeline.verify import proof
 from headrace.sources.contract.copying import Piece, Reading
 from headrace.sources.contract.record import Json
-from headrace.sources.mysql.snapshot import follower, locks
+from headrace.sources.mysql.snapshot import keeper, locks
 from headrace.sources.mysql.snapshot.leader import Leader
 from headrace.sources.mysql.snapshot.moment_reader import MomentReader
 from headrace.testing import validators
@@ -119,9 +118,9 @@ def test_a_snapshot_lasts_for_as_long_as_its_readers_read(
     mirror: Mirror, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who holds it has nothing else to do meanwhile, and the server ends sessions that say nothing."""
-    monkeypatch.setattr(locks, "_LONGEST_SECONDS", SLEEP_SECONDS)
-    monkeypatch.setattr(follower, "idle", lambda *_: None)  # a reader's second connection has the usual time
-    monkeypatch.setattr(snapshot, "AWAKE_SECONDS", SLEEP_SECONDS / 5)
+    monkeypatch.setattr(locks, "KEPT_SECONDS", SLEEP_SECONDS)
+    monkeypatch.setattr(keeper, "PING_SECONDS", SLEEP_SECONDS / 5)
+    monkeypatch.setattr(keeper, "LOOK_SECONDS", SLEEP_SECONDS / 5)
     for name in ("a", "b"):
         database.execute(f"CREATE TABLE {name} (id int PRIMARY KEY)")
         database.execute(f"INSERT INTO {name} VALUES (1), (2)")

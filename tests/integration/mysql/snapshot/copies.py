@@ -99,9 +99,10 @@ def copied(
     reached: Position | None = None,
     dealt: list[Piece] | None = None,
     before: Before = lambda _, __: None,
+    port: int | None = None,
 ) -> Iterator[Copy]:
     """Plan a copy and begin its readers; the moment is taken when somebody asks for the handoff."""
-    address = Address.parse(database.url(user="mirror"))
+    address = Address.parse(database.url(user="mirror", port=port))
     tables = defined(database, *names)
     with connect(address, role="test") as session:
         identity = identify(session)

@@ -3,27 +3,43 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from datetime import datetime
+from threading import Event
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from headrace.core.errors import HeadraceError
 from headrace.core.handoff import ByPosition
+from headrace.core.names import TableName
 from headrace.core.position import STEP
 from headrace.core.schema import TableSchema
 from headrace.sources.contract.copying import Piece, Reader
 from headrace.sources.mysql.binlog_position import Log
 from headrace.sources.mysql.session.address import Address
-from headrace.sources.mysql.session.connection import PINS, connect
-from headrace.sources.mysql.session.statements import query
-from headrace.sources.mysql.snapshot import measure
+from headrace.sources.mysql.session.connection import connect
+from headrace.sources.mysql.session.statements import Session, query, rows
+from headrace.sources.mysql.snapshot import (
+    follower,
+    keeper,
+    key_range,
+    locks,
+    measure,
+    moment_reader,
+    selection,
+)
 from headrace.sources.mysql.snapshot.forgotten import DomainForgotten
 from headrace.sources.mysql.snapshot.locks import idle
 from headrace.sources.mysql.snapshot.moment_reader import MomentReader
-from headrace.sources.mysql.snapshot.plan import HeldSnapshot
+from headrace.sources.mysql.snapshot.selection import FetchedRows, fetch
 from headrace.sources.mysql.values import printed
 from headrace.testing.mysql import Database
+from headrace.testing.mysql.server import run
+from headrace.testing.proxy import Proxy
 from tests.integration.mysql.snapshot.copies import BASE, copied, defined
 from tests.integration.mysql.snapshot.moments import SECONDS, TOTAL, Transfers, executed, until
 
@@ -216,8 +232,8 @@ def test_what_was_read_counts_though_the_leader_is_gone(bank: Database) -> None:
 def test_a_piece_may_be_read_for_longer_than_a_session_may_sleep(
     bank: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The leader waits all the while, and on MySQL the reader's second connection; the first has work."""
-    monkeypatch.setitem(PINS, "wait_timeout", "1")
+    """The leader waits all the while, and so does each session of the reader."""
+    _impatient(monkeypatch)
     address, order = Address.parse(bank.url(user="mirror")), list[str]()
 
     def read_long(reader: Reader, piece: Piece) -> None:
@@ -225,8 +241,8 @@ def test_a_piece_may_be_read_for_longer_than_a_session_may_sleep(
         if len(order) == 1:
             return
         assert isinstance(reader, MomentReader)
-        idle(reader._follower.join(), None)
         with connect(address, role="test") as sleeper:
+            idle(sleeper, 2 * keeper.KEPT_SECONDS)
             there = f"SELECT COUNT(*) FROM information_schema.processlist WHERE id = {sleeper.connection_id}"
             until(lambda: bank.execute(there) == [(0,)], "a session that sleeps goes on")
 
@@ -235,9 +251,186 @@ def test_a_piece_may_be_read_for_longer_than_a_session_may_sleep(
         assert copy.codes() == {}
         assert {name: rows.num_rows for name, rows in copy.rows().items()} == {"a": 10, "b": 10}
         assert copy.snapshot.alive()
-        assert isinstance(copy.snapshot, HeldSnapshot)
-        sleeps = query(copy.snapshot.leader._session, "SELECT @@session.wait_timeout >= 20 * 86400")
-    assert (len(order), sleeps) == (2, [(1,)])
+    assert len(order) == 2
+
+
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions that are ended after a second or two, and whose keepers look often."""
+    for name, seconds in {"KEPT_SECONDS": 1, "PING_SECONDS": 0.2, "LOOK_SECONDS": 0.1}.items():
+        monkeypatch.setattr(keeper, name, seconds)
+    monkeypatch.setattr(locks, "KEPT_SECONDS", 1)
+    monkeypatch.setattr(follower, "UNREAD_SECONDS", 1)
+
+
+@pytest.mark.parametrize("amid_rows", [False, True])
+def test_the_view_of_a_machine_that_vanished_ends_within_seconds(
+    database: Database, monkeypatch: pytest.MonkeyPatch, amid_rows: bool
+) -> None:
+    _impatient(monkeypatch)
+    database.execute("CREATE TABLE large (v longtext)")
+    for _ in range(3):
+        database.execute("INSERT INTO large VALUES (REPEAT('v', 8000000))")
+    ours = "SELECT COUNT(*) FROM information_schema.processlist WHERE user = 'mirror'"
+    server = database.server
+    ended = threading.Event()
+    with Proxy(server.host, server.port) as proxy:
+
+        def vanish(reader: Reader, piece: Piece) -> None:
+            assert isinstance(reader, MomentReader)
+            view = reader._follower.reading(piece.table)
+            reader._follower.witness()
+            amid = rows(view, "SELECT * FROM large") if amid_rows else nullcontext()
+            with suppress(HeadraceError), amid:
+                assert database.execute(ours) == [(3,)]  # and the leader, and who looks on beside the view
+                proxy.stall()
+                until(lambda: database.execute(ours) == [(0,)], "a view stands")
+                ended.set()
+                proxy.cut()
+                proxy.resume()
+
+        with suppress(HeadraceError), copied(database, "large", before=vanish, port=proxy.port) as copy:
+            assert copy.snapshot.handoff.until is not None
+            copy.answers()
+    assert ended.is_set()
+
+
+# How the rows of a table lie, and whether they can be read along that.
+WALKS: Mapping[str, tuple[str, Callable[[int], object], bool]] = {
+    "reals": ("k float NOT NULL, PRIMARY KEY (k)", lambda n: n / 7 - 3, True),
+    "doubles": ("k double NOT NULL, PRIMARY KEY (k)", lambda n: (n - 20) / 3e300, True),
+    "labels": (
+        "k enum('z', 'it''s', 'a') NOT NULL, PRIMARY KEY (k, n)",
+        lambda n: ["z", "it's", "a"][n % 3],
+        True,
+    ),
+    "bits": ("k bit(9) NOT NULL, PRIMARY KEY (k)", lambda n: n * 5, True),
+    "flags": ("k bit NOT NULL, PRIMARY KEY (k, n)", lambda n: n % 2, True),
+    "years": ("k year NOT NULL, PRIMARY KEY (k, n)", lambda n: [0, 1999, 2024][n % 3], True),
+    "spans": ("k time(6) NOT NULL, PRIMARY KEY (k)", lambda n: f"{n * 7 - 100}:00:01.5", True),
+    "zeros": ("k date NOT NULL, UNIQUE (k, n)", lambda n: ["0000-00-00", "2024-01-31"][n % 2], True),
+    "letters": (
+        "k varchar(9) CHARACTER SET latin1 NOT NULL, UNIQUE (k), UNIQUE (n)",
+        lambda n: f"{'éÿa '[n % 4]}{n}",
+        True,
+    ),
+    "outlier": ("k bigint NOT NULL, PRIMARY KEY (k)", lambda n: n if n else 1 << 62, True),
+    "codes": ("k varchar(9) CHARACTER SET sjis NOT NULL, PRIMARY KEY (k)", lambda n: f"{n}", False),
+    "empty_label": ("k enum('', 'b') NOT NULL, PRIMARY KEY (k, n)", lambda n: ["", "b"][n % 2], False),
+    "prefixes": ("k varchar(90) NOT NULL, PRIMARY KEY (k(3))", lambda n: f"{n:03d}", False),
+    "nothing": ("k int", lambda n: n % 5, False),
+}
+WALKED = 40
+
+
+def test_a_table_is_read_in_short_steps_whatever_its_key_is(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: dict[str, list[int]] = {}
+
+    def counted(session: Session, table: TableName, *arguments: Any, **more: Any) -> FetchedRows:
+        found = fetch(session, table, *arguments, **more)
+        steps.setdefault(table.name, []).append(found.count)
+        return found
+
+    monkeypatch.setattr(moment_reader, "fetch", counted)
+    monkeypatch.setattr(moment_reader, "FIRST_ROWS", 7)
+    monkeypatch.setattr(moment_reader, "STEP_BYTES", 60)
+    monkeypatch.setattr(selection, "MEMORY_BYTES", 64)  # the others go through a file
+    with database.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SET sql_mode = ''")
+        for name, (definition, key, _) in WALKS.items():
+            cursor.execute(f"CREATE TABLE {name} (n int NOT NULL, {definition})")
+            cursor.executemany(
+                f"INSERT INTO {name} (n, k) VALUES (%s, %s)", [(n, key(n)) for n in range(WALKED)]
+            )
+        connection.commit()
+    with copied(database, *WALKS, readers=1) as copy:
+        assert copy.snapshot.handoff.until is not None
+        assert copy.codes() == {}
+        found = {name: sorted(each["n"].to_pylist()) for name, each in copy.rows().items()}
+    assert all(numbers == list(range(WALKED)) for numbers in found.values()), found
+    assert found.keys() == WALKS.keys()
+    walked = {name: counts[0] == 7 and max(counts) < WALKED / 2 for name, counts in steps.items()}
+    assert walked == {name: fit for name, (_, _, fit) in WALKS.items()}
+
+
+def test_a_step_is_read_by_the_index_alone(database: Database) -> None:
+    """Else each one would begin where the table begins."""
+    database.execute("CREATE TABLE t (e enum('a', 'b', 'c') NOT NULL, f float NOT NULL, PRIMARY KEY (e, f))")
+    database.execute(
+        "INSERT INTO t WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 900)"
+        " SELECT CASE i % 3 WHEN 0 THEN 'a' WHEN 1 THEN 'b' ELSE 'c' END, i FROM n"
+    )
+    [table] = defined(database, "t").values()
+    last = pa.table({"e": ["b"], "f": pa.array([898.0], pa.float32())})
+    beyond = key_range.beyond(table.schema.columns, last)
+    with connect(Address.parse(database.url(user="mirror")), role="test") as session:
+        read = "SHOW SESSION STATUS WHERE variable_name LIKE 'Handler_read%' AND value > 0"
+        before = sum(int(str(value)) for _, value in query(session, read))
+        found = query(session, f"SELECT f FROM t FORCE INDEX (PRIMARY) WHERE {beyond} ORDER BY e, f LIMIT 20")
+        after = sum(int(str(value)) for _, value in query(session, read))
+    assert [value for (value,) in found] == [2 + 3 * n for n in range(20)]
+    assert after - before < 100
+
+
+def test_nobody_waits_for_a_reader_whose_rows_are_not_taken(database: Database) -> None:
+    """The rows of a table without a key are had in one go; whoever writes files of them takes his time."""
+    database.execute("CREATE TABLE keyless (v longtext)")
+    for _ in range(24):
+        database.execute("INSERT INTO keyless VALUES (REPEAT('v', 1000000))")
+    done: list[str] = []
+
+    def flush(reader: Reader, piece: Piece) -> None:
+        [table] = defined(database, "keyless").values()
+        with reader.read(table.schema.columns, piece) as one, database.connect() as other:
+            next(one.rows)
+            run(other, "SET lock_wait_timeout = 5")
+            run(other, "FLUSH TABLES WITH READ LOCK")
+            run(other, "UNLOCK TABLES")
+            if not database.server.flavour.is_mariadb:
+                run(other, "ALTER TABLE keyless COMMENT = 'altered'")
+            done.append("flushed")
+            assert sum(copied.rows.num_rows for copied in one.rows) >= 1
+
+    with copied(database, "keyless", readers=1, before=flush) as copy:
+        assert copy.snapshot.handoff.until is not None
+        copy.answers()
+    assert done == ["flushed"]
+
+
+def test_a_reader_gives_way_to_who_waits_for_its_table(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, width in (("a", 1), ("b", 9_000)):  # the least is read first
+        database.execute(f"CREATE TABLE {name} (v longtext)")
+        for _ in range(10):
+            database.execute(f"INSERT INTO {name} VALUES (REPEAT('v', {width}))")
+    database.execute("ANALYZE TABLE a, b")
+    database.server.execute("GRANT PROCESS ON *.* TO mirror")
+    held = Event()
+
+    def long(session: Session, table: TableName, *arguments: Any, **more: Any) -> FetchedRows:
+        held.set()
+        query(session, "SELECT SLEEP(60)", seconds=90)
+        return fetch(session, table, *arguments, **more)
+
+    def alter() -> None:
+        assert held.wait(SECONDS)
+        database.execute("ALTER TABLE a COMMENT = 'altered'")
+
+    monkeypatch.setattr(moment_reader, "fetch", long)
+    altering = threading.Thread(target=alter)
+    altering.start()
+    begun = time.monotonic()
+    try:
+        with copied(database, "a", "b", readers=1) as copy:
+            assert copy.snapshot.handoff.until is not None
+            assert copy.codes() == {"a": "MY_COPY_GAVE_WAY", "b": "MY_READER_LATE"}
+            altering.join(SECONDS)
+            assert not altering.is_alive()
+    finally:
+        database.server.execute("REVOKE PROCESS ON *.* FROM mirror")
+    assert time.monotonic() - begun < 30
 
 
 def test_a_reader_that_loses_a_deadlock_reads_nothing_any_more(mariadb_database: Database) -> None:
@@ -299,7 +492,10 @@ def test_a_value_that_mariadb_leaves_out_for_its_size_stops_its_table(mariadb_da
     bank.execute("SET GLOBAL max_allowed_packet = 268435456")
     bank.execute("CREATE TABLE a (id int PRIMARY KEY)")
     bank.execute("CREATE TABLE large (id int PRIMARY KEY, v longtext CHARACTER SET latin1)")
-    bank.execute("INSERT INTO large VALUES (1, REPEAT('v', 2000000)), (2, 'v')")
+    # A warning of each row that loses nothing: the server lists no more of them than some.
+    bank.execute("ALTER TABLE large ADD n int AS (v + 0) VIRTUAL, ADD k decimal(9, 2) AS (v + 1) VIRTUAL")
+    harmless = ", ".join(f"({n}, 'v')" for n in range(2, 1200))
+    bank.execute(f"INSERT IGNORE INTO large (id, v) VALUES {harmless}, (1200, REPEAT('v', 2000000))")
     bank.execute("SET GLOBAL max_allowed_packet = 1048576")
     try:
         with copied(bank, "a", "large", readers=1) as copy:
@@ -310,6 +506,31 @@ def test_a_value_that_mariadb_leaves_out_for_its_size_stops_its_table(mariadb_da
     finally:
         bank.execute("SET GLOBAL max_allowed_packet = 268435456")
     assert (error.detail, "max_allowed_packet" in error.hint) == ("warning 1301", True)
+
+
+def test_a_warning_that_loses_nothing_stops_no_table(database: Database) -> None:
+    """The application reads the same zeros, whether the server lists the warnings or not."""
+    with database.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SET sql_mode = ''")
+        cursor.execute(
+            "CREATE TABLE t (id int PRIMARY KEY, txt varchar(9) CHARACTER SET latin1, doc longtext,"
+            " n int AS (txt + 0) VIRTUAL,"
+            " price decimal(9, 2) AS (JSON_UNQUOTE(JSON_EXTRACT(doc, '$.p'))) VIRTUAL)"
+        )
+        values = [(n, "abc", '{"p": "none"}') for n in range(1200)]
+        cursor.executemany("INSERT INTO t (id, txt, doc) VALUES (%s, %s, %s)", values)
+        connection.commit()
+    most = database.execute("SELECT @@global.max_error_count")[0][0]
+    for count in (most, 0):
+        database.execute(f"SET GLOBAL max_error_count = {count}")
+        try:
+            with copied(database, "t", readers=1) as copy:
+                assert copy.snapshot.handoff.until is not None
+                assert copy.codes() == {}
+                found = copy.rows()["t"]
+        finally:
+            database.execute(f"SET GLOBAL max_error_count = {most}")
+        assert (found["n"].to_pylist(), set(found["txt"].to_pylist())) == ([0] * 1200, {"abc"})
 
 
 def test_a_table_that_the_server_cannot_read_stops_alone(bank: Database) -> None:

@@ -34,7 +34,7 @@ from headrace.sources.mysql.table_number import table_number
 
 # In these, two codes are one character of Unicode: asked of both servers, code by code.
 CODES_ALIKE = frozenset(("armscii8", "big5", "cp932", "eucjpms", "sjis", "tis620", "ujis"))
-_LABEL = re.compile(r"'(?:[^']|'')*'")  # as the server quotes one
+LABEL = re.compile(r"'(?:[^']|'')*'")  # as the server quotes one
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class TableLook:
 
 def keeps_apart(column: ColumnRow) -> bool:
     """Tell whether values that differ at the source differ in the lake, too."""
-    if column.data_type in ("enum", "set") and "''" in _LABEL.findall(column.column_type):
+    if column.data_type in ("enum", "set") and "''" in LABEL.findall(column.column_type):
         return False  # beside the label '' there is the value that stands for none, which prints alike
     return column.charset not in CODES_ALIKE
 

@@ -18,6 +18,7 @@ whoever holds that lock is who is named (`connection`). What will not end is hun
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -56,7 +57,7 @@ _PRINTABLE = re.compile(r"[ !#-&(-\[\]-~]*")  # neither quotes nor a backslash
 
 @dataclass(eq=False)
 class Session:
-    """One connection, pinned, of one thread; `close` it."""
+    """One connection, pinned; `close` it. It is one thread's, but for who keeps it awake (`ping`)."""
 
     packets: Packets
     address: Address  # as it means the same on another machine
@@ -71,6 +72,7 @@ class Session:
     is_asked: bool = False  # and has not answered in full
     purged: str | None = None  # the server's gtid_purged, as `log_end` last looked into it
     largest: int | None = None  # bytes of a packet that the server takes; it may hang up on a larger one
+    in_use: threading.RLock = field(default_factory=threading.RLock, repr=False)  # while it is asked
 
     @property
     def closed(self) -> bool:
@@ -108,7 +110,13 @@ def query(
     without rows that ends while its time is being cancelled is done. Rows that come then are not taken: some
     functions (SLEEP, GET_LOCK) answer a cancellation with a value.
     """
-    patience = _Patience(session, seconds, check, limit=limit)
+    with session.in_use:
+        return _query(session, statement, parameters, _Patience(session, seconds, check, limit=limit))
+
+
+def _query(
+    session: Session, statement: str, parameters: Sequence[Parameter], patience: _Patience
+) -> list[Row]:
     found: list[Row] = []
     refusal: HeadraceError | None = None
     try:
@@ -142,6 +150,18 @@ def rows(
 
     `silence` bounds the wait for the next of them, not the whole.
     """
+    with session.in_use, _taken(session, statement, parameters, silence, check) as answer:
+        yield answer
+
+
+@contextmanager
+def _taken(
+    session: Session,
+    statement: str,
+    parameters: Sequence[Parameter],
+    silence: float,
+    check: Callable[[], None],
+) -> Iterator[Answer]:
     patience = _Patience(session, silence, check, renewed=True)
     asked: Answer | None = None
     try:
@@ -163,6 +183,17 @@ def rows(
 def execute(session: Session, statement: str, parameters: Sequence[Parameter] = ()) -> None:
     """Run one statement that has no rows, or whose rows don't matter."""
     query(session, statement, parameters)
+
+
+def ping(session: Session) -> None:
+    """Keep a session awake that nobody asks just now, from any thread."""
+    if not session.in_use.acquire(blocking=False):
+        return
+    try:
+        if not session.closed and not session.is_asked:
+            query(session, "DO 0")
+    finally:
+        session.in_use.release()
 
 
 def quoted(name: str) -> str:

@@ -10,10 +10,11 @@
     moment_reader pieces of a snapshot as rows of the lake, read on executors
     chunk_reader  chunks, each under a lock and a view of its own
     chunk_bounds  where the next chunk ends
-    selection     the rows of a SELECT as rows of the lake
+    selection     the rows of a SELECT as rows of the lake: had at once, decoded when the server is done
     follower      a connection, on an executor, that sees it
+    keeper        the thread beside these that keeps sessions awake, and looks who waits for them
     ticket        the names by which a leader and its readers meet at the server
-    index_ranges  the pieces: from one value of the key's first column to another, one SELECT
+    index_ranges  the pieces: from one value of the key's first column to another
     key_range     single keys and ranges of them, as conditions
     table_access  the proof that a table is the one that is meant
 

@@ -13,7 +13,7 @@ from headrace.sources.contract.tables import TableDef
 from headrace.sources.mysql.session.refusals import Cancelled
 from headrace.sources.mysql.session.statements import Session, quoted
 from headrace.sources.mysql.snapshot.key_range import bounds, of_key, within
-from headrace.sources.mysql.snapshot.selection import listed, selection
+from headrace.sources.mysql.snapshot.selection import fetch
 from headrace.sources.mysql.snapshot.table_access import by_key, of_table
 
 BOUND_SECONDS = 300.0  # for the walk to the end of one chunk
@@ -29,15 +29,11 @@ def next_bound(
     """
     columns = of_key(table.schema)
     order = ", ".join(quoted(column.name) for column in columns)
-    statement = (
-        f"SELECT {listed(columns)} FROM {by_key(table.name)}{within(columns, [span])}"
-        f" ORDER BY {order} LIMIT 1 OFFSET {rows}"
-    )
+    origin = f"FROM {by_key(table.name)}{within(columns, [span])} ORDER BY {order} LIMIT 1 OFFSET {rows}"
     try:
         with of_table(table.name, but=Cancelled):
-            parts = selection(connection, table.name, statement, columns, silence=BOUND_SECONDS, check=check)
-            with parts as found:
-                copied = [part for part in found if part.rows.num_rows]
+            found = fetch(connection, table.name, columns, origin, silence=BOUND_SECONDS, check=check)
+            copied = list(found.decoded())
     except Cancelled as error:
         raise StepTooLong(
             error.code,

@@ -7,8 +7,9 @@ The equation is that of `leader`, for one table and one view: it was opened whil
 was executed is answered afterwards by the very session that holds the lock. The writers of the table wait for
 three short answers, once a chunk; a transaction that has written it is waited for as by every copy.
 
-A chunk's transaction ends with it. It has touched the table before the lock goes, so that nobody alters,
-swaps or empties it meanwhile; what is done to it between two chunks the stream tells.
+A chunk's transaction ends with it, before anything is done with its rows. It has touched the table before
+the lock goes, so that nobody alters, swaps or empties it meanwhile; what is done to it between two chunks the
+stream tells.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ from headrace.sources.mysql.session.identity import Identity, identify, verify
 from headrace.sources.mysql.session.log_end import counted, executed
 from headrace.sources.mysql.session.statements import Session, execute, query
 from headrace.sources.mysql.snapshot.forgotten import refuse_forgetful
+from headrace.sources.mysql.snapshot.keeper import UNREAD_SECONDS, Keeper, nothing
 from headrace.sources.mysql.snapshot.key_range import disorder, within
-from headrace.sources.mysql.snapshot.locks import TablesHeld, locked
-from headrace.sources.mysql.snapshot.selection import listed, selection
+from headrace.sources.mysql.snapshot.locks import TablesHeld, idle, locked
+from headrace.sources.mysql.snapshot.selection import fetch
 from headrace.sources.mysql.snapshot.table_access import (
     busy,
     by_key,
@@ -60,6 +62,7 @@ class ChunkReader:
         self._log = Log(ticket["base"])
         self._reached = None if ticket["reached"] is None else Position.from_record(ticket["reached"])
         self._sessions: list[Session] = []
+        self._keeper = Keeper(lambda: tuple(self._sessions), nothing)
 
     def __enter__(self) -> ChunkReader:
         return self
@@ -67,8 +70,13 @@ class ChunkReader:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._keeper.stop()
+        self._hang_up()
+
+    def _hang_up(self) -> None:
         for session in self._sessions:
             session.close()
+        self._sessions = []
 
     @contextmanager
     def read(self, columns: Sequence[Column], piece: Piece, known: Json | None = None) -> Iterator[Reading]:
@@ -79,9 +87,9 @@ class ChunkReader:
         with of_table(table), self._moment(locker, session, table) as handoff:
             _prove(locker, piece, columns)
             key = [next(each for each in columns if each.name == name) for name in piece.key]
-            statement = f"SELECT {listed(columns)} FROM {by_key(table)}{within(key, piece.spans)}"
-            with selection(session, table, statement, columns) as found:
-                yield Reading(handoff, found)
+            origin = f"FROM {by_key(table)}{within(key, piece.spans)}"
+            found = fetch(session, table, columns, origin)
+        yield Reading(handoff, found.decoded())
 
     def look_up(
         self, schema: TableSchema, pieces: Sequence[Piece], keys: Sequence[Key]
@@ -113,12 +121,14 @@ class ChunkReader:
     def _connected(self) -> tuple[Session, Session]:
         """Two sessions; new ones if one of them was lost amid a chunk."""
         if not self._sessions or any(session.closed for session in self._sessions):
-            self.__exit__(None, None, None)
-            self._sessions = []
+            self._hang_up()
             for _ in range(2):
                 session = connect(self._address, role=self._role)
                 self._sessions.append(session)
                 verify(identify(session), self._identity)
+                idle(session, None)
+                execute(session, f"SET SESSION net_write_timeout = {UNREAD_SECONDS}")
+            self._keeper.start()
         locker, session = self._sessions
         return locker, session
 

@@ -3,22 +3,26 @@
 It needs nothing but its arguments. `join` waits for the moment for as long as there is a leader; afterwards
 the view is this connection's own and outlives the leader. Who comes late, or was too slow, is left out: what
 it would read is of another moment, so it reads nothing (`leader` says why a member's view is right).
+
+While it reads a table (`holding`) others may wait for that; then it gives way, if we may see them (`keeper`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 
-from headrace.core.errors import Transient
+from headrace.core.errors import Definite, HeadraceError, Transient
 from headrace.core.names import TableName
-from headrace.sources.contract.errors import MomentMissed
+from headrace.sources.contract.errors import MomentMissed, TableBusy
 from headrace.sources.mysql.session.address import Address
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import Identity, identify, verify
 from headrace.sources.mysql.session.statements import Row, Session, execute, query
 from headrace.sources.mysql.session.timeouts import nobody
+from headrace.sources.mysql.snapshot.keeper import UNREAD_SECONDS, Keeper, waiting_for
 from headrace.sources.mysql.snapshot.locks import idle
 from headrace.sources.mysql.snapshot.ticket import Ticket
 
@@ -38,6 +42,12 @@ class LeaderGone(Transient):
     codes = ("MY_SNAPSHOT_GONE",)
 
 
+class GaveWay(TableBusy):
+    """A reader was ended, since others waited for its table."""
+
+    codes = ("MY_COPY_GAVE_WAY",)
+
+
 class Follower:
     """A connection to the source, and to no other, that joins a snapshot."""
 
@@ -49,6 +59,11 @@ class Follower:
         self._session: Session | None = None
         self._witness: Session | None = None
         self.executed = ""  # what the server had executed while the view was opened: all that it shows
+        self._keeper = Keeper(lambda: (self._session, self._witness), self._look)
+        self._held: frozenset[TableName] = frozenset()  # the server keeps others from them for us
+        self._holds = 0  # how often others were let to them
+        self._in_the_way: tuple[int, frozenset[int]] = (0, frozenset())  # of whom, as the last look had it
+        self._gave_way = False
 
     def __enter__(self) -> Follower:
         return self
@@ -64,10 +79,15 @@ class Follower:
             session = self._session = connect(self._address, role=self._role)
             try:
                 verify(identify(session), self._identity)
+                idle(session, None)
+                execute(session, f"SET SESSION net_write_timeout = {UNREAD_SECONDS}")
                 self.executed = _join(session, self._ticket, check)
+                self._keeper.start()
             except BaseException:
                 self.close()
                 raise
+        if self._gave_way:
+            raise late("it was ended, since others waited for a table that it read")
         if self._session.closed:
             raise late("its connection ended, and its view with it")
         return self._session
@@ -84,13 +104,41 @@ class Follower:
             raise late(f"{table} was not there when the snapshot was taken")
         return session
 
+    @contextmanager
+    def holding(self, table: TableName) -> Iterator[None]:
+        """Look who waits for the table in the block; MariaDB keeps them waiting until the view ends.
+
+        The block ends with `GaveWay` where the reader was in somebody's way.
+        """
+        witness = self.witness()
+        self._held |= {table}
+        try:
+            yield
+        except HeadraceError as error:
+            if self._gave_way and not isinstance(error, Definite):
+                raise _gave_way(table) from None
+            raise
+        finally:
+            if not witness.release.is_mariadb:
+                self._held, self._holds = frozenset(), self._holds + 1
+
+    def _look(self) -> None:
+        """End the view where somebody waits for it, and did so at the look before."""
+        held, holds, witness = self._held, self._holds, self._witness
+        if not held or witness is None or self._session is None or self._gave_way:
+            return
+        waiting = waiting_for(witness, held)
+        before, waited = self._in_the_way
+        self._in_the_way = holds, waiting
+        if before == holds == self._holds and waiting & waited:
+            self._gave_way = True
+            query(witness, f"KILL {self._session.connection_id}")
+
     def witness(self) -> Session:
-        """A connection that sees tables as they are now.
+        """A connection that sees tables, and who waits for them, as they are now.
 
         MySQL's catalog is a part of the view: who asks within it hears of the table of then.
         """
-        if self._session is not None and self._session.release.is_mariadb:
-            return self._session
         if self._witness is None or self._witness.closed:
             self._witness = connect(self._address, role=self._role)
             verify(identify(self._witness), self._identity)
@@ -99,6 +147,7 @@ class Follower:
 
     def close(self) -> None:
         """Hang up: what was held is let go of."""
+        self._keeper.stop()
         for session in (self._session, self._witness):
             if session is not None:
                 session.close()
@@ -166,6 +215,16 @@ def _gone() -> LeaderGone:
 def _got(session: Session, name: str, seconds: int, check: Callable[[], None]) -> bool:
     [(answer,)] = query(session, f"SELECT GET_LOCK('{name}', {seconds})", check=check)
     return answer == 1
+
+
+def _gave_way(table: TableName) -> GaveWay:
+    return GaveWay(
+        "MY_COPY_GAVE_WAY",
+        f"the reader of {table} was ended, since others waited for the table",
+        detail="somebody alters it, or flushes all tables",
+        hint="nothing to do: it is copied again; if it goes on, give the table a primary key, or "
+        'set handoff = "chunks", which holds a table for a moment only',
+    )
 
 
 def late(detail: str) -> LeftOut:

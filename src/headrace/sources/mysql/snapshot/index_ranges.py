@@ -1,4 +1,4 @@
-"""Ranges of an index: the parts in which a table is copied, each by one SELECT.
+"""Ranges of an index: the parts in which a table is copied, each into files of its own.
 
     cuts     k1 < k2 < k3                      values of the key's first column, in the server's order
     pieces   key < k1 │ k1 <= key < k2 │ ...   the first is open to the left, the last to the right
@@ -92,13 +92,13 @@ def _bytes(pieces: Sequence[Piece]) -> int:
     return sum(piece.bytes for piece in pieces)
 
 
-def where(piece: IndexRange) -> str:
-    """The condition of a range."""
-    if piece.column is None:
-        return ""
-    column = quoted(piece.column)
-    limits = [f"{column} >= {piece.low}"] if piece.low is not None else []
-    limits += [f"{column} < {piece.high}"] if piece.high is not None else []
+def where(piece: IndexRange, more: str = "") -> str:
+    """The condition of a range, and one more."""
+    limits = [more] if more else []
+    if piece.column is not None:
+        column = quoted(piece.column)
+        limits += [f"{column} >= {piece.low}"] if piece.low is not None else []
+        limits += [f"{column} < {piece.high}"] if piece.high is not None else []
     return f" WHERE {' AND '.join(limits)}" if limits else ""
 
 

@@ -8,6 +8,9 @@ whole and decimal numbers, dates and times, bytes. `disorder` says of each other
 
     (a, b) >= (1, 5)      a > 1 OR a = 1 AND b >= 5       the server finds no range in the former
 
+A reader that goes on behind a row (`beyond`) asks less: the order is the server's own. An ENUM is ordered by
+the numbers of its labels and compared by their letters, so the later numbers are listed.
+
 Called by the readers of copies, and by who knows keys of the lake.
 """
 
@@ -22,7 +25,7 @@ from headrace.core.chunks import Bound, Span
 from headrace.core.keycode import keycode
 from headrace.core.schema import Column, TableSchema
 from headrace.sources.contract.copying import Key
-from headrace.sources.mysql.catalog.table_def import TableLook
+from headrace.sources.mysql.catalog.table_def import CODES_ALIKE, LABEL, TableLook
 from headrace.sources.mysql.catalog.types import base_of
 from headrace.sources.mysql.session.statements import literal, quoted
 from headrace.sources.mysql.values import printed
@@ -33,6 +36,9 @@ _NUMBERS = frozenset(("int", "decimal", "digits", "year", "bit"))
 _TEXTS = frozenset(("text", "enum", "set"))
 _ORDERED = frozenset(
     "tinyint smallint mediumint int bigint decimal date datetime timestamp binary varbinary".split()
+)
+_WALKABLE = frozenset(
+    "int decimal digits bit year float date timestamp time text bytes enum uuid inet4 inet6".split()
 )
 _MOST_DIGITS = 38  # of a decimal that the lake has as a number
 
@@ -81,13 +87,46 @@ def _limits(columns: Sequence[Column], span: Span) -> Iterator[str]:
 
 def _beyond(columns: Sequence[Column], key: Key, sign: str, *, or_equal: bool) -> str:
     """The keys above or below this one."""
-    compared = [(quoted(c.name), _spelled(c, text)) for c, text in zip(columns, key, strict=True)]
+    compared = list(zip(columns, key, strict=True))
     steps = [
-        " AND ".join([*(f"{name} = {value}" for name, value in compared[:n]), f"{column} {sign} {limit}"])
-        for n, (column, limit) in enumerate(compared)
+        " AND ".join(
+            [*(f"{quoted(c.name)} = {_spelled(c, t)}" for c, t in compared[:n]), _passes(column, sign, text)]
+        )
+        for n, (column, text) in enumerate(compared)
     ]
     steps += [" AND ".join(_equal(columns, key))] if or_equal else []
     return f"({' OR '.join(steps)})"
+
+
+def _passes(column: Column, sign: str, text: str) -> str:
+    """The condition of the values above or below this one."""
+    name = quoted(column.name)
+    if base_of(column.source_type) != "enum":
+        return f"{name} {sign} {_spelled(column, text)}"
+    labels = [each[1:-1].replace("''", "'") for each in LABEL.findall(column.source_type)]
+    number = labels.index(text) + 1 if text in labels else 0  # of the value that stands for none
+    others = range(number + 1, len(labels) + 1) if sign == ">" else range(number)
+    return f"{name} IN ({', '.join(map(str, others)) or 'NULL'})"
+
+
+def beyond(columns: Sequence[Column], keys: pa.Table) -> str | None:
+    """The condition of the rows behind the one with this key; None where the lake has no form of it.
+
+    `keys` has the columns of the key and one row.
+    """
+    texts = [printed(keys.column(c.name).combine_chunks()).to_pylist()[0] for c in columns]
+    return None if None in texts else _beyond(columns, tuple(texts), ">", or_equal=False)
+
+
+def walkable(column: Column) -> bool:
+    """Tell whether rows can be read along this column of an index, so that each value says what follows it.
+
+    A text of which another code is the same text says that as little as a label that prints like none does.
+    """
+    form, _, charset = column.form.rstrip(")").partition("(")
+    if form == "enum" and "''" in LABEL.findall(column.source_type):
+        return False
+    return form in _WALKABLE and charset not in CODES_ALIKE
 
 
 def where(schema: TableSchema, keys: Sequence[Key]) -> str:

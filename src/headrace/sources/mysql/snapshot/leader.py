@@ -48,7 +48,8 @@ from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import Identity, identify, verify
 from headrace.sources.mysql.session.log_end import counted, position
 from headrace.sources.mysql.session.statements import Session, Value, query
-from headrace.sources.mysql.snapshot.locks import Locked, locked
+from headrace.sources.mysql.snapshot.keeper import Keeper, nothing
+from headrace.sources.mysql.snapshot.locks import Locked, idle, locked
 from headrace.sources.mysql.snapshot.ticket import Ticket
 
 VIEW_SECONDS = 0.08  # for the readers to open their views, while the tables are locked
@@ -72,6 +73,8 @@ class Leader:
         self.ticket = ticket
         self.members: tuple[int, ...] = ()  # connections of the readers that see the moment
         self.held: float | None = None  # for how long the tables were locked
+        self._keeper = Keeper(lambda: (session,), nothing)
+        self._keeper.start()
 
     def __enter__(self) -> Leader:
         return self
@@ -83,6 +86,7 @@ class Leader:
 
     def close(self) -> None:
         """Let go of the moment; members that have their views go on by themselves."""
+        self._keeper.stop()
         self._session.close()
 
     def take(
@@ -120,7 +124,7 @@ class Leader:
         return f"@@global.{self._session.release.words.executed}"
 
     def alive(self) -> bool:
-        """Tell whether the readers still have a leader; asking also keeps its connection awake."""
+        """Tell whether the readers still have a leader."""
         if self._session.closed:
             return False
         try:
@@ -181,6 +185,7 @@ def lead(address: Address, identity: Identity, readers: int) -> Leader:
     session = connect(address, role="snapshot")
     try:
         verify(identify(session), identity)
+        idle(session, None)
         ticket = Ticket.new(session.connection_id, readers)
         _hold(session, [ticket.leader, *(ticket.gate(number) for number in range(readers))])
     except BaseException:

@@ -40,13 +40,12 @@ from headrace.sources.mysql.session.refusals import (
     TableGone,
 )
 from headrace.sources.mysql.session.statements import Session, execute, query, quoted
+from headrace.sources.mysql.snapshot.keeper import KEPT_SECONDS
 
 ATTEMPT_SECONDS = 1.0
 PAUSE_SECONDS = 2.0
 _GLANCE = 0.2  # between two looks whether the pause is wanted still
 _IDLE_SECONDS = 2  # until the server ends a session that holds the locks and says nothing
-# And one that is there for others, who may read for days: the most that a server takes on every system.
-_LONGEST_SECONDS = 2_147_483
 _MOST_NAMED = 5
 _NO_TABLE = "headrace: no such table"  # as a name it is legal, and nobody's
 _HANG_UP_SECONDS = 1.0  # until a wait that will not be cancelled is hung up on
@@ -159,8 +158,8 @@ def _is_there(session: Session, table: TableName) -> bool:
 
 
 def idle(session: Session, seconds: int | None) -> None:
-    """Have the server end the session after so many seconds of silence; None: not before weeks."""
-    execute(session, f"SET SESSION wait_timeout = {_LONGEST_SECONDS if seconds is None else seconds}")
+    """Have the server end the session after so many seconds of silence; None: one that a keeper pings."""
+    execute(session, f"SET SESSION wait_timeout = {KEPT_SECONDS if seconds is None else seconds}")
 
 
 @contextmanager

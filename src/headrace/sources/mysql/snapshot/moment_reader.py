@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import TracebackType
 
 import pyarrow as pa
@@ -23,15 +24,41 @@ from headrace.sources.contract.record import Json
 from headrace.sources.mysql.binlog_position import Log, parse
 from headrace.sources.mysql.session.address import Address
 from headrace.sources.mysql.session.identity import Identity
-from headrace.sources.mysql.session.statements import Session
+from headrace.sources.mysql.session.statements import Session, quoted
 from headrace.sources.mysql.snapshot import index_ranges, key_range
 from headrace.sources.mysql.snapshot.follower import Follower
 from headrace.sources.mysql.snapshot.index_ranges import IndexRange
-from headrace.sources.mysql.snapshot.selection import listed, selection
-from headrace.sources.mysql.snapshot.table_access import held, of_table, prove_columns, prove_mark, spelled
+from headrace.sources.mysql.snapshot.selection import fetch
+from headrace.sources.mysql.snapshot.table_access import (
+    by_key,
+    held,
+    of_table,
+    orders,
+    prove_columns,
+    prove_mark,
+    spelled,
+)
 from headrace.sources.mysql.snapshot.ticket import Ticket
 
+FIRST_ROWS = 10_000  # of the first step along an index
+STEP_BYTES = 32 << 20  # of each later one, by the rows of the one before
 _NUMBER = Column("\0number", pa.int32(), "int", "int")  # no identifier of a source holds a NUL
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """The way along which the rows of a table are read: an index that has each row at one place, or none."""
+
+    index: str | None
+    columns: Sequence[Column]
+
+    def origin(self, part: IndexRange, behind: str, limit: int, skipped: int) -> str:
+        """The rows of a step: so many, of those behind a key, and behind so many more."""
+        if self.index is None:
+            return f"FROM {spelled(part.table)}{index_ranges.where(part)}"
+        order = ", ".join(quoted(column.name) for column in self.columns)
+        found = f"FROM {by_key(part.table, self.index)}{index_ranges.where(part, behind)}"
+        return f"{found} ORDER BY {order} LIMIT {limit} OFFSET {skipped}"
 
 
 class MomentReader:
@@ -41,6 +68,7 @@ class MomentReader:
         self._follower = follower
         self._log = log
         self._proved: set[TableName] = set()
+        self._walks: dict[TableName, Walk] = {}
 
     def __enter__(self) -> MomentReader:
         return self
@@ -55,13 +83,9 @@ class MomentReader:
         """Read these columns of a piece."""
         part = _range(piece)
         with of_table(part.table):
-            session = self._follower.reading(part.table)
-            handoff = ByPosition(self._log.position(str(parse(self._follower.executed))))
-            statement = f"SELECT {listed(columns)} FROM {spelled(part.table)}{index_ranges.where(part)}"
-            with held(session, part.table):
-                self._prove(session, part, columns)
-                with selection(session, part.table, statement, columns) as found:
-                    yield Reading(handoff, found)
+            self._follower.reading(part.table)
+        handoff = ByPosition(self._log.position(str(parse(self._follower.executed))))
+        yield Reading(handoff, self._rows(part, columns))
 
     def look_up(
         self, schema: TableSchema, pieces: Sequence[Piece], keys: Sequence[Key]
@@ -69,14 +93,53 @@ class MomentReader:
         """Find the rows with these keys by the key's index, and the piece of each by its bounds."""
         ranges = [_range(piece) for piece in pieces]
         table = ranges[0].table
-        wanted = f"{index_ranges.numbered(ranges)}, {listed(schema.columns)}"
-        statement = f"SELECT {wanted} FROM {spelled(table)} WHERE {key_range.where(schema, keys)}"
         with of_table(table):
-            session = self._follower.reading(table)
-            with held(session, table):
-                self._prove(session, ranges[0], schema.columns)
-                with selection(session, table, statement, (_NUMBER, *schema.columns)) as found:
-                    yield from _by_number(found)
+            self._follower.reading(table)
+        origin = f"FROM {spelled(table)} WHERE {key_range.where(schema, keys)}"
+        with self._held(ranges[0], schema.columns) as session:
+            columns = (_NUMBER, *schema.columns)
+            found = fetch(session, table, columns, origin, before=index_ranges.numbered(ranges))
+        yield from _by_number(found.decoded())
+
+    def _rows(self, part: IndexRange, columns: Sequence[Column]) -> Iterator[CopiedRows]:
+        """The rows of a range, in steps along an index; in one go where there is none.
+
+        Others wait for a step at most, and for nothing that is done with its rows.
+        """
+        walk = self._walk(part.table, columns)
+        behind, skipped, limit = "", 0, FIRST_ROWS
+        while True:
+            with self._held(part, columns) as session:
+                fetched = fetch(session, part.table, columns, walk.origin(part, behind, limit, skipped))
+            last: pa.Table | None = None
+            for copied in fetched.decoded():
+                yield copied
+                last = copied.rows
+            if last is None or walk.index is None or fetched.count < limit:
+                return
+            beyond = key_range.beyond(walk.columns, last.slice(last.num_rows - 1))
+            behind, skipped = (beyond, 0) if beyond else (behind, skipped + limit)
+            limit = max(1, STEP_BYTES * fetched.count // fetched.size)
+
+    def _walk(self, table: TableName, columns: Sequence[Column]) -> Walk:
+        """The way along which the rows of a table are read."""
+        if table not in self._walks:
+            known = {column.name: column for column in columns if key_range.walkable(column)}
+            with of_table(table):
+                indexes = orders(self._follower.witness(), table)
+            fit = (index for index, names in indexes.items() if known.keys() >= set(names))
+            index = next(fit, None)
+            self._walks[table] = Walk(index, [known[name] for name in indexes[index]] if index else [])
+        return self._walks[table]
+
+    @contextmanager
+    def _held(self, part: IndexRange, columns: Sequence[Column]) -> Iterator[Session]:
+        """The connection, while the table is kept as it was planned."""
+        with of_table(part.table), self._follower.holding(part.table):
+            session = self._follower.join()
+            with held(session, part.table):
+                self._prove(session, part, columns)
+                yield session
 
     def _prove(self, session: Session, part: IndexRange, columns: Sequence[Column]) -> None:
         """The table is the one that was planned, as long as it is held.

@@ -8,7 +8,7 @@
 A view is of rows, not of tables: who asks for a name gets what bears it by now, with rows that may be older
 than the swap. So the table is held by a metadata lock, as every SELECT in a transaction holds its own, and
 then its mark and its columns are compared with those that were planned. On MySQL a savepoint lets the lock go
-at the end of a range: DDL waits for one range at most.
+at the end of a step: DDL waits for one step at most.
 
 The mark is the second at which the table was made. On MariaDB whatever is done to a table renews it, and one
 that is swapped in as well. MySQL keeps it, and refuses by itself to read what was altered or emptied since
@@ -55,6 +55,11 @@ _COLUMNS = """
 SELECT table_schema, table_name, column_name, column_type, character_set_name
   FROM information_schema.columns WHERE {named}
 """
+_ORDERS = """
+SELECT table_schema, table_name, index_name, seq_in_index, column_name,
+       sub_part IS NULL AND `collation` = 'A' AND nullable = '' AND index_type = 'BTREE' AND {shown}
+  FROM information_schema.statistics WHERE {named} AND non_unique = 0
+"""
 # A privilege that was revoked may be granted again; until then nothing happened to the table.
 _MOMENTARY = (LockTimeout, Cancelled, Overruled, TableGone, PrivilegeMissing, LeftOut, catalog.TableBusy)
 
@@ -64,9 +69,26 @@ def spelled(name: TableName) -> str:
     return f"{quoted(name.schema)}.{quoted(name.name)}"
 
 
-def by_key(name: TableName) -> str:
-    """A table that is read along its primary key, whatever old statistics advise."""
-    return f"{spelled(name)} FORCE INDEX (PRIMARY)"
+def by_key(name: TableName, index: str = "PRIMARY") -> str:
+    """A table that is read along its primary key, or another index, whatever old statistics advise."""
+    return f"{spelled(name)} FORCE INDEX ({quoted(index)})"
+
+
+def orders(witness: Session, name: TableName) -> dict[str, tuple[str, ...]]:
+    """The indexes along which the rows of a table can be read, each row at one place: their columns.
+
+    The primary key comes first, by which InnoDB lays the rows.
+    """
+    shown = "ignored = 'NO'" if witness.release.is_mariadb else "is_visible = 'YES'"
+    found: dict[str, list[tuple[int, str | None, bool]]] = {}
+    asked = _ORDERS.format(shown=shown, named="{named}")
+    for _, (index, at, column, fit) in of_tables(witness, asked, [name]):
+        found.setdefault(str(index), []).append((int(str(at)), text(column), bool(fit)))
+    whole = {index: parts for index, parts in found.items() if all(fit for _, _, fit in parts)}
+    return {
+        index: tuple(str(column) for _, column, _ in sorted(whole[index]))
+        for index in sorted(whole, key=lambda index: (index != "PRIMARY", index))
+    }
 
 
 def marks(connection: Session, names: Iterable[TableName]) -> dict[TableName, str]:
