@@ -12,6 +12,7 @@ import pymysql
 import pytest
 from pymysql.constants import ER
 
+from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.sources.contract.waiting import Waiting
 from headrace.sources.mysql.session.address import Address
@@ -105,3 +106,119 @@ def full(database: Database, root: pymysql.Connection[Any]) -> Iterator[None]:
         for each in taken:
             each.close()
         run(root, f"SET GLOBAL max_connections = {most}")
+
+
+MANY = 40
+XA_WRITERS = 8
+
+
+@contextmanager
+def busy_elsewhere(database: Database) -> Iterator[None]:
+    """Sessions that prepare and commit short XA transactions on a table that nobody copies."""
+    database.execute("CREATE TABLE elsewhere (id int AUTO_INCREMENT PRIMARY KEY)")
+    over = threading.Event()
+
+    def write(number: int) -> None:
+        with database.connect(user="app") as connection:
+            while not over.is_set():
+                for verb in ("START", "END", "PREPARE", "COMMIT"):
+                    run(connection, f"XA {verb} 'elsewhere {number}'")
+                    if verb == "START":
+                        run(connection, "INSERT INTO elsewhere VALUES ()")
+
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(XA_WRITERS)]
+    for writer in writers:
+        writer.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for writer in writers:
+            writer.join()
+
+
+def test_tables_are_locked_beside_a_steady_flow_of_xa_transactions_on_others(
+    mariadb_database: Database,
+) -> None:
+    """MySQL tells by its locks which tables a prepared transaction wrote."""
+    database = mariadb_database
+    database.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    name = TableName(database.name, "t")
+    with (
+        busy_elsewhere(database),
+        connect(Address.parse(database.url(user="mirror")), role="test") as session,
+    ):
+        for _ in range(5):
+            with locks.locked(session, [name], Waiting(), 0.0) as locked:
+                locked.release(session)
+            assert locked.held is not None
+            assert locked.held < locks.ATTEMPT_SECONDS
+
+
+def test_a_prepared_transaction_that_lost_its_session_keeps_the_tables_from_being_locked(
+    mariadb_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "PAUSE_SECONDS", 0.2)
+    mariadb_database.execute("CREATE TABLE t0 (id int PRIMARY KEY)")
+    with mariadb_database.connect(user="app") as connection:
+        for verb in ("START", "END", "PREPARE"):
+            run(connection, f"XA {verb} 'hidden'")
+            if verb == "START":
+                run(connection, "INSERT INTO t0 VALUES (1)")
+    told: list[HeadraceError] = []
+    waiting = Waiting(tell=told.append)
+    address = Address.parse(mariadb_database.url(user="mirror"))
+    asked = "SHOW GLOBAL STATUS LIKE 'Com_lock_tables'"
+
+    def end_when_told() -> None:
+        """Let two attempts pass, of which the second locks nothing."""
+        deadline = time.monotonic() + 30
+        while len(told) < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        attempts.extend(mariadb_database.execute(asked))
+        mariadb_database.execute("XA COMMIT 'hidden'")
+
+    attempts = mariadb_database.execute(asked)
+    ending = threading.Thread(target=end_when_told)
+    ending.start()
+    with (
+        connect(address, role="test") as session,
+        locks.locked(session, [TableName(mariadb_database.name, "t0")], waiting, 30.0) as locked,
+    ):
+        locked.release(session)
+    ending.join()
+    assert [error.code for error in told] == ["MY_TABLES_HELD"] * 2
+    assert int(str(attempts[1][1])) == int(str(attempts[0][1])) + 1
+
+
+def test_tables_are_opened_before_anybody_waits_and_locked_in_groups_where_that_takes_long(
+    mysql_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MariaDB opens as many in a few milliseconds."""
+    database = mysql_database
+    with database.connect() as root:
+        for number in range(MANY):
+            run(root, f"CREATE TABLE t{number} (id int PRIMARY KEY) STATS_PERSISTENT = 0")
+        names = [TableName(database.name, f"t{number}") for number in range(MANY)]
+        together = ", ".join(f"t{number} READ" for number in range(MANY))
+
+        def cold() -> float:
+            run(root, "FLUSH TABLES")
+            begun = time.monotonic()
+            run(root, f"LOCK TABLES {together}")
+            took = time.monotonic() - begun
+            run(root, "UNLOCK TABLES")
+            run(root, "FLUSH TABLES")
+            return took
+
+        with connect(Address.parse(database.url(user="mirror")), role="test") as session:
+            monkeypatch.setattr(locks, "ATTEMPT_SECONDS", min(cold() for _ in range(3)) / 2)
+            with locks.locked(session, names, Waiting(), 0.0) as locked:
+                locked.release(session)
+            assert locked.missing == ()
+            told: list[HeadraceError] = []
+            monkeypatch.setattr(locks, "_open", lambda *_: run(root, "FLUSH TABLES"))
+            with locks.locked(session, names, Waiting(tell=told.append), 60.0) as locked:
+                locked.release(session)
+    assert 0 < len(locked.missing) < MANY
+    assert {error.code for error in told} == {"MY_TABLES_UNOPENED"}

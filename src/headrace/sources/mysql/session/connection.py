@@ -212,11 +212,11 @@ class Canceller:
             _strike(session, self.token, STRIKE_SECONDS)
 
     @contextmanager
-    def ready(self) -> Iterator[None]:
+    def ready(self) -> Iterator[Session]:
         """Log in now, so that nothing but one statement lies between a decision to strike and the strike."""
         with self._connected() as self._session:
             try:
-                yield
+                yield self._session
             finally:
                 self._session = None
 

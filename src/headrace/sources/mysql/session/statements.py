@@ -66,8 +66,8 @@ class Session:
     role: str
     # Strikes the statement that runs here, once; a session that has none is hung up on instead.
     interrupt: Callable[[], None] | None = field(repr=False)
-    # Whoever strikes is logged in in the block, so that nothing need be waited for.
-    ready: Callable[[], AbstractContextManager[None]] = field(default=nullcontext, repr=False)
+    # Whoever strikes is logged in in the block, so that nothing need be waited for; it may be asked, too.
+    ready: Callable[[], AbstractContextManager[Session | None]] = field(default=nullcontext, repr=False)
     status: int = 0  # of the transaction, as the last answer said
     is_asked: bool = False  # and has not answered in full
     purged: str | None = None  # the server's gtid_purged, as `log_end` last looked into it

@@ -109,7 +109,7 @@ class Leader:
             time.sleep(_LOOK)
         with locked(self._session, tables, waiting, seconds) as locks:
             present = self._open_gates()
-            self.members, executed = self._views(present, locks.since)
+            self.members, executed = self._views(present, time.monotonic())
             locks.release(self._session)
         handoff = ByPosition(counted(self._session, log, executed))
         self._close(locks)

@@ -10,13 +10,20 @@ server bounds the wait for each lock; the sum of them is bounded here, by a canc
 logged in before the wait begins: at a server without a free connection nothing is locked. If the cancellation
 does not get through all the same, the session is hung up on, which ends its wait, too.
 
+A server opens each table before it locks the first, which takes its time where there are thousands. So they
+are opened before the attempt, while nobody waits. Where the caches of the server hold fewer tables than that,
+an attempt ends while tables are being opened, as the server's list says; the next one is for half of them,
+and the others are left out (`Locked.missing`), for another copy.
+
 A server whose client vanished keeps its locks until it notices: the session's `wait_timeout` is short while
 it holds them, and a leader that sleeps for longer loses them.
 
 XA transactions that are prepared have their rows in the log and not in a snapshot. MySQL keeps their locks,
 whoever made them is connected or not, so they are in the way of ours. MariaDB forgets the locks on tables
-when that session ends, so there all prepared ones have to be gone: whether they wrote our tables no server
-tells.
+when that session ends, and does not tell which tables a prepared one wrote. While we hold the locks nobody
+writes these: so the ones that were prepared by then have to end, and those that are prepared later do not
+matter. Their end is waited for with the locks held, within the same attempt; what does not end is waited for
+without them.
 
 Called by `leader`; whether a database's tables may be locked at all `measure` and preflight ask.
 """
@@ -25,7 +32,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 from headrace.core.errors import RightWithheld, Transient
@@ -37,15 +44,20 @@ from headrace.sources.mysql.session.refusals import (
     LockTimeout,
     Overruled,
     PrivilegeMissing,
+    StatementRefused,
     TableGone,
 )
 from headrace.sources.mysql.session.statements import Session, execute, query, quoted
+from headrace.sources.mysql.session.timeouts import READY_SECONDS
 from headrace.sources.mysql.snapshot.keeper import KEPT_SECONDS
 
 ATTEMPT_SECONDS = 1.0
 PAUSE_SECONDS = 2.0
 _GLANCE = 0.2  # between two looks whether the pause is wanted still
 _IDLE_SECONDS = 2  # until the server ends a session that holds the locks and says nothing
+_XA_GLANCE = 0.004  # between two looks whether prepared transactions have ended
+_OPENED_AT_ONCE = 50
+_STATE = "SELECT state FROM information_schema.processlist WHERE id ="
 _MOST_NAMED = 5
 _NO_TABLE = "headrace: no such table"  # as a name it is legal, and nobody's
 _HANG_UP_SECONDS = 1.0  # until a wait that will not be cancelled is hung up on
@@ -54,7 +66,9 @@ _HANG_UP_SECONDS = 1.0  # until a wait that will not be cancelled is hung up on
 class TablesHeld(Transient):
     """The tables of a copy could not be locked, or are locked while a prepared transaction hides rows."""
 
-    codes = ("MY_TABLES_HELD",)
+    codes = ("MY_TABLES_HELD", "MY_TABLES_UNOPENED")
+    opening = False  # nobody was in the way: the server was opening tables
+    hidden: frozenset[str] = frozenset()  # the prepared transactions that may hide rows
 
 
 class LockDenied(RightWithheld):
@@ -88,16 +102,22 @@ def locked(
     """
     deadline = time.monotonic() + seconds
     there = list(tables)
+    hidden: frozenset[str] = frozenset()  # prepared transactions that did not end within an attempt
     while True:
         waiting.check()
         try:
-            with _cancellable(session):
-                locks = _attempt(session, there)
+            _refuse_hidden(session, hidden)
+            _open(session, there)
+            with _cancellable(session) as beside:
+                locks = _attempt(session, there, beside)
             break
         except TablesHeld as error:
             if time.monotonic() >= deadline:
                 raise
             waiting.tell(error)
+            hidden = error.hidden
+            if error.opening:
+                there = there[: max(1, len(there) // 2)]
         except (TableGone, PrivilegeMissing) as error:
             there, before = _lockable(session, there), there
             if there != before:
@@ -163,28 +183,47 @@ def idle(session: Session, seconds: int | None) -> None:
 
 
 @contextmanager
-def _cancellable(session: Session) -> Iterator[None]:
+def _cancellable(session: Session) -> Iterator[Session | None]:
     """Have whoever cancels a wait ready in the block; no block without."""
     with ExitStack() as stack:
         try:
-            stack.enter_context(session.ready())
+            beside = stack.enter_context(session.ready())
         except Transient as error:
             primary = f"the tables of a copy are not locked, since nobody could end the wait: {error.primary}"
             raise TablesHeld(error.code, primary, detail=error.detail, hint=error.hint) from None
-        yield
+        yield beside
 
 
-def _attempt(session: Session, tables: Sequence[TableName]) -> Locked:
-    names = ", ".join(f"{quoted(each.schema)}.{quoted(each.name)} READ" for each in tables)
+def _open(session: Session, tables: Sequence[TableName]) -> None:
+    """Have the server open these tables; what keeps it from that the attempt will meet, and tell."""
     execute(session, f"SET SESSION lock_wait_timeout = {max(1, round(ATTEMPT_SECONDS))}")
+    for start in range(0, len(tables), _OPENED_AT_ONCE):
+        some = tables[start : start + _OPENED_AT_ONCE]
+        each = (f"(SELECT 1 FROM {quoted(t.schema)}.{quoted(t.name)} LIMIT 0)" for t in some)
+        with suppress(TableGone, PrivilegeMissing, LockTimeout, Cancelled, Overruled, StatementRefused):
+            query(session, " UNION ALL ".join(each))
+
+
+def _attempt(session: Session, tables: Sequence[TableName], beside: Session | None) -> Locked:
+    names = ", ".join(f"{quoted(each.schema)}.{quoted(each.name)} READ" for each in tables)
+    states: list[str] = []
+
+    def look() -> None:
+        """Note what the server is at; a session is shown itself, whatever its privileges."""
+        if beside is not None and not beside.closed:
+            asked = query(beside, f"{_STATE} {session.connection_id}", seconds=READY_SECONDS)
+            states.extend(str(state) for (state,) in asked)
+
     idle(session, _IDLE_SECONDS)
     begun = time.monotonic()
     try:
         if tables:
-            query(session, f"LOCK TABLES {names}", seconds=ATTEMPT_SECONDS, limit=_HANG_UP_SECONDS)
+            query(
+                session, f"LOCK TABLES {names}", seconds=ATTEMPT_SECONDS, limit=_HANG_UP_SECONDS, check=look
+            )
     except (LockTimeout, Cancelled, Overruled) as error:
         idle(session, None)
-        raise _held(_prepared(session), error.detail) from None
+        raise _unlocked(session, states, error.detail) from None
     except (TableGone, PrivilegeMissing):
         idle(session, None)
         raise
@@ -192,11 +231,47 @@ def _attempt(session: Session, tables: Sequence[TableName]) -> Locked:
     if locks.since - begun > ATTEMPT_SECONDS:
         # It is not known when they were had, and nobody is to wait for us longer than that.
         locks.release(session)
-        raise _held(_prepared(session), "they were had too late")
-    if session.release.is_mariadb and (hidden := _prepared(session)) != []:
+        raise _unlocked(session, states, "they were had too late")
+    if session.release.is_mariadb and (hidden := _still_prepared(session, begun + ATTEMPT_SECONDS)):
         locks.release(session)
-        raise _held(hidden, "MariaDB does not keep the locks of prepared transactions")
+        raise _hiding(hidden)
     return locks
+
+
+def _unlocked(session: Session, states: Sequence[str], detail: str | None) -> TablesHeld:
+    """The error of an attempt in vain: somebody was in the way, or the server was at work all the while."""
+    if any(state.startswith("Waiting") for state in states):
+        return _held(_prepared(session), detail)
+    error = TablesHeld(
+        "MY_TABLES_UNOPENED",
+        "the tables of a copy could not be locked in time: the server was still opening them",
+        detail=detail,
+        hint="nothing to do: fewer of them are copied at once; SET GLOBAL table_open_cache and "
+        "table_definition_cache to more than there are tables",
+    )
+    error.opening = True
+    return error
+
+
+def _still_prepared(session: Session, deadline: float) -> frozenset[str]:
+    """Those of the transactions prepared by now that are so still at the deadline; none where we see none."""
+    left = frozenset(_prepared(session) or ())
+    while left and time.monotonic() < deadline:
+        time.sleep(_XA_GLANCE)
+        left = left.intersection(_prepared(session) or ())  # a name may be used again
+    return left
+
+
+def _refuse_hidden(session: Session, hidden: frozenset[str]) -> None:
+    """Lock nothing while a transaction is prepared that outlasted an attempt."""
+    if hidden and (left := hidden.intersection(_prepared(session) or ())):
+        raise _hiding(left)
+
+
+def _hiding(prepared: frozenset[str]) -> TablesHeld:
+    error = _held(sorted(prepared), "MariaDB does not keep the locks of prepared transactions")
+    error.hidden = prepared
+    return error
 
 
 def _pause(waiting: Waiting, seconds: float) -> None:
