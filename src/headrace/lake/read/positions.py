@@ -8,12 +8,14 @@ of the lake name. The source itself is never asked.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.core.position import Position, Spelling, plain
-from headrace.lake.log.marks import Mark
-from headrace.lake.read.catalogs import Catalogs
 from headrace.sources import registry
+
+if TYPE_CHECKING:  # they load Arrow and Delta
+    from headrace.lake.log.marks import Mark
+    from headrace.lake.read.catalogs import Catalogs
 
 _SOURCE = "source"  # the source's own record in the catalog
 

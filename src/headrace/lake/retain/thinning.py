@@ -28,10 +28,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from headrace.core.durations import duration
 from headrace.core.errors import Misconfigured
-from headrace.lake.log.marks import Mark
+
+if TYPE_CHECKING:  # it loads Arrow and Delta, and the configuration needs none of them
+    from headrace.lake.log.marks import Mark
 
 # By table: from which frontier on it is exact, and whatever must not have changed for history to lead on.
 Known = Mapping[str, tuple[int | None, object]]

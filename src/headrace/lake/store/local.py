@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-import pyarrow as pa
-
 from headrace.lake.store.contract import missing, refusals
 
 
@@ -110,6 +108,8 @@ class LocalStore:
                 raise
 
     def open_input(self, key: str) -> Any:
+        import pyarrow as pa  # late: whoever reads small records alone loads no Arrow
+
         with refusals(key):
             try:
                 return pa.OSFile(str(_file(self.path, key)))

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from typing import IO, Any
 
 import obstore
-import pyarrow as pa
 from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import S3Store as Bucket
 
@@ -123,6 +122,8 @@ class S3Store:
             obstore.put(self._bucket, key, buffer.getvalue())
 
     def open_input(self, key: str) -> Any:
+        import pyarrow as pa  # late: whoever reads small records alone loads no Arrow
+
         with _refusals(key):
             try:
                 return pa.PythonFile(_Reader(key, obstore.open_reader(self._bucket, key)), mode="r")
