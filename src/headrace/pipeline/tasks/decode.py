@@ -79,7 +79,10 @@ def split(item: bytes) -> Iterable[tuple[str, int, bytes]]:
     store = own.lake.open()
     context = _Context(own, Writing(store, own.epoch))
     tables = tables_of(own)
-    merging = {number: task.for_merge() for number, task in tables.items()}
+    merging = {
+        number: replace(task.for_merge(), proves_history=_proves_history(task))
+        for number, task in tables.items()
+    }
     if own.number == 0:
         for task in merging.values():
             yield from _failing_alone(own, task, _begun(context, task))
@@ -90,6 +93,12 @@ def split(item: bytes) -> Iterable[tuple[str, int, bytes]]:
         else:
             rows = _of_table(context, task, found.batch, found.bad)
             yield from _failing_alone(own, task, rows)
+
+
+def _proves_history(task: TableTask) -> bool:
+    """Tell whether images of the stream make all of its history, and merges all of its new rows."""
+    apart = task.handoff is not None or task.truncations or task.forgets or task.untold
+    return task.schema.full and not task.schema.is_multiset and not apart
 
 
 def _failing_alone(
@@ -237,7 +246,7 @@ def _straight(
     diffs = ints(history_rows, _own(history_rows)["_diff"])
     return replace(
         outcome,
-        balance=row_sum(task.schema, history_rows, diffs) if task.is_balanced else 0,
+        balance=row_sum(task.schema, history_rows, diffs) if task.proves_history else 0,
         history=write_history(context.writing, task, _whole(task, history_rows)),
         errors=context.writing.errors(task, raw_values.errors(task, new), raw_values.truncated(task, new)),
     )

@@ -309,7 +309,7 @@ def _told(writing: Writing, task: TableTask, split: _Split, folded: Folded) -> O
     Of tables with full before-images `decode` has written both, but for what truncations took.
     """
     outcome = Outcome(task.name, vouched=split.vouched, found=split.found)
-    if task.is_balanced:
+    if task.proves_history:
         became = row_sum(task.schema, folded.final) - row_sum(task.schema, split.base)
         outcome = replace(outcome, balance=-became & MASK64)
     by_decode = task.schema.full and not task.layered

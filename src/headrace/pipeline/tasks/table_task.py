@@ -83,13 +83,8 @@ class TableTask:
     joined: int = 0  # a time: up to there the copy holds all, and history tells none of it
     met: bool = False  # errors/ may have rows of it
     merge: Merge = Merge.FILE  # of a group of it
+    proves_history: bool = False  # what it tells is held against what becomes of the rows
     details: Json = field(default_factory=dict)  # the source's own, which the stream is compared with
-
-    @property
-    def is_balanced(self) -> bool:
-        """Tell whether the stream's images alone make its history, and merges alone change its rows."""
-        apart = self.layered or self.handoff is not None or self.truncations or self.forgets or self.untold
-        return self.schema.full and not self.schema.is_multiset and not apart
 
     def wanted(self, since: int | None = None) -> Wanted:
         """The changes of it that are to be decoded: from where it stands on, or from a time."""
