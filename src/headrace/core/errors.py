@@ -110,7 +110,7 @@ class PositionDoubtful(HeadraceError):
 class ShapeChanged(Definite):
     """A table is not what was recorded of it, or its stream lacks a value: as it is now, it may be copied."""
 
-    codes = (
+    codes: ClassVar[tuple[str, ...]] = (
         "TABLE_CHANGED",
         "TABLE_ALTERED",
         "TABLE_NOT_FOLLOWED",
@@ -131,6 +131,12 @@ class RowsUntold(Definite):
 
     Of a table that is replaced by another one of its name those rows are gone, and that one may be copied.
     """
+
+
+class LayoutUnknown(ShapeChanged):
+    """The stream describes a table otherwise than the catalog does: if a copy does not mend it, none will."""
+
+    codes = ("TABLE_LAYOUT_UNKNOWN",)
 
 
 def is_fault(error: BaseException) -> bool:

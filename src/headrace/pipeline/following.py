@@ -8,7 +8,8 @@ It leaves the marks at its last exact one, and returns in the mark that follows 
 its own. Nothing is guessed: what it holds then was read at the source. A table that is not fit for that, or
 is gone, stays stopped, says so in the status, and is asked for again from time to time. One that changes
 again and again is taken up after pauses that grow, since each time costs the source a copy; where it was
-refused, for want of a right, say, they stay short.
+refused, for want of a right, say, they stay short. One whose
+stream still is not read after two copies waits for a person.
 
 With `on_ddl = "stop"` all of that waits for a person.
 
@@ -32,6 +33,7 @@ from headrace.lake.format import layout
 from headrace.lake.log import histories
 from headrace.pipeline.commands import add_drop, resync
 from headrace.pipeline.commands.serve import CommandQueue
+from headrace.pipeline.state.alterations import MOST_COPIES, copied_in_vain
 from headrace.pipeline.state import last_config
 from headrace.pipeline.state.choice import NOT_ADDED
 from headrace.pipeline.state.ledger import Ledger
@@ -124,7 +126,9 @@ class Following:
         )
 
     def _refusal(self, record: TableRecord) -> HeadraceError | None:
-        """The reason for which a table that stopped could not be taken up when it was last tried."""
+        """The reason for which a table that stopped could not be taken up when it was last tried, or is not again."""
+        if _is_hopeless(record):
+            return _in_vain(record.name)
         return self.refused.get(record.name) if record.state is State.STOPPED else None
 
     def stop(self, record: TableRecord) -> HeadraceError:
@@ -132,7 +136,7 @@ class Following:
         stop = record.stop
         if stop is None:
             return Definite("TABLE_STOPPED", f"{record.name} is stopped", hint="headrace status shows why")
-        refused = self.refused.get(record.name)
+        refused = self._refusal(record)
         if refused is None:
             return stop
         return stop.adding(f"it can't be taken up as it is now: {refused.code}: {refused.primary}")
@@ -237,5 +241,19 @@ def _changed(run: TablesRun) -> Iterator[TableName]:
             record.state is State.STOPPED
             and name not in ledger.staged
             and isinstance(record.error, ShapeChanged)
+            and not _is_hopeless(record)
         ):
             yield name
+
+
+def _is_hopeless(record: TableRecord) -> bool:
+    return record.state is State.STOPPED and copied_in_vain(record.error, record.alteration)
+
+
+def _in_vain(name: TableName) -> Definite:
+    return Definite(
+        "TABLE_COPIED_IN_VAIN",
+        f"{name} was copied {MOST_COPIES} times, and its changes still can't be read",
+        hint=f"please report it; headrace tables drop {name} leaves it out, headrace tables resync {name} "
+        "copies it once more",
+    )

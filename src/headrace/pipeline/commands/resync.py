@@ -138,7 +138,7 @@ def renewed(ledger: Ledger, record: TableRecord, found: Examined) -> TableRecord
     table = there(record, found)
     replacement.refuse_other_columns(record.name, record.schema, table.schema)
     fresh = record.defined(replace(table, schema=_continuing(record.schema, table.schema)))
-    altered = alterations.copied(ledger.mark.epoch + 1, ledger.position, record.error) or record.alteration
+    altered = alterations.copied(ledger.mark.epoch + 1, ledger.position, record.error, record.alteration)
     fresh = replace(fresh, alteration=altered)
     return replacement.staged(fresh, stage_of(ledger, record.name), ledger.position)
 

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from headrace.core.errors import HeadraceError, ShapeChanged
+from headrace.core.errors import HeadraceError, LayoutUnknown, ShapeChanged
 from headrace.core.position import Position
+
+MOST_COPIES = 2  # of a table whose stream is read otherwise than its catalog
 
 
 class Way(StrEnum):
@@ -34,16 +36,29 @@ class Alteration:
     at: Position
     way: Way
     what: str
+    times: int = 1  # how often in a row it was copied for this reason
 
     def as_record(self) -> dict[str, Any]:
-        return {"epoch": self.epoch, "at": self.at.as_record(), "way": self.way.value, "what": self.what}
+        record = {"epoch": self.epoch, "at": self.at.as_record(), "way": self.way.value, "what": self.what}
+        return record | ({"times": self.times} if self.times > 1 else {})
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Alteration:
         at = Position.from_record(record["at"])
-        return cls(record["epoch"], at, Way(record["way"]), record["what"])
+        return cls(record["epoch"], at, Way(record["way"]), record["what"], record.get("times", 1))
 
 
-def copied(epoch: int, at: Position, error: HeadraceError | None) -> Alteration | None:
-    """The entry of a table that is copied anew after it stopped with this error; None if that is no DDL."""
-    return Alteration(epoch, at, Way.COPIED, error.primary) if isinstance(error, ShapeChanged) else None
+def copied(
+    epoch: int, at: Position, error: HeadraceError | None, last: Alteration | None
+) -> Alteration | None:
+    """The entry of a table that is copied anew after this error; the last one if that is no DDL."""
+    if not isinstance(error, ShapeChanged):
+        return last
+    again = last is not None and (last.way, last.what) == (Way.COPIED, error.primary)
+    return Alteration(epoch, at, Way.COPIED, error.primary, last.times + 1 if last and again else 1)
+
+
+def copied_in_vain(error: HeadraceError | None, last: Alteration | None) -> bool:
+    """Tell whether a table was copied as often as may help for the reason for which it stopped again."""
+    known = isinstance(error, LayoutUnknown) and last is not None and last.way is Way.COPIED
+    return bool(known and last and error and last.what == error.primary and last.times >= MOST_COPIES)

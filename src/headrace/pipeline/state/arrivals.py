@@ -58,7 +58,7 @@ def taken_up(ledger: Ledger, record: TableRecord, now: TableDef, start: Position
     """A table as it is now, in the place of what it was."""
     ledger.live.forget(ledger.task_folder(record.name))  # another program may have changed its files
     new = arrival(ledger, now, start)
-    altered = alterations.copied(ledger.mark.epoch + 1, start, record.error) or record.alteration
+    altered = alterations.copied(ledger.mark.epoch + 1, start, record.error, record.alteration)
     begun = replace(new.record, state=record.on(Event.TAKEN_UP).state, alteration=altered)
     gone = without_errors(ledger, record, ledger.frontier.time)
     if gone.errors:

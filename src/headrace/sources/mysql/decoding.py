@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.core.conversion import Conversion
-from headrace.core.errors import Definite, RowsUntold, ShapeChanged
+from headrace.core.errors import Definite, LayoutUnknown, RowsUntold, ShapeChanged
 from headrace.core.names import TableName
 from headrace.core.truncation import Truncation, Truncations
 from headrace.decode.kernel import Bytes, Ints
@@ -427,9 +427,9 @@ def _happened(wanted: Wanted, reason: int, time: int) -> Definite:
 
 
 def _altered(wanted: Wanted, time: int) -> Definite:
-    return ShapeChanged(
-        "TABLE_ALTERED",
-        f"{wanted.name} does not have the columns and the key that were recorded",
+    return LayoutUnknown(
+        "TABLE_LAYOUT_UNKNOWN",
+        f"the log describes {wanted.name} by other columns, or another key, than were recorded",
         detail=f"seen in the transaction of _time {time}",
         hint=f"headrace tables resync {wanted.name}",
     )

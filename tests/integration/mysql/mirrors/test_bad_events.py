@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
 from headrace.core.errors import Definite
+from headrace.pipeline.state.records import tables_of
+from headrace.pipeline.state.table_state import State
 from headrace.testing import validators
 from headrace.testing.mysql import Database
 from headrace.testing.mysql.event_faults import altered, with_body
@@ -109,3 +112,44 @@ def test_an_old_row_that_the_lake_does_not_have_stops_its_table(mirror: Mirror, 
     lake = mirror.once()
     assert_exact(lake, place.url)
     assert validators.travelled(lake, tables=[str(place.table("sound"))]) == []
+
+
+def _renamed(event: bytes) -> list[bytes]:
+    return [with_body(event, lambda body: body.replace(b"number", b"letter"))]
+
+
+def _misworded(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Every map names a column otherwise than the catalog does."""
+    for number in range(1, 9):
+        chunks = altered(TABLE_MAP, number, _renamed)(chunks)
+    return chunks
+
+
+@kinds("mysql")
+def test_a_table_that_copies_do_not_help_is_copied_twice_and_then_left_alone(
+    mirror: Mirror, database: Database
+) -> None:
+    place, server = mirror.place, database.server
+    execute(
+        place, "CREATE TABLE odd (number int PRIMARY KEY)", "CREATE TABLE sound (id int PRIMARY KEY, n int)"
+    )
+    mirror.once()
+    found: list[tuple[State, int]] = []
+    with Proxy(server.host, server.port) as proxy:
+        proxy.alter(_misworded)
+        url = database.url(user="app", port=proxy.port, **{"ssl-mode": "DISABLED"})
+        for number in range(4):
+            execute(place, f"INSERT INTO odd VALUES ({number})", f"INSERT INTO sound VALUES ({number}, 1)")
+            with suppress(Definite):
+                mirror.once(url=url)
+            record = tables_of(mirror.lake.catalog())[place.table("odd")]
+            found.append((record.state, record.alteration.times if record.alteration else 0))
+    assert found == [(State.LIVE, 1), (State.LIVE, 2), *[(State.STOPPED, 2)] * 2]
+    assert set(mirror.lake.at().mark.versions) == {str(place.table("sound"))}
+    error = mirror.stops()
+    assert error.code == "TABLE_LAYOUT_UNKNOWN"
+    assert "TABLE_COPIED_IN_VAIN" in str(error)
+    mirror.ask("resync", "odd")  # a person says that it may be read now
+    lake = mirror.once()
+    assert set(lake.at().mark.versions) == {str(place.table("odd")), str(place.table("sound"))}
+    assert_exact(lake, place.url)

@@ -142,7 +142,7 @@ def test_a_change_of_the_layout_fails_its_table_at_its_time_and_keeps_what_came_
     assert isinstance(before, TableChanges)
     assert isinstance(failure, TableFailure)
     assert before.batch["n0"].to_pylist() == [1]
-    assert failure.failure.code == "TABLE_ALTERED"
+    assert failure.failure.code == "TABLE_LAYOUT_UNKNOWN"
     assert "_time 24" in str(failure.failure.detail)
 
 
