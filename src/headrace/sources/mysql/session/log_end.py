@@ -14,7 +14,10 @@ The order of the questions matters: first what was executed, then what is purged
 begins. Of two transactions that were unlogged by then none is missed, and a purge in between hides nothing.
 
 MySQL counts a transaction as executed once it is in the log, and visible; MariaDB's position is of its log
-alone. So DDL before the end is seen in the catalog by whoever looks afterwards (`schema_check`).
+alone. `FLUSH BINARY LOGS DELETE_DOMAIN_ID` takes a domain out of that, whose transactions the stream has
+counted: `unlogged` remembers its last one, once the lake is seen to hold it (`successor`).
+
+So DDL before the end is seen in the catalog by whoever looks afterwards (`schema_check`).
 
 Called by `clock`, by a session's own questions, and by the leader of a snapshot, once its tables are free
 again.
@@ -22,10 +25,11 @@ again.
 
 from __future__ import annotations
 
-from headrace.core.errors import Definite, PositionLost
+from headrace.core.errors import Definite, PositionLost, Transient
 from headrace.core.position import Position
 from headrace.sources.mysql.binlog_position import Log, parse
 from headrace.sources.mysql.gtid_set import GtidSet
+from headrace.sources.mysql.mariadb_position import MariadbPosition
 from headrace.sources.mysql.session.statements import Session, query
 
 
@@ -48,9 +52,18 @@ def position(session: Session, log: Log) -> Position:
 
 def counted(session: Session, log: Log, text: str) -> Position:
     """The position of what this server had executed a moment ago; refused where no stream counts so far."""
-    if not session.release.is_mariadb:
-        _refuse_unlogged(session, log)
+    if session.release.is_mariadb:
+        at = MariadbPosition.parse(text)
+        _refuse_forgotten(session, at)
+        return log.position(str(with_forgotten(at, log)))
+    _refuse_unlogged(session, log)
     return log.position(str(parse(text)))
+
+
+def with_forgotten(at: MariadbPosition, log: Log) -> MariadbPosition:
+    """The position of a MariaDB server, with the domains that its log was told to forget."""
+    forgotten = MariadbPosition.parse(log.unlogged)
+    return MariadbPosition.of([*at.newest, *(gtid for gtid in forgotten.newest if not at.last(gtid.domain))])
 
 
 def is_quiet(reached: Position, wanted: Position) -> bool:
@@ -71,6 +84,19 @@ def purged(session: Session) -> str:
         return _purged(session)
     lists = [row for row in query(session, "SHOW BINLOG EVENTS LIMIT 4") if row[2] == "Gtid_list"]
     return str(lists[0][5]).strip("[]") if lists else ""
+
+
+def _refuse_forgotten(session: Session, at: MariadbPosition) -> None:
+    """Have the next attempt look what became of a domain that was in the log a moment ago."""
+    domains = frozenset(gtid.domain for gtid in at.newest)
+    if gone := session.domains - domains:
+        raise Transient(
+            "MY_DOMAIN_FORGOTTEN",
+            "the server's log was told to forget a domain",
+            detail=f"FLUSH BINARY LOGS DELETE_DOMAIN_ID: {', '.join(map(str, sorted(gone)))}",
+            hint="nothing to do: it goes on by itself if the lake holds all of that domain",
+        )
+    session.domains = domains
 
 
 def _refuse_unlogged(session: Session, log: Log) -> None:

@@ -71,6 +71,7 @@ class Session:
     status: int = 0  # of the transaction, as the last answer said
     is_asked: bool = False  # and has not answered in full
     purged: str | None = None  # the server's gtid_purged, as `log_end` last looked into it
+    domains: frozenset[int] = frozenset()  # of MariaDB's log, likewise
     largest: int | None = None  # bytes of a packet that the server takes; it may hang up on a larger one
     in_use: threading.RLock = field(default_factory=threading.RLock, repr=False)  # while it is asked
 

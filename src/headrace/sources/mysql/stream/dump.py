@@ -42,7 +42,7 @@ from headrace.sources.mysql.protocol.server_error import ERR, ServerError, serve
 from headrace.sources.mysql.session.address import Address
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import Identity, identify, prove, verify
-from headrace.sources.mysql.session.log_end import counted
+from headrace.sources.mysql.session.log_end import counted, with_forgotten
 from headrace.sources.mysql.session.refusals import PrivilegeMissing
 from headrace.sources.mysql.session.statements import Session, execute, query
 from headrace.sources.mysql.stream import dump_errors, errors, events, history, unpacking
@@ -119,7 +119,7 @@ class BinlogDump:
             if wanted.identity is not None:
                 prove(identity, wanted.identity)
             _check_holds(session, wanted)
-            history.check(session, address, identity, _progress(session, wanted.reached))
+            history.check(session, address, identity, _progress(session, wanted.reached), wanted.log)
             dump = cls(session, wanted, _settings(session), server=history.mark(identity))
             dump.server_id = _begin(session, _progress(session, wanted.frontier))
         except BaseException:
@@ -308,7 +308,9 @@ def _check_holds(session: Session, wanted: Wanted) -> None:
     """Refuse a server that lacks what was received, or that has purged what follows."""
     reached, frontier = (_progress(session, place) for place in (wanted.reached, wanted.frontier))
     if session.release.is_mariadb:
-        at = MariadbPosition.parse(_text(session, "SELECT @@global.gtid_binlog_pos"))
+        at = with_forgotten(
+            MariadbPosition.parse(_text(session, "SELECT @@global.gtid_binlog_pos")), wanted.log
+        )
         if isinstance(reached, MariadbProgress) and not reached.read <= at:
             raise dump_errors.server_behind(f"the server is at {at}, received up to {reached.read}")
         return

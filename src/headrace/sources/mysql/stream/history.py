@@ -37,12 +37,13 @@ from itertools import chain
 from headrace.core.position import Position
 from headrace.sources.mysql.binlog_position import (
     BinlogProgress,
+    Log,
     Logged,
     MariadbProgress,
     MysqlProgress,
     parse_of,
 )
-from headrace.sources.mysql.gtid_set import Gtid
+from headrace.sources.mysql.gtid_set import Gtid, GtidSet
 from headrace.sources.mysql.mariadb_position import MariadbGtid, MariadbPosition
 from headrace.sources.mysql.protocol.server_error import ERR, ServerError, server_error
 from headrace.sources.mysql.session import log_end
@@ -80,21 +81,28 @@ def start(session: Session, here: Position, end: Logged) -> Position:
     return Position(here.time, str(replace(progress, last=(end,))))
 
 
-def check(session: Session, address: Address, identity: Identity, reached: BinlogProgress) -> None:
+def check(session: Session, address: Address, identity: Identity, reached: BinlogProgress, log: Log) -> None:
     """Refuse a server that has other transactions where those stood that were read last."""
-    places = [place for place in reached.last if place.server == mark(identity)]
+    forgotten = set() if isinstance(reached, MysqlProgress) else set(log.unlogged.split(","))
+    places = [p for p in reached.last if p.server == mark(identity) and p.gtid not in forgotten - {""}]
     if not places:
         return
     files = {str(row[0]): int(str(row[1])) for row in query(session, "SHOW BINARY LOGS")}
     for place in places:
         size = files.get(place.file)
         if size is None:
-            _check_purged(session, list(files), place, reached)
+            if not _begins_anew(reached, log):
+                _check_purged(session, list(files), place, reached)
             if isinstance(reached, MysqlProgress):
                 oldest = Logged("", 0, _FIRST_PLACE, place.server, next(iter(files)))
                 _check_same(address, identity, oldest, reached)
         elif size <= _LARGEST_PLACE:
             _check_same(address, identity, place, reached)
+
+
+def _begins_anew(reached: BinlogProgress, log: Log) -> bool:
+    """Tell whether nothing of what was read is in this log: an attempt found so before (`successor`)."""
+    return isinstance(reached, MysqlProgress) and reached.brought == GtidSet.parse(log.unlogged)
 
 
 def _check_purged(session: Session, files: list[str], place: Logged, reached: BinlogProgress) -> None:

@@ -1,0 +1,65 @@
+"""A server whose log begins anew, or forgets a domain, behind all that the lake holds: nothing is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headrace.core.errors import Transient
+from headrace.sources.mysql.binlog_position import Log
+from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.session.connection import connect
+from headrace.sources.mysql.session.log_end import position as executed
+from headrace.testing.mysql import mariadb, mysql
+from tests.conformance.conftest import Mirror
+from tests.conformance.sources import MysqlPlace, execute
+from tests.integration.mysql.mirrors.judging import assert_exact
+
+pytestmark = pytest.mark.server
+
+
+def test_a_log_under_another_name_is_followed_once_all_of_the_old_one_is_in_the_lake(tmp_path: Path) -> None:
+    with mysql() as server, server.database() as database:
+        mirror = Mirror(MysqlPlace(database), tmp_path / "lake")
+        execute(mirror.place, "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)")
+        mirror.once()
+        execute(mirror.place, "UPDATE t SET id = 3 WHERE id = 1")
+        before = mirror.once().at().mark
+        server.set(log_bin="another")
+        execute(mirror.place, "INSERT INTO t VALUES (4)")
+        lake = mirror.once()
+        assert_exact(lake, mirror.place.url)
+        assert lake.at().mark.time > before.time
+        server.purge()
+        execute(mirror.place, "DELETE FROM t WHERE id = 2")
+        assert_exact(mirror.once(), mirror.place.url)
+        execute(mirror.place, "INSERT INTO t VALUES (5)")  # what the lake has not is lost with its name
+        server.set(log_bin="third")
+        assert mirror.stops().code in ("MY_GTIDS_UNLOGGED", "MY_HISTORY_CHANGED")
+
+
+def test_a_domain_that_the_log_forgot_is_remembered_once_all_of_it_is_in_the_lake(tmp_path: Path) -> None:
+    with mariadb() as server, server.database() as database:
+        mirror = Mirror(MysqlPlace(database), tmp_path / "lake")
+        execute(mirror.place, "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)")
+        mirror.once()
+        server.execute(
+            f"SET STATEMENT gtid_domain_id = 9 FOR UPDATE {database.name}.t SET id = 3 WHERE id = 1"
+        )
+        execute(mirror.place, "INSERT INTO t VALUES (4)")
+        before = mirror.once().at().mark
+        server.purge()
+        with connect(Address.parse(mirror.place.url), role="test") as session:
+            executed(session, Log())
+            server.execute("FLUSH BINARY LOGS DELETE_DOMAIN_ID = (9)")
+            with pytest.raises(Transient) as caught:
+                executed(session, Log())
+        assert caught.value.code == "MY_DOMAIN_FORGOTTEN"
+        execute(mirror.place, "INSERT INTO t VALUES (5)")
+        lake = mirror.once()
+        assert_exact(lake, mirror.place.url)
+        assert lake.at().mark.time > before.time
+        execute(mirror.place, "DELETE FROM t WHERE id = 2")
+        assert_exact(mirror.once(), mirror.place.url)
+        assert set(mirror.verify().values()) == {"equal"}

@@ -1,0 +1,40 @@
+"""A domain that a MariaDB log has no more: the places of other domains' transactions prove that it was."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.sources.mysql.binlog_position import Logged, MariadbProgress
+from headrace.sources.mysql.mariadb_position import MariadbPosition
+from headrace.sources.mysql.successor import forgotten
+
+AT = MariadbPosition.parse("7-1-9")
+READ = MariadbPosition.parse("7-1-6,9-1-1")
+
+
+def place(gtid: str, at: int, *, file: str = "binlog.000002", server: str = "aa") -> Logged:
+    return Logged(gtid, 1, at, server, file)
+
+
+@pytest.mark.parametrize(
+    ("behind", "proves"),
+    [
+        (place("7-1-6", 500), True),
+        (place("7-1-6", 4, file="binlog.000003"), True),
+        (place("7-1-6", 300), False),  # the lake's newest transaction may be one that a set-back server lacks
+        (place("7-1-6", 500, file="binlog.000001"), False),
+        (place("7-1-6", 500, file="other.000003"), False),
+        (place("7-1-6", 500, server="bb"), False),
+        (place("", 500), False),
+    ],
+)
+def test_a_domain_is_forgotten_only_behind_one_that_stands_behind_it(behind: Logged, proves: bool) -> None:
+    gone = place("9-1-1", 400)
+    found = forgotten(MariadbProgress(READ, READ, last=(behind, gone)), AT)
+    assert (found is not None) is proves
+    assert found is None or list(map(str, found)) == ["9-1-1"]
+
+
+def test_a_domain_whose_place_nobody_knows_is_not_forgotten() -> None:
+    assert forgotten(MariadbProgress(READ, READ, last=(place("7-1-6", 500),)), AT) is None
+    assert forgotten(MariadbProgress(AT, AT, last=(place("7-1-9", 500),)), AT) == []
