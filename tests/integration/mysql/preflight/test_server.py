@@ -30,6 +30,7 @@ MYSQL = [
 ]
 MARIADB = [
     ("gtid_strict_mode", "OFF", "MY_GTID_STRICT", Level.ERROR),
+    ("slave_run_triggers_for_rbr", "YES", "MY_REPLICA_TRIGGERS", Level.ERROR),
 ]
 # A person decides on these: the statement stands in the hint.
 BY_HAND = [

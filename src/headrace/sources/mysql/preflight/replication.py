@@ -12,11 +12,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from headrace.core.errors import Misconfigured
 from headrace.sources.contract.findings import Finding, Level, mended
 from headrace.sources.mysql.flavour import Flavour
-from headrace.sources.mysql.preflight.variables import ON, Variables, setting, status
+from headrace.sources.mysql.preflight.variables import ON, Variables, remark, setting, status
 from headrace.sources.mysql.session.refusals import PrivilegeMissing
 from headrace.sources.mysql.session.statements import Session, query
 
-NAMES = ("log_slave_updates", "replica_preserve_commit_order", "gtid_slave_pos")
+NAMES = (
+    "log_slave_updates",
+    "replica_preserve_commit_order",
+    "gtid_slave_pos",
+    "slave_run_triggers_for_rbr",
+)
 _FILTERS = ("Binlog_Do_DB", "Binlog_Ignore_DB")
 Status = Mapping[str, str]
 
@@ -46,6 +51,8 @@ def check_replication(connection: Session, known: Variables) -> Iterator[Finding
         yield from _commit_order(known, replicating=any(map(_is_applying, statuses)))
     if known["log_slave_updates"] != ON and (statuses or known.get("gtid_slave_pos")):
         yield _updates_unlogged(flavour)
+    if known.get("slave_run_triggers_for_rbr") == "YES":
+        yield _triggers_unlogged()
     for each in statuses:
         yield from _replica(flavour, each)
 
@@ -99,6 +106,21 @@ def _updates_unlogged(flavour: Flavour) -> Finding:
         ),
         mend=mend,
         restart=bool(mend),
+    )
+
+
+def _triggers_unlogged() -> Finding:
+    """Asked of every MariaDB, as the order of commits is of every MySQL."""
+    mend = (setting(Flavour.MARIADB, "slave_run_triggers_for_rbr", "LOGGING"),)
+    return Finding(
+        Level.ERROR,
+        Misconfigured(
+            "MY_REPLICA_TRIGGERS",
+            "slave_run_triggers_for_rbr is YES: no replica promises to log what its triggers change then",
+            detail="LOGGING runs them and promises it; 10.11 does the same under YES, against its manual",
+            hint=f"{mended(mend)}{remark(Flavour.MARIADB)}",
+        ),
+        mend=mend,
     )
 
 

@@ -8,7 +8,8 @@
 
 Called by `transactions` with each statement of the log. What survives is a list of effects: no text of a
 statement leaves this module, by any way. A statement that cannot be told might concern every table, and so do
-words that are not known here: a new release's DDL stops tables, and never passes unseen.
+words that are not known here: a new release's DDL stops tables, and never passes unseen. What a new kind of
+CREATE makes was not there before, so it concerns the tables that it names.
 
 A change that was logged as a statement may have reached other tables than the one that it names, by views,
 triggers, functions and cascades that the log has nothing of. MySQL says in which databases it changed
@@ -223,6 +224,8 @@ def _create(words: Words) -> Iterator[Effect]:
     replaces = words.skip("OR", "REPLACE")
     temporary = words.skip("TEMPORARY")
     kind = words.read().keyword
+    if kind and kind not in _OTHERS and words.skip("TABLE"):
+        kind = "TABLE"  # of a new kind, as CREATE EXTERNAL TABLE
     if kind in ("TABLE", "SEQUENCE"):
         exists = words.skip("IF", "NOT", "EXISTS")
         name = alterations.table(words)
@@ -236,7 +239,19 @@ def _create(words: Words) -> Iterator[Effect]:
     elif kind in _INDEXES:
         yield _indexed(words)
     elif kind not in _OTHERS:
-        yield Effect(Reason.UNCLEAR)
+        yield from (Effect(Reason.UNCLEAR),) if replaces or not kind else _mentioned(words)
+
+
+def _mentioned(words: Words) -> Iterator[Effect]:
+    """The tables that a statement names which makes something of a kind that is not known.
+
+    What was not there before changes no table without a name of it.
+    """
+    while words.next.sign is not alterations.END:
+        token = words.read()
+        if token.sign in (Sign.WORD, Sign.NAME) and token.value:
+            within = words.sign(".")
+            yield Effect(Reason.UNCLEAR, *((token.value, words.name()) if within else (None, token.value)))
 
 
 def _indexed(words: Words) -> Effect:

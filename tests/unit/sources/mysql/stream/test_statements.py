@@ -66,7 +66,13 @@ create definer=`a`@`b` view v as select 1                 |
 create algorithm=merge view v as select 1                 |
 create unique index i on t (a)                            | shop.t rebuilt
 create user 'u'@'%' identified by 'se''cr\\'et'           |
-create galaxy g                                           | * unclear
+create galaxy g                                           | shop.g unclear
+create policy p on crm.t                                  | shop.p unclear, shop.on unclear, crm.t unclear
+create or replace galaxy g                                | * unclear
+create 'galaxy' g                                         | * unclear
+create external table crm.t (id int) engine=lakehouse     | crm.t created
+create external table if not exists t (id int)            |
+create or replace external table t (id int)               | shop.t created
 create database crm                                       |
 alter table t add column c int                            | shop.t altered
 alter table t add vector int default 5                    | shop.t altered
