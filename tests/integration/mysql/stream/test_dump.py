@@ -258,6 +258,21 @@ def test_what_the_server_lacks_or_has_purged_is_refused(database: Database) -> N
     assert purged.value.code == "MY_BINLOG_PURGED"
 
 
+def test_a_purge_of_rows_that_are_prepared_still_says_so(mysql_database: Database) -> None:
+    server, table = mysql_database.server, [(mysql_database.name, "t")]
+    run(mysql_database, "CREATE TABLE t (id int PRIMARY KEY)")
+    with reading(server, table) as reader:
+        run(mysql_database, "XA START 'x'", "INSERT INTO t VALUES (1)", "XA END 'x'", "XA PREPARE 'x'")
+        reader.catch_up()
+        stop = reader.position.text
+    server.purge()
+    with pytest.raises(HeadraceError) as purged, reading(server, table, stop):
+        pass
+    run(mysql_database, "XA ROLLBACK 'x'")
+    assert purged.value.code == "MY_BINLOG_PURGED"
+    assert "XA RECOVER" in purged.value.hint
+
+
 def test_two_dumps_live_side_by_side_and_one_that_is_cut_is_lost(database: Database) -> None:
     server, table = database.server, [(database.name, "t")]
     run(database, "CREATE TABLE t (id int PRIMARY KEY)")

@@ -325,6 +325,8 @@ def _check_holds(session: Session, wanted: Wanted) -> None:
     purged = GtidSet.parse(_text(session, "SELECT @@global.gtid_purged"))
     if isinstance(frontier, MysqlProgress) and not purged <= frontier.ended:
         counted(session, wanted.log, str(executed))  # of what is purged some never was in the log
+        if purged <= frontier.brought:
+            raise dump_errors.prepared_purged(str(frontier.prepared))
         raise dump_errors.purged(f"purged are {purged}, the lake holds {frontier.ended}")
 
 

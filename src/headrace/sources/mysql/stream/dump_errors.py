@@ -52,6 +52,16 @@ def purged(detail: str) -> PositionGone:
     )
 
 
+def prepared_purged(gtids: str) -> PositionGone:
+    """The rows of a prepared XA transaction stand in the log where it was prepared, and nowhere else."""
+    return PositionGone(
+        "MY_BINLOG_PURGED",
+        "the server has purged binlog with rows of XA transactions that are prepared still",
+        detail=f"they were prepared as {gtids}",
+        hint="XA RECOVER lists them: end each with XA COMMIT or XA ROLLBACK, then headrace run --reconcile",
+    )
+
+
 def server_behind(detail: str) -> PositionGone:
     return PositionGone(
         "MY_SERVER_BEHIND",
