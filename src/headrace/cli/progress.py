@@ -93,7 +93,8 @@ class Progress:
         source, tables = said.source, said.tables or {}
         stops = (sentences.stop(name, table) for name, table in tables.items())
         altered = {sentences.alteration(each): each for each in said.alterations}
-        lines = [*filter(None, stops), *sentences.unmirrored(said.unmirrored), *altered]
+        lines = [*filter(None, stops), *sentences.columns_left_out(tables)]
+        lines += [*sentences.unmirrored(said.unmirrored), *altered]
         lines += filter(None, [sentences.gone(tables)])
         fresh = [line for line in lines if line not in self._said[source]]
         # A try that is put off is no news, but for the first of its kind.

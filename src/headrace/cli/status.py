@@ -128,6 +128,7 @@ def _beside(source: Source) -> Iterator[str]:
         yield from filter(None, said)
     if (gone := sentences.gone(source.tables)) is not None:
         yield gone
+    yield from sentences.columns_left_out(source.tables)
     yield from sentences.unmirrored(source.unmirrored)
     yield from map(sentences.alteration, source.said.alterations[-SHOWN:])
 

@@ -116,6 +116,7 @@ class Facts:
     # Live tables whose new copies were given up, until they are asked for again.
     not_renewed: dict[TableName, HeadraceError] = field(default_factory=dict)
     _last_change: dict[str, str] = field(default_factory=dict)
+    _left_out: dict[str, tuple[Any, tuple[str, ...]]] = field(default_factory=dict)  # of which details
 
     def prune(self, ledger: Ledger) -> None:
         """Forget what is over: a reconcile, and new copies that came to nothing and are asked for again."""
@@ -184,6 +185,14 @@ class Facts:
         if health is None or health.figures is None:
             return None
         return UpstreamStatus(health.figures, health.lines, self.health_at)
+
+    def columns_left_out(self, source: SourceRecord | None, record: TableRecord) -> tuple[str, ...]:
+        """Name the columns that the source does not send of a table."""
+        details, names = self._left_out.get(record.key, (None, ()))
+        if details is not record.details and source is not None:
+            names = registry.by_kind(source.kind).columns_left_out(record.details)
+            self._left_out[record.key] = (record.details, names)
+        return names
 
     def last_change(self, folder: str) -> str | None:
         return self._last_change.get(folder)
@@ -459,4 +468,5 @@ def _table(
         follows=prospect.follows,
         retry_at=None if retry is None else moment_text(retry),
         gone=prospect.gone,
+        columns_left_out=reporter.facts.columns_left_out(run.ledger.source, record),
     )

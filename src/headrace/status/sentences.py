@@ -68,6 +68,15 @@ def unseen(name: str, table: TableStatus) -> str | None:
     return f"{name} is in no mark since {table.unseen_since}: it is locked{who}; it comes back by itself"
 
 
+def columns_left_out(tables: Mapping[str, TableStatus]) -> Iterator[str]:
+    """Say which columns of tables are not in the lake, since the source does not send them."""
+    found = {name: each.columns_left_out for name, each in tables.items() if each.columns_left_out}
+    lacking = [f"{name} ({', '.join(columns)})" for name, columns in found.items()]
+    if lacking:
+        more = f" and {len(lacking) - NAMED} more" if len(lacking) > NAMED else ""
+        yield f"generated columns that are not in the lake: {', '.join(lacking[:NAMED])}{more}"
+
+
 def alteration(altered: AlterationStatus) -> str:
     """Say which change of a table was followed, and how."""
     return f"{altered.what}; {_WAYS.get(altered.way, altered.way)} (mark {altered.epoch} at {altered.at})"

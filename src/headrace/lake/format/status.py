@@ -134,6 +134,7 @@ class TableStatus:
     follows: bool = False  # it stopped, and the run takes it up again by itself
     retry_at: str | None = None  # when it tries that again, after it was in vain
     gone: bool = False  # it is not at the source any more
+    columns_left_out: tuple[str, ...] = ()  # that the source does not send, so that the lake has none of them
 
     def as_record(self) -> Json:
         return _without(self, "copy") | ({} if self.copy is None else self.copy.as_record())

@@ -378,3 +378,22 @@ def test_doubtful_keys_and_types_kept_as_text_are_told(db: Database) -> None:
     assert serious(report) == ["PG_KEY_DOUBTFUL"]
     assert 'may hold infinity in "at", which' in the(report, "PG_KEY_DOUBTFUL").error.primary
     assert the(report, "PG_TYPES_AS_TEXT").error.detail == '"i" interval, "n" numeric'
+
+
+def test_generated_columns_are_told_of_with_the_publication_that_sends_them(db: Database) -> None:
+    """A later PostgreSQL sends the stored ones, where a publication says so."""
+    db.execute(
+        "ALTER TABLE good ADD s int GENERATED ALWAYS AS (id + 1) STORED,"
+        " ADD v2 int GENERATED ALWAYS AS (id + 2) VIRTUAL",
+        user="app",
+    )
+    found = the(check(db, "good"), "PG_COLUMNS_GENERATED")
+    assert found.level is Level.INFO
+    assert found.error.detail == "public.good (s, v2)"
+    statement = str(found.error.hint).partition(", and --publication")[0]
+    db.execute(statement, user="app")
+    told = the(check(db, "good", publication="headrace"), "PG_COLUMNS_GENERATED")
+    assert told.error.detail == "public.good (v2)"
+    db.execute("ALTER TABLE good DROP COLUMN v2", user="app")
+    report = check(db, "good", publication="headrace")
+    assert "PG_COLUMNS_GENERATED" not in [finding.code for finding in report.findings]

@@ -153,6 +153,12 @@ def sent_columns(memberships: Sequence[Membership]) -> Callable[[int, str], bool
     return lambda number, generated: generated in kinds
 
 
+def columns_left_out(entry: TableEntry) -> tuple[str, ...]:
+    """The generated columns that are not in the lake, since the server does not send them."""
+    sent = {column.number for column in entry.columns}
+    return tuple(a.name for a in entry.attributes if a.generated and a.number not in sent)
+
+
 def watched(attributes: tuple[Attribute, ...], memberships: Sequence[Membership]) -> tuple[Attribute, ...]:
     """The columns whose DDL matters: all of them, or those that the publication lists."""
     if all(membership.columns is None for membership in deciding(memberships)):

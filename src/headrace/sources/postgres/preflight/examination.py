@@ -35,6 +35,7 @@ from headrace.sources.postgres.preflight.tables import (
     check_chunks,
     check_later_partitions,
     check_leaves,
+    check_left_out,
     check_table,
     choose,
 )
@@ -149,6 +150,7 @@ def _of_tables(
     findings = [found for each in entries for found in check_table(each, rights[each.oid], user, version)]
     findings += check_leaves(connection, entries, user)
     findings += check_later_partitions(connection, entries, rights)
+    findings += check_left_out(entries, version, wish.publication)
     if wish.publication is not None:
         findings += check_publication(connection, wish.publication, entries, _hopeless(findings))
     return [finding.for_swept(meant) for finding in findings]

@@ -18,6 +18,7 @@ from headrace.sources.postgres.catalog.table_def import (
     PARTITIONED,
     PERMANENT,
     TableEntry,
+    columns_left_out,
     identity_flaw,
     schema_of,
 )
@@ -26,6 +27,9 @@ from headrace.sources.postgres.preflight.roots import check_tree
 from headrace.sources.postgres.publication import VIA_ROOT
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.snapshot.key_range import disorder
+
+_SENDS_GENERATED = 180000
+_NAMED = 10  # tables that a message names
 
 _NO_ROWS_OF_THEIR_OWN = {
     "v": "it is a view",
@@ -243,6 +247,47 @@ def check_leaves(connection: Session, entries: Sequence[TableEntry], user: str) 
     for oid, (entry, leaf) in beneath.items():
         if oid in rights:
             yield from _privileges(entry, rights[oid], user, leaf.name)
+
+
+def check_left_out(
+    entries: Sequence[TableEntry], version: int, publication: str | None, *, by_triggers: bool = False
+) -> Iterator[Finding]:
+    """Generated columns that will not be in the lake, and the publication that sends the stored ones."""
+    lacking = {each.name: names for each in entries if (names := columns_left_out(each))}
+    if not lacking:
+        return
+    stored = {
+        each.name
+        for each in entries
+        for attribute in each.attributes
+        if attribute.name in lacking.get(each.name, ()) and attribute.generated == "s"
+    }
+    said = [f"{name} ({', '.join(map(quote_identifier, names))})" for name, names in sorted(lacking.items())]
+    more = f" and {len(said) - _NAMED} more" if len(said) > _NAMED else ""
+    hint = "let whoever reads the lake compute them from the other columns"
+    if stored and version >= _SENDS_GENERATED and not by_triggers:
+        hint = f"{_sending(entries, publication)}; or {hint}"
+    error = Misconfigured(
+        "PG_COLUMNS_GENERATED",
+        f"generated columns of {len(lacking)} table{'s' if len(lacking) > 1 else ''} are not sent by the "
+        "server, and will not be in the lake",
+        detail="; ".join(said[:_NAMED]) + more,
+        hint=hint,
+    )
+    yield Finding(Level.INFO, error, tables=tuple(lacking))
+
+
+def _sending(entries: Sequence[TableEntry], publication: str | None) -> str:
+    """The statement by which stored generated columns are sent: our own publication is made without."""
+    if publication is not None:
+        name = quote_identifier(publication)
+        return f"ALTER PUBLICATION {name} SET (publish_generated_columns = stored) sends the stored ones"
+    listed = ", ".join(f"ONLY {each.name}" for each in entries[:_NAMED])
+    more = ", ..." if len(entries) > _NAMED else ""
+    return (
+        f"CREATE PUBLICATION headrace FOR TABLE {listed}{more} WITH ({VIA_ROOT} = true, "
+        "publish_generated_columns = stored), and --publication headrace, sends the stored ones"
+    )
 
 
 # Per owner and schema of roots that we don't own: are tables that the owner makes there ours to read?

@@ -28,6 +28,7 @@ from headrace.sources.postgres.preflight.tables import (
     check_contents,
     check_later_partitions,
     check_leaves,
+    check_left_out,
     names_nothing,
 )
 from headrace.sources.postgres.session.statements import Session, query
@@ -100,6 +101,7 @@ def check_tables(
             yield from check_contents(entry, rights[entry.oid], user)
     yield from check_leaves(connection, entries, user)
     yield from check_later_partitions(connection, entries, rights)
+    yield from check_left_out(entries, connection.info.server_version, None, by_triggers=True)
 
 
 def unfit_tables(connection: Session, entries: Sequence[TableEntry]) -> dict[TableName, HeadraceError]:
