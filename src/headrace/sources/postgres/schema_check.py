@@ -28,6 +28,7 @@ from headrace.sources.postgres.catalog.alteration import derived, differs, is_ne
 from headrace.sources.postgres.catalog.emptiness import with_emptiness
 from headrace.sources.postgres.catalog.entry_memory import EntryMemory
 from headrace.sources.postgres.catalog.locks import busy
+from headrace.sources.postgres.catalog.rights import rows_hidden
 from headrace.sources.postgres.catalog.table_def import PARTITIONED, TableEntry
 from headrace.sources.postgres.catalog.table_def_record import definition, from_record, to_record
 from headrace.sources.postgres.catalog.unfinished_ddl import unfinished
@@ -109,8 +110,9 @@ def check(
     hidden |= {oid for oid in server.shared if oid in now and all(m.inherited for m in now[oid].memberships)}
     hidden |= held | {oid for oid, entry in now.items() if _is_tree_hidden(entry, server)}
     locked = {key: table.number for key, table in known.items() if table.number in hidden}
-    roots = {key: now[table.number] for key, table in known.items() if table.number in now}
-    trees = {key: (root.name, root.tree) for key, root in roots.items() if root.kind == PARTITIONED}
+    there = {key: now[table.number] for key, table in known.items() if table.number in now}
+    trees = {key: (root.name, root.tree) for key, root in there.items() if root.kind == PARTITIONED}
+    policed = {key: (each.oid, each.name) for key, each in there.items() if each.policies}
     return SchemaCheck(
         end=upstream.position(Lsn.parse(server.end)),
         reference=server.xid,
@@ -118,7 +120,7 @@ def check(
         news=news,
         locked=frozenset(locked),
         broken=remade(upstream, server.publication),
-        unreadable=memory.partitions.denied(connection, trees),
+        unreadable=memory.partitions.denied(connection, trees) | rows_hidden(connection, policed),
         busy=busy(connection, {key: (number, known[key].name) for key, number in locked.items()}),
     )
 

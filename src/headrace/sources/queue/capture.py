@@ -112,7 +112,7 @@ def define(connection: Session, upstream: Upstream, tables: Iterable[TableDef]) 
     for each in found:
         # Its triggers were not there yet.
         last = replace(known[each.entry.oid], memberships=each.entry.memberships)
-        if (what := differs(last, each.entry)) is not None:
+        if (what := differs(last, each.entry, by_triggers=True)) is not None:
             raise overtaken(f"{each.name} changed after it was looked at: {what}")
     return _captured(connection, found, looked)
 

@@ -21,6 +21,7 @@ from dataclasses import replace
 from headrace.sources.contract.tables import Change, SchemaCheck, TableDef
 from headrace.sources.postgres.catalog.alteration import differs, is_news
 from headrace.sources.postgres.catalog.locks import busy
+from headrace.sources.postgres.catalog.rights import rows_hidden
 from headrace.sources.postgres.catalog.table_def import PARTITIONED, TableEntry
 from headrace.sources.postgres.session.statements import Session, in_transaction, query
 from headrace.sources.queue import attachments, loss, partitions, tick
@@ -84,7 +85,8 @@ def _look(
     who = busy(connection, {key: (known[key].number, known[key].name) for key in locked})
     entries = {key: now[table.number].entry for key, table in known.items() if table.number in now}
     trees = {key: (root.name, root.tree) for key, root in entries.items() if root.kind == PARTITIONED}
-    denied = memory.denied(connection, trees)
+    policed = {key: (each.oid, each.name) for key, each in entries.items() if each.policies}
+    denied = memory.denied(connection, trees) | rows_hidden(connection, policed)
     end = newest.position(upstream.log)
     return SchemaCheck(end, 0, changes, news, locked, unreadable=denied, busy=who)
 
@@ -100,6 +102,6 @@ def _difference(last: TableEntry, known: TableDef, found: QueuedTable | None) ->
         return found.triggers.flaw
     if lives(last) != lives(found.entry):
         return "its triggers, the function that they call, or who else writes it was altered"
-    return differs(last, found.entry) or partitions.differs(
+    return differs(last, found.entry, by_triggers=True) or partitions.differs(
         partitions.from_details(known.details), found.partitions, found.triggers.clones, found.entry.tree
     )

@@ -50,6 +50,9 @@ SAME = {
     "truncated": "TRUNCATE {t}",
     "finer": "ALTER TABLE {t} ALTER COLUMN at TYPE timestamp(6)",
     "owned": "ALTER TABLE {t} OWNER TO pg_database_owner",
+    "policed": "ALTER TABLE {t} ENABLE ROW LEVEL SECURITY",
+    "virtual": "ALTER TABLE {t} ADD COLUMN more int GENERATED ALWAYS AS (n * 2) VIRTUAL",
+    "virtual_gone": "ALTER TABLE {t} DROP COLUMN more",
 }
 WIDENED = {
     "added": "ALTER TABLE {t} ADD COLUMN more int",
@@ -134,7 +137,6 @@ COPIED = {
     "key_again": "ALTER TABLE {t} DROP CONSTRAINT {t}_pkey; INSERT INTO {t} VALUES (100, 1);"
     " ALTER TABLE {t} ADD PRIMARY KEY (id)",
     "identity": "ALTER TABLE {t} REPLICA IDENTITY FULL",
-    "policed": "ALTER TABLE {t} ENABLE ROW LEVEL SECURITY",
     "made_again": "DROP TABLE {t}; CREATE TABLE {t} (id int PRIMARY KEY, other text);"
     " INSERT INTO {t} VALUES (5, 'five')",
     "several": "ALTER TABLE {t} ADD COLUMN a int; ALTER TABLE {t} DROP COLUMN s;"
@@ -159,7 +161,10 @@ CASES = {**SAME, **WIDENED, **REWRITTEN, **COPIED, **STOPPED}
 
 
 KEYS = {"swapped": "n", "renamed_key": "number"}  # as they are called in the end
-FURTHER = {"finer": "at timestamp(3) DEFAULT now()"}  # columns that only this one has
+FURTHER = {
+    "finer": "at timestamp(3) DEFAULT now()",
+    "virtual_gone": "more int GENERATED ALWAYS AS (n * 2) VIRTUAL",
+}  # columns that only this one has
 BEFORE = 20  # rows of each table
 
 

@@ -63,6 +63,14 @@ def test_the_look_tells_it_and_a_copy_goes_on_once_it_is_readable(
         served.until(lambda: mirrored.record("public.root").state.value == "stopped", "its stop")
         database.execute(GRANT)
         served.until(partial(served.holds, "public.root", 3), "its copy")
+        policy = "ALTER TABLE root %s ROW LEVEL SECURITY"
+        database.execute(policy % "ENABLE")
+        database.execute("INSERT INTO root VALUES (103, 'x')")
+        served.until(partial(served.holds, "public.root", 4), "a row that a policy would hide")
+        served.until(lambda: "BYPASSRLS" in warnings(mirrored).get("PG_ROWS_HIDDEN", ""), "a warning")
+        database.execute(policy % "DISABLE")
+        database.execute("INSERT INTO root VALUES (104, 'x')")
+        served.until(lambda: "PG_ROWS_HIDDEN" not in warnings(mirrored), "no warning")
         served.until(lambda: "PG_PARTITION_PRIVILEGE" not in warnings(mirrored), "no warning")
     assert validators.exact(mirrored.lake, database.url(), values=True) == []
 

@@ -119,7 +119,6 @@ def test_a_look_does_not_depend_on_the_tables_beside_it(session: Session) -> Non
         ("ALTER TABLE t REPLICA IDENTITY USING INDEX t_n", "replica identity"),
         ("ALTER TABLE t DROP CONSTRAINT t_pkey", "replica identity"),
         ("ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (id, n)", "replica identity"),
-        ("ALTER TABLE t ENABLE ROW LEVEL SECURITY", "row-level security"),
         ("ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'", "a type"),
         ("ALTER TYPE pair ADD ATTRIBUTE y int", "a type"),
         ("ALTER PUBLICATION p DROP TABLE t", "taken out"),

@@ -58,13 +58,17 @@ from headrace.sources.postgres.catalog.table_def import (
 from headrace.sources.postgres.catalog.types import TypeEntry, enum_of, is_same_form, is_wider
 
 
-def differs(last: TableEntry, now: TableEntry) -> str | None:
-    """Say what changed between two looks at a table, for a message; None where nothing did that matters."""
+def differs(last: TableEntry, now: TableEntry, *, by_triggers: bool = False) -> str | None:
+    """Say what changed between two looks at a table, for a message; None where nothing did that matters.
+
+    Row-level security does not: a copy that it would thin out is denied. A virtual column is in no file, and
+    in no message of the stream; only a row that triggers see (`by_triggers`) has a place for it.
+    """
     checks: tuple[tuple[bool, str], ...] = (
         ((last.oid, last.kind) != (now.oid, now.kind), "the table was dropped and made again"),
         (last.name != now.name, f"the table was renamed to {now.name}"),
         (_memberships_differ(last, now), _memberships_changed(last, now)),
-        ((columns := _columns_differ(last, now)) is not None, str(columns)),
+        ((columns := _columns_differ(last, now, by_triggers)) is not None, str(columns)),
         (_types_differ(last, now), "a type of its columns was altered"),
         (_identity_differs(last, now), "its replica identity changed"),
         (last.ancestors != now.ancestors or _was_moved(last, now), "its place in a partition tree changed"),
@@ -72,7 +76,6 @@ def differs(last: TableEntry, now: TableEntry) -> str | None:
         ((flaw := leaf_flaw(now)) is not None, str(flaw)),
         (last.persistence != now.persistence, "it was made logged or unlogged"),
         (_rewritten(last, now), "it was rewritten"),
-        (last.policies != now.policies, "row-level security was switched on or off"),
     )
     return next((what for changed, what in checks if changed), None)
 
@@ -120,7 +123,7 @@ def derived(last: TableEntry, now: TableEntry, *, by_names: bool = True) -> tupl
         return None
     if not _print_as_ever(last, now):
         return None
-    if differs(_called_now(last, now), _known_before(last, now)) is not None:
+    if differs(_called_now(last, now), _known_before(last, now), by_triggers=not by_names) is not None:
         return None
     places = {attribute.number: place for place, attribute in enumerate(last.columns)}
     return tuple(
@@ -204,9 +207,11 @@ def _known_before(last: TableEntry, now: TableEntry) -> TableEntry:
     )
 
 
-def _columns_differ(last: TableEntry, now: TableEntry) -> str | None:
-    before = {a.number: a for a in watched(last.attributes, last.memberships)}
-    after = {a.number: a for a in watched(now.attributes, now.memberships)}
+def _columns_differ(last: TableEntry, now: TableEntry, by_triggers: bool) -> str | None:
+    before, after = (
+        {a.number: a for a in watched(each.attributes, each.memberships) if by_triggers or a.generated != "v"}
+        for each in (last, now)
+    )
     for number, attribute in before.items():
         later = after.get(number)
         if later is None:

@@ -1,8 +1,8 @@
-"""Rights on the partitions of roots: a copy reads each by its own name, and the stream needs none of them.
+"""Rights that a copy needs and the stream does not: without them a table is followed all the same.
 
-A partition that somebody makes later comes without the rights that its root has. Its changes are streamed all
-the same, so that only the next copy would find it out: each look asks for those that are new to it. A right
-that is revoked later is found by the copy.
+A partition that somebody makes later comes without the rights that its root has, and a copy reads each by its
+own name: each look asks for those that are new to it. A policy that is switched on for us hides rows. Without
+a look's word only the next copy would find it out. A right that is revoked later is found by the copy.
 """
 
 from __future__ import annotations
@@ -80,3 +80,23 @@ def partitions_denied(root: TableName, user: str, those: Sequence[Unreadable]) -
         detail=names,
         hint="; ".join(statement for each in those for statement in each.grants),
     )
+
+
+_HIDDEN = "SELECT o.oid::int8 FROM unnest(%s::oid[]) o(oid) WHERE pg_catalog.row_security_active(o.oid)"
+
+
+def rows_hidden(connection: Session, tables: Mapping[str, tuple[int, TableName]]) -> dict[str, TableDenied]:
+    """The error of each of these tables, by the caller's key, of which a policy hides rows from us."""
+    oids = sorted({oid for oid, _ in tables.values()})
+    hidden = {oid for (oid,) in query(connection, _HIDDEN, [oids])} if oids else set()
+    role = quote_identifier(connection.info.user)
+    return {
+        key: TableDenied(
+            "PG_ROWS_HIDDEN",
+            f"row-level security would hide rows of {name} from a copy: it can't be copied anew",
+            detail=f"the user {role} is subject to the table's policies",
+            hint=f"ALTER ROLE {role} BYPASSRLS",
+        )
+        for key, (oid, name) in tables.items()
+        if oid in hidden
+    }
