@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -10,6 +12,8 @@ import pytest
 from headrace.core.errors import Definite
 from headrace.core.keycode import keycode
 from headrace.lake.format import layout
+from headrace.pipeline.verify import proof
+from headrace.pipeline.verify.drill_down import text_differences
 from headrace.pipeline.verify.proof import MOST_NAMED
 from headrace.pipeline.verify.verdicts import Difference, objection
 from headrace.testing.postgres import Database
@@ -107,6 +111,28 @@ def test_a_text_that_is_not_the_sources_is_named(tables: Mirrors) -> None:
     assert all(each.raw and each.source is each.lake is None for each in moments.differences)
     told = verified(tables, "moments", show_values=True).tables[0].differences
     assert {str(each.source or each.lake) for each in told} == {"{'t': 'infinity'}", "{'t': '-infinity'}"}
+
+
+def test_no_snapshot_is_held_once_the_sums_are_known(
+    tables: Mirrors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What stands in errors/ is compared after that, and may be much."""
+    held: list[int] = []
+
+    def compared(*given: Any, before: Any = text_differences, **more: Any) -> Any:
+        [(count,)] = tables.database.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND application_name LIKE 'headrace %' AND backend_xmin IS NOT NULL"
+        )
+        held.append(count)
+        return before(*given, **more)
+
+    monkeypatch.setattr(proof, "text_differences", compared)
+    assert set(outcomes(verified(tables)).values()) == {"equal"}
+    assert held == [0, 0, 0]
+    rewrite(tables.path, "t", lambda rows: rows.slice(1))
+    assert outcomes(verified(tables))["public.t"] == "different"
+    assert held[3:] == [0, 0, 0]
 
 
 def test_a_table_that_differs_throughout_is_not_narrowed_to_all_its_rows(tables: Mirrors) -> None:

@@ -9,7 +9,8 @@
 S is a set of transactions, the mark a prefix of the commit order that holds all of S. `sides` takes
 away from the mark what S does not show; then both sides are the same set, and equal sums are equal tables.
 One scan of the source, at most `snapshot_connections` pieces at once; nothing is locked but what a reader
-locks, and nothing is written on either side but the request for a mark.
+locks, and nothing is written on either side but the request for a mark. S is let go as soon as the sums are
+known and what differs was looked into under it: where all agree, at once.
 
 A table is compared if it was exact before S was taken and still is what was copied. Whatever is in the way
 of one is its verdict, not the end of the others.
@@ -150,10 +151,11 @@ def _compared(
         with contents.snapshot([record.definition for record in left], readers, LEAD_SECONDS) as snapshot:
             comparison = Comparison(place, source, session, snapshot, newest)
             try:
-                verdicts |= {verdict.name: verdict for verdict in comparison.compare(left, asked)}
+                comparison.compare(left, asked)
             except MomentMissed as error:  # by all of them
                 missed = error
                 verdicts |= {str(each.name): _not_compared(each, error) for each in left}
+        verdicts |= {verdict.name: verdict for verdict in comparison.verdicts(asked)}
         first = comparison.handoff if first is None else first
         left = [record for record in left if _missed(verdicts[str(record.name)])]
         if not left:
@@ -213,11 +215,35 @@ class Comparison:
         self._snapshot = snapshot
         self._before = before  # a mark from before the snapshot was taken
         self.handoff: Handoff | None = None  # of the snapshot, once it was read
+        self._sides: tuple[ProofContext, list[ComparedTable]] | None = None
+        self._found: dict[TableName, DrillDown] = {}
 
-    def compare(self, chosen: Sequence[TableRecord], asked: Asked) -> Iterator[TableVerdict]:
-        """A verdict for each of the tables."""
+    def compare(self, chosen: Sequence[TableRecord], asked: Asked) -> None:
+        """Do all that needs the snapshot: sum up both sides, and look into what differs."""
         tables = self._begun(chosen)
         context = self.sum_up([table for table in tables if table.error is None], asked.wait)
+        self._sides = (context, tables)
+        for table in tables if self._snapshot.admits_later else ():
+            if table.error is None:
+                with _failing_alone(table):
+                    self._look_into(context, table, partial(drill_down, values=asked.values))
+
+    def _look_into(
+        self,
+        context: ProofContext,
+        table: ComparedTable,
+        look: Callable[[ProofContext, ComparedTable], DrillDown],
+    ) -> None:
+        """Look into the rows that differ; where they can't be had, the tables differ all the same."""
+        if len(table.difference().uneven()):
+            self._found[table.name] = DrillDown(0)
+            self._found[table.name] = look(context, table)
+
+    def verdicts(self, asked: Asked) -> Iterator[TableVerdict]:
+        """The verdict on each of the tables, without the snapshot; none of those that all missed it."""
+        if self._sides is None:
+            return
+        context, tables = self._sides
         for table in tables:
             yield self._judged(context, table, asked)
 
@@ -266,10 +292,12 @@ class Comparison:
 
     def _judged(self, context: ProofContext, table: ComparedTable, asked: Asked) -> TableVerdict:
         """The verdict on a table whose sides are summed up."""
-        if table.error is None:
-            look = drill_down if self._snapshot.admits_later else self._looked_at_again
+        if table.error is None and not self._snapshot.admits_later:
             with _failing_alone(table):
-                return _compare(context, table, asked, partial(look, context, table, values=asked.values))
+                self._look_into(context, table, partial(self._looked_at_again, values=asked.values))
+        if table.error is None or table.name in self._found:
+            with _failing_alone(table):
+                return _compare(context, table, asked, self._found.get(table.name, DrillDown(0)))
         assert table.error is not None
         return _not_compared(table.record, table.error)
 
@@ -450,9 +478,7 @@ def _failing_alone(table: ComparedTable) -> Iterator[None]:
         table.error = table.error or error
 
 
-def _compare(
-    context: ProofContext, table: ComparedTable, asked: Asked, drilled: Callable[[], DrillDown]
-) -> TableVerdict:
+def _compare(context: ProofContext, table: ComparedTable, asked: Asked, found: DrillDown) -> TableVerdict:
     assert table.lake is not None
     assert table.mark is not None
     source, uneven = table.source, table.difference().uneven()
@@ -460,7 +486,6 @@ def _compare(
     lost = text_differences(
         table.projection.schema, texts, _standing(context, table), values=asked.values, most=asked.named
     )
-    found = _looked_into(table, drilled) if len(uneven) else DrillDown(0)
     differences = [*found.differences, *lost.named]
     return TableVerdict(
         name=str(table.name),
@@ -476,13 +501,6 @@ def _compare(
         epoch=table.mark.epoch,
         error=table.error,
     )
-
-
-def _looked_into(table: ComparedTable, drilled: Callable[[], DrillDown]) -> DrillDown:
-    """The rows that differ; where they can't be had, that the tables differ is true all the same."""
-    with _failing_alone(table):
-        return drilled()
-    return DrillDown(0)
 
 
 def _standing(context: ProofContext, table: ComparedTable) -> Iterator[pl.DataFrame]:
