@@ -33,8 +33,8 @@ from headrace.lake.format import layout
 from headrace.lake.log import histories
 from headrace.pipeline.commands import add_drop, resync
 from headrace.pipeline.commands.serve import CommandQueue
-from headrace.pipeline.state.alterations import MOST_COPIES, copied_in_vain
 from headrace.pipeline.state import last_config
+from headrace.pipeline.state.alterations import MOST_COPIES, copied_in_vain
 from headrace.pipeline.state.choice import NOT_ADDED
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.owner import Owner, Steps, Warner
@@ -126,7 +126,7 @@ class Following:
         )
 
     def _refusal(self, record: TableRecord) -> HeadraceError | None:
-        """The reason for which a table that stopped could not be taken up when it was last tried, or is not again."""
+        """Say why a table that stopped was not taken up when it was last tried, or never is again."""
         if _is_hopeless(record):
             return _in_vain(record.name)
         return self.refused.get(record.name) if record.state is State.STOPPED else None

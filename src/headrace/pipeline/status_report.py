@@ -39,7 +39,7 @@ from headrace.lake.store.contract import Store
 from headrace.pipeline.loop_watch import LoopWatch, WatchedRun, source_of
 from headrace.pipeline.state.alterations import Alteration
 from headrace.pipeline.state.ownership import ENDED, this_process
-from headrace.pipeline.state.records import TableRecord
+from headrace.pipeline.state.records import SourceRecord, TableRecord
 from headrace.sources import registry
 from headrace.sources.contract.errors import TableBusy
 from headrace.sources.contract.session import Health
