@@ -113,15 +113,19 @@ class Following:
         refused = self._refusal(record)
         if refused is None or record.error is None:
             return record.error
-        known = refused.adding(f"it stopped: {record.error.code}: {record.error.primary}").as_record()
-        return from_record({**known, "hint": f"it is tried again by itself; {refused.hint}"})
+        error = refused.adding(f"it stopped: {record.error.code}: {record.error.primary}")
+        if _is_hopeless(record):
+            return error
+        return from_record({**error.as_record(), "hint": f"it is tried again by itself; {refused.hint}"})
 
     def prospect(self, run: TablesRun, record: TableRecord) -> Prospect:
         """Say whether a table that stopped is taken up again by itself."""
         refused, tried = self._refusal(record), self.tried.get(record.name)
+        follows = record.name in _changed(run)
+        again_at = None if refused is None or tried is None or not follows else tried.again_at
         return Prospect(
-            follows=record.name in _changed(run),
-            retry_in=None if refused is None or tried is None else tried.again_at - time.monotonic(),
+            follows=follows,
+            retry_in=None if again_at is None else again_at - time.monotonic(),
             gone=isinstance(refused, TableMissing),
         )
 

@@ -109,7 +109,8 @@ class LoopWatch:
         run = self._run
         if run is None:
             return
-        progress = run.receiver.newest()
+        run.receiver.listen()
+        progress = run.receiver.progress
         self._heard = max(self._heard, progress.heard)
         self.streamed = RunningStatus(progress.running, progress.running_bytes)
         with suppress(HeadraceError, OSError):

@@ -161,17 +161,12 @@ class Receiver:
     def poll(self) -> Progress:
         """The newest word of the process; the error that it ended with is raised."""
         ended = self._process is not None and not self.alive  # before the reading of its last words
-        self._listen()
+        self.listen()
         if self._failure is not None:
             self.kill()  # that was its last word
             raise self._failure
         if ended:
             raise self._sudden_end()
-        return self._progress
-
-    def newest(self) -> Progress:
-        """The newest word of the process, for a thread beside the driver's own; raises nothing."""
-        self._listen()
         return self._progress
 
     def acknowledge(self, frontier: Position) -> None:
@@ -222,7 +217,8 @@ class Receiver:
                 except BrokenPipeError:
                     return
 
-    def _listen(self) -> None:
+    def listen(self) -> None:
+        """Take what the process has said; any thread may ask. `poll` alone raises what it ended with."""
         with self._reading:
             if self._process is None or self._process.stdout is None:
                 return
