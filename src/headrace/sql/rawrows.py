@@ -154,7 +154,7 @@ class Relation:
 
 def mirrored(cut: Cut, source: str) -> dict[TableName, TableRecord]:
     """The records of all tables that the source mirrors at the cut, exact there or not."""
-    place, past = cut.places[source], cut.standings.past(source)
+    place, past = cut.places[source], cut.standings.pasts[source]
     mark = place.mark or past.first(place.time)
     return {} if mark is None else tables_of(past.records(mark))
 
@@ -179,7 +179,7 @@ def _oid(number: int) -> str:
 def recorded(cut: Cut, name: Name) -> Recorded:
     """Read the catalog's records of a table at the cut."""
     source, table = name
-    records = cut.standings.past(source).records(cut.standings.of(name).shown)
+    records = cut.standings.pasts[source].records(cut.standings.of(name).shown)
     known = source_of(records)
     assert known is not None  # a table's record comes with its source's, or after it
     record = TableRecord.from_record(records[f"{TABLE_PREFIX}{table}"])

@@ -120,7 +120,7 @@ def _broken(full: Name, end: Cut) -> Definite:
     return Definite(
         "LAKE_HISTORY_BROKEN",
         f'the history of table "{full[1]}" does not lead from the one place to the other',
-        detail=None if since is None else f"it is exact from {end.standings.past(full[0]).shown(since)} on",
+        detail=None if since is None else f"it is exact from {end.standings.pasts[full[0]].shown(since)} on",
         hint="begin there: after=...",
     )
 

@@ -154,21 +154,14 @@ class Cut:
 
         Of a table that came back under other columns it is the history of those that it has here.
         """
-        rows = self._past(name).rows()
+        rows = _history(self, name).rows()
         if not rows.num_rows:
             raise _no_history(self.standings.resolve(name)[1])
         return rows
 
     def history_polars(self, name: str) -> pl.LazyFrame:
         """The same as a Polars query; no file is read before it is collected."""
-        return scan_part(self._past(name))
-
-    def _past(self, name: str) -> Part:
-        full = self.standings.resolve(name)
-        folder = self.standings.history(full)
-        if folder is None:
-            raise _no_history(full[1])
-        return histories.part_of(folder, (None, self.places[full[0]].time))
+        return scan_part(_history(self, name))
 
     def _printed(self, name: Name) -> str:
         source, table = name
@@ -179,6 +172,14 @@ class NoHistory(Misconfigured):
     """A table that has changed nothing, or of which history was let go."""
 
     codes = ("LAKE_NO_HISTORY",)
+
+
+def _history(cut: Cut, name: str) -> Part:
+    full = cut.standings.resolve(name)
+    folder = cut.standings.history(full)
+    if folder is None:
+        raise _no_history(full[1])
+    return histories.part_of(folder, (None, cut.places[full[0]].time))
 
 
 def _no_history(table: TableName) -> NoHistory:

@@ -142,7 +142,7 @@ class Standings:
     def __init__(self, store: Store, places: Mapping[str, Place], catalogs: Catalogs) -> None:
         self._store = store
         self._places = places
-        self._pasts = {source: Past(store, source, catalogs) for source in places}
+        self.pasts = {source: Past(store, source, catalogs) for source in places}
         self._found: dict[Name, Standing | None] = {}
         self._opened: dict[tuple[Name, int], LakeTable] = {}
 
@@ -155,7 +155,7 @@ class Standings:
     def _absent_next(self) -> Iterator[Name]:
         """The tables that sit the next mark out, and can be read here all the same."""
         for source, place in self._places.items():
-            past = self._pasts[source]
+            past = self.pasts[source]
             mark = None if place.mark else past.first(place.time)
             for table in () if mark is None else past.exact_tables(mark, place.time):
                 with suppress(Definite):  # its columns changed meanwhile: whoever names it is told
@@ -167,7 +167,7 @@ class Standings:
         matching = matches(text, self.listed())
         if not matching:
             # A table that joined at a later mark may be exact here all the same.
-            known = [(source, table) for source in self._pasts for table in self._pasts[source].known()]
+            known = [(source, table) for source in self.pasts for table in self.pasts[source].known()]
             matching = matches(text, sorted(known))
         if len(matching) == 1:
             return matching[0]
@@ -186,12 +186,12 @@ class Standings:
         """The frontier from which history leads to this table as it is here; None: it does not."""
         source, table = full
         later = self._later(source, table)
-        return None if later is None else self._pasts[source].since(later, table)
+        return None if later is None else self.pasts[source].since(later, table)
 
     def history(self, full: Name) -> LakeTable | None:
         """The history under the columns that the table has here, or had when a mark last had it."""
         source, table = full
-        past, time = self._pasts[source], self._places[source].time
+        past, time = self.pasts[source], self._places[source].time
         since = self.since(full)
         exact = since is not None and since <= time + 1
         mark = self._later(source, table) if exact else past.last_with(time, table)
@@ -202,7 +202,7 @@ class Standings:
         place = self._places[source]
         if place.mark is not None and str(table) in place.mark.versions:
             return place.mark
-        return self._pasts[source].first(place.time, table)
+        return self.pasts[source].first(place.time, table)
 
     def open(self, full: Name, mark: Mark) -> LakeTable:
         """The table at a mark that has it."""
@@ -224,7 +224,7 @@ class Standings:
         """The tables of the marks, or of those that follow where a place is between two; not looked into."""
         found = []
         for source, place in sorted(self._places.items()):
-            mark = place.mark or self._pasts[source].first(place.time)
+            mark = place.mark or self.pasts[source].first(place.time)
             found += [(source, TableName.parse(text)) for text in sorted(mark.versions if mark else ())]
         return found
 
@@ -238,7 +238,7 @@ class Standings:
     def _travel(self, full: Name) -> Standing | None:
         """The way to the place from the mark before it or after it; None where the table is not exact."""
         source, table = full
-        past, time = self._pasts[source], self._places[source].time
+        past, time = self.pasts[source], self._places[source].time
         earlier, later = past.last(time), past.first(time, table)
         if later is None:
             return None
@@ -262,19 +262,15 @@ class Standings:
         found = histories.parts(self._store, *full, ends)
         return Standing(base, shown, tuple(found), 1 if base.time < time else -1)
 
-    def past(self, source: str) -> Past:
-        """The marks and the catalogs of a source."""
-        return self._pasts[source]
-
     def _absent(self, full: Name) -> Definite | Misconfigured:
         """Say why a table can't be read here: it left the marks, or is exact only later."""
         source, table = full
         since = self.since(full)
         if since is not None:
-            detail = f'it is exact from "{self._pasts[source].shown(since)}" on'
+            detail = f'it is exact from "{self.pasts[source].shown(since)}" on'
             hint = "read it there or later: headrace sql --at POSITION, at(position=...)"
         else:
-            last, stop = _last_with(table, self._pasts[source].kept), self._pasts[source].stop(table)
+            last, stop = _last_with(table, self.pasts[source].kept), self.pasts[source].stop(table)
             if last is None:
                 return _unknown(str(table), stop)
             detail = f'the last mark that has it is epoch {last.epoch} at "{plain(last.frontier)}"'

@@ -107,7 +107,7 @@ class Lake:
         for source, table in map(newest.standings.resolve, texts):
             tables.setdefault(source, []).append(table)
         places = {
-            name: resolve.with_all(newest.standings.past(name).kept, wanted)
+            name: resolve.with_all(newest.standings.pasts[name].kept, wanted)
             for name, wanted in tables.items()
         }
         return Cut(self.store, newest.places | places, self._catalogs)
