@@ -311,7 +311,7 @@ class _Reading:
         near = difflib.get_close_matches(names[0], known, 1) if names else []
         return Misconfigured(
             "LAKE_TABLE_UNKNOWN",
-            f"this lake has no table, view or source {' or '.join(map(repr, names))}"
+            "this lake has no table, view or source " + " or ".join(f'"{name}"' for name in names)
             if names
             else "the query names a table that is not there",
             detail=f"did you mean {near[0]}?" if near else None,

@@ -232,7 +232,13 @@ def _example(name: str, value: object, wanted: type[Any]) -> str:
     return _EXAMPLES[wanted]
 
 
-_SAID: Mapping[type[Any], str] = {list: "list of strings", dict: "table of strings"}
+_SAID: Mapping[type[Any], str] = {
+    str: "text",
+    int: "a whole number",
+    bool: "true or false",
+    list: "a list of texts",
+    dict: "a table of texts",
+}
 
 
 def _checked(section: str, name: str, value: Any, declared: str, choices: tuple[str, ...] = ()) -> Any:
@@ -245,7 +251,7 @@ def _checked(section: str, name: str, value: Any, declared: str, choices: tuple[
     ):
         raise Misconfigured(
             "CONFIG_BAD_VALUE",
-            f'"{name}" in [{section}] is not a {_SAID.get(wanted, wanted.__name__)}',
+            f'"{name}" in [{section}] is not {_SAID[wanted]}',
             hint=f"write {name} = {_example(name, value, wanted)}",
         )
     choices = choices or CHOICES.get(name, ())
