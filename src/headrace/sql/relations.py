@@ -16,8 +16,9 @@ introduces are the query's own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from headrace.sql.tokens import Token, tokens
 
@@ -152,13 +153,13 @@ def chain(scanned: Sequence[Token], at: int) -> tuple[tuple[str, ...], int]:
 
 
 def mentioned(sql: str) -> list[Mention]:
-    """The names of relations in a query, but those that its own WITH introduces."""
+    """The names of relations in a query, but those that stand for what its own WITH introduces."""
     scanned = tokens(sql)
-    own = _introduced(scanned)
+    own = list(_introduced(scanned))
     return [
         mention
         for mention in _Walk(scanned).run()
-        if len(mention.parts) > 1 or mention.parts[0].lower() not in own
+        if len(mention.parts) > 1 or not any(each.means(mention) for each in own)
     ]
 
 
@@ -172,9 +173,24 @@ def reads_plainly(sql: str) -> bool:
     return first in ("SELECT", "WITH") and not paths
 
 
-def _introduced(scanned: Sequence[Token]) -> set[str]:
-    """The names before AS (, of which WITH makes relations."""
-    found = set()
+@dataclass(frozen=True, slots=True)
+class _Introduced:
+    """A relation of WITH, and from where to where in the text its name means it."""
+
+    name: str
+    start: int
+    stop: float
+
+    def means(self, mention: Mention) -> bool:
+        return mention.parts[0].lower() == self.name and self.start <= mention.start < self.stop
+
+
+def _introduced(scanned: Sequence[Token]) -> Iterator[_Introduced]:
+    """The names before AS (, of which WITH makes relations.
+
+    In its own query such a name means the table of that name, unless the WITH is recursive.
+    """
+    recursive = any(token.keyword == "RECURSIVE" for token in scanned)
     for at, token in enumerate(scanned):
         if token.keyword == "AS" and at + 1 < len(scanned) and scanned[at + 1].text == "(" and at > 0:
             before = at - 1
@@ -184,8 +200,21 @@ def _introduced(scanned: Sequence[Token]) -> set[str]:
                 before -= 1
             name = scanned[before].name
             if name is not None and before >= 0:
-                found.add(name.lower())
-    return found
+                end = _closing(scanned, at + 2)
+                start = scanned[at + 1 if recursive or end == len(scanned) else end].start
+                stop = _closing(scanned, end + 1)
+                yield _Introduced(name.lower(), start, scanned[stop].start if stop < len(scanned) else inf)
+
+
+def _closing(scanned: Sequence[Token], at: int) -> int:
+    """The parenthesis that closes what is open at a token; behind the last token where there is none."""
+    depth = 1
+    for place in range(at, len(scanned)):
+        if scanned[place].kind == "symbol":
+            depth += {"(": 1, ")": -1}.get(scanned[place].text, 0)
+        if not depth:
+            return place
+    return len(scanned)
 
 
 def rewritten(sql: str, chosen: Mapping[Mention, str]) -> Rewritten:
