@@ -22,9 +22,11 @@ from headrace.lake.retain import sweep
 from headrace.lake.retain.sweep import Sweeper, Swept
 from headrace.lake.retain.thinning import Keeping
 from headrace.lake.store.contract import Store
+from headrace.pipeline.maintain import maintenance
 from headrace.pipeline.maintain.maintenance import maintain
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.table_state import State
+from headrace.pipeline.tasks.compact import Survey
 from tests.integration.lake.household import NAMES, SCHEMA, Household
 from tests.places import place_at
 
@@ -212,6 +214,37 @@ def test_a_mark_that_was_thinned_out_holds_its_files_for_the_grace_time(
             assert have == household.state(cut.mark.time)[name]
     assert household.maintained(**AT_ONCE)["deleted"]["files"] > 0
     assert not files <= _files(household)
+
+
+def test_a_clock_that_jumps_ahead_lets_no_history_go(
+    household: Household, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The source's own clock is in the marks. Once ours is right again, nothing waits for that year."""
+    real = datetime.now(UTC)
+    household.publish(
+        Epoch("empty", household.frontier, looked=True, complete_until=int(real.timestamp() * 1_000_000))
+    )
+    monkeypatch.setattr(maintenance, "datetime", SimpleNamespace(now=lambda _: real + 365 * DAY))
+    household.maintained(retention="2d", marks="5d", grace="1h")
+    reach = horizon.read(household.place.store, "main")
+    early = [time for time in household.states if reach is None or time > reach.time]
+    assert len(early) > len(household.states) // 3
+    monkeypatch.setattr(maintenance, "datetime", SimpleNamespace(now=lambda _: real + timedelta(hours=2)))
+    household.maintained(retention="2d", marks="5d", grace="1h")
+    monkeypatch.undo()
+    found = horizon.read(household.place.store, "main")
+    assert found is not None
+    assert found.since <= real + timedelta(hours=2)
+    assert household.wrong(since=found.time) == []
+
+
+def test_what_a_table_had_before_its_columns_changed_is_put_together_too(household: Household) -> None:
+    name = NAMES[0]
+    record = household.ledger.tables[name]
+    later = replace(household.ledger.outline(record), history_folder=layout.history_folder("main", name, 2))
+    survey = Survey("main", 99, household.ledger.address, (later,), 2)
+    old = layout.history_folder("main", name, 1)
+    assert [bundle.folder for bundle in survey.bundles() if bundle.folder.startswith("history")] == [old]
 
 
 def test_history_goes_after_its_retention_and_reading_before_says_what_is_kept(household: Household) -> None:

@@ -68,7 +68,7 @@ class Part:
     def reaching(self, xid: int) -> tuple[str, ...]:
         """Those of the files that may hold updates of this transaction or of one with a higher xid."""
         highest = f"max.{layout.lake_column(self.own['_transaction'])}"
-        stated = {file["path"]: file.get(highest) for file in _stated(self.table, highest)}
+        stated = {file["path"]: file.get(highest) for file in self.table.figures(highest)}
         return tuple(path for path in self.paths if (most := stated[path]) is None or most >= xid)
 
     def rows(self) -> pa.Table:
@@ -184,22 +184,13 @@ def bounds(folder: LakeTable, time: str) -> dict[str, Bounds]:
     """
     told: dict[str, Bounds] = {
         file["path"]: (file.get(f"min.{time}"), file.get(f"max.{time}"))
-        for file in _stated(folder, f"min.{time}", f"max.{time}")
+        for file in folder.figures(f"min.{time}", f"max.{time}")
         if file["num_records"] != 0  # nothing is known of its times either
     }
     untold = [path for path, ends in told.items() if None in ends]
     if untold:
         told |= zip(untold, at_once(partial(_by_footer, folder, layout.unquote(time)), untold), strict=True)
     return told
-
-
-def _stated(folder: LakeTable, *names: str) -> list[dict[str, Any]]:
-    """These figures of each file; those of all its columns would take the longer, the wider the table."""
-    described = folder.described()
-    wanted = {"path", "num_records", *names}
-    stated = described.select([name for name in described.column_names if name in wanted])
-    found: list[dict[str, Any]] = stated.to_pylist()
-    return found
 
 
 def _by_footer(folder: LakeTable, time: str, path: str) -> Bounds:

@@ -152,6 +152,14 @@ class LakeTable:
         paths = pa.array([unquote(path) for path in actions["path"].to_pylist()], pa.string())
         return actions.set_column(actions.column_names.index("path"), "path", paths)
 
+    def figures(self, *names: str) -> list[dict[str, Any]]:
+        """Read `path`, `num_records` and these of `described` for each file: all of a wide table are many."""
+        described = self.described()
+        wanted = {"path", "num_records", *names}
+        stated = described.select([name for name in described.column_names if name in wanted])
+        found: list[dict[str, Any]] = stated.to_pylist()
+        return found
+
     def live(self) -> frozenset[str]:
         return frozenset(self.files())
 

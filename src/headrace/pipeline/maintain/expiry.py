@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -44,11 +44,19 @@ def wanted(store: Store, source: str, now: datetime, keeping: Keeping) -> Mark |
     if keeping.retention is None:
         return None
     kept = Marks(store, source).kept()
+    # A clock of ours that jumps ahead makes nothing old: the source's own is in the marks.
+    if kept and (until := kept[-1].complete_until) is not None:
+        now = min(now, until)
     at = bisect_right(kept, now - keeping.retention, key=lambda mark: mark.published_at)
     known = horizon.read(store, source)
     if not at or kept[at - 1].time < 0 or (known is not None and kept[at - 1].time <= known.time):
         return None
     return kept[at - 1]
+
+
+def set_right(found: Reach | None, now: datetime) -> Reach | None:
+    """The reach, told now where it seems to be told later: the clock was ahead then, and is set back."""
+    return found if found is None or found.since <= now else replace(found, since=now)
 
 
 def ripe(found: Reach | None, now: datetime, grace: timedelta) -> bool:

@@ -219,9 +219,12 @@ def _expire(owner: Owner, order: Order, report: Report) -> Generator[Errand, Any
 def _let_go(owner: Owner, order: Order, report: Report) -> Generator[Errand, Any, None]:
     """Carry out what the reach says, as far as it is time."""
     store, ledger = owner.place.store, owner.ledger
-    found = horizon.read(store, ledger.name)
+    known = horizon.read(store, ledger.name)
+    found = expiry.set_right(known, datetime.now(UTC))
     if found is None:
         return
+    if found != known and not order.dry:
+        horizon.write(store, ledger.name, found)
     # It may lie in an earlier life of the server: the marks of that time know how it was spelled.
     past = Past(store, ledger.name, Catalogs(store))
     report.history["reaches_back_to"] = yield partial(past.shown, found.time + 1)

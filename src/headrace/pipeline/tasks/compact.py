@@ -77,7 +77,8 @@ class Survey:
     def _found(self, store: Store) -> Iterator[Bundle]:
         for task in self.tables:
             yield from self._state(store, task)
-            yield from self._log(store, task.history_folder)
+            for folder in _histories(task.history_folder):
+                yield from self._log(store, folder)
         yield from self._errors(store, layout.errors_folder(self.source))
 
     def _state(self, store: Store, task: TableTask) -> Iterator[Bundle]:
@@ -98,7 +99,7 @@ class Survey:
         if table.refresh() < 0:
             return
         order = _order(table)
-        files = table.described().to_pylist()
+        files = table.figures("size_bytes", f"min.{order[0]}")
         files.sort(key=lambda file: (file.get(f"min.{order[0]}") or 0, file["path"]))
         if sum(file["size_bytes"] < compaction.SMALL for file in files) < 2 * self.least:
             return
@@ -143,6 +144,12 @@ class Survey:
         paths = tuple(file.path for file in group)
         size = sum(file.size for file in group)
         return Bundle(self.epoch, self.lake, folder, paths, size, table, order)
+
+
+def _histories(folder: str) -> tuple[str, ...]:
+    """The history of a table, and the one before, which may have got files since it was put in order."""
+    root, _, number = folder.rpartition("/")
+    return (folder,) if number == "1" else (folder, f"{root}/{int(number) - 1}")
 
 
 def batches(bundles: Iterable[Bundle], most: int) -> Iterator[list[Bundle]]:
