@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 EVERY_SECONDS = 1.0
 LAST_WORD_SECONDS = 10.0
 BESIDE_SECONDS = 60.0
+BESIDE_PAUSE = 200  # between two looks beside, times the seconds that one took
 TOLD_ALTERATIONS = 100
 
 Listener = Callable[[SourceStatus], None]
@@ -72,12 +73,12 @@ class Beside:
 
     unmirrored: dict[str, str] = field(default_factory=dict)  # the code that says why, by name
     at: str | None = None
-    _refreshed_at: float = 0.0
+    _due_at: float = 0.0
 
     @property
     def due(self) -> bool:
         """Tell whether it is time to look again; an attempt looks at its beginning, too."""
-        return time.monotonic() - self._refreshed_at >= BESIDE_SECONDS
+        return time.monotonic() >= self._due_at
 
     def refresh(self, session: Session, config: SourceConfig, ledger: Ledger) -> None:
         """Ask the source what the patterns match by now."""
@@ -85,8 +86,11 @@ class Beside:
         from headrace.pipeline.state.choice import unmirrored
 
         assert ledger.source is not None
+        begun = time.monotonic()
         self.unmirrored = unmirrored(session.tables(ledger.source.upstream), config, ledger.tables)
-        self._refreshed_at, self.at = time.monotonic(), _now()
+        # Marks wait meanwhile: of many tables, which take long, it is asked the more seldom.
+        now = time.monotonic()
+        self.at, self._due_at = _now(), now + max(BESIDE_SECONDS, BESIDE_PAUSE * (now - begun))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,17 +7,21 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from headrace.core.errors import Definite
 from headrace.core.names import TableName
 from headrace.lake.format import statusfile
 from headrace.lake.format.status import PositionStatus, SourceStatus
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
+from headrace.pipeline import status_report
 from headrace.pipeline.copy.context import Progress
 from headrace.pipeline.copy.scheduler import CopyScheduler
+from headrace.pipeline.state import choice
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_state import State
-from headrace.pipeline.status_report import Facts, Reporter, _since
+from headrace.pipeline.status_report import Beside, Facts, Reporter, _since
 from headrace.sources.postgres.lsn import Log, Lsn
 from tests.places import place_at
 from tests.unit.core.batches import text_table
@@ -114,3 +118,26 @@ def _said(store: Store) -> SourceStatus:
     # The lag is as of now.
     position = found.said.position
     return found.said if position is None else replace(found.said, position=replace(position, lag_seconds=0))
+
+
+def test_the_tables_beside_are_asked_for_the_more_seldom_the_longer_that_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Marks wait for it: of ten thousand tables it takes seconds."""
+    clock = [1000.0]
+
+    def slow(*_: object) -> dict[str, str]:
+        clock[0] += 5
+        return {}
+
+    monkeypatch.setattr(status_report, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(choice, "unmirrored", slow)
+    beside, source = Beside(), SimpleNamespace(upstream={})
+    run = cast(Any, SimpleNamespace(tables=lambda _: {}))
+    ledger = cast(Any, SimpleNamespace(source=source, tables={}))
+    assert beside.due
+    beside.refresh(run, run, ledger)
+    clock[0] += 200 * 5 - 1
+    assert not beside.due
+    clock[0] += 1
+    assert beside.due

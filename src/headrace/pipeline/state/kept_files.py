@@ -8,7 +8,7 @@ they hold is written and read in `stream.late_stream`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.lake.format import layout
 from headrace.lake.store.contract import Store
+from headrace.pipeline.state.records import TableRecord
 
 KEY = "late/"  # how the keys of these records begin in the catalog
 
@@ -90,6 +91,11 @@ def _file_whole(store: Store, key: str, size: int) -> bool:
             return False
         file.seek(length - FOOTER_BYTES)
         return length == size + int.from_bytes(file.read(FOOTER_BYTES), "big") + FOOTER_BYTES
+
+
+def behind(records: Iterable[TableRecord]) -> dict[TableName, Position]:
+    """Find how far each table is for which the stream is kept."""
+    return {r.name: r.applied for r in records if r.state.keeps_stream and r.applied is not None}
 
 
 def needed(file: Kept, behind: Mapping[TableName, Position]) -> bool:

@@ -10,7 +10,7 @@ Everything here is rebuilt from the lake when a run begins; nothing is remembere
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -74,6 +74,7 @@ class Ledger:
         self.source = source_of(self._catalog.records)
         self.last_commits = last_commits_of(self._catalog.records)
         self.kept = kept_of(self._catalog.records)
+        self._behind: Mapping[TableName, Position] | None = None  # where the tables stood at the last epoch
         stray = {key.rpartition("/")[2] for key in store.list(layout.late_folder(name))} - self.kept.keys()
         self._stray = tuple(sorted(stray))  # of epochs that came to nothing
         self._inherited = tuple(self.kept)  # an earlier attempt may have met a disk that refused them
@@ -171,7 +172,8 @@ class Ledger:
         planner = Planner(self.live, self.log.syncing, self.mark.epoch + 1)
         steps = tuple(planner.steps(epoch, after))
         source = epoch.source or self.source
-        kept = _kept(self.kept, epoch.kept, after.present(source))
+        behind = kept_files.behind(after.present(source))
+        kept = _kept(self.kept, epoch.kept, behind, same=behind == self._behind)
         unseen = frozenset() if epoch.looked else _unseen(self.tables, self.mark)
         plan = Plan(
             source=self.name,
@@ -200,7 +202,7 @@ class Ledger:
             self.log.withdraw(outcome)
             raise moved(outcome.step.path, outcome.error)
         self.mark = outcome
-        self.kept = kept
+        self.kept, self._behind = kept, behind
         self.last_commits = epoch.commits or self.last_commits
         self._move_on(epoch, after, source)
         self._catalog = self._catalog.after(plan)
@@ -252,11 +254,17 @@ def _begin_again(error: StepFailed) -> Transient:
     )
 
 
-def _kept(known: Mapping[str, Kept], new: Kept | None, after: Iterable[TableRecord]) -> dict[str, Kept]:
-    """The files that are needed after an epoch."""
-    both = [*known.values(), *(() if new is None else (new,))]
-    behind = {r.name: r.applied for r in after if r.state.keeps_stream and r.applied is not None}
-    return {file.name: file for file in both if kept_files.needed(file, behind)}
+def _kept(
+    known: Mapping[str, Kept], new: Kept | None, behind: Mapping[TableName, Position], *, same: bool
+) -> dict[str, Kept]:
+    """The files that are needed after an epoch; those that are known are, while the tables stand the `same`.
+
+    A table that waits for its copy leaves a file an epoch: asking each of them each time would cost more
+    with every one.
+    """
+    files = [*(() if same else known.values()), *(() if new is None else (new,))]
+    needed = {file.name: file for file in files if kept_files.needed(file, behind)}
+    return {**known, **needed} if same else needed
 
 
 def _unseen(tables: Mapping[TableName, TableRecord], mark: Mark) -> frozenset[TableName]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from headrace.core import failpoint
 from headrace.core.errors import Misconfigured, Transient
 from headrace.core.names import TableName
+from headrace.core.position import Position
 from headrace.lake.format import formatfile, layout
 from headrace.lake.log import durable
 from headrace.lake.log.commit import Claim
@@ -20,9 +22,10 @@ from headrace.lake.log.durable import Durable
 from headrace.lake.read.lake import Lake
 from headrace.lake.store.open import open_store
 from headrace.pipeline.resync.replacement import staged
+from headrace.pipeline.state import kept_files
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.kept_files import Kept
-from headrace.pipeline.state.ledger import Ledger
+from headrace.pipeline.state.ledger import Ledger, _kept
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_state import State
 from headrace.sources.postgres.objects import Upstream
@@ -216,3 +219,23 @@ def test_a_writer_that_was_frozen_sets_back_nothing_of_what_its_successor_made_d
         ledger.sync(plan)  # and nothing is acknowledged
     assert caught.value.code == "LAKE_FENCED"
     assert durable.read(ledger.store, "main") == Durable(successor.mark.epoch)
+
+
+def test_files_that_wait_for_a_copy_are_asked_anew_only_where_a_table_moved_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A table that waits for a day leaves 86,000 of them, and each epoch adds one."""
+    asked, needed = list[str](), kept_files.needed
+
+    def counted(file: Kept, behind: Mapping[TableName, Position]) -> bool:
+        asked.append(file.name)
+        return needed(file, behind)
+
+    monkeypatch.setattr(kept_files, "needed", counted)
+    files = [Kept(f"{n}", place_at(0x30 + n), frozenset({NAME}), 1, 1, truncates=False) for n in range(4)]
+    known = {file.name: file for file in files[:3]}
+    waits, took = {NAME: place_at(0x20)}, {NAME: place_at(0x32)}
+    assert list(_kept(known, files[3], waits, same=True)) == ["0", "1", "2", "3"]
+    assert asked == ["3"]
+    assert list(_kept(known, files[3], took, same=False)) == ["3"]
+    assert _kept(known, files[3], waits, same=True) == _kept(known, files[3], waits, same=False)
