@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -304,3 +305,53 @@ def test_a_connection_that_is_lost_at_commit_is_told_as_any_other(database: Data
         with pytest.raises(Transient) as lost:
             opened.__exit__(None, None, None)
         assert lost.value.code == "PG_CONNECTION_LOST"
+
+
+def named(database: Database, hosts: str, **options: str) -> Address:
+    """The address by names, which this machine's resolver does not know."""
+    ports = ",".join([str(database.server.port)] * len(hosts.split(",")))
+    said = {**login(database).parameters, "host": hosts, "port": ports, **options}
+    return Address.parse(" ".join(f"{key}={value}" for key, value in said.items()))
+
+
+def test_a_name_is_resolved_without_libpq_and_each_of_its_addresses_is_tried(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def answer(host: str, port: str, **_kind: object) -> list[tuple[object, ...]]:
+        asked.append(host)
+        if host == "gone.test":
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return [(0, 0, 0, "", (address, int(port))) for address in ("127.0.0.9", "127.0.0.1")]
+
+    monkeypatch.setattr(socket, "getaddrinfo", answer)
+    with closing(connect(named(database, "gone.test,db.test"), role="test")) as session:
+        assert (session.info.host, session.info.hostaddr) == ("db.test", "127.0.0.1")
+    assert asked == ["gone.test", "db.test"]
+    pgconn = replication(named(database, "db.test"), role="test")
+    pgconn.finish()
+    with pytest.raises(Unreachable) as caught:
+        connect(named(database, "gone.test"), role="test")
+    assert "gone.test" in str(caught.value.detail)
+
+
+def test_a_name_server_that_never_answers_is_given_up_and_keeps_no_thread_waiting(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over, asked = threading.Event(), list[str]()
+
+    def silent(host: str, port: str, **_kind: object) -> list[tuple[object, ...]]:
+        asked.append(host)
+        over.wait(60)
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", silent)
+    try:
+        for _ in range(2):
+            with pytest.raises(Unreachable) as caught:
+                connect(named(database, "silent.test", connect_timeout="1"), role="test")
+            assert "within 1 s" in str(caught.value.detail)
+        assert asked == ["silent.test"], "who asks again waits for the same answer"
+    finally:
+        over.set()

@@ -33,6 +33,7 @@ from psycopg.rows import TupleRow
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.sources.postgres.session.address import Address
 from headrace.sources.postgres.session.refusals import login_refused
+from headrace.sources.postgres.session.resolution import resolved
 from headrace.sources.postgres.session.statements import Session, answer, ask
 
 # As the server prints them back; compared after every connect.
@@ -94,6 +95,7 @@ NETWORK_DEFAULTS: Mapping[str, str] = {
     "tcp_user_timeout": "30000",
 }
 
+_NAME_SECONDS = 60.0  # for a name server, where the user lets a connection take any time
 _APPLICATION_NAME_LIMIT = 63
 
 C = TypeVar("C", bound="psycopg.Connection[TupleRow]")
@@ -166,7 +168,13 @@ def _conninfo(address: Address, role: str) -> str:
     said["client_encoding"] = "UTF8"
     # With GSS encryption the socket could not be read directly; TLS is the supported way.
     said["gssencmode"] = "disable"
-    return make_conninfo(**{**NETWORK_DEFAULTS, **said})
+    said = {**NETWORK_DEFAULTS, **said}
+    return make_conninfo(**resolved(said, address.safe(), _name_seconds(said["connect_timeout"])))
+
+
+def _name_seconds(connect_timeout: str) -> float:
+    """The seconds for a name server; what is no number libpq refuses by itself."""
+    return float(connect_timeout) if connect_timeout.isdigit() and int(connect_timeout) else _NAME_SECONDS
 
 
 def application_name(role: str) -> str:
