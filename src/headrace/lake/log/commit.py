@@ -431,8 +431,15 @@ def _fault(step: TableStep, fault: Exception) -> StepFailed:
         "LAKE_STEP_FAILED",
         f'a step of a plan for the lake table at "{step.path}" failed by a fault of headrace',
         detail=place_of(fault),
-        hint="headrace tables resync copies the table anew; please report it with the detail",
+        hint=_after_fault(step.path),
     )
+
+
+def _after_fault(path: str) -> str:
+    """The way on after a step failed: only a table's own folder is made anew by a copy."""
+    if path.startswith(("tables/", "history/", "_headrace/staged/")):
+        return "headrace tables resync copies the table anew; please report it with the detail"
+    return "headrace run tries again; if it ends so again, upgrade headrace: please report it with the detail"
 
 
 def _not_withdrawn(path: str, detail: str | None) -> WithdrawalFailed:

@@ -12,10 +12,12 @@ from headrace.core.errors import Definite, PositionDoubtful
 from headrace.sources.contract.session import Health
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue import capture, readers
+from headrace.sources.queue import tick as ticks
 from headrace.sources.queue.objects import Objects, Upstream
 from headrace.sources.queue.readers import Reader
 from headrace.sources.queue.upstream import telling_loss
 
+HELD_SECONDS = 5.0  # of a transaction that holds the queue's row
 _SILENT = 300.0  # seconds, after which a reader that holds back others is named
 _OPEN = 60.0  # seconds of a transaction that keeps its events
 
@@ -44,6 +46,7 @@ def _health(connection: Session, upstream: Upstream, limit: int | None) -> Healt
         lines=(
             f"queue {held} bytes, {figures['ticks_behind']} ticks behind",
             *_slow(there, upstream, newest),
+            *(f"no tick can be taken: {who}" for who in ticks.held_by(connection, objects, HELD_SECONDS)),
             *([f"a transaction that writes is open for {seconds:.0f} s"] if seconds > _OPEN else []),
             *(
                 [f"sessions in the replica role are not captured: {', '.join(map(str, half))}"]

@@ -184,7 +184,7 @@ def _naming_holders(connection: Session, objects: Objects) -> Iterator[None]:
         raise QueueLocked(
             "QUEUE_LOCKED",
             f'no tick of the queue "{objects.name}" can be taken: a transaction holds its row',
-            detail="; ".join(_holders(connection, objects)) or "nobody holds it any more",
+            detail="; ".join(held_by(connection, objects)) or "nobody holds it any more",
             hint="nothing to do: it is tried again; end that transaction (COMMIT, ROLLBACK PREPARED, "
             "pg_terminate_backend) if it lasts too long",
         ) from None
@@ -210,11 +210,12 @@ SELECT l.pid, p.gid, a.usename, a.application_name, coalesce(a.datname, p.databa
 """
 
 
-def _holders(connection: Session, objects: Objects) -> Sequence[str]:
+def held_by(connection: Session, objects: Objects, seconds: float = 0.0) -> Sequence[str]:
+    """Name the transactions that keep ticks from being taken and are open for so long."""
     rows = query(connection, _TABLE_HOLDERS.encode(), [objects.queue])
     if not rows:
         rows = query(connection, _ROW_HOLDERS.format(queue=objects.queue).encode(), [objects.name])
-    return [transaction(*row) for row in rows]
+    return [transaction(*row) for row in rows if (row[6] or 0) >= seconds]
 
 
 def _insertion(objects: Objects) -> str:

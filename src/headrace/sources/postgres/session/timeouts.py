@@ -26,13 +26,13 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 import psycopg
 from psycopg import pq
 
-from headrace.core.errors import Transient
+from headrace.core.errors import HeadraceError, Transient
 from headrace.sources.postgres.session.refusals import refused
 
 ANSWER_SECONDS = 60.0  # for a question; a wait for locks the server ends before that (`connection.PINS`)
@@ -121,17 +121,23 @@ class _Watch:
         for wait in list(self._waits):  # a copy: a wait may end in this very thread, by the collector
             if wait.deadline <= now:
                 self._waits.discard(wait)
-                _hang_up(wait)
+                _shut_down(wait.pgconn, wait.descriptor)
         self._wakes_at = min((wait.deadline for wait in list(self._waits)), default=float("inf"))
         return self._wakes_at - now if self._waits else None
 
 
-def _hang_up(wait: _Wait) -> None:
+def hang_up(pgconn: pq.abc.PGconn) -> None:
+    """Wake who waits for this connection in another thread: it is lost to him from now on."""
+    with suppress(HeadraceError):
+        _shut_down(pgconn, socket_of(pgconn))
+
+
+def _shut_down(pgconn: pq.abc.PGconn, descriptor: int) -> None:
     """End the conversation, not the descriptor: that stays its owner's to close."""
     try:
-        if wait.pgconn.socket != wait.descriptor:
+        if pgconn.socket != descriptor:
             return  # it was closed meanwhile, and the number may be somebody else's
-        line = socket.socket(fileno=wait.descriptor)
+        line = socket.socket(fileno=descriptor)
     except (psycopg.OperationalError, OSError):
         return  # likewise
     try:

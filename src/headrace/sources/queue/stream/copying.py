@@ -20,11 +20,12 @@ from headrace.decode.kernel import Bytes
 from headrace.decode.queue.framing import COPY_HEADER
 from headrace.sources.postgres.protocol.wire import lost
 from headrace.sources.postgres.session import cancellation
+from headrace.sources.postgres.session.timeouts import hang_up
 from headrace.sources.postgres.snapshot.copy_out import stream_copy
 
 AHEAD = 4  # buffers, of about a megabyte each
 _AGAIN = 0.2  # seconds after which a thread that waits looks whether it is still wanted
-_END_SECONDS = 10.0
+_END_SECONDS = 5.0  # for the thread to end, once the server was asked to, and once the line is cut
 
 
 class BatchCopy:
@@ -51,11 +52,17 @@ class BatchCopy:
         return found
 
     def close(self) -> None:
-        """Have the server end what it does for us."""
+        """Have the server end what it does for us; from one that does not answer the thread is cut off.
+
+        To close the connection under a thread that waits for it leaves thread and socket behind, for ever.
+        """
         self._unwanted.set()
         if self._thread.is_alive():
             cancellation.request(self._pgconn)
         self._thread.join(_END_SECONDS)
+        if self._thread.is_alive():
+            hang_up(self._pgconn)
+            self._thread.join(_END_SECONDS)
 
     def _run(self) -> None:
         try:

@@ -6,6 +6,9 @@
 
 Under load that is asked every `pause` seconds, of an idle queue every `idle_pause`.
 
+While somebody holds the queue's row no tick can be taken: that is waited for, and nothing is said of the time
+until then; only after `LOCKED_SECONDS` it is an error, with the holder.
+
 Several receivers may read one queue: each takes a tick where it finds that something came, one at a time, and
 all read the same ticks. Nothing is written to a source at which nothing happens.
 
@@ -35,11 +38,12 @@ from headrace.sources.queue.objects import Upstream
 from headrace.sources.queue.position import Place
 from headrace.sources.queue.stream.copying import BatchCopy
 from headrace.sources.queue.stream.events import TickEvents, idle
-from headrace.sources.queue.tick import Tick
+from headrace.sources.queue.tick import QueueLocked, Tick
 
 COLUMNS = "e.id, e.tx, e.relation, coalesce(e.leaf, e.relation), e.diff, e.row"
 TICKS_AT_ONCE = 100
 FEEDBACK_EVERY = 1.0
+LOCKED_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,7 @@ class QueueStream:
         self._wait = upstream.pause
         self._let_go = -1  # the tick that the queue was told
         self._clock: int | None = None  # the source's, of a look that found nothing
+        self._locked_since: float | None = None  # somebody holds the queue's row
         self.start = start.position(upstream.log)
 
     @classmethod
@@ -160,10 +165,26 @@ class QueueStream:
             upstreams.prove_still(self._control, self._upstream, self._newest)
             if not newest.moved:
                 return []
-            taken = ticks.take(self._control, self._objects)
+            taken = self._take()
+            if taken is None:
+                return []
             if taken.number == self._newest.number + 1:
                 return [taken]
         return ticks.after(self._control, self._objects, self._newest.number, TICKS_AT_ONCE)
+
+    def _take(self) -> Tick | None:
+        """Take a tick; None while somebody holds the queue's row."""
+        try:
+            taken = ticks.take(self._control, self._objects)
+        except QueueLocked:
+            self._clock = None  # something has come
+            now = time.monotonic()
+            self._locked_since = now if self._locked_since is None else self._locked_since
+            if now - self._locked_since >= LOCKED_SECONDS:
+                raise
+            return None
+        self._locked_since = None
+        return taken
 
     def _idle(self) -> Received | None:
         """Say once a look that nothing has come."""
