@@ -10,7 +10,7 @@
     rows           the rows of events, as change batches
     forms          the table of forms: which decoder reads which, in both ways
     numbers, times, labels, addresses, vectors, compression   the families of values
-    json_tree      JSON as MySQL stores it, printed
+    json_tree, doubles    JSON as MySQL stores it, printed
     charsets, single_byte, collations    texts that are not UTF-8
 
 Both ways give the same bits for every value that a server accepts, whatever the settings of the session that

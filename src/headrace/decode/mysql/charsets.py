@@ -68,7 +68,7 @@ def _encodes(text: str, codec: str) -> bool:
 
 
 def _additions_of_big5() -> dict[bytes, str]:
-    """What ETEN has added and the codec has not."""
+    """Seven characters of ETEN, which the codec lacks."""
     return {bytes([0xF9, 0xD6 + i]): text for i, text in enumerate("碁銹裏墻恒粧嫺")}
 
 

@@ -22,6 +22,7 @@ from headrace.sources.contract.copying import Piece, Reader
 from headrace.sources.mysql.binlog_position import Log
 from headrace.sources.mysql.session.address import Address
 from headrace.sources.mysql.session.connection import connect
+from headrace.sources.mysql.session.log_end import DomainForgotten
 from headrace.sources.mysql.session.statements import Session, query, rows
 from headrace.sources.mysql.snapshot import (
     follower,
@@ -32,7 +33,6 @@ from headrace.sources.mysql.snapshot import (
     moment_reader,
     selection,
 )
-from headrace.sources.mysql.snapshot.forgotten import DomainForgotten
 from headrace.sources.mysql.snapshot.locks import idle
 from headrace.sources.mysql.snapshot.moment_reader import MomentReader
 from headrace.sources.mysql.snapshot.selection import FetchedRows, fetch

@@ -25,6 +25,8 @@ again.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from headrace.core.errors import Definite, PositionLost, Transient
 from headrace.core.position import Position
 from headrace.sources.mysql.binlog_position import Log, parse
@@ -37,6 +39,12 @@ class GtidsUnlogged(Definite, PositionLost):
     """The server counts transactions as executed that no log of it ever held."""
 
     codes = ("MY_GTIDS_UNLOGGED",)
+
+
+class DomainForgotten(Transient):
+    """The server has forgotten a domain of its log: the next attempt sees whether anything is lost."""
+
+    codes = ("MY_DOMAIN_FORGOTTEN",)
 
 
 def executed(session: Session) -> str:
@@ -90,13 +98,18 @@ def _refuse_forgotten(session: Session, at: MariadbPosition) -> None:
     """Have the next attempt look what became of a domain that was in the log a moment ago."""
     domains = frozenset(gtid.domain for gtid in at.newest)
     if gone := session.domains - domains:
-        raise Transient(
-            "MY_DOMAIN_FORGOTTEN",
-            "the server's log was told to forget a domain",
-            detail=f"FLUSH BINARY LOGS DELETE_DOMAIN_ID: {', '.join(map(str, sorted(gone)))}",
-            hint="nothing to do: it goes on by itself if the lake holds all of that domain",
-        )
+        raise domain_forgotten(gone)
     session.domains = domains
+
+
+def domain_forgotten(gone: Iterable[int]) -> DomainForgotten:
+    return DomainForgotten(
+        "MY_DOMAIN_FORGOTTEN",
+        "the server does not count a GTID domain any more that was received from it",
+        detail="domains: " + ", ".join(map(str, sorted(gone))),
+        hint="FLUSH BINARY LOGS DELETE_DOMAIN_ID has removed it, or the server was set back: the next "
+        "connection goes on if the lake holds all of it, or says what to do",
+    )
 
 
 def _refuse_unlogged(session: Session, log: Log) -> None:

@@ -5,15 +5,9 @@ Called by whoever takes a moment that is to be joined to the stream.
 
 from __future__ import annotations
 
-from headrace.core.errors import Definite, PositionLost
 from headrace.core.position import Position
 from headrace.sources.mysql.binlog_position import MariadbProgress, parse
-
-
-class DomainForgotten(Definite, PositionLost):
-    """The server has forgotten a domain of its log that was received from it."""
-
-    codes = ("MY_DOMAIN_FORGOTTEN",)
+from headrace.sources.mysql.session.log_end import domain_forgotten
 
 
 def refuse_forgetful(executed: Position, reached: Position | None) -> None:
@@ -23,13 +17,7 @@ def refuse_forgetful(executed: Position, reached: Position | None) -> None:
     """
     forgotten = set() if reached is None else _domains(reached.text) - _domains(executed.text)
     if forgotten:
-        raise DomainForgotten(
-            "MY_DOMAIN_FORGOTTEN",
-            "the server does not count a GTID domain any more that was received from it",
-            detail="domains: " + ", ".join(map(str, sorted(forgotten))),
-            hint="FLUSH BINARY LOGS DELETE_DOMAIN_ID has removed it, or the server was set back: "
-            "headrace run --reconcile",
-        )
+        raise domain_forgotten(forgotten)
 
 
 def _domains(text: str) -> set[int]:
