@@ -303,6 +303,11 @@ WALKS: Mapping[str, tuple[str, Callable[[int], object], bool]] = {
         lambda n: ["z", "it's", "a"][n % 3],
         True,
     ),
+    "escapes": (
+        r"k enum('c', 'a\\b', 'd') NOT NULL, PRIMARY KEY (k, n)",
+        lambda n: ["c", "a\\b"][n % 2],
+        True,
+    ),
     "bits": ("k bit(9) NOT NULL, PRIMARY KEY (k)", lambda n: n * 5, True),
     "flags": ("k bit NOT NULL, PRIMARY KEY (k, n)", lambda n: n % 2, True),
     "years": ("k year NOT NULL, PRIMARY KEY (k, n)", lambda n: [0, 1999, 2024][n % 3], True),

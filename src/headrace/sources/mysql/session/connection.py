@@ -65,7 +65,6 @@ PINS: Mapping[str, str] = {
     "div_precision_increment": "4",
     "max_sort_length": "1024",
     "default_week_format": "0",
-    "max_error_count": "65535",  # what a warning is about decides (`snapshot.selection`, `catalog.questions`)
     "lc_time_names": "en_US",
 }
 
@@ -85,6 +84,7 @@ PINS_OF: Mapping[Flavour, Mapping[str, str]] = {
         "idle_write_transaction_timeout": "0",
         "old_mode": "UTF8_IS_UTF8MB3",
         "system_versioning_asof": "DEFAULT",
+        "max_error_count": "1024",  # a warning says what an answer leaves out (`catalog.questions`)
     },
 }
 

@@ -103,19 +103,27 @@ def _passes(column: Column, sign: str, text: str) -> str:
     name = quoted(column.name)
     if base_of(column.source_type) != "enum":
         return f"{name} {sign} {_spelled(column, text)}"
-    labels = [each[1:-1].replace("''", "'") for each in LABEL.findall(column.source_type)]
+    labels = _labels(column)
     number = labels.index(text) + 1 if text in labels else 0  # of the value that stands for none
     others = range(number + 1, len(labels) + 1) if sign == ">" else range(number)
     return f"{name} IN ({', '.join(map(str, others)) or 'NULL'})"
 
 
 def beyond(columns: Sequence[Column], keys: pa.Table) -> str | None:
-    """The condition of the rows behind the one with this key; None where the lake has no form of it.
+    """The condition of the rows behind the one with this key; None where that cannot be spelled.
 
     `keys` has the columns of the key and one row.
     """
     texts = [printed(keys.column(c.name).combine_chunks()).to_pylist()[0] for c in columns]
-    return None if None in texts else _beyond(columns, tuple(texts), ">", or_equal=False)
+    for column, text in zip(columns, texts, strict=True):
+        is_label = base_of(column.source_type) == "enum"
+        if text is None or (is_label and text not in ("", *_labels(column))):
+            return None  # no form in the lake; a label that the catalog prints with escapes
+    return _beyond(columns, tuple(texts), ">", or_equal=False)
+
+
+def _labels(column: Column) -> list[str]:
+    return [each[1:-1].replace("''", "'") for each in LABEL.findall(column.source_type)]
 
 
 def walkable(column: Column) -> bool:
