@@ -96,6 +96,36 @@ def test_tables_take_turns_and_hold_no_more_than_the_slowest_reader_needs(
     assert sum(counts(queue)) <= 400
 
 
+def test_ticks_that_an_old_snapshot_keeps_dead_cost_nothing(database: Database, queue: Capturing) -> None:
+    """Index entries of rows that are deleted stay for as long as it is open, and a scan passes over each."""
+    passed(queue)
+    with database.connect() as old, old.transaction():
+        old.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        old.execute("SELECT 1")
+        queue.session.execute(
+            "INSERT INTO headrace.tick (queue, tick, taken, snapshot, nonce)"
+            " SELECT 'main', i, now(), pg_current_snapshot(), gen_random_uuid()"
+            " FROM generate_series(2, 3000) i"
+        )
+        passed(queue)
+        since = tend(queue.session, LAKE.objects)
+        assert queue.session.execute("SELECT count(*) FROM headrace.tick").fetchall() == [(1,)]
+        before = index_entries(queue)
+        for _ in range(20):
+            passed(queue)
+            since = tend(queue.session, LAKE.objects, since)
+        assert index_entries(queue) - before < 1000
+        assert queue.session.execute("SELECT min(tick) FROM headrace.tick").fetchall() == [(since,)]
+
+
+def index_entries(queue: Capturing) -> int:
+    """The entries of the ticks' index that scans have come by."""
+    queue.session.execute("SELECT pg_stat_force_next_flush()")
+    read = "SELECT idx_tup_read FROM pg_stat_user_indexes WHERE schemaname = 'headrace' AND relname = 'tick'"
+    [(entries,)] = queue.session.execute(read).fetchall()
+    return int(entries)
+
+
 def test_what_is_not_captured_by_now_is_said_before_any_mark(database: Database, queue: Capturing) -> None:
     passed(queue)
     said = "changes are not captured of: public.t"

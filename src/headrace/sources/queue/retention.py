@@ -1,6 +1,7 @@
 """Retention: what every reader has passed is let go; a queue holds what its slowest reader needs.
 
-    ticks         below the slowest reader's are deleted
+    ticks         below the slowest reader's are deleted, from where the last time ended: while a snapshot is
+                  open for days the deleted ones stay in the index, and are not to be passed over each time
     event tables  three, of which one is current; the others are emptied as a whole, and take turns
 
         current 0     1  2          written: 0
@@ -31,9 +32,12 @@ ENOUGH = 16 << 20  # bytes of events in the current table, until another one bec
 OLD = 60.0  # seconds, after which one that holds anything at all is no longer current
 
 
-def tend(connection: Session, objects: Objects) -> None:
-    """Let go of what nobody needs; quick where there is nothing to do."""
-    _forget_ticks(connection, objects)
+def tend(connection: Session, objects: Objects, since: int = 0) -> int:
+    """Let go of what nobody needs; quick where there is nothing to do.
+
+    Ticks below `since` are gone: it is what the last call returned.
+    """
+    forgotten = _forget_ticks(connection, objects, since)
     sizes = _sizes(connection, objects)
     current = _current(connection, objects)
     if not current.in_step:
@@ -46,15 +50,21 @@ def tend(connection: Session, objects: Objects) -> None:
     enough = size >= ENOUGH or (size > 0 and current.seconds >= OLD)
     if enough and sizes[ahead] == 0:
         _switch(connection, objects, current, ahead)
+    return forgotten
 
 
-def _forget_ticks(connection: Session, objects: Objects) -> None:
+def _forget_ticks(connection: Session, objects: Objects, since: int) -> int:
+    """Delete the ticks from one on that every reader has passed; the first that is left."""
+    slowest = f"SELECT min(r.tick) FROM {objects.reader} r WHERE r.queue = %s"
+    [(until,)] = query(connection, slowest.encode(), [objects.name])
+    if until is None or until <= since:
+        return since
     query(
         connection,
-        f"DELETE FROM {objects.tick} t WHERE t.queue = %(queue)s AND t.tick <"
-        f" (SELECT min(r.tick) FROM {objects.reader} r WHERE r.queue = %(queue)s)".encode(),
-        {"queue": objects.name},
+        f"DELETE FROM {objects.tick} t WHERE t.queue = %s AND t.tick >= %s AND t.tick < %s".encode(),
+        [objects.name, since, until],
     )
+    return int(until)
 
 
 def _sizes(connection: Session, objects: Objects) -> list[int]:

@@ -80,6 +80,7 @@ class QueueStream:
         self._next_look = 0.0
         self._wait = upstream.pause
         self._let_go = -1  # the tick that the queue was told
+        self._forgotten = 0  # ticks below are gone
         self._clock: int | None = None  # the source's, of a look that found nothing
         self._locked_since: float | None = None  # somebody holds the queue's row
         self.start = start.position(upstream.log)
@@ -203,4 +204,4 @@ class QueueStream:
         with upstreams.telling_loss(self._control, self._upstream):
             readers.advance(self._control, self._upstream, place)
             self._let_go = place.tick
-            retention.tend(self._control, self._objects)
+            self._forgotten = retention.tend(self._control, self._objects, self._forgotten)
