@@ -150,7 +150,7 @@ def test_a_dropped_mirror_says_so_and_so_does_the_next_run(
     url = mirrors.database.url(user="app")
     source = _status(mirrors)
     assert source.said.upstream is not None
-    assert cli.main(["drop", url, "--lake", str(mirrors.path)]) == 0
+    assert cli.main(["drop", url, "--yes", "--lake", str(mirrors.path)]) == 0
     assert upstream(mirrors.database) == (set(), set())
     source = _status(mirrors)
     assert source.state == "dropped"
