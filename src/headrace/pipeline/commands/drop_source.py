@@ -68,7 +68,8 @@ def removable(
     for name, made in _known(path, Lake(path).store, only).items():
         address = url or made.address
         source = registry.by_address(address)
-        found += [f"{name}: {each}" for each in source.ours(source.address(address), made.record, reader)]
+        gone = source.drop(source.address(address), made.record, reader, rehearse=True)
+        found += [f"{name}: {each}" for each in gone]
     return found
 
 

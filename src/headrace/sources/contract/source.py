@@ -52,15 +52,16 @@ class Source(Protocol):
     def script(self, report: Report) -> list[str]:
         """The statements that mend what was found, in an order in which they can be run."""
 
-    def drop(self, address: Address, upstream: Json, other: str | None = None) -> list[str]:
+    def drop(
+        self, address: Address, upstream: Json, other: str | None = None, *, rehearse: bool = False
+    ) -> list[str]:
         """Remove what is ours of the objects upstream; what was removed, for people.
+
+        A rehearsal removes nothing and tells what would be.
 
         Or what is there for another mirror of that name, which reads through the same objects; refused where
         none can.
         """
-
-    def ours(self, address: Address, upstream: Json, other: str | None = None) -> list[str]:
-        """The objects that `drop` would remove now, for people; nothing is changed."""
 
     def at(self, upstream: Json, time: int) -> Position | None:
         """The position at a time, in the life that `upstream` is of; None where only its stream can tell."""

@@ -154,13 +154,12 @@ class MysqlSource:
 
     # --- its stream
 
-    def drop(self, address: AnyAddress, upstream: Json, other: str | None = None) -> list[str]:
+    def drop(
+        self, address: AnyAddress, upstream: Json, other: str | None = None, *, rehearse: bool = False
+    ) -> list[str]:
         if other is not None:
             raise no_readers(self.declaration.title)
         return []
-
-    def ours(self, address: AnyAddress, upstream: Json, other: str | None = None) -> list[str]:
-        return self.drop(address, upstream, other)  # there is never anything
 
     def at(self, upstream: Json, time: int) -> None:
         """A set of transactions does not follow from how many they are."""

@@ -241,15 +241,13 @@ class PostgresSource:
 
     # --- its stream
 
-    def drop(self, address: AnyAddress, upstream: Json, other: str | None = None) -> list[str]:
+    def drop(
+        self, address: AnyAddress, upstream: Json, other: str | None = None, *, rehearse: bool = False
+    ) -> list[str]:
         if other is not None:
             raise no_readers(self.declaration.title)
-        return upstreams.drop(Address(address.text), Upstream.of(upstream))
-
-    def ours(self, address: AnyAddress, upstream: Json, other: str | None = None) -> list[str]:
-        if other is not None:
-            raise no_readers(self.declaration.title)
-        return upstreams.ours(Address(address.text), Upstream.of(upstream))
+        act = upstreams.ours if rehearse else upstreams.drop
+        return act(Address(address.text), Upstream.of(upstream))
 
     def at(self, upstream: Json, time: int) -> Position:
         return Upstream.of(upstream).log.at(time)

@@ -160,13 +160,13 @@ class QueueSource:
 
     # --- its stream
 
-    def drop(self, address: AnyAddress, upstream: Json, other: str | None = None) -> list[str]:
+    def drop(
+        self, address: AnyAddress, upstream: Json, other: str | None = None, *, rehearse: bool = False
+    ) -> list[str]:
         server, ours = QueueAddress.parse(address.text).server, Upstream.of(upstream)
+        if rehearse:
+            return removal.removable(server, ours, other)
         return removal.drop(server, ours) if other is None else removal.drop_other(server, ours, other)
-
-    def ours(self, address: AnyAddress, upstream: Json, other: str | None = None) -> list[str]:
-        server = QueueAddress.parse(address.text).server
-        return removal.removable(server, Upstream.of(upstream), other)
 
     def at(self, upstream: Json, time: int) -> None:
         """A tick is known by its nonce, which its number does not tell."""
