@@ -92,6 +92,9 @@ def opened(
         )
         stack.callback(run.copies.stop)
         run.read_clock()
+        # The takeover and what began the source have marks, too, and no loop to report them.
+        if reporter.totals.status.epoch != ledger.mark.epoch:
+            reporter.totals.catch_up(Marks(place.store, place.name).kept())
         yield run
     # All that was published is durable by now.
     replacement.clean_up(ledger)

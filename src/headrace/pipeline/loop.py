@@ -226,7 +226,8 @@ class Run:
         if check.rewritten:
             self._follow(rewriting, check.rewritten)
         with self.reporter.watch.doing(_work_on(batch, self.runner.driver_epochs)):
-            epoch = stream_epoch(self.ledger, self.runner, batch, check)
+            with self.reporter.totals.timed("job"):
+                epoch = stream_epoch(self.ledger, self.runner, batch, check)
             self.publish(with_replaced(self.ledger, self.runner, batch, epoch))
         self.cursor = batch.next_address
         self.cadence.published(more=batch.more)
@@ -301,6 +302,8 @@ class Run:
         gone = {record.name for record in epoch.removed if record.copy_id is None} | epoch.begun_anew
         self.copies.forget(gone)
         self.copied_parts.forget(gone)
+        for step, seconds in self.ledger.log.durations.items():
+            self.reporter.totals.took(step, seconds)
         self.published_at = time.monotonic()
         self.acknowledger.published(plan, self.ledger.position)
         self.reporter.published(plan)

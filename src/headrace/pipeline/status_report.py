@@ -39,7 +39,9 @@ from headrace.lake.store.contract import Store
 from headrace.pipeline.loop_watch import LoopWatch, WatchedRun, source_of
 from headrace.pipeline.state.alterations import Alteration
 from headrace.pipeline.state.ownership import ENDED, this_process
+from headrace.pipeline.state.processes import Processes
 from headrace.pipeline.state.records import SourceRecord, TableRecord
+from headrace.pipeline.state.totals import Totals
 from headrace.sources import registry
 from headrace.sources.contract.errors import TableBusy
 from headrace.sources.contract.session import Health
@@ -188,7 +190,9 @@ class Facts:
         health = self.health
         if health is None or health.figures is None:
             return None
-        return UpstreamStatus(health.figures, health.lines, self.health_at)
+        return UpstreamStatus(
+            health.figures, health.lines, self.health_at, health.retained_bytes, health.limit_bytes
+        )
 
     def columns_left_out(self, source: SourceRecord | None, record: TableRecord) -> tuple[str, ...]:
         """Name the columns that the source does not send of a table."""
@@ -246,6 +250,9 @@ class Reporter:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _over: threading.Event = field(default_factory=threading.Event)
     facts: Facts = field(default_factory=Facts)
+    totals: Totals = field(default_factory=Totals)
+    processes: Processes = field(default_factory=Processes)
+    receiver: int | None = None  # the process that takes the stream
     engine: Engine | None = None
     watch: LoopWatch = field(default_factory=LoopWatch)
     _state_since: str = field(default_factory=_now)
@@ -261,6 +268,7 @@ class Reporter:
         """
         if (before := statusfile.read(self.store, self.source)) is not None:
             self.watch.resume(before.said)
+            self.totals.resume(before.said)
             self.tell()
         threading.Thread(target=self._repeat, name="headrace-reporter", daemon=True).start()
 
@@ -293,6 +301,7 @@ class Reporter:
             self.facts.prune(run.ledger)
             if self.beside.due:
                 self.beside.refresh(run.session, run.place.config, run.ledger)
+            self.receiver = run.receiver.pid
             self._last = _picture(run, self)
             self.tell()
 
@@ -308,6 +317,7 @@ class Reporter:
         """An epoch got its mark."""
         self.reached = plain(plan.frontier)
         self.facts.published(plan)
+        self.totals.published(plan)
 
     def warn(self, code: str, primary: str) -> None:
         """Show this until `clear` says that it is over."""
@@ -351,6 +361,8 @@ class Reporter:
     def _tell(self) -> bool:
         self._written_at = time.monotonic()
         said = _record(self)
+        self.totals.reported(said)
+        said = replace(said, totals=self.totals.status, processes=self.processes.look(self.receiver))
         if self.listener is not None:
             self.listener(said)
         try:
@@ -414,6 +426,7 @@ def _picture(run: ReportedRun, reporter: Reporter) -> SourceStatus:
         upstream=reporter.facts.upstream,
         epochs=EpochStatus(counts.driver, counts.spark, counts.layered, run.ledger.mark.epoch),
         copy=_total(progress),
+        marked_at=run.ledger.mark.published_at.isoformat(),
         tables={
             str(name): _table(run, reporter, record, progress.get(name))
             for name, record in sorted(run.ledger.tables.items())

@@ -6,5 +6,6 @@ connection, no password and no Spark, and it never writes.
 
     picture     the picture: sources, tables, how old what is said is
     faults      what is wrong with a source, by code, for monitoring
+    details     the newest marks and the columns of a table, which no status holds
     sentences   what `run`, `status` and `verify` say of tables that stopped, or that nobody mirrors
 """

@@ -1,18 +1,26 @@
-"""The picture of each source of a lake: the owner's last word where there is one, else the catalog."""
+"""The picture of each source of a lake: the owner's last word where there is one, else the catalog.
+
+It is made of JSON records alone, so that a small process can hold it: this module loads neither Arrow nor
+delta-rs, and asks no source.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from headrace.core.position import Position
-from headrace.lake.format import statusfile
-from headrace.lake.format.status import PositionStatus, SourceStatus, TableStatus, seconds_since
-from headrace.lake.log.marks import Mark, Marks
-from headrace.lake.read.lake import Lake
+from headrace.lake.format import formatfile, layout, mark_log, prooffile, statusfile
+from headrace.lake.format.prooffile import TableProof
+from headrace.lake.format.status import BOUNDS, PositionStatus, SourceStatus, TableStatus, seconds_since
+from headrace.lake.log import catalog
 from headrace.lake.read.positions import shown, spelling_of
+from headrace.lake.store.contract import Store
+from headrace.lake.store.open import open_store
+
+__all__ = ["BOUNDS", "DROPPED", "Source", "TableProof", "TableStatus", "open_lake", "pictures", "pictures_in"]
 
 SILENT_SECONDS = 15.0
 DROPPED, NEVER_RUN = "dropped", "never run"
@@ -30,6 +38,7 @@ class Source:
     age: float | None
     epoch: int
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
+    proofs: Mapping[str, TableProof] = field(default_factory=dict)  # of tables that were verified
 
     @property
     def name(self) -> str:
@@ -101,6 +110,7 @@ class Source:
             "epoch": self.epoch,
             **copies,
             "tables": record.get("tables") or {},
+            "proofs": {name: asdict(proof) for name, proof in self.proofs.items()},
         }
 
 
@@ -110,20 +120,35 @@ def _rounded(seconds: float | None) -> float | None:
 
 def pictures(path: str) -> list[Source]:
     """The picture of every source of a lake, also of one that never got to its first mark."""
-    lake = Lake(path)
-    return [_picture(lake, name) for name in sorted({*lake.sources(), *statusfile.sources(lake.store)})]
+    return pictures_in(open_lake(path))
 
 
-def _picture(lake: Lake, name: str) -> Source:
-    newest = Marks(lake.store, name).newest()
-    epoch = 0 if newest is None else newest.epoch
-    status = statusfile.read(lake.store, name)
+def open_lake(path: str) -> Store:
+    """Open a lake to be looked at; an error where there is none, or one too new for us."""
+    store = open_store(path)
+    formatfile.open_lake(store)
+    return store
+
+
+def pictures_in(store: Store) -> list[Source]:
+    """The picture of every source of the lake in this store; an error where that is gone meanwhile."""
+    formatfile.open_lake(store)
+    marked = {layout.unquote(name) for name in store.folders(layout.MARKS)}
+    return [_picture(store, name) for name in sorted({*marked, *statusfile.sources(store)})]
+
+
+def _picture(store: Store, name: str) -> Source:
+    status = statusfile.read(store, name)
     said = SourceStatus(name, NEVER_RUN) if status is None else replace(status.said, source=name)
-    source = Source(said, None if status is None else status.age, epoch)
-    if newest is None or (said.tables is not None and (source.runs or _newest_epoch(said) == epoch)):
-        return source
-    recorded = _recorded(lake, name, newest)
-    return replace(source, said=replace(said, tables=_merged(said.tables or {}, recorded)))
+    source = Source(said, None if status is None else status.age, 0, proofs=prooffile.read(store, name))
+    told = _newest_epoch(said)
+    if source.runs and told is not None:
+        return replace(source, epoch=told)
+    epoch = mark_log.newest_epoch(store, name)
+    if not epoch or (said.tables is not None and (source.runs or told == epoch)):
+        return replace(source, epoch=epoch)
+    tables = _merged(said.tables or {}, _recorded(store, name, epoch))
+    return replace(source, said=replace(said, tables=tables), epoch=epoch)
 
 
 def _newest_epoch(said: SourceStatus) -> int | None:
@@ -143,19 +168,21 @@ def _altered_at(record: Mapping[str, Any] | None) -> str | None:
     return None if record is None else str(Position.from_record(record["at"]))
 
 
-def _recorded(lake: Lake, name: str, newest: Mark) -> dict[str, TableStatus]:
+def _recorded(store: Store, name: str, epoch: int) -> dict[str, TableStatus]:
     """Read of the tables from the catalog, where no run ever told more."""
-    tables, records = {}, lake.catalog(name)
-    spelling = spelling_of(records)
+    tables, records = {}, catalog.load(store, name, epoch).records
+    spelling, plan = spelling_of(records), catalog.final_plan(store, name, epoch)
+    newest = None if plan is None else Position(plan.time + 1, plan.frontier)
     for key, record in records.items():
         if key.startswith("table/") and isinstance(record, dict):
             since, stopped = record["since"], record.get("stopped_at")
             at = None if stopped is None else Position.from_record(stopped)
+            near = at or newest
             tables[record["name"]] = TableStatus(
                 state=record["state"],
                 join="rewind" if record["schema"]["full"] else "skip",
                 held_transactions=record["held"],
-                since=None if since is None else shown(spelling, since, at or newest.position),
+                since=None if since is None or near is None else shown(spelling, since, near),
                 error=record["error"],
                 stopped_at=None if at is None else str(at),
                 schema_version=record["schema"]["version"],

@@ -16,6 +16,7 @@ from headrace.pipeline.verify import proof
 from headrace.pipeline.verify.drill_down import text_differences
 from headrace.pipeline.verify.proof import MOST_NAMED
 from headrace.pipeline.verify.verdicts import Difference, objection
+from headrace.status.picture import pictures
 from headrace.testing.postgres import Database
 from tests.cases.types.cases import types
 from tests.integration.pipeline import everytype
@@ -60,6 +61,9 @@ def test_a_mirror_passes_and_one_changed_value_is_named(tables: Mirrors) -> None
     rewrite(tables.path, "t", setting("name", "Name 4711", where=4711))
     verdict = verified(tables)
     assert outcomes(verdict) == {"public.bag": "equal", "public.moments": "equal", "public.t": "different"}
+    [shown] = pictures(str(tables.path))
+    assert {name: proof.outcome for name, proof in shown.proofs.items()} == outcomes(verdict)
+    assert shown.proofs["public.t"].position == verdict.position
     assert verdict.tables[2].different_buckets == verdict.tables[2].narrowed_buckets == 1
     assert verdict.tables[2].differences == (Difference("changed", {"id": "4711"}, ("name",)),)
     said = objection([verdict])

@@ -11,6 +11,8 @@
     formatfile  what makes a directory a lake
     status      how a source is doing, as values
     statusfile  what the owner of a source last said
+    prooffile   how each table came out of its last verify
+    mark_log    the number of a source's newest mark, without Arrow
     requests    what is asked of that owner, and its answers
     registry    what was registered by SQL
 

@@ -12,6 +12,7 @@
     _headrace/healing/<source>.json           a lost position is being left, and no durable mark says so yet
     _headrace/requests/<source>/<id>.json     what somebody asks of the source's owner
     _headrace/status/<source>.json            how the source is doing, about once a second
+    _headrace/proofs/<source>.json            how each table came out of its last verify
     _headrace/registry/                       sources and views that were created by SQL
     _headrace/remembered/<source>.json        what the source's last run was configured to do
     _headrace/staged/<source>/tables/<stage>/ Delta: the new copy of a table
@@ -209,6 +210,10 @@ def requests_folder(source: str) -> str:
 
 def status_key(source: str) -> str:
     return f"{STATUS_FOLDER}/{quote(source)}.json"
+
+
+def proof_key(source: str) -> str:
+    return f"_headrace/proofs/{quote(source)}.json"
 
 
 def remembered_key(source: str) -> str:

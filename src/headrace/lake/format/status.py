@@ -41,7 +41,7 @@ TIME_SPEC = "milliseconds"
 class PositionStatus:
     """The progress of a source: positions as the source writes them, and how much the lake is behind."""
 
-    frontier: str  # of the newest mark
+    frontier: str = ""  # of the newest mark
     received: str = ""
     source: str = ""
     acknowledged: str | None = None
@@ -60,17 +60,19 @@ class PositionStatus:
 class WorkStatus:
     """A step that somebody is at, and since when."""
 
-    what: str
-    since: str
+    what: str = ""
+    since: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamStatus:
     """The source's word on what it holds for us: figures by its own names, and lines for people."""
 
-    figures: Mapping[str, Any]
+    figures: Mapping[str, Any] = field(default_factory=dict)
     lines: tuple[str, ...] = ()
     at: str | None = None
+    retained_bytes: int | None = None  # of its log, that it holds back for us
+    limit_bytes: int | None = None  # beyond which it, or we, end that
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,38 @@ class EpochStatus:
     spark: int = 0
     layered: int = 0
     newest: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StepStatus:
+    """The durations of one step of all epochs: how many took at most each of `BOUNDS`, and all of them."""
+
+    counts: tuple[int, ...] = ()  # one a bound, and one for what took longer
+    seconds: float = 0.0
+
+
+BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class TotalsStatus:
+    """Sums over all runs of the lake. A run goes on from the record of the one before, and from the marks
+    behind it; where that record is gone, from the marks that are kept."""
+
+    epoch: int = 0  # of the newest mark that is counted
+    transactions: int = 0
+    changes: int = 0
+    marks: Mapping[str, int] = field(default_factory=dict)  # by kind
+    errors: Mapping[str, int] = field(default_factory=dict)  # by code: how often one came to be
+    steps: Mapping[str, StepStatus] = field(default_factory=dict)  # of epochs
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStatus:
+    """The memory and CPU time of the processes of one role."""
+
+    resident_bytes: int = 0
+    cpu_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +151,7 @@ _COPY = "snapshot_"
 class TableStatus:
     """The state of one table."""
 
-    state: str
+    state: str = ""
     join: str = ""
     held_transactions: int = 0
     copied_anew: str | None = None  # the state of its new copy, while there is one
@@ -149,11 +183,11 @@ class TableStatus:
 class AlterationStatus:
     """A change of a table's shape that was followed."""
 
-    table: str
-    epoch: int  # whose mark tells of it
-    at: str
-    way: str  # as the catalog says it: "added", "rewritten", "copied"
-    what: str
+    table: str = ""
+    epoch: int = 0  # whose mark tells of it
+    at: str = ""
+    way: str = ""  # as the catalog says it: "added", "rewritten", "copied"
+    what: str = ""
     published_at: str | None = None
 
 
@@ -161,8 +195,8 @@ class AlterationStatus:
 class SourceStatus:
     """The state of a source, and who says so. Without an owner's word there are no tables in it."""
 
-    source: str
-    state: str
+    source: str = ""
+    state: str = ""
     owner: Mapping[str, Any] = field(default_factory=dict)
     updated_at: str = ""
     error: Mapping[str, Any] | None = None
@@ -178,6 +212,9 @@ class SourceStatus:
     epochs: EpochStatus | None = None
     copy: CopyStatus | None = None
     tables: Mapping[str, TableStatus] | None = None
+    marked_at: str | None = None  # when the newest mark was published
+    totals: TotalsStatus | None = None
+    processes: Mapping[str, ProcessStatus] = field(default_factory=dict)  # by role
     alterations: tuple[AlterationStatus, ...] = ()  # that this run has followed, the newest last
     state_since: str | None = None
     turned_at: str | None = None
@@ -214,6 +251,7 @@ class SourceStatus:
                 "upstream_lines": list(self.upstream.lines),
                 "upstream_at": self.upstream.at,
             }
+            record |= {f"upstream_{name}": getattr(self.upstream, name) for name in _RETAINED}
         if self.copy is not None:
             record["snapshot"] = self.copy.as_record()
         if self.tables is not None:
@@ -225,6 +263,7 @@ class SourceStatus:
         """Read the record of a source."""
         known = dict(record)
         upstream, lines = known.pop("upstream", None), known.pop("upstream_lines", ())
+        retained = {name: known.pop(f"upstream_{name}", None) for name in _RETAINED}
         upstream_at = known.pop("upstream_at", None)
         tables = known.pop("tables", None)
         for name, kind in _PARTS.items():
@@ -232,11 +271,17 @@ class SourceStatus:
         known["copy"] = CopyStatus.of(known.pop("snapshot", None) or {})
         altered = known.pop("alterations", ())
         known["alterations"] = tuple(_value(AlterationStatus, each) for each in altered)
-        known["upstream"] = None if upstream is None else UpstreamStatus(upstream, tuple(lines), upstream_at)
+        known["upstream"] = (
+            None if upstream is None else UpstreamStatus(upstream, tuple(lines), upstream_at, **retained)
+        )
+        known["totals"] = _totals(known.get("totals"))
+        known["processes"] = {
+            role: _value(ProcessStatus, use) for role, use in known.get("processes", {}).items()
+        }
         known["tables"] = (
             None if tables is None else {name: TableStatus.of(table) for name, table in tables.items()}
         )
-        return _value(cls, {"source": "", "state": "", **known})
+        return _value(cls, known)
 
 
 _PARTS: Mapping[str, type] = {
@@ -255,14 +300,48 @@ def moment_text(seconds: float) -> str:
 
 def seconds_since(moment: str | None, now: datetime) -> float | None:
     """The age of a moment of a status; never below zero, since clocks differ."""
-    if not moment:
+    try:
+        return max(0.0, (now - datetime.fromisoformat(moment)).total_seconds()) if moment else None
+    except (ValueError, TypeError):  # another release's
         return None
-    return max(0.0, (now - datetime.fromisoformat(moment)).total_seconds())
+
+
+_RETAINED = ("retained_bytes", "limit_bytes")
+
+
+def _totals(record: Mapping[str, Any] | None) -> TotalsStatus | None:
+    if record is None:
+        return None
+    steps = {
+        name: _value(StepStatus, {**step, "counts": tuple(step.get("counts", ()))})
+        for name, step in record.get("steps", {}).items()
+    }
+    return _value(TotalsStatus, {**record, "steps": steps})
 
 
 def _value(kind: type[T], record: Mapping[str, Any]) -> T:
-    known = {each.name for each in fields(kind)}  # type: ignore[arg-type]
-    return kind(**{name: value for name, value in record.items() if name in known})
+    known = {each.name: str(each.type) for each in fields(kind)}  # type: ignore[arg-type]
+    return kind(
+        **{name: value for name, value in record.items() if name in known and _fits(value, known[name])}
+    )
+
+
+def _fits(value: Any, declared: str) -> bool:
+    """Tell whether a value of another release's record is what we take it for; others are left out."""
+    wanted = _PLAIN.get(declared.removesuffix(" | None"))
+    if wanted is None or (value is None and declared.endswith(" | None")):
+        return True
+    return isinstance(value, wanted) and not isinstance(value, bool)
+
+
+_PLAIN: Mapping[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (int, float),
+    "str": (str,),
+    "Mapping[str, str]": (dict,),
+    "Mapping[str, int]": (dict,),
+    "Mapping[str, Any]": (dict,),
+}
 
 
 def _without(value: Any, *names: str) -> Json:

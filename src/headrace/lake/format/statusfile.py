@@ -57,15 +57,19 @@ def sources(store: Store) -> list[str]:
 
 
 def read(store: Store, source: str, *, now: datetime | None = None) -> Status | None:
-    """The source's status, or None where nobody ever wrote one, or a power cut left half of it."""
+    """The source's status, or None where nobody ever wrote one that can be read.
+
+    A power cut may leave half of it, and another release may write what we do not understand.
+    """
     data = store.get(layout.status_key(source))
     if data is None:
         return None
     try:
         wrapped = json.loads(data)
-    except ValueError:
+        written = datetime.fromisoformat(wrapped["written_at"])
+        said = SourceStatus.of(wrapped["record"])
+    except (ValueError, LookupError, TypeError, AttributeError):
         return None
-    written = datetime.fromisoformat(wrapped["written_at"])
     age = ((now or datetime.now(UTC)) - written).total_seconds()
     # A clock that was set back, or another machine's, must not make a status younger than now.
-    return Status(said=SourceStatus.of(wrapped["record"]), age=max(0.0, age))
+    return Status(said=said, age=max(0.0, age))

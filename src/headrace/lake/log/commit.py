@@ -47,6 +47,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from time import monotonic
 from typing import Protocol
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient, is_fault, place_of
@@ -155,6 +156,7 @@ class EpochLog:
         self._new_id = new_id
         self._claim = claim or Claim()
         self.syncing = Syncing(source, files, marks, table)
+        self.durations: dict[str, float] = {}  # of the newest epoch's steps, in seconds
 
     def newest_mark(self) -> Mark | None:
         return self._marks.newest()
@@ -171,6 +173,7 @@ class EpochLog:
             raise _fenced(self.source, plan.epoch)
         if newest != plan.epoch - 1:
             raise AssertionError("a plan stands on the mark before it")
+        begun = monotonic()
         failpoint("lake.plan.before")
         key = layout.plan_key(self.source, plan.epoch)
         data = plan.to_json().encode()
@@ -183,6 +186,7 @@ class EpochLog:
         if _epoch(self._marks.newest()) >= plan.epoch:
             raise _fenced(self.source, plan.epoch)
         self._claim.held, self._claim.plan_ids = True, {plan.plan_id}
+        self.durations = {"plan": monotonic() - begun}
 
     def finish(self, plan: Plan) -> Mark | Blocked:
         """Carry out a plan that was put, from wherever it got stuck, and publish its mark.
@@ -193,6 +197,7 @@ class EpochLog:
         if published is not None:
             return published
         stamp = Stamp(app=f"headrace/{self.source}", epoch=plan.epoch, plan_id=plan.plan_id)
+        begun = monotonic()
         for step in plan.steps:
             place = layout.place(step.path)
             failpoint("lake.table.before", place)
@@ -200,7 +205,10 @@ class EpochLog:
             if blocked is not None:
                 return blocked
             failpoint("lake.table.after", place)
-        return self._publish(plan)
+        committed = monotonic()
+        mark = self._publish(plan)
+        self.durations |= {"commit": committed - begun, "publish": monotonic() - committed}
+        return mark
 
     def withdraw(self, blocked: Blocked) -> Mark:
         """Undo a plan that can never be finished; its epoch ends where the one before ended."""

@@ -13,6 +13,7 @@
     choice        which tables of a source are mirrored; arrivals: those that come into the marks
     schema_check  whether tables are what was recorded, before a mark; remedies: the way back
     reach         waiting for a mark at a position
+    totals        sums over all runs of a source; processes: what a run's processes take
     spacing       room behind a mark for the next one
     acknowledger  from a mark to the acknowledgement upstream
     policy        what happens after each family of errors; the only place where reactions live

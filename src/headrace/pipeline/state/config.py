@@ -66,12 +66,23 @@ class SparkSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class WebConfig:
+    """The web server of a run, or of `headrace serve`: where it listens, and who may ask (`web.settings`)."""
+
+    listen: str | None = None
+    ready_lag: str = "5m"
+    hosts: tuple[str, ...] = ()
+    token: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """A whole configuration."""
 
     lake: LakeConfig
     sources: Mapping[str, SourceConfig]
     spark: SparkSettings = field(default_factory=SparkSettings)
+    web: WebConfig = field(default_factory=WebConfig)
 
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
@@ -116,7 +127,7 @@ def read(path: str | Path) -> Config:
 
 def parse(raw: Mapping[str, Any]) -> Config:
     """A configuration from its parsed TOML."""
-    _known("", raw, {"lake", "source", "spark"})
+    _known("", raw, {"lake", "source", "spark", "web"})
     if "lake" not in raw or not raw.get("source"):
         missing = "lake" if "lake" not in raw else "source.main"
         raise Misconfigured(
@@ -131,6 +142,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
         lake=lake,
         sources={name: parse_source(name, section) for name, section in raw["source"].items()},
         spark=_value(SparkSettings, "spark", raw.get("spark", {})),
+        web=_value(WebConfig, "web", raw.get("web", {})),
     )
 
 

@@ -21,8 +21,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,8 @@ from headrace.core.chunks import exact_from
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, ShapeChanged, Transient
 from headrace.core.handoff import Handoff, by_name
 from headrace.core.names import TableName
-from headrace.lake.format import layout
+from headrace.lake.format import layout, prooffile
+from headrace.lake.format.prooffile import TableProof
 from headrace.lake.log import catalog, errors_table, histories, horizon
 from headrace.lake.log.marks import Mark, Marks
 from headrace.lake.read import resolve
@@ -128,7 +130,19 @@ def _of_source(place: Place, asked: Asked) -> Verdict:
         beside = {} if asked.tables else unmirrored(mirrored, place.config, tables_of(known))
         handoff, tables = _compared(place, source, session, newest, chosen, asked)
     position, seconds = str(exact_from(handoff)), time.monotonic() - begun
+    _note(place, position, tables)
     return Verdict(place.name, str(handoff), position, seconds, tables, beside)
+
+
+def _note(place: Place, position: str, tables: Sequence[TableVerdict]) -> None:
+    """Leave the outcomes for the status; a lake that this user may only read is verified all the same."""
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    outcomes = {
+        table.name: TableProof(table.outcome, at, position, None if table.error is None else table.error.code)
+        for table in tables
+    }
+    with suppress(HeadraceError):
+        prooffile.write(place.store, place.name, outcomes)
 
 
 def _compared(

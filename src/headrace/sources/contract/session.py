@@ -92,6 +92,8 @@ class Health:
     figures: Mapping[str, Any] | None = None
     lines: tuple[str, ...] = ()
     excess: HeadraceError | None = None
+    retained_bytes: int | None = None  # of its log, for us
+    limit_bytes: int | None = None  # of that, beyond which the server or we end it
 
 
 class Connection(Protocol):

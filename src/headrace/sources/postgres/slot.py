@@ -120,7 +120,21 @@ def health(slot: SlotState | None, limit: int | None) -> Health:
         "catalog_xmin_age": slot.catalog_xmin_age,
         **slot.traffic,
     }
-    return Health(figures, tuple(_said(figures)), _excess(slot.retained_bytes, limit))
+    return Health(
+        figures,
+        tuple(_said(figures)),
+        _excess(slot.retained_bytes, limit),
+        retained_bytes=slot.retained_bytes,
+        limit_bytes=_lower(limit, slot),
+    )
+
+
+def _lower(limit: int | None, slot: SlotState) -> int | None:
+    """The bytes that may be retained: as we were told, or as far as the server lets the slot go."""
+    if slot.safe_wal_size is None or slot.retained_bytes is None:
+        return limit
+    servers = slot.retained_bytes + max(0, slot.safe_wal_size)
+    return servers if limit is None else min(limit, servers)
 
 
 def _said(slot: Mapping[str, Any]) -> Iterator[str]:

@@ -56,6 +56,8 @@ def _health(connection: Session, upstream: Upstream, limit: int | None) -> Healt
             *([f"changes are not captured of: {', '.join(map(str, flawed))}"] if flawed else []),
         ),
         excess=_excess(held, limit, there, upstream),
+        retained_bytes=held,
+        limit_bytes=limit,
     )
 
 
