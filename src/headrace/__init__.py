@@ -10,6 +10,7 @@ Rooms, from the ground up; imports only go down:
     spark      sessions and jobs; the only importer of PySpark
     pipeline   who does what next: copy, epochs, policy
     status     one read-only picture of it all
+    web        metrics, health and a page, over HTTP
     sql        SQL over a lake: its tables by name, and statements of our own
     cli        the command line
     testing    real servers and validators, for tests and the demo

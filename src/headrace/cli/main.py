@@ -21,13 +21,24 @@ from types import ModuleType
 from typing import NoReturn
 
 import headrace
-from headrace.cli import check, demo, drop, maintain, run, sql, status, tables, verify, version
+from headrace.cli import check, demo, drop, maintain, run, serve, sql, status, tables, verify, version
 from headrace.cli.argv import hide_passwords, masked
 from headrace.cli.output import UNREAD, is_unread
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
-from headrace.pipeline.state.policy import exit_code
 
-COMMANDS: tuple[ModuleType, ...] = (demo, check, run, status, sql, tables, verify, maintain, drop, version)
+COMMANDS: tuple[ModuleType, ...] = (
+    demo,
+    check,
+    run,
+    serve,
+    status,
+    sql,
+    tables,
+    verify,
+    maintain,
+    drop,
+    version,
+)
 
 
 class Parser(argparse.ArgumentParser):
@@ -49,6 +60,9 @@ def parser() -> argparse.ArgumentParser:
 
 def report(error: HeadraceError) -> int:
     """Say on standard error what is wrong and what to type; the exit code of the error's family."""
+    # Imported late: `serve` and `--help` load nothing of a pipeline.
+    from headrace.pipeline.state.policy import exit_code
+
     print(f"error: {error}", file=sys.stderr)
     return exit_code(error)
 

@@ -60,6 +60,10 @@ class Progress:
         if self._bars is not None:
             self._bars.stop()
 
+    def note(self, text: str) -> None:
+        """Say something of the run that is no status."""
+        self._console.print(text, highlight=False, soft_wrap=True)
+
     def tell(self, said: SourceStatus) -> None:
         """Show the status of one source."""
         with self._lock:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import signal
 import threading
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
 from headrace.cli.progress import Progress
+from headrace.cli.serve import listening
 from headrace.cli.source_options import add_source_options, source_options
 from headrace.core.durations import duration
 from headrace.core.errors import Misconfigured
@@ -66,6 +68,11 @@ def register(subparsers: Any) -> None:
         "with --reconcile in the same run",
     )
     command.add_argument("--json", action="store_true", help="progress as one JSON record a line")
+    command.add_argument(
+        "--listen",
+        metavar="ADDRESS",
+        help="serve metrics, health and a page at HOST:PORT, such as 127.0.0.1:9464 (default: not at all)",
+    )
     add_source_options(command)
     command.set_defaults(run=run)
 
@@ -74,10 +81,14 @@ def run(args: argparse.Namespace) -> int:
     # Imported late: whoever asks for --help or --version does not wait for Delta, Polars and Numba.
     from headrace.pipeline.mirror import mirror
 
-    stop = set_by_signals()
-    with Progress(as_json=args.json) as progress:
+    stop, config = set_by_signals(), paced(parse_config(args), args.every)
+    with ExitStack() as stack:
+        page = listening(stack, args.listen, config.lake.path, config.web)
+        progress = stack.enter_context(Progress(as_json=args.json))
+        if page is not None:
+            progress.note(f"the page is at {page}")
         mirror(
-            paced(parse_config(args), args.every),
+            config,
             once=args.once,
             stop=stop,
             listener=progress.tell,

@@ -1,0 +1,201 @@
+"""What is wrong with a lake, in the order in which a person should look at it, and what to type.
+
+A problem is of a whole lake, a source or a table. Its command is made of the error's hint, which may name one
+amid other words, and of the lake's address: so it can be copied as it stands.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headrace.status.picture import DROPPED, Source, TableStatus
+from headrace.web import words
+from headrace.web.watch import View
+
+GRAVE, MILD = "grave", "mild"
+_COMMAND = re.compile(
+    r"headrace (tables (?:resync|drop)|run --reconcile|run|verify|maintain|drop --stop|drop)(?![\w-])"
+    r"|(pip install (?:--upgrade headrace|'[^']*'))"
+)
+
+
+_ONLY_COMMAND = re.compile(r"headrace (?:tables \w+(?: \S+)?|run --reconcile|run|maintain|drop(?: --stop)?)")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that a person should know of."""
+
+    weight: str
+    place: str  # of what
+    primary: str
+    code: str = ""
+    detail: str | None = None
+    hint: str | None = None
+    commands: Sequence[str] = ()
+    source: str | None = None
+    table: str | None = None
+    brief: str = ""  # in a few words, for the first line of the page
+
+    @property
+    def hint_is_command(self) -> bool:
+        """Tell whether the hint is a command and nothing else, which `commands` has in full."""
+        return bool(self.commands) and _ONLY_COMMAND.fullmatch(self.hint or "") is not None
+
+
+def problems(view: View) -> list[Problem]:
+    """All that is wrong with a lake, the gravest first."""
+    found = [*_of_lake(view)]
+    for source in view.sources:
+        found += _of_source(view.lake, source)
+    briefed = [problem if problem.brief else replace(problem, brief=problem.primary) for problem in found]
+    return sorted(briefed, key=lambda problem: problem.weight != GRAVE)
+
+
+def commands(hint: str | None, lake: str, table: str | None = None) -> list[str]:
+    """The commands that a hint names, ready to be typed."""
+    found: list[str] = []
+    for match in _COMMAND.finditer(hint or ""):
+        made = match[2] or _whole(match[1], lake, table)
+        if made not in found:
+            found.append(made)
+    return found
+
+
+def _whole(words: str, lake: str, table: str | None) -> str:
+    named = f" {shlex.quote(table)}" if words.startswith("tables ") and table else ""
+    if words.startswith("tables ") and not table:
+        named = " TABLE"
+    return f"headrace {words} --lake {shlex.quote(lake)}{named}"
+
+
+def _of_lake(view: View) -> Iterator[Problem]:
+    if view.error is not None:
+        error = view.error
+        yield Problem(
+            GRAVE,
+            f"lake {view.lake}",
+            error.primary,
+            error.code,
+            error.detail,
+            error.hint,
+            commands(error.hint, view.lake),
+        )
+    elif not view.sources:
+        yield Problem(MILD, f"lake {view.lake}", "nothing is mirrored into this lake yet")
+
+
+def _of_source(lake: str, source: Source) -> Iterator[Problem]:
+    if source.said.state == DROPPED:
+        return  # somebody removed it on purpose; its tables stay as they are
+    place, error = f"source {source.name}", source.said.error
+    if error is not None:
+        yield _from(error, GRAVE, place, lake, source.name)
+    elif not source.runs:
+        goes_on = f"headrace run --lake {shlex.quote(lake)}"
+        ended = source.state == "stopped"
+        yield Problem(
+            GRAVE,
+            place,
+            "its run was stopped" if ended else "no run keeps it up to date",
+            "WEB_NO_RUN",
+            None if ended else f"its state is: {source.state}",
+            "what is mirrored stays readable; the database may hold back its log until a run goes on",
+            [goes_on],
+            source.name,
+        )
+    yield from _log_near_limit(source, place)
+    for name, proof in source.proofs.items():
+        if proof.outcome == "different":
+            resync = f"headrace tables resync --lake {shlex.quote(lake)} {shlex.quote(name)}"
+            again = f"headrace verify --lake {shlex.quote(lake)} --tables {shlex.quote(name)}"
+            yield Problem(
+                GRAVE,
+                f"table {name}",
+                "it differs from its source, as the last verify found",
+                "VERIFY_DIFFERENT",
+                f"verified {words.ago(words.moment(proof.at))}, at {proof.position}",
+                "copy it anew, then verify it again",
+                [resync, again],
+                source.name,
+                name,
+            )
+    for name, table in source.tables.items():
+        if table.error is not None and table.state == "stopped" and table.follows:
+            yield _returning(_from(table.error, MILD, f"table {name}", lake, source.name, name), table, lake)
+        elif table.error is not None and table.state == "stopped":
+            stopped = _from(table.error, GRAVE, f"table {name}", lake, source.name, name)
+            where = "" if table.stopped_at is None else f", at {table.stopped_at}"
+            more = f"It can be read as of its last exact mark{where}."
+            detail = more if stopped.detail is None else f"{stopped.detail}. {more}"
+            yield replace(stopped, detail=detail, brief="stopped")
+        elif table.error is not None:
+            yield _from(table.error, MILD, f"table {name}", lake, source.name, name)
+        if table.unseen_since is not None:
+            who = f"it is locked by {table.holder}" if table.holder else "it is locked"
+            yield Problem(
+                MILD,
+                f"table {name}",
+                f"in no mark since {table.unseen_since}",
+                "",
+                who,
+                "it comes back by itself once the lock is gone",
+                (),
+                source.name,
+                name,
+            )
+    for code, primary in source.warnings.items():
+        yield Problem(MILD, place, primary, code, source=source.name)
+
+
+def _returning(problem: Problem, table: TableStatus, lake: str) -> Problem:
+    """A table that the run takes up again by itself; a person need not act, but may."""
+    if table.gone:
+        drop = _whole("tables drop", lake, problem.table)
+        return replace(
+            problem, hint="made again at the source, it comes back by itself; gone for good:", commands=[drop]
+        )
+    if table.retry_at is not None:
+        return replace(
+            problem, hint=f"the next try is at {words.clock(words.moment(table.retry_at))}; {problem.hint}"
+        )
+    return replace(problem, hint="nothing: it is copied anew and comes back by itself", commands=())
+
+
+def _log_near_limit(source: Source, place: str) -> Iterator[Problem]:
+    upstream = source.said.upstream
+    if not source.runs or upstream is None or upstream.retained_bytes is None or not upstream.limit_bytes:
+        return
+    share = upstream.retained_bytes / upstream.limit_bytes
+    if share > 0.8:
+        yield Problem(
+            GRAVE,
+            place,
+            f"the database holds back {share:.0%} of the log that it may",
+            "",
+            None,
+            "beyond its limit the mirror loses its place, and all tables are copied anew",
+            (),
+            source.name,
+        )
+
+
+def _from(
+    error: Mapping[str, Any], weight: str, place: str, lake: str, source: str, table: str | None = None
+) -> Problem:
+    hint = error.get("hint")
+    return Problem(
+        weight,
+        place,
+        str(error.get("primary")),
+        str(error.get("code")),
+        error.get("detail"),
+        hint,
+        commands(hint, lake, table),
+        source,
+        table,
+    )

@@ -1,0 +1,182 @@
+"""A watch over one lake: its newest picture, never older than a second for who asks, and an hour of samples.
+
+    ask ─► young enough? ─► the picture that is there
+              └─ no ─► the watch's own thread looks; who asks waits up to `PATIENCE_SECONDS` for it
+
+A thousand clients cost one look a second; with no client, one in `SAMPLE_SECONDS`. A store that hangs holds
+up this thread alone: everybody else gets the picture from before, with its age, or the error. The watch
+never writes, and asks no source.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from headrace.core.errors import HeadraceError, Transient, place_of
+from headrace.status.details import Details
+from headrace.status.picture import Source, open_lake, pictures_in
+
+YOUNG_SECONDS = 1.0
+PATIENCE_SECONDS = 2.0
+SAMPLE_SECONDS = 10.0
+SAMPLES = 360  # an hour
+_RATES = 7  # samples that a copy's rate is of: a minute
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A lake as of one look; where the look met an error, that and the sources of the look before."""
+
+    lake: str
+    looked_at: float  # monotonic
+    sources: Sequence[Source] = ()
+    error: HeadraceError | None = None
+
+    @property
+    def age(self) -> float:
+        return time.monotonic() - self.looked_at
+
+    def now(self) -> View:
+        """The same view with the ages that its words have by now."""
+        return replace(self, sources=[_older(source, self.age) for source in self.sources])
+
+
+def _older(source: Source, seconds: float) -> Source:
+    return replace(source, age=None if source.age is None else source.age + seconds, now=datetime.now(UTC))
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The figures of a source that make curves."""
+
+    at: float  # seconds since 1970
+    lag_seconds: float
+    lag_bytes: int
+    changes: int | None
+    retained_bytes: int | None
+
+
+@dataclass(slots=True)
+class Watch:
+    """Looks at one lake for everybody who asks."""
+
+    lake: str
+    details: Details | None = None  # once the lake could be opened
+    _samples: dict[str, deque[Sample]] = field(default_factory=dict)
+    _copied: dict[str, deque[tuple[float, dict[str, int]]]] = field(default_factory=dict)
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _view: View | None = None
+    _wanted: bool = True
+    _over: bool = False
+
+    def __post_init__(self) -> None:
+        threading.Thread(target=self._repeat, name="headrace-web-watch", daemon=True).start()
+
+    def view(self) -> View:
+        """The newest view; where a look takes too long the one before, or an error if there is none."""
+        asked = time.monotonic()
+        with self._changed:
+            if self._view is None or asked - self._view.looked_at > YOUNG_SECONDS:
+                self._wanted = True
+                self._changed.notify_all()
+                self._changed.wait_for(self._is_young, PATIENCE_SECONDS)
+            found = self._view
+        return View(self.lake, asked, error=_slow(self.lake)) if found is None else found.now()
+
+    def samples(self, source: str) -> Sequence[Sample]:
+        """The last hour of a source, oldest first."""
+        with self._changed:
+            return tuple(self._samples.get(source, ()))
+
+    def copy_rates(self, source: str) -> Mapping[str, float]:
+        """The bytes a second that each copy under way got, over the last minute."""
+        with self._changed:
+            known = self._copied.get(source)
+            if known is None or len(known) < 2:
+                return {}
+            then, before = known[0]
+            now, done = known[-1]
+        return {name: max(0, done[name] - before[name]) / (now - then) for name in done if name in before}
+
+    def stop(self) -> None:
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
+
+    def _is_young(self) -> bool:
+        return self._view is not None and time.monotonic() - self._view.looked_at <= YOUNG_SECONDS
+
+    def _repeat(self) -> None:
+        sampled_at = -SAMPLE_SECONDS
+        while True:
+            with self._changed:
+                due = sampled_at + SAMPLE_SECONDS - time.monotonic()
+                self._changed.wait_for(lambda: self._wanted or self._over, max(0.0, due))
+                if self._over:
+                    return
+                self._wanted = False
+            view = self._look()
+            with self._changed:
+                self._view = view
+                if time.monotonic() - sampled_at >= SAMPLE_SECONDS:
+                    sampled_at = time.monotonic()
+                    self._keep_samples(view)
+                self._changed.notify_all()
+
+    def _look(self) -> View:
+        """One of the named supervisors: whatever a look meets is shown, and the next look is tried."""
+        begun = time.monotonic()
+        before: Mapping[str, Source] = (
+            {} if self._view is None else {s.name: s for s in self._view.now().sources}
+        )
+        try:
+            if self.details is None:
+                self.details = Details(open_lake(self.lake))
+            return View(self.lake, begun, pictures_in(self.details.store))
+        except HeadraceError as error:
+            return View(self.lake, begun, tuple(before.values()), error)
+        except Exception as error:  # noqa: BLE001 - the end of a thread, which nobody else would learn of
+            return View(self.lake, begun, tuple(before.values()), _strange(self.lake, error))
+
+    def _keep_samples(self, view: View) -> None:
+        if view.error is not None:
+            return
+        for source in view.sources:
+            copies = {
+                name: table.copy.bytes_done for name, table in source.tables.items() if table.copy is not None
+            }
+            self._copied.setdefault(source.name, deque(maxlen=_RATES)).append((view.looked_at, copies))
+            position, totals, upstream = source.position, source.said.totals, source.said.upstream
+            if position is not None and source.runs:
+                kept = self._samples.setdefault(source.name, deque(maxlen=SAMPLES))
+                kept.append(
+                    Sample(
+                        time.time(),
+                        source.lag_seconds or 0.0,
+                        position.lag_bytes,
+                        None if totals is None else totals.changes,
+                        None if upstream is None else upstream.retained_bytes,
+                    )
+                )
+
+
+def _slow(lake: str) -> HeadraceError:
+    return Transient(
+        "WEB_LAKE_SLOW",
+        f'the lake at "{lake}" does not answer',
+        hint="look at the disk or the object store; the page shows the lake once it answers",
+    )
+
+
+def _strange(lake: str, error: Exception) -> HeadraceError:
+    return Transient(
+        "WEB_LAKE_UNREADABLE",
+        f'what stands in the lake at "{lake}" cannot be read',
+        detail=place_of(error),
+        hint="headrace status --lake DIR says more; a newer headrace may have written it",
+    )
