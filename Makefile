@@ -19,6 +19,6 @@ bench: venv        ## every figure beside its peer, in one run
 wheel: venv        ## the wheel, in dist/
 	@rm -rf build && .venv/bin/python -m build --wheel --no-isolation
 docs: venv         ## the pages that are made from the source
-	@.venv/bin/python setup/assemble_errors.py && .venv/bin/python setup/draw_states.py
+	@.venv/bin/python setup/assemble_errors.py && .venv/bin/python setup/draw_states.py && .venv/bin/python setup/assemble_metrics.py
 lock: venv         ## requirements/dev.lock anew from pyproject.toml (some minutes)
 	@setup/lock
