@@ -50,7 +50,7 @@ class ColumnSummary:
 
 @dataclass(slots=True)
 class Details:
-    """What is told of one lake beyond its status; any thread may ask."""
+    """The details of one lake; any thread may ask."""
 
     store: Store
     _marks: OrderedDict[tuple[str, int], MarkSummary] = field(default_factory=OrderedDict)

@@ -33,13 +33,18 @@ def faults(source: Source, max_lag: float) -> Iterator[HeadraceError]:
                 hint=str(table.error["hint"]) if table.error else "headrace status shows why",
             )
     if not source.runs and said.state != "failed":
-        yield Transient(
-            "STATUS_NOT_RUNNING",
-            f'nobody runs source "{source.name}"',
-            detail=_ended(source),
-            hint="headrace run --lake DIR goes on",
-        )
-    yield from _behind(source, max_lag)
+        yield not_running(source)
+    yield from behind(source, max_lag)
+
+
+def not_running(source: Source) -> Transient:
+    """Nobody runs the source: since when, and what goes on."""
+    return Transient(
+        "STATUS_NOT_RUNNING",
+        f'nobody runs source "{source.name}"',
+        detail=_ended(source),
+        hint="headrace run --lake DIR goes on",
+    )
 
 
 def _ended(source: Source) -> str:
@@ -48,7 +53,8 @@ def _ended(source: Source) -> str:
     return f"{source.state}, {duration_text(source.age)} ago"
 
 
-def _behind(source: Source, max_lag: float) -> Iterator[Transient]:
+def behind(source: Source, max_lag: float) -> Iterator[Transient]:
+    """The reasons for which the lake is, or may be, further behind its source than it may."""
     lag, turned = source.lag_seconds or 0.0, source.turn_age or 0.0
     waited = seconds_since(source.said.state_since, source.now) or 0.0
     if source.runs and source.lag_seconds is None and waited > max_lag:

@@ -15,8 +15,6 @@ _ALONE = frozenset(("br", "hr", "img", "input", "link", "meta"))
 class Html(str):
     """Text that is HTML."""
 
-    __slots__ = ()
-
 
 Child = str | None
 

@@ -1,4 +1,4 @@
-"""What is wrong with a lake, in the order in which a person should look at it, and what to type.
+"""The problems of a lake, in the order in which a person should look at them, and what to type.
 
 A problem is of a whole lake, a source or a table. Its command is made of the error's hint, which may name one
 amid other words, and of the lake's address: so it can be copied as it stands.
@@ -12,11 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from headrace.status import faults
 from headrace.status.picture import DROPPED, Source, TableStatus
 from headrace.web import words
 from headrace.web.watch import View
 
 GRAVE, MILD = "grave", "mild"
+BEHIND_SECONDS = 300.0
 _COMMAND = re.compile(
     r"headrace (tables (?:resync|drop)|run --reconcile|run|verify|maintain|drop --stop|drop)(?![\w-])"
     r"|(pip install (?:--upgrade headrace|'[^']*'))"
@@ -96,19 +98,33 @@ def _of_source(lake: str, source: Source) -> Iterator[Problem]:
     if error is not None:
         yield _from(error, GRAVE, place, lake, source.name)
     elif not source.runs:
-        goes_on = f"headrace run --lake {shlex.quote(lake)}"
-        ended = source.state == "stopped"
-        yield Problem(
-            GRAVE,
-            place,
-            "its run was stopped" if ended else "no run keeps it up to date",
-            "WEB_NO_RUN",
-            None if ended else f"its state is: {source.state}",
-            "what is mirrored stays readable; the database may hold back its log until a run goes on",
-            [goes_on],
-            source.name,
-        )
+        yield _without_run(lake, source, place)
+    else:
+        for late in faults.behind(source, BEHIND_SECONDS):
+            yield _from(late.as_record(), GRAVE, place, lake, source.name)
     yield from _log_near_limit(source, place)
+    yield from _differing(lake, source)
+    for name, table in source.tables.items():
+        yield from _of_table(lake, source.name, name, table)
+    for code, primary in source.warnings.items():
+        yield Problem(MILD, place, primary, code, source=source.name)
+
+
+def _without_run(lake: str, source: Source, place: str) -> Problem:
+    stopped = source.state == "stopped"
+    return Problem(
+        GRAVE,
+        place,
+        "its run was stopped" if stopped else "no run keeps it up to date",
+        faults.not_running(source).code,
+        None if stopped else f"its state is: {source.state}",
+        "what is mirrored stays readable; the database may hold back its log until a run goes on",
+        [f"headrace run --lake {shlex.quote(lake)}"],
+        source.name,
+    )
+
+
+def _differing(lake: str, source: Source) -> Iterator[Problem]:
     for name, proof in source.proofs.items():
         if proof.outcome == "different":
             resync = f"headrace tables resync --lake {shlex.quote(lake)} {shlex.quote(name)}"
@@ -124,32 +140,26 @@ def _of_source(lake: str, source: Source) -> Iterator[Problem]:
                 source.name,
                 name,
             )
-    for name, table in source.tables.items():
-        if table.error is not None and table.state == "stopped" and table.follows:
-            yield _returning(_from(table.error, MILD, f"table {name}", lake, source.name, name), table, lake)
-        elif table.error is not None and table.state == "stopped":
-            stopped = _from(table.error, GRAVE, f"table {name}", lake, source.name, name)
+
+
+def _of_table(lake: str, source: str, name: str, table: TableStatus) -> Iterator[Problem]:
+    place = f"table {name}"
+    if table.error is not None:
+        stopped = table.state == "stopped" and not table.follows
+        problem = _from(table.error, GRAVE if stopped else MILD, place, lake, source, name)
+        if stopped:
             where = "" if table.stopped_at is None else f", at {table.stopped_at}"
             more = f"It can be read as of its last exact mark{where}."
-            detail = more if stopped.detail is None else f"{stopped.detail}. {more}"
-            yield replace(stopped, detail=detail, brief="stopped")
-        elif table.error is not None:
-            yield _from(table.error, MILD, f"table {name}", lake, source.name, name)
-        if table.unseen_since is not None:
-            who = f"it is locked by {table.holder}" if table.holder else "it is locked"
-            yield Problem(
-                MILD,
-                f"table {name}",
-                f"in no mark since {table.unseen_since}",
-                "",
-                who,
-                "it comes back by itself once the lock is gone",
-                (),
-                source.name,
-                name,
-            )
-    for code, primary in source.warnings.items():
-        yield Problem(MILD, place, primary, code, source=source.name)
+            detail = more if problem.detail is None else f"{problem.detail}. {more}"
+            problem = replace(problem, detail=detail, brief="stopped")
+        elif table.state == "stopped":
+            problem = _returning(problem, table, lake)
+        yield problem
+    if table.unseen_since is not None:
+        who = f"it is locked by {table.holder}" if table.holder else "it is locked"
+        since = words.clock(words.moment(table.unseen_since)) or table.unseen_since
+        back = "it comes back by itself once the lock is gone"
+        yield Problem(MILD, place, f"in no mark since {since}", "", who, back, (), source, name)
 
 
 def _returning(problem: Problem, table: TableStatus, lake: str) -> Problem:

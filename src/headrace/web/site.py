@@ -22,6 +22,7 @@ from importlib.resources import files
 from typing import Any
 
 from headrace.core.errors import Misconfigured, Transient
+from headrace.status import faults
 from headrace.status.picture import DROPPED, Source
 from headrace.web import exposition, metrics, pages
 from headrace.web.http import Request, Response, as_json, refusal
@@ -232,28 +233,16 @@ def _unready(source: Source, ready_lag: float) -> Mapping[str, Any] | None:
         return None  # nobody is to keep it
     if source.said.error is not None:
         return source.said.error
-    position = source.position
     if not source.runs:
-        return Transient(
-            "WEB_NO_RUN",
-            f'no run keeps source "{source.name}": it is {source.state}',
-            hint="headrace run --lake DIR goes on where the last one ended",
-        ).as_record()
-    if source.said.state != "running" or position is None:
+        return faults.not_running(source).as_record()
+    if source.said.state != "running":
         return Transient(
             "WEB_NOT_RUNNING",
             f'the run of source "{source.name}" is {source.state}',
             hint="wait; headrace status --lake DIR says what for",
         ).as_record()
-    lag = source.lag_seconds or 0.0
-    if lag > ready_lag:
-        return Transient(
-            "WEB_LAG",
-            f'source "{source.name}" is behind by more than ready_lag',
-            detail=f"{lag:.0f} s, {ready_lag:.0f} s are allowed",
-            hint="wait; headrace status --lake DIR says what the run does",
-        ).as_record()
-    return None
+    late = next(faults.behind(source, ready_lag), None)
+    return None if late is None else late.as_record()
 
 
 def _reason(view: View, source: str | None, why: Mapping[str, Any]) -> dict[str, Any]:

@@ -61,5 +61,5 @@ def clock(at: datetime | None) -> str:
 
 
 def ago(at: datetime | None) -> str:
-    """How long ago a moment was."""
+    """The time since a moment."""
     return "" if at is None else f"{span(max(0.0, (datetime.now(UTC) - at).total_seconds()))} ago"

@@ -199,10 +199,12 @@ def test_what_keeps_a_source_from_being_ready_is_told(tmp_path: Path) -> None:
     position = RUNNING.position
     assert position is not None
     cases = {
-        "WEB_LAG": replace(RUNNING, position=replace(position, waiting_since="2026-01-01T00:00:00+00:00")),
+        "STATUS_BEHIND": replace(
+            RUNNING, position=replace(position, waiting_since="2026-01-01T00:00:00+00:00")
+        ),
         "WEB_NOT_RUNNING": replace(RUNNING, state="waiting"),
         "PG_GONE": replace(RUNNING, state="failed", error={"code": "PG_GONE", "primary": "x", "hint": "y"}),
-        "WEB_NO_RUN": replace(RUNNING, state="stopped"),
+        "STATUS_NOT_RUNNING": replace(RUNNING, state="stopped"),
     }
     lakes = [a_lake(tmp_path / code, said) for code, said in cases.items()]
     lakes += [a_lake(tmp_path / "old", RUNNING, age=20), a_lake(tmp_path / "none")]
@@ -210,7 +212,7 @@ def test_what_keeps_a_source_from_being_ready_is_told(tmp_path: Path) -> None:
         answer = get(url, "/readyz")
     assert answer.status == 503
     codes = [reason["code"] for reason in answer.record["reasons"]]
-    assert codes == [*cases, "WEB_NO_RUN", "WEB_NO_SOURCE"]
+    assert codes == [*cases, "STATUS_NOT_RUNNING", "WEB_NO_SOURCE"]
 
 
 @pytest.mark.parametrize(
