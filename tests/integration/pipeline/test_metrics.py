@@ -97,7 +97,7 @@ def test_a_living_run_tells_lag_log_steps_and_processes(mirrors: Mirrors, databa
     ended = samples(mirrors)
     assert ended["headrace_up{}"] == 0
     assert ended['headrace_source_state{state="stopped"}'] == 1
-    assert "headrace_lag_seconds{}" not in ended
+    assert "headrace_lag_bytes{}" not in ended
     assert ended["headrace_changes_total{}"] == 1
 
 

@@ -116,7 +116,7 @@ def test_what_cannot_be_served_is_refused_before_it_listens(
 ) -> None:
     a_lake(tmp_path / "lake", RUNNING)
     newer = Path(a_lake(tmp_path / "newer"), "_headrace", "format.json")
-    newer.write_text('{"version": 99, "lake_id": "x"}')
+    newer.write_text('{"format": 99, "lake_id": "x"}')
     assert cli.main(["serve", *(argument.format(tmp_path) for argument in arguments)]) == 2
     assert capsys.readouterr().err.startswith(f"error: {code}: ")
 
