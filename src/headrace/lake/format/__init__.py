@@ -8,7 +8,7 @@
     statistics  bounds that let readers skip files, never wrongly
     plan        what an epoch will do, as it is written down before it is done
     delta_line  a line of a Delta log, written by hand
-    formatfile  what makes a directory a lake
+    formatfile  what makes a directory a lake; placefile: where it lies, and whether it is a copy
     status      how a source is doing, as values
     statusfile  what the owner of a source last said
     prooffile   how each table came out of its last verify

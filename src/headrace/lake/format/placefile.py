@@ -30,7 +30,7 @@ class Elsewhere(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LakePlace:
-    """Where a lake lies, its id, and the id of the lake that it is a copy of."""
+    """The address of a lake, its id, and the id of the lake that it is a copy of."""
 
     url: str
     lake_id: str

@@ -30,7 +30,7 @@ from headrace.core.transaction_id import TransactionId, of_somebody
 from headrace.lake.format import datafile, layout
 from headrace.lake.log import catalog
 from headrace.lake.log.marks import Mark
-from headrace.lake.log.table import LakeTable
+from headrace.lake.log.table import LakeTable, figures
 from headrace.lake.store.contract import Store
 from headrace.lake.store.many import at_once
 
@@ -68,7 +68,7 @@ class Part:
     def reaching(self, xid: int) -> tuple[str, ...]:
         """Those of the files that may hold updates of this transaction or of one with a higher xid."""
         highest = f"max.{layout.lake_column(self.own['_transaction'])}"
-        stated = {file["path"]: file.get(highest) for file in self.table.figures(highest)}
+        stated = {file["path"]: file.get(highest) for file in figures(self.table, highest)}
         return tuple(path for path in self.paths if (most := stated[path]) is None or most >= xid)
 
     def rows(self) -> pa.Table:
@@ -184,7 +184,7 @@ def bounds(folder: LakeTable, time: str) -> dict[str, Bounds]:
     """
     told: dict[str, Bounds] = {
         file["path"]: (file.get(f"min.{time}"), file.get(f"max.{time}"))
-        for file in folder.figures(f"min.{time}", f"max.{time}")
+        for file in figures(folder, f"min.{time}", f"max.{time}")
         if file["num_records"] != 0  # nothing is known of its times either
     }
     untold = [path for path, ends in told.items() if None in ends]

@@ -152,14 +152,6 @@ class LakeTable:
         paths = pa.array([unquote(path) for path in actions["path"].to_pylist()], pa.string())
         return actions.set_column(actions.column_names.index("path"), "path", paths)
 
-    def figures(self, *names: str) -> list[dict[str, Any]]:
-        """Read `path`, `num_records` and these of `described` for each file: all of a wide table are many."""
-        described = self.described()
-        wanted = {"path", "num_records", *names}
-        stated = described.select([name for name in described.column_names if name in wanted])
-        found: list[dict[str, Any]] = stated.to_pylist()
-        return found
-
     def live(self) -> frozenset[str]:
         return frozenset(self.files())
 
@@ -277,6 +269,15 @@ class LakeTable:
             return DeltaTable(self._url, version=version, storage_options=self.store.storage_options)
         except TableNotFoundError:
             return None
+
+
+def figures(table: LakeTable, *names: str) -> list[dict[str, Any]]:
+    """Read `path`, `num_records` and these columns of `described`: all of a wide table are many."""
+    described = table.described()
+    wanted = {"path", "num_records", *names}
+    stated = described.select([name for name in described.column_names if name in wanted])
+    found: list[dict[str, Any]] = stated.to_pylist()
+    return found
 
 
 def line_key(folder: str, version: int) -> str:

@@ -150,17 +150,15 @@ class Standings:
         """The tables that are exact here: those of the mark; between two, those that can be read here."""
         listed = self.listed()
         found = [name for name in listed if self._find(name) is not None]
-        return sorted(found + [name for name in self._absent_next() if name not in listed])
-
-    def _absent_next(self) -> Iterator[Name]:
-        """The tables that sit the next mark out, and can be read here all the same."""
         for source, place in self._places.items():
             past = self.pasts[source]
             mark = None if place.mark else past.first(place.time)
-            for table in () if mark is None else past.exact_tables(mark, place.time):
-                with suppress(Definite):  # its columns changed meanwhile: whoever names it is told
-                    if self._find((source, table)) is not None:
-                        yield source, table
+            exact = () if mark is None else past.exact_tables(mark, place.time)
+            # They sit the next mark out. Of one whose columns changed meanwhile, whoever names it is told.
+            for name in {(source, table) for table in exact} - set(listed):
+                with suppress(Definite):
+                    found += [name] if self._find(name) is not None else []
+        return sorted(found)
 
     def resolve(self, text: str) -> Name:
         """The table that is meant; parts that are unambiguous may be left out."""

@@ -91,7 +91,8 @@ class Sweeper:
                 continue
             if self.keeping.dense and datetime.now(UTC) - self.now > _SWEPT_WITHIN:
                 # Files of marks that were young when it began would be taken for old ones.
-                self._note(layout.sweep_key(self.source), {"folder": folder})
+                if not self.dry:
+                    _note(self.store, layout.sweep_key(self.source), {"folder": folder})
                 break
             try:
                 self._table(folder, there.versions.get(folder, {}), found)
@@ -104,21 +105,9 @@ class Sweeper:
     def _in_turn(self) -> list[tuple[str, TableName | None]]:
         """The folders, from the one on that the last sweep did not get to."""
         folders = list(self._folders())
-        begin = self._noted(layout.sweep_key(self.source)).get("folder")
+        begin = _noted(self.store, layout.sweep_key(self.source)).get("folder")
         at = next((number for number, (folder, _) in enumerate(folders) if folder == begin), 0)
         return folders[at:] + folders[:at]
-
-    def _noted(self, key: str) -> dict[str, Any]:
-        """Read a note of an earlier sweep; without one it only takes longer."""
-        try:
-            found = json.loads(self.store.get(key) or b"{}")
-        except ValueError:
-            return {}  # a power cut tore it
-        return found if isinstance(found, dict) else {}
-
-    def _note(self, key: str, note: Mapping[str, Any]) -> None:
-        if not self.dry:
-            self.store.put(key, json.dumps(note).encode())
 
     def _folders(self) -> Iterator[tuple[str, TableName | None]]:
         for folder, table in self._named(layout.tables_folder(self.source)):
@@ -172,7 +161,7 @@ class Sweeper:
         if not paths or not pins:
             return frozenset()
         key = layout.held_key(self.source, table.folder)
-        noted = self._noted(key)
+        noted = _noted(self.store, key)
         holders = {path: noted[path] for path in paths & noted.keys() if noted[path] in pins}
         open_ = set(paths - holders.keys())
         for version in sorted(pins, reverse=True):
@@ -181,8 +170,8 @@ class Sweeper:
                 here = wanted & table.at(version).live()
                 holders |= dict.fromkeys(here, version)
                 open_ -= here
-        if holders != noted:
-            self._note(key, holders)
+        if holders != noted and not self.dry:
+            _note(self.store, key, holders)
         return holders.keys()
 
     def _last(self, table: LakeTable) -> int:
@@ -245,6 +234,19 @@ class Sweeper:
         if count and not self.dry:
             for key in keys:
                 self.store.delete(key)
+
+
+def _noted(store: Store, key: str) -> dict[str, Any]:
+    """Read a note of an earlier sweep; without one it only takes longer."""
+    try:
+        found = json.loads(store.get(key) or b"{}")
+    except ValueError:
+        return {}  # a power cut tore it
+    return found if isinstance(found, dict) else {}
+
+
+def _note(store: Store, key: str, note: Mapping[str, Any]) -> None:
+    store.put(key, json.dumps(note).encode())
 
 
 def spent_log(table: LakeTable, before: datetime, versions: Collection[int], last: int) -> list[str]:

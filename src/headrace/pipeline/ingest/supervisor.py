@@ -151,7 +151,7 @@ class Receiver:
         with self._writing, self._reading:
             self._progress, self._partial, self._failure = Progress(frontier=frontier.time), b"", None
             self._process = process
-            self._write(self.feed.orders(frontier).to_json())
+            _write(process, self.feed.orders(frontier).to_json())
         self._over = threading.Event()
         beat = threading.Thread(
             target=self._beat, args=(process, self._over), name="headrace-beat", daemon=True
@@ -194,14 +194,7 @@ class Receiver:
     def _tell(self, line: str) -> None:
         with self._writing:
             if self._process is not None:  # else between two; the next begins with what the lake holds
-                self._write(line)
-
-    def _write(self, line: str) -> None:
-        assert self._process is not None
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # it has ended: `poll` says how
-            self._process.stdin.write(line.encode() + b"\n")
-            self._process.stdin.flush()
+                _write(self._process, line)
 
     def _beat(self, process: subprocess.Popen[bytes], over: threading.Event) -> None:
         """Tell the process that we live, for as long as it does."""
@@ -283,6 +276,13 @@ class Receiver:
                     with suppress(BrokenPipeError):
                         pipe.close()
             self._process = None
+
+
+def _write(process: subprocess.Popen[bytes], line: str) -> None:
+    assert process.stdin is not None
+    with suppress(BrokenPipeError):  # it has ended: `poll` says how
+        process.stdin.write(line.encode() + b"\n")
+        process.stdin.flush()
 
 
 def start_process() -> subprocess.Popen[bytes]:

@@ -9,6 +9,7 @@
                   the folder in which a table's history goes on
     kept_files    the stream for tables that are being copied, as the catalog names it
     place         where a source is run; owner: who has its fence; ownership: who is alive
+    lake_copy     what a copy of a lake has upstream
     config        what the user asked for; last_config: what a lake remembers of it
     choice        which tables of a source are mirrored; arrivals: those that come into the marks
     schema_check  whether tables are what was recorded, before a mark; remedies: the way back

@@ -22,7 +22,7 @@ import pyarrow as pa
 from headrace.lake.format import datafile, layout
 from headrace.lake.format.plan import DataFile
 from headrace.lake.log import errors_table, histories, horizon
-from headrace.lake.log.table import LakeTable
+from headrace.lake.log.table import LakeTable, figures
 from headrace.lake.retain import compaction
 from headrace.lake.retain.compaction import Small
 from headrace.lake.store.contract import Store
@@ -99,7 +99,7 @@ class Survey:
         if table.refresh() < 0:
             return
         order = _order(table)
-        files = table.figures("size_bytes", f"min.{order[0]}")
+        files = figures(table, "size_bytes", f"min.{order[0]}")
         files.sort(key=lambda file: (file.get(f"min.{order[0]}") or 0, file["path"]))
         if sum(file["size_bytes"] < compaction.SMALL for file in files) < 2 * self.least:
             return
