@@ -176,7 +176,8 @@ class TableStatus:
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> TableStatus:
         """Read the record of a table."""
-        return _value(cls, {**record, "copy": CopyStatus.of(record)})
+        left_out = tuple(record.get("columns_left_out") or ())
+        return _value(cls, {**record, "copy": CopyStatus.of(record), "columns_left_out": left_out})
 
 
 @dataclass(frozen=True, slots=True)
