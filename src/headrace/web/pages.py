@@ -244,10 +244,8 @@ def _verdict(wrong: Sequence[Problem], places: Sequence[Place]) -> Html:
         more = f"{words.counted(exact, 'table')} can be read exactly, {behind}" if exact else None
     else:
         kind = "busy" if wrong or others else "good"
-        of_all = f" of {exact + others:,}" if others else ""
-        line = (
-            f"The mirror is true: {exact:,}{of_all} tables, {behind}" if exact else "Nothing can be read yet"
-        )
+        tables = f"{exact:,} of {exact + others:,} tables" if others else words.counted(exact, "table")
+        line = f"The mirror is true: {tables}, {behind}" if exact else "Nothing can be read yet"
         waiting = f"{words.counted(others, 'table')} not exact yet" if others else None
         known = f"{words.counted(len(wrong), 'thing')} to know below" if wrong else None
         more = "; ".join(filter(None, (waiting, known))) or None

@@ -5,15 +5,19 @@ from __future__ import annotations
 import re
 from collections import Counter
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
 from headrace.lake.format import layout
 from headrace.testing.postgres import Database
 from headrace.web import exposition, metrics
+from headrace.web.server import serving as listening
+from headrace.web.settings import settings
 from headrace.web.watch import Watch
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.serving import serving
+from tests.unit.web.lakes import get
 
 pytestmark = pytest.mark.server
 _SAMPLE = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
@@ -113,3 +117,19 @@ def test_errors_and_states_of_tables_are_told_by_code(mirrors: Mirrors, database
     errors = {name: value for name, value in found.items() if name.startswith("headrace_errors_total")}
     assert errors == {'headrace_errors_total{code="TABLE_CHANGED"}': 1}
     mirrors.options.clear()
+
+
+def test_no_path_shows_a_password_or_a_value_of_a_row(mirrors: Mirrors, database: Database) -> None:
+    mirrors.options["on_ddl"] = "stop"
+    with listening(settings("127.0.0.1:0"), [str(mirrors.path)]) as url, serving(mirrors) as served:
+        database.execute("INSERT INTO a VALUES (3)", user="app")
+        served.until(lambda: served.holds("public.a", 3), "the row")
+        database.execute("ALTER TABLE a ADD COLUMN t text; INSERT INTO a VALUES (4, 'row-value')", user="app")
+        served.until(lambda: "public.a: stopped" in get(url, "/").text, "the table's stop")
+        paths = ["/", "/tables", "/marks", "/table?name=public.a", "/metrics", "/api/status", "/readyz"]
+        for path in paths:
+            text = get(url, path).text
+            assert "public.a" in text or path in ("/marks", "/readyz"), path
+            assert "row-value" not in text, path
+            assert database.server.password not in text, path
+            assert quote(database.server.password, safe="") not in text, path

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headrace.testing.mirror_process import Mirrored
 from headrace.testing.ports import free_port
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
@@ -108,3 +110,28 @@ def test_prometheus_scrapes_a_run_and_sees_it_end(
         wait_for(lambda: value(port, "headrace_up") == 0, "the end of the run in Prometheus")
         rules = asked(port, "rules")["groups"][0]["rules"]
         assert {rule["health"] for rule in rules} <= {"ok", "unknown"}
+
+
+def test_a_run_serves_its_own_page_from_before_its_first_mark_to_its_end(
+    database: Database, tmp_path: Path
+) -> None:
+    database.execute("CREATE TABLE a (id int PRIMARY KEY); INSERT INTO a VALUES (1)", user="app")
+    url = f"http://127.0.0.1:{free_port()}"
+
+    def answer(path: str) -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(f"{url}{path}", timeout=10) as found:
+                return found.status, found.read().decode()
+        except urllib.error.HTTPError as refused:
+            return refused.code, refused.read().decode()
+        except OSError:
+            return 0, ""  # it does not listen yet, or any more
+
+    with closing(Mirrored(tmp_path / "lake", database.url(user="app"), "public.*")) as mirror:
+        mirror.start("--listen", url.removeprefix("http://"))
+        mirror.until(lambda: answer("/readyz")[0] == 503, "an answer before there is a lake")
+        mirror.until(lambda: answer("/readyz")[0] == 200, "the run to be ready")
+        mirror.until(lambda: "The mirror is true: 1 table," in answer("/")[1], "the page")
+        assert f"the page is at {url}" in mirror.log()
+        mirror.kill()
+        assert answer("/healthz")[0] == 0
