@@ -40,7 +40,7 @@ from headrace.pipeline.loop_watch import LoopWatch, WatchedRun, source_of
 from headrace.pipeline.state.alterations import Alteration
 from headrace.pipeline.state.ownership import ENDED, this_process
 from headrace.pipeline.state.processes import Processes
-from headrace.pipeline.state.records import SourceRecord, TableRecord
+from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.totals import Totals
 from headrace.sources import registry
 from headrace.sources.contract.errors import TableBusy
@@ -194,11 +194,12 @@ class Facts:
             health.figures, health.lines, self.health_at, health.retained_bytes, health.limit_bytes
         )
 
-    def columns_left_out(self, source: SourceRecord | None, record: TableRecord) -> tuple[str, ...]:
+    def columns_left_out(self, run: ReportedRun, record: TableRecord) -> tuple[str, ...]:
         """Name the columns that the source does not send of a table."""
         details, names = self._left_out.get(record.key, (None, ()))
-        if details is not record.details and source is not None:
-            names = registry.by_kind(source.kind).columns_left_out(record.details)
+        if details is not record.details and run.ledger.source is not None:
+            tables = run.session.tables(run.ledger.source.upstream)
+            names = tables.columns_left_out(record.details)
             self._left_out[record.key] = (record.details, names)
         return names
 
@@ -485,5 +486,5 @@ def _table(
         follows=prospect.follows,
         retry_at=None if retry is None else moment_text(retry),
         gone=prospect.gone,
-        columns_left_out=reporter.facts.columns_left_out(run.ledger.source, record),
+        columns_left_out=reporter.facts.columns_left_out(run, record),
     )

@@ -71,7 +71,7 @@ class Withdrawal:
             if not is_fault(fault) or run.ledger.torn:
                 raise
             self.polled_at = time.monotonic() + LONGEST_PAUSE
-            run.reporter.warn(FAULT, f"tables could not be taken out of our publication: {place_of(fault)}")
+            run.reporter.warn(FAULT, f"tables could not be released at the source: {place_of(fault)}")
         else:
             if time.monotonic() >= self.polled_at:
                 run.reporter.clear(FAULT)
@@ -121,7 +121,7 @@ class Withdrawal:
         except HeadraceError as error:
             if run.session.closed:
                 raise
-            run.reporter.warn(WAITS, f"a table could not be taken out of our publication: {_reason(error)}")
+            run.reporter.warn(WAITS, f"a table could not be released at the source: {_reason(error)}")
             return error
         self.out |= frozenset(numbers)
         self._forget(run, frozenset(numbers))

@@ -66,12 +66,6 @@ class Source(Protocol):
     def at(self, upstream: Json, time: int) -> Position | None:
         """The position at a time, in the life that `upstream` is of; None where only its stream can tell."""
 
-    def columns_left_out(self, details: Json) -> tuple[str, ...]:
-        """Name the columns that a table has and that the source does not send, by the table's details.
-
-        Those that a user's own objects leave out on purpose are not among them.
-        """
-
     def decoder(self, reference: int = 0) -> Decoder:
         """The decoder of its stream.
 

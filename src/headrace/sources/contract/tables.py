@@ -162,3 +162,9 @@ class Tables(Protocol):
 
     def unwritable(self) -> frozenset[int]:
         """The tables, by number, of which the server refuses the application's own writes because of us."""
+
+    def columns_left_out(self, details: Json) -> tuple[str, ...]:
+        """Name the columns that a table has and that the source does not send, by the table's details.
+
+        Those that a user's own objects leave out on purpose are not among them.
+        """

@@ -164,9 +164,6 @@ class MysqlSource:
     def at(self, upstream: Json, time: int) -> None:
         """A set of transactions does not follow from how many they are."""
 
-    def columns_left_out(self, details: Json) -> tuple[str, ...]:
-        return ()
-
     def decoder(self, reference: int = 0) -> MysqlDecoder:
         return MysqlDecoder(self.flavour)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
+from headrace.sources.contract.record import Json
 from headrace.sources.contract.tables import Examined, Heard, SchemaCheck, TableDef
 from headrace.sources.mysql import capture, schema_check
 from headrace.sources.mysql.session.statements import Session
@@ -54,3 +55,6 @@ class MysqlTables:
     def unwritable(self) -> frozenset[int]:
         """The server refuses nobody anything because of us."""
         return frozenset()
+
+    def columns_left_out(self, details: Json) -> tuple[str, ...]:
+        return ()

@@ -38,8 +38,6 @@ from headrace.sources.contract.waiting import Waiting
 from headrace.sources.postgres import capture, decoding, slicing, spark_casts
 from headrace.sources.postgres import upstream as upstreams
 from headrace.sources.postgres.catalog.entry_memory import EntryMemory
-from headrace.sources.postgres.catalog.table_def import columns_left_out
-from headrace.sources.postgres.catalog.table_def_record import from_record
 from headrace.sources.postgres.context import OpenTransaction, StreamContext, newest, own
 from headrace.sources.postgres.declaration import DECLARATION
 from headrace.sources.postgres.objects import Upstream
@@ -251,9 +249,6 @@ class PostgresSource:
 
     def at(self, upstream: Json, time: int) -> Position:
         return Upstream.of(upstream).log.at(time)
-
-    def columns_left_out(self, details: Json) -> tuple[str, ...]:
-        return columns_left_out(from_record(details))
 
     def decoder(self, reference: int = 0) -> PostgresDecoder:
         return PostgresDecoder(reference)

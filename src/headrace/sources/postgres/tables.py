@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
+from headrace.sources.contract.record import Json
 from headrace.sources.contract.tables import Examined, Heard, SchemaCheck, TableDef
 from headrace.sources.postgres import capture, schema_check
 from headrace.sources.postgres.catalog.entry_memory import EntryMemory
+from headrace.sources.postgres.catalog.table_def import columns_left_out
+from headrace.sources.postgres.catalog.table_def_record import from_record
 from headrace.sources.postgres.objects import Upstream
 from headrace.sources.postgres.preflight import PostgresWish, unmirrored
 from headrace.sources.postgres.session.statements import Session
@@ -56,3 +59,6 @@ class PostgresTables:
 
     def unwritable(self) -> frozenset[int]:
         return capture.unwritable(self.connection, self.upstream)
+
+    def columns_left_out(self, details: Json) -> tuple[str, ...]:
+        return columns_left_out(from_record(details))

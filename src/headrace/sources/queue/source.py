@@ -20,7 +20,6 @@ from headrace.sources.contract.session import Address as AnyAddress
 from headrace.sources.contract.session import Health, Origin, Reading, StreamOrder, Successor
 from headrace.sources.contract.source import Source
 from headrace.sources.contract.waiting import Waiting
-from headrace.sources.postgres.catalog.table_def import columns_left_out
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import Identity, identify
 from headrace.sources.postgres.session.statements import Session as Connection
@@ -30,7 +29,6 @@ from headrace.sources.queue import upstream as upstreams
 from headrace.sources.queue.address import QueueAddress
 from headrace.sources.queue.declaration import DECLARATION
 from headrace.sources.queue.decoder import QueueDecoder
-from headrace.sources.queue.definitions import entry_of
 from headrace.sources.queue.identity import prove
 from headrace.sources.queue.look_memory import LookMemory
 from headrace.sources.queue.objects import Objects, Upstream
@@ -170,9 +168,6 @@ class QueueSource:
 
     def at(self, upstream: Json, time: int) -> None:
         """A tick is known by its nonce, which its number does not tell."""
-
-    def columns_left_out(self, details: Json) -> tuple[str, ...]:
-        return columns_left_out(entry_of(details))
 
     def decoder(self, reference: int = 0) -> QueueDecoder:
         return QueueDecoder()

@@ -10,9 +10,12 @@ from dataclasses import dataclass, field
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
+from headrace.sources.contract.record import Json
 from headrace.sources.contract.tables import Examined, Heard, SchemaCheck, TableDef
+from headrace.sources.postgres.catalog.table_def import columns_left_out
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.queue import capture, schema_check
+from headrace.sources.queue.definitions import entry_of
 from headrace.sources.queue.look_memory import LookMemory
 from headrace.sources.queue.objects import Upstream
 from headrace.sources.queue.preflight import unmirrored
@@ -65,3 +68,6 @@ class QueueTables:
 
     def unwritable(self) -> frozenset[int]:
         return frozenset()
+
+    def columns_left_out(self, details: Json) -> tuple[str, ...]:
+        return columns_left_out(entry_of(details))

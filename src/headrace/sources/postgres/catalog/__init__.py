@@ -10,6 +10,7 @@
     unfinished_ddl    the tables that somebody may be changing just now
     types             from the source's types to columns of the lake
     candidates        the relations that a pattern may name
+    rights            which tables a copy could not read, though they are followed
     sizes             how big a table is
     locks             who holds the lock that we wait for
 

@@ -3,9 +3,11 @@
     address         where a source is and who we are there; alone it holds the password
     connection      connect, pin the settings by which the server prints values, refuse a pooler
     identity        the proof that two connections reached the same server and database
+    resolution      the addresses of a host, asked for before libpq would
     statements      one question, one answer; each wait has an end
     timeouts        hang up on a server that does not answer
     cancellation    have the server end what it does for a connection
+    ddl             DDL of ours, with the settings that the database's event triggers go by
     refusals        the coded error of a login that failed, or of a statement that the server did not run
     clock           the server's clock, held against its log
     log_end         how far the server's log goes
