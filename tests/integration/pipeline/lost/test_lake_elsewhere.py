@@ -41,7 +41,7 @@ def test_a_copy_of_a_lake_takes_nothing_from_the_original(source: Source, tmp_pa
     assert str(source.path) in (error.detail or "")
     assert ("--moved" in error.hint, "--copy" in error.hint) == (True, True)
     assert main(["tables", "resync", "--lake", str(copied.path), "plain"]) == 2
-    assert main(["drop", url, "--lake", str(copied.path)]) == 2
+    assert main(["drop", url, "--yes", "--lake", str(copied.path)]) == 2
     assert upstream(source.database) == made
     source.once()
     source.proved()
@@ -69,7 +69,7 @@ def test_a_lake_that_was_moved_goes_on_where_it_was(source: Source, tmp_path: Pa
     (tmp_path / "link").symlink_to(moved.path)
     Source(tmp_path / "link", source.spark, source.database).once()
     assert upstream(source.database) == made
-    assert main(["drop", source.database.url(user="app"), "--lake", str(moved.path)]) == 0
+    assert main(["drop", source.database.url(user="app"), "--yes", "--lake", str(moved.path)]) == 0
 
 
 def test_a_copy_that_would_share_a_users_slot_is_refused(
