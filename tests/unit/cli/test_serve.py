@@ -20,7 +20,12 @@ from headrace.cli import main as cli
 from headrace.cli.serve import listening
 from headrace.pipeline.state.config import WebConfig
 from headrace.testing.postmaster import wait_for
+from headrace.web.server import serving
+from headrace.web.settings import settings
+from tests.lakes import bucket, s3_options
 from tests.unit.web.lakes import RUNNING, a_lake, get, many_tables, port_of
+
+__all__ = ["bucket", "s3_options"]
 
 MEGABYTE = 1 << 20
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -143,3 +148,36 @@ def test_a_run_listens_where_it_is_told_and_before_it_has_a_lake(tmp_path: Path)
         wait_for(lambda: get(url, "/readyz").status == 200, "the lake")
     with pytest.raises(OSError):  # noqa: PT011 - whatever the system says of a port where nobody listens
         get(url, "/healthz")
+
+
+@pytest.mark.server
+def test_a_lake_in_a_bucket_is_served_and_its_keys_are_not(bucket: str, s3_options: dict[str, str]) -> None:
+    a_lake(bucket, RUNNING)
+    with served("--lake", bucket) as (url, pid):
+        wait_for(lambda: get(url, "/readyz").status == 200, "the lake")
+        for path in ("/", "/tables", "/marks", "/metrics", "/api/status", "/readyz"):
+            answer = get(url, path)
+            assert answer.status == 200
+            assert s3_options["AWS_SECRET_ACCESS_KEY"] not in answer.text
+        assert resident(pid) <= 80 * MEGABYTE
+        assert "pyarrow" not in Path(f"/proc/{pid}/maps").read_text()
+
+
+def test_a_bucket_that_hangs_holds_up_neither_health_nor_the_other_lake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections, and never answers
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        for name, value in (("ACCESS_KEY_ID", "x"), ("SECRET_ACCESS_KEY", "y"), ("ALLOW_HTTP", "true")):
+            monkeypatch.setenv(f"AWS_{name}", value)
+        lake = a_lake(tmp_path, RUNNING)
+        with serving(settings("127.0.0.1:0"), ["s3://bucket/lake", lake]) as url:
+            begun = time.monotonic()
+            assert get(url, "/healthz").status == 200
+            assert time.monotonic() - begun < 1
+            text = get(url, "/metrics").text
+            assert time.monotonic() - begun < 9
+            codes = [reason["code"] for reason in get(url, "/readyz").record["reasons"]]
+    assert 'headrace_lake_up{lake="s3://bucket/lake"} 0' in text
+    assert f'headrace_up{{lake="{lake}",source="main"}} 1' in text
+    assert codes == ["WEB_LAKE_SLOW"]

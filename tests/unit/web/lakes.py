@@ -52,7 +52,7 @@ RUNNING = SourceStatus(
 )
 
 
-def a_lake(folder: Path, *sources: SourceStatus, age: float = 0.0) -> str:
+def a_lake(folder: Path | str, *sources: SourceStatus, age: float = 0.0) -> str:
     """A lake in which each source's run wrote this status so many seconds ago."""
     store = open_store(str(folder))
     formatfile.create_lake(store)
