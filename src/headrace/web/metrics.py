@@ -4,8 +4,8 @@
 table of it) to its samples: nothing is counted here, so a server that begins anew says the same as before.
 Counters are sums over all runs of a lake (`TotalsStatus`).
 
-What a run says of now (lag, log held back, spool, processes) has no sample while no run is alive: the last
-value would look as if nothing happened. `headrace_up` is 0 then.
+What a run says of now (log held back, spool, processes) has no sample while no run is alive: the last value
+would look as if nothing happened. `headrace_up` is 0 then. Lag is told all the same: it grows with the clock.
 """
 
 from __future__ import annotations
