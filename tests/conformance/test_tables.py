@@ -107,7 +107,7 @@ def test_a_dropped_table_stays_readable_where_it_was(scene: Scene) -> None:
     assert max(scene.having("gone")) < scene.stopped.epoch
     with pytest.raises(HeadraceError) as caught:
         scene.mirror.lake.at().arrow(scene.name("gone"))
-    assert caught.value.code == "LAKE_TABLE_UNKNOWN"
+    assert caught.value.code == "LAKE_TABLE_NOT_EXACT"
 
 
 def test_a_table_whose_columns_changed_stops_and_publishes_nothing_wrong(scene: Scene) -> None:
