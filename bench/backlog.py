@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import headrace
-from headrace.spark.session import Session, SparkConfig, open_session
+from headrace.spark.session import RunningSpark, SparkConfig, open_session
 from headrace.testing.postgres import Database, postgres
 from headrace.testing.postmaster import wait_for
 
@@ -57,13 +57,13 @@ def subscribed(target: Database, last: int) -> float:
     return seconds
 
 
-def mirrored(database: Database, lake: Path, session: Session) -> float:
+def mirrored(database: Database, lake: Path, session: RunningSpark) -> float:
     begun = time.perf_counter()
     headrace.mirror(config(database, lake), spark=session.spark, once=True)
     return time.perf_counter() - begun
 
 
-def prepare(stack: ExitStack, session: Session, lake: Path) -> tuple[Database, Database]:
+def prepare(stack: ExitStack, session: RunningSpark, lake: Path) -> tuple[Database, Database]:
     """Two servers with the table; the subscription and the mirror have copied it and rest."""
     source = stack.enter_context(stack.enter_context(postgres()).database("source"))
     target = stack.enter_context(stack.enter_context(postgres()).database("target"))

@@ -95,7 +95,7 @@ def payload_of(rows: list[Row]) -> Bytes:
 def changes(data: Bytes, messages: pgoutput.Messages) -> Any:
     mine = messages.take(np.flatnonzero(messages.relation == 16384))
     zeros = np.zeros(len(mine), np.int64)
-    meta = batch.ChangeMeta(zeros, zeros, zeros, zeros)
+    meta = batch.PgoutputChangeMeta(zeros, zeros, zeros, zeros)
     return batch.changes(data, mine, np.arange(8), SCHEMA, meta)
 
 
@@ -120,7 +120,7 @@ def changes_by_reference(data: bytes) -> None:
 
 
 def copied_by_reference(data: bytes) -> None:
-    by_reference(slow_rows.copied(data, 8))
+    by_reference(slow_rows.copy_rows(data, 8))
 
 
 def by_psycopg(rows: list[Row]) -> None:

@@ -24,9 +24,9 @@ from headrace.core.transaction_id import TransactionId
 from headrace.decode.kernel import Bytes
 from headrace.decode.mysql.framing import scan
 from headrace.decode.reference.mysql import row_events as reference
-from headrace.sources.contract.decoder import TableChanges, Wanted
+from headrace.sources.contract.decoder import TableChanges, TableFilter
 from headrace.sources.mysql.catalog.types import column_of
-from headrace.sources.mysql.context import StreamContext
+from headrace.sources.mysql.context import MysqlStreamContext
 from headrace.sources.mysql.decoder import MysqlDecoder
 from headrace.sources.mysql.flavour import Flavour
 from headrace.sources.mysql.stream import frames
@@ -44,7 +44,7 @@ SCHEMA = TableSchema(
     transaction=TransactionId.GTID,
 )
 DECODER = MysqlDecoder(Flavour.MYSQL)
-TABLES = {table_number(NAME): Wanted(NAME, SCHEMA, 0)}
+TABLES = {table_number(NAME): TableFilter(NAME, SCHEMA, 0)}
 PER_TRANSACTION = 100
 PIECE = 32 << 20
 
@@ -97,7 +97,7 @@ def stream_of(count: int, per_event: int) -> Bytes:
     return np.frombuffer(b"".join(parts), np.uint8)
 
 
-def decoded(data: Bytes, context: StreamContext) -> int:
+def decoded(data: Bytes, context: MysqlStreamContext) -> int:
     found = list(DECODER.decode(data, context, TABLES))
     assert all(isinstance(each, TableChanges) for each in found), found
     return sum(each.batch.num_rows for each in found if isinstance(each, TableChanges))
@@ -105,7 +105,7 @@ def decoded(data: Bytes, context: StreamContext) -> int:
 
 def in_pieces(data: Bytes) -> Iterator[int]:
     """All of it, a piece at a time."""
-    context: StreamContext = StreamContext()
+    context: MysqlStreamContext = MysqlStreamContext()
     at = 0
     while at < len(data):
         length, behind = DECODER.split(data[at : at + PIECE], context)
@@ -138,7 +138,7 @@ def main() -> None:
     size, per = len(data), given.rows_per_event
     print(f"{rows} rows, {per} an event, {size / rows:.0f} bytes a row")
     show("framing.scan", rows, size, best(given.repeat, lambda: scan(data)))
-    show("decode", rows, size, best(given.repeat, lambda: decoded(data, StreamContext())))
+    show("decode", rows, size, best(given.repeat, lambda: decoded(data, MysqlStreamContext())))
     show("split and decode, in pieces of 32 MB", rows, size, best(given.repeat, lambda: sum(in_pieces(data))))
     show("  beside: the twin, rows only", 5000, len(few), best(1, lambda: reference.rows_of(few.tobytes())))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

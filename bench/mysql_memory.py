@@ -18,7 +18,7 @@ from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 
-from headrace.sources.mysql.binlog_position import Log
+from headrace.sources.mysql.binlog_position import MysqlTimeline
 from headrace.testing.memory import Peak
 from headrace.testing.mirror_process import Mirrored
 from headrace.testing.mysql import Database, mariadb, mysql
@@ -69,7 +69,7 @@ def streamed(mirror: Mirrored, database: Database, table: str, rows: int, *befor
         words = database.server.flavour
         executed = "gtid_binlog_pos" if words.is_mariadb else "gtid_executed"
         [(text,)] = database.server.execute(f"SELECT @@global.{executed}")
-        behind = Log().position(str(text)).time
+        behind = MysqlTimeline().position(str(text)).time
         mirror.until(lambda: mirror.lake.marks()[-1].time >= behind - 1, "mark behind it", within=DEADLINE)
         return peak.bytes, time.perf_counter() - begun
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import headrace
-from headrace.spark.session import Session, SparkConfig, open_session
+from headrace.spark.session import RunningSpark, SparkConfig, open_session
 from headrace.testing.mysql import Database, mariadb, mysql
 from headrace.testing.oracle.registry import oracle_of
 from headrace.testing.postgres import postgres
@@ -68,7 +68,7 @@ class Mirrored:
     table: str
     lake: Path
 
-    def once(self, session: Session) -> float:
+    def once(self, session: RunningSpark) -> float:
         """Catch up; the seconds that it takes."""
         source: Mapping[str, Any] = {"url": self.url, "tables": [self.table]}
         begun = time.perf_counter()
@@ -119,7 +119,7 @@ def address(database: Database, *, tls: bool) -> str:
     return database.url(user="app", **{"ssl-mode": "REQUIRED" if tls else "DISABLED"})
 
 
-def through_jdbc(database: Database, session: Session, folder: Path, args: argparse.Namespace) -> float:
+def through_jdbc(database: Database, session: RunningSpark, folder: Path, args: argparse.Namespace) -> float:
     """Read the table by Spark's own JDBC reader into Parquet; the seconds that it takes."""
     encrypted = "?useSSL=true&trustServerCertificate=true" if args.tls else ""
     chosen = {
@@ -139,7 +139,7 @@ def through_jdbc(database: Database, session: Session, folder: Path, args: argpa
 
 
 def snapshots(
-    database: Database, session: Session, folder: Path, args: argparse.Namespace
+    database: Database, session: RunningSpark, folder: Path, args: argparse.Namespace
 ) -> dict[str, float]:
     """The median of each way, in turns; the first of ours warms the caches and does not count."""
     url, table = address(database, tls=args.tls), f"{database.name}.t"
@@ -178,7 +178,7 @@ def backlogs(
 
 
 def caught_up(
-    found: Mapping[str, Backlog], session: Session, args: argparse.Namespace
+    found: Mapping[str, Backlog], session: RunningSpark, args: argparse.Namespace
 ) -> dict[str, list[float]]:
     """The seconds that each takes for its backlog, in turns."""
     for each in found.values():

@@ -19,9 +19,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.sources.mysql.binlog_position import Log, parse
-from headrace.sources.mysql.session.address import Address
-from headrace.sources.mysql.stream.dump import BinlogDump, Wanted
+from headrace.sources.mysql.binlog_position import MysqlTimeline, parse
+from headrace.sources.mysql.session.address import MysqlAddress
+from headrace.sources.mysql.stream.dump import BinlogDump, DumpRequest
 from headrace.testing.mysql import Database, Server, mysql
 
 VALUES = "i, i % 1000, CONCAT('text ', i), SHA2(i, 256), i / 7, NOW(6), i / 3"
@@ -73,10 +73,10 @@ def peer(server: Server, files: list[str]) -> Run:
 
 def ours(database: Database, start: str, end: str, tls: str) -> Run:
     """A dump, and its bytes to a file."""
-    log = Log()
+    log = MysqlTimeline()
     at, target = log.position(start), parse(end).count
-    wanted = Wanted(((database.name, "t"),), frontier=at, reached=at, log=log)
-    dump = BinlogDump.open(Address.parse(database.server.url() + f"?ssl-mode={tls}"), wanted)
+    wanted = DumpRequest(((database.name, "t"),), frontier=at, received_until=at, log=log)
+    dump = BinlogDump.open(MysqlAddress.parse(database.server.url() + f"?ssl-mode={tls}"), wanted)
     used, begun = time.process_time(), time.perf_counter()
     with tempfile.TemporaryDirectory() as folder, (Path(folder) / "spool").open("wb") as spool:
         reached = at.time

@@ -33,13 +33,13 @@ from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
 from headrace.core.transaction_id import TransactionId
 from headrace.decode.kernel import Bytes
-from headrace.sources.contract.decoder import TableChanges, Wanted
-from headrace.sources.mysql.binlog_position import Log, parse
+from headrace.sources.contract.decoder import TableChanges, TableFilter
+from headrace.sources.mysql.binlog_position import MysqlTimeline, parse
 from headrace.sources.mysql.catalog.types import column_of
-from headrace.sources.mysql.context import StreamContext
+from headrace.sources.mysql.context import MysqlStreamContext
 from headrace.sources.mysql.decoder import MysqlDecoder
 from headrace.sources.mysql.flavour import Flavour
-from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.stream import dump
 from headrace.sources.mysql.table_number import table_number
 from headrace.testing.mysql import Database, Server, mysql
@@ -103,9 +103,9 @@ class Decoding:
         columns = tuple(column_of(column, kind, "utf8mb4") for column, kind in TYPES)
         schema = TableSchema(columns, ("id",), full=True, transaction=TransactionId.GTID)
         self.rows = 0
-        self._tables = {table_number(name): Wanted(name, schema, 0)}
+        self._tables = {table_number(name): TableFilter(name, schema, 0)}
         self._decoder = MysqlDecoder(Flavour.MYSQL)
-        self._context = StreamContext()
+        self._context = MysqlStreamContext()
         self._held: list[bytes] = []
         self._size = 0
 
@@ -127,11 +127,11 @@ class Decoding:
 def ours(database: Database, start: str, end: str, changes: int) -> Run:
     """A dump, and its rows in columns."""
     name = TableName(database.name, "t")
-    log, decoding = Log(), Decoding(name)
+    log, decoding = MysqlTimeline(), Decoding(name)
     at, last = log.position(start), log.time(parse(end).count)
     used, begun = time.process_time(), time.perf_counter()
-    wanted = dump.Wanted(((name.schema, name.name),), frontier=at, reached=at, log=log)
-    reading = dump.BinlogDump.open(Address.parse(f"{database.server.url()}?ssl-mode=DISABLED"), wanted)
+    wanted = dump.DumpRequest(((name.schema, name.name),), frontier=at, received_until=at, log=log)
+    reading = dump.BinlogDump.open(MysqlAddress.parse(f"{database.server.url()}?ssl-mode=DISABLED"), wanted)
     reached = at.time
     while reached < last:
         received = reading.read(1.0)

@@ -23,9 +23,9 @@ from pathlib import Path
 import psutil
 
 from headrace.pipeline.ingest.supervisor import Feed, Receiver
-from headrace.sources.postgres.lsn import Log, Lsn
-from headrace.sources.postgres.objects import Upstream
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.lsn import Lsn, PostgresTimeline
+from headrace.sources.postgres.objects import PostgresUpstream
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import identify
 from headrace.spool.reader import SpoolReader
@@ -93,15 +93,15 @@ def peer(database: Database, slot: str, end: Lsn) -> Run:
 
 
 def ours(database: Database, slot: str, start: Lsn, end: Lsn, **options: str) -> Run:
-    address = Address.parse(database.url(**options))
+    address = PostgresAddress.parse(database.url(**options))
     with connect(address, role="bench") as connection:
         identity = identify(connection)
-    upstream = Upstream(slot, "p").as_record()
+    upstream = PostgresUpstream(slot, "p").as_record()
     with tempfile.TemporaryDirectory() as folder:
         receiver = Receiver(Feed("postgres", address, identity.as_record(), upstream, Path(folder) / "spool"))
         reader = SpoolReader(Path(folder) / "spool")
         begun, ended = time.perf_counter(), ended_children(database)
-        receiver.start(Log().position(start))
+        receiver.start(PostgresTimeline().position(start))
         wait_for(lambda: receiver.poll().streaming, "the receiver streams")
         process = psutil.Process(receiver.pid)
         streaming, used = time.perf_counter(), sum(process.cpu_times()[:2])

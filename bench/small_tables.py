@@ -22,7 +22,7 @@ from pathlib import Path
 import headrace
 from headrace.pipeline.verify.proof import verify
 from headrace.pipeline.verify.verdicts import EQUAL
-from headrace.spark.session import Session, SparkConfig, open_session
+from headrace.spark.session import RunningSpark, SparkConfig, open_session
 from headrace.testing.binaries import tool
 from headrace.testing.postgres import Database, postgres
 
@@ -54,11 +54,11 @@ def seconds(act: Callable[[], object]) -> float:
     return time.perf_counter() - begun
 
 
-def mirrored(config: dict[str, object], session: Session) -> None:
+def mirrored(config: dict[str, object], session: RunningSpark) -> None:
     headrace.mirror(config, spark=session.spark, once=True)
 
 
-def verified(config: dict[str, object], session: Session) -> None:
+def verified(config: dict[str, object], session: RunningSpark) -> None:
     [verdict] = verify(config, spark=session.spark)
     different = [table.name for table in verdict.tables if table.outcome != EQUAL]
     assert not different, different

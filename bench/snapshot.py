@@ -21,7 +21,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import headrace
-from headrace.spark.session import Session, SparkConfig, open_session
+from headrace.spark.session import RunningSpark, SparkConfig, open_session
 from headrace.testing.binaries import tool
 from headrace.testing.postgres import Database, postgres
 
@@ -30,19 +30,19 @@ VALUES = "i, i % 1000, 'text ' || i, md5(i::text), i / 7.0, now(), i % 2 = 0"
 JAR = Path(os.environ.get("JDBC_JAR", "/usr/share/java/postgresql.jar"))
 
 
-def copied(database: Database, folder: Path, session: Session) -> None:
+def copied(database: Database, folder: Path, session: RunningSpark) -> None:
     subprocess.run(
         [str(tool("psql")), "-qd", database.url(), "-c", "\\copy t to /dev/null"], check=True, timeout=600
     )
 
 
-def mirrored(database: Database, folder: Path, session: Session) -> None:
+def mirrored(database: Database, folder: Path, session: RunningSpark) -> None:
     source = {"url": database.url(), "tables": ["public.t"]}
     config = {"lake": {"path": str(folder / "lake")}, "source": {"main": source}}
     headrace.mirror(config, spark=session.spark, once=True)
 
 
-def through_jdbc(database: Database, folder: Path, session: Session) -> None:
+def through_jdbc(database: Database, folder: Path, session: RunningSpark) -> None:
     [(rows,)] = database.execute("SELECT max(id) FROM t")
     reader = (
         session.spark.read.format("jdbc").option("dbtable", "t").option("driver", "org.postgresql.Driver")
@@ -55,7 +55,9 @@ def through_jdbc(database: Database, folder: Path, session: Session) -> None:
     reader.load().write.parquet(str(folder / "jdbc"))
 
 
-def measured(run: Callable[[Database, Path, Session], None], database: Database, session: Session) -> float:
+def measured(
+    run: Callable[[Database, Path, RunningSpark], None], database: Database, session: RunningSpark
+) -> float:
     with tempfile.TemporaryDirectory() as folder:
         begun = time.perf_counter()
         run(database, Path(folder), session)

@@ -44,19 +44,19 @@ import numpy as np
 import headrace
 from headrace.core.names import TableName
 from headrace.core.position import Position
-from headrace.sources.contract.decoder import TableChanges, Wanted
+from headrace.sources.contract.decoder import TableChanges, TableFilter
 from headrace.sources.contract.session import StreamOrder
 from headrace.sources.contract.stream import Orders
 from headrace.sources.contract.waiting import ALONE
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.queue import capture
 from headrace.sources.queue.decoder import QueueDecoder
-from headrace.sources.queue.objects import Upstream
+from headrace.sources.queue.objects import QueueUpstream
 from headrace.sources.queue.source import SOURCE
 from headrace.sources.queue.stream_source import STREAM_SOURCE
-from headrace.spark.session import Session as SparkSession
+from headrace.spark.session import RunningSpark as SparkSession
 from headrace.spark.session import SparkConfig, open_session
 from headrace.testing.binaries import Binaries, tool
 from headrace.testing.memory import Peak
@@ -68,7 +68,7 @@ T = TableName("public", "t")
 COLUMNS = "id bigint PRIMARY KEY, n int, name text, note text, amount numeric(12,2), at timestamptz"
 VALUES = "i, i % 1000, 'customer ' || i, repeat('x', 40), i / 7.0, now()"
 SINGLE = "DO $$ BEGIN FOR i IN 1..{count} LOOP UPDATE public.t SET n = n + 1 WHERE id = i; END LOOP; END $$"
-OBJECTS = Upstream("headrace", "main", "bench").objects
+OBJECTS = QueueUpstream("headrace", "main", "bench").objects
 TRANSACTION = 1000  # rows
 SINGLES = 10_000  # UPDATEs of one row
 PARTS = ("writers", "reading", "published", "latency", "memory")
@@ -110,7 +110,7 @@ class Case:
     queues: tuple[str, ...] = ()  # tables that it writes to
 
 
-def cases(connection: Session, upstream: Upstream, *, peer: bool) -> list[Case]:
+def cases(connection: Session, upstream: QueueUpstream, *, peer: bool) -> list[Case]:
     """Nothing, our triggers, and the peer's."""
 
     def run(*statements: str) -> Callable[[], object]:
@@ -183,7 +183,7 @@ def reading(database: Database, events: int, repeat: int) -> Mapping[str, Any]:
             table = tables.define(tables.examine([T]).fit_defs).defs[T]
             fill(database, events)
             orders = Orders(address.text, session.identity, origin.upstream, origin.start, origin.start)
-            wanted = {table.number: Wanted(T, table.schema, 0, details=table.details)}
+            wanted = {table.number: TableFilter(T, table.schema, 0, details=table.details)}
             end = session.end(origin.upstream)
             rates = [_read(orders, wanted, end, events) for _ in range(repeat)]
             for what, each in zip(("processor", "clock"), zip(*rates, strict=True), strict=True):
@@ -196,9 +196,11 @@ def _show(what: str, rates: Sequence[float]) -> None:
     print(f"  {what}: {statistics.median(rates) / 1000:,.0f} thousand events a second ({listed})", flush=True)
 
 
-def writing(database: Database, upstream: Upstream, wanted: argparse.Namespace, peer: Peer | None) -> None:
+def writing(
+    database: Database, upstream: QueueUpstream, wanted: argparse.Namespace, peer: Peer | None
+) -> None:
     """Measure what writers pay."""
-    with closing(connect(Address.parse(database.url(user="postgres")), role="bench")) as connection:
+    with closing(connect(PostgresAddress.parse(database.url(user="postgres")), role="bench")) as connection:
         capture.release(connection, upstream, [T])
         if peer is not None:
             connection.execute("CREATE EXTENSION pgq")
@@ -217,7 +219,7 @@ def fill(database: Database, events: int, first: int = 1, *, transaction: int = 
             writer.execute(f"INSERT INTO t SELECT {VALUES} FROM {chosen}".encode())
 
 
-def _read(orders: Orders, wanted: Mapping[int, Wanted], end: Position, rows: int) -> tuple[float, float]:
+def _read(orders: Orders, wanted: Mapping[int, TableFilter], end: Position, rows: int) -> tuple[float, float]:
     """Events a second, of this process's processor time and by the clock, from the connection to Arrow."""
     begun, stream, decoder = time.perf_counter(), STREAM_SOURCE.open_stream(orders), QueueDecoder()
     used, reached, parts = time.process_time(), 0, []
@@ -519,7 +521,7 @@ def measure(server: Server, wanted: argparse.Namespace, peer: Peer | None) -> No
             database.execute(f"CREATE TABLE t ({COLUMNS})")
             record = reading(database, wanted.events, wanted.repeat if "reading" in wanted.only else 0)
             if "writers" in wanted.only:
-                writing(database, Upstream.of(record), wanted, peer)
+                writing(database, QueueUpstream.of(record), wanted, peer)
     if "published" in wanted.only:
         published(server, wanted.events, wanted.repeat)
     if peer is not None and not {"reading", "published"}.isdisjoint(wanted.only):

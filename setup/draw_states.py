@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from headrace.pipeline.state.table_state import MEANINGS, TRANSITIONS, Event, Meaning, State
+from headrace.pipeline.state.table_state import MEANINGS, TRANSITIONS, Meaning, State, TableEvent
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "states.md"
 
@@ -26,7 +26,7 @@ A dash is an event that cannot happen in that state: a bug, which stops the run 
 _MEANING = """
 What else a state decides, for whoever has to do something with the table:
 """
-_ANYWHERE = (Event.FAILED, Event.DROPPED)
+_ANYWHERE = (TableEvent.FAILED, TableEvent.DROPPED)
 
 
 def page() -> str:
@@ -49,9 +49,9 @@ def _place(state: State) -> str:
 
 
 def _transitions() -> list[str]:
-    rows = [[TRANSITIONS[state].get(event) for event in Event] for state in State]
+    rows = [[TRANSITIONS[state].get(event) for event in TableEvent] for state in State]
     cells = [["-" if after is None else after.value for after in row] for row in rows]
-    return _table([event.value for event in Event], cells)
+    return _table([event.value for event in TableEvent], cells)
 
 
 def _meanings() -> list[str]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from headrace.core.position import Position
-from headrace.sources.postgres.lsn import Log
+from headrace.sources.postgres.lsn import PostgresTimeline
 
 
 def place_at(time: int) -> Position:
     """The position at a time, spelled as that server spells it."""
-    return Log().at(time)
+    return PostgresTimeline().at(time)

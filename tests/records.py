@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from headrace.core.position import Position
 from headrace.pipeline.state.records import SourceRecord
-from headrace.sources.postgres.objects import Upstream
-from headrace.sources.postgres.session.identity import Identity
+from headrace.sources.postgres.objects import PostgresUpstream
+from headrace.sources.postgres.session.identity import PostgresIdentity
 from tests.places import place_at
 
-IDENTITY = Identity("1", 1, 180004, "d")
-UPSTREAM = Upstream("s", "p")
+IDENTITY = PostgresIdentity("1", 1, 180004, "d")
+UPSTREAM = PostgresUpstream("s", "p")
 
 
 def source_record(
     *,
-    identity: Identity = IDENTITY,
-    upstream: Upstream = UPSTREAM,
+    identity: PostgresIdentity = IDENTITY,
+    upstream: PostgresUpstream = UPSTREAM,
     start: Position | None = None,
     patterns: tuple[str, ...] = ("*.*",),
 ) -> SourceRecord:
@@ -23,13 +23,13 @@ def source_record(
     return SourceRecord(
         kind="postgres",
         address="host=nowhere.invalid",
-        identity=identity.known(),
+        identity=identity.lasting_part(),
         upstream=upstream.as_record(),
         start=place_at(0) if start is None else start,
         patterns=patterns,
     )
 
 
-def upstream_of(source: SourceRecord) -> Upstream:
+def upstream_of(source: SourceRecord) -> PostgresUpstream:
     """What a source has upstream."""
-    return Upstream.of(source.upstream)
+    return PostgresUpstream.of(source.upstream)

@@ -62,7 +62,7 @@ class Scene:
 
     def streams(self) -> bool:
         """Tell whether the server has streamed a transaction that ran."""
-        upstream = self.mirror.status().said.upstream
+        upstream = self.mirror.status().status.upstream
         return upstream is not None and upstream.figures["stream_txns"] > 0
 
     def kept(self) -> list[str]:

@@ -43,6 +43,6 @@ def test_g2_balances_agree_at_every_mark_and_time_under_load(
             assert verdict.marks >= MARKS
             assert verdict.times > 500
             assert validators.exact(mirror.lake, database.url()) == []
-            counts = mirror.status().said.epochs
+            counts = mirror.status().status.epochs
             assert counts is not None
             assert driver_epochs or not counts.driver

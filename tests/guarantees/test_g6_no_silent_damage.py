@@ -111,7 +111,7 @@ def _source_stops(mirrors: Mirrors, *, port: int | None = None) -> HeadraceError
     assert stopped.value.hint
     assert before.frontier in (stopped.value.detail or "")
     [source] = pictures(str(mirrors.path))
-    assert source.said.error == stopped.value.as_record()
+    assert source.status.error == stopped.value.as_record()
     return stopped.value
 
 

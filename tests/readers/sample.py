@@ -197,7 +197,7 @@ class Sample:
         self._mark = mark
 
     def _records(self) -> dict[str, Any]:
-        begun = (unknown_moments.Stretch(None, datetime(2026, 1, 1, tzinfo=UTC)),)
+        begun = (unknown_moments.TimeGap(None, datetime(2026, 1, 1, tzinfo=UTC)),)
         tables = {f"table/{name}": {"since": None} for name in self._versions}
         return {"source": {"kind": "postgres"}, unknown_moments.KEY: unknown_moments.record(begun), **tables}
 

@@ -55,7 +55,7 @@ def passwords(text: bytes) -> Iterator[tuple[int, int]]:
                 yield start, stop
 
 
-def masked(text: str) -> str:
+def mask(text: str) -> str:
     """The text with its passwords written over."""
     hidden = bytearray(text, "utf-8", "surrogateescape")
     for first, last in passwords(bytes(hidden)):

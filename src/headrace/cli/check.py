@@ -12,7 +12,7 @@ from headrace.cli.output import Lines
 from headrace.cli.source_options import add_source_options, source_options
 
 if TYPE_CHECKING:
-    from headrace.sources.contract.findings import Finding, Report
+    from headrace.sources.contract.findings import CheckReport, Finding
 
 _STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 NAMED = 5  # tables in a line
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     from headrace.sources import registry
 
     wanted = parse_source("main", {"url": args.url, "tables": args.tables or ["*.*"], **source_options(args)})
-    report = choice.examined(wanted)
+    report = choice.examine(wanted)
     if args.json:
         print(json.dumps(_record(report)))
     elif args.sql:
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     return 2 if report.errors or not report.tables else 0
 
 
-def _record(report: Report) -> dict[str, Any]:
+def _record(report: CheckReport) -> dict[str, Any]:
     return {
         "version": report.version,
         "tables": [str(table.name) for table in report.tables],
@@ -69,7 +69,7 @@ def _record(report: Report) -> dict[str, Any]:
     }
 
 
-def _show(report: Report) -> None:
+def _show(report: CheckReport) -> None:
     console = Lines()
     for alike in _alike(report.findings):
         _show_findings(console, alike)
@@ -88,7 +88,7 @@ def _show(report: Report) -> None:
         _line(console, f"    {names}: {said}", "dim")
 
 
-def _by_what_is_said(report: Report) -> Iterator[tuple[str, str]]:
+def _by_what_is_said(report: CheckReport) -> Iterator[tuple[str, str]]:
     """The lines on DDL, each with the tables that it is about."""
     tables: defaultdict[str, list[str]] = defaultdict(list)
     for name, lines in report.costly_ddl.items():

@@ -79,7 +79,7 @@ def _act(console: Console, mirror: Mirrored) -> None:
     mirror.until_live()
     console.print(
         f"after {time.monotonic() - begun:.0f} s every table is exact; "
-        f"{_held(mirror.lake)} transactions of the stream were in the copies already"
+        f"{_held_transactions(mirror.lake)} transactions of the stream were in the copies already"
     )
     _onward(mirror)
     console.print("[bold]kill -9[/bold]")
@@ -90,7 +90,7 @@ def _act(console: Console, mirror: Mirrored) -> None:
     console.print(f"started again: {MARKS} further marks within {time.monotonic() - begun:.0f} s")
 
 
-def _held(lake: Lake) -> int:
+def _held_transactions(lake: Lake) -> int:
     from headrace.pipeline.state.records import tables_of
 
     return max(record.held for record in tables_of(lake.catalog()).values())

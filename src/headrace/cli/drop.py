@@ -41,19 +41,19 @@ def run(args: argparse.Namespace) -> int:
         if args.dry_run:
             print("a rehearsal: nothing was changed" if found else "nothing of ours is there")
             return 0
-        if found and not _agreed():
+        if found and not _agrees():
             print("nothing was dropped")
             return DECLINED
     if args.reader is not None:
         lines = drop_reader(args.lake, args.reader, url=args.url, only=args.source)
     else:
-        lines = drop(args.lake, url=args.url, only=args.source, stop=args.stop, moved=args.moved)
+        lines = drop(args.lake, url=args.url, only=args.source, stop=args.stop, is_moved=args.moved)
     for line in lines:
         print(line)
     return 0
 
 
-def _agreed() -> bool:
+def _agrees() -> bool:
     """Ask whoever sits at the terminal."""
     if not sys.stdin.isatty():
         raise Misconfigured(

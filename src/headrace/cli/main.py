@@ -22,7 +22,7 @@ from typing import NoReturn
 
 import headrace
 from headrace.cli import check, demo, drop, maintain, run, serve, sql, status, tables, verify, version
-from headrace.cli.argv import hide_passwords, masked
+from headrace.cli.argv import hide_passwords, mask
 from headrace.cli.output import UNREAD, is_unread
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
 
@@ -45,7 +45,7 @@ class Parser(argparse.ArgumentParser):
     """Says what is wrong with the command line, and no password that stands there."""
 
     def error(self, message: str) -> NoReturn:
-        super().error(masked(message))
+        super().error(mask(message))
 
 
 def parser() -> argparse.ArgumentParser:

@@ -28,7 +28,7 @@ LINE_EVERY = BUSY_SECONDS = 5.0
 _STATES = ("copying", "rewriting", "pending", "catching_up", "joining", "live", "stopped")
 
 
-class Progress:
+class ProgressView:
     """Shows status records; use it in a `with`."""
 
     def __init__(self, *, as_json: bool = False) -> None:
@@ -42,7 +42,7 @@ class Progress:
         self._away: defaultdict[str, set[str]] = defaultdict(set)  # tables that left the marks, by source
         self._lock = threading.Lock()  # every source tells from a thread of its own
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressView:
         if self._console.is_terminal and not self._json:
             columns = (
                 TextColumn("{task.description}"),
@@ -64,13 +64,13 @@ class Progress:
         """Say something of the run that is no status."""
         self._console.print(text, highlight=False, soft_wrap=True)
 
-    def tell(self, said: SourceStatus) -> None:
+    def tell(self, status: SourceStatus) -> None:
         """Show the status of one source."""
         with self._lock:
             if self._unread:
                 return
             try:
-                self._show(said)
+                self._show(status)
             except BrokenPipeError:
                 self._unread = True
 
@@ -98,8 +98,8 @@ class Progress:
         stops = (sentences.stop(name, table) for name, table in tables.items())
         altered = {sentences.alteration(each): each for each in said.alterations}
         lines = [*filter(None, stops), *sentences.columns_left_out(tables)]
-        lines += [*sentences.unmirrored(said.unmirrored), *altered]
-        lines += filter(None, [sentences.gone(tables)])
+        lines += [*sentences.unmirrored_lines(said.unmirrored), *altered]
+        lines += filter(None, [sentences.gone_line(tables)])
         fresh = [line for line in lines if line not in self._said[source]]
         # A try that is put off is no news, but for the first of its kind.
         waits = {name: text for name, table in tables.items() if (text := sentences.waits(name, table))}
@@ -132,25 +132,25 @@ def _state(table: TableStatus) -> str:
     return "pending" if table.follows else table.state
 
 
-def summary(said: SourceStatus) -> str:
+def summary(status: SourceStatus) -> str:
     """A status in one line."""
-    tables = (said.tables or {}).values()
+    tables = (status.tables or {}).values()
     counts = Counter(_state(table) for table in tables if not table.gone)
     parts = [f"{counts[state]} {state}" for state in _STATES if counts[state]]
     if counts["copying"]:
-        copies = said.copy or CopyStatus()
+        copies = status.copy or CopyStatus()
         parts.append(f"{copies.rows_done:,} of about {copies.rows_known:,} rows copied")
-    if said.position is not None:
-        parts.append(f"mark at {said.position.frontier}, {said.position.lag_bytes:,} bytes behind")
-    if said.spark is not None:
-        parts.append(said.spark.what)
+    if status.position is not None:
+        parts.append(f"mark at {status.position.frontier}, {status.position.lag_bytes:,} bytes behind")
+    if status.spark is not None:
+        parts.append(status.spark.what)
     # Without its seconds: a line that says the same is said once.
-    if said.work is not None and (seconds_since(said.turned_at, datetime.now(UTC)) or 0.0) > BUSY_SECONDS:
-        parts.append(f"busy: {said.work.what}")
-    if said.error:
-        error = said.error
+    if status.work is not None and (seconds_since(status.turned_at, datetime.now(UTC)) or 0.0) > BUSY_SECONDS:
+        parts.append(f"busy: {status.work.what}")
+    if status.error:
+        error = status.error
         # The detail too: of what is waited for it says who holds it up.
         detail = f" ({error['detail']})" if error.get("detail") else ""
         parts.append(f"{error['code']}: {error['primary']}{detail}")
-    parts += [f"{code}: {text}" for code, text in said.warnings.items()]
-    return f"{said.source} {said.state}: {', '.join(parts)}"
+    parts += [f"{code}: {text}" for code, text in status.warnings.items()]
+    return f"{status.source} {status.state}: {', '.join(parts)}"

@@ -75,13 +75,13 @@ def _texts(column: Any) -> Sequence[str | None]:
     """The values as text."""
     import pyarrow as pa
 
-    from headrace.decode.printing import printed
+    from headrace.decode.printing import print_values
 
     kind = column.type
     if pa.types.is_boolean(kind):
         return [None if value is None else str(value).lower() for value in column.to_pylist()]
     try:
-        texts: list[str | None] = printed(column).to_pylist()
+        texts: list[str | None] = print_values(column).to_pylist()
     except TypeError:
         # A map, a struct or an interval of the query's own making.
         texts = [None if value is None else str(value) for value in column.to_pylist()]

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from headrace.cli.progress import Progress
+from headrace.cli.progress import ProgressView
 from headrace.cli.serve import listening
 from headrace.cli.source_options import add_source_options, source_options
 from headrace.core.durations import duration
@@ -81,10 +81,10 @@ def run(args: argparse.Namespace) -> int:
     # Imported late: whoever asks for --help or --version does not wait for Delta, Polars and Numba.
     from headrace.pipeline.mirror import mirror
 
-    stop, config = set_by_signals(), paced(parse_config(args), args.every)
+    stop, config = set_by_signals(), with_pace(parse_config(args), args.every)
     with ExitStack() as stack:
         page = listening(stack, args.listen, config.lake.path, config.web)
-        progress = stack.enter_context(Progress(as_json=args.json))
+        progress = stack.enter_context(ProgressView(as_json=args.json))
         if page is not None:
             progress.note(f"the page is at {page}")
         mirror(
@@ -140,7 +140,7 @@ def parse_config(args: argparse.Namespace) -> Config:
     return configuration.parse({"lake": {"path": args.lake}, "source": {args.source or "main": source}})
 
 
-def paced(config: Config, every: str | None) -> Config:
+def with_pace(config: Config, every: str | None) -> Config:
     """The configuration with the pace that the command line asks for."""
     if every is None:
         return config

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from headrace.lake.format.status import CopyStatus, TableStatus, UpstreamStatus
-    from headrace.status.picture import Source
+    from headrace.status.picture import SourcePicture
 
 EVERY = 1.0
 BUSY_SECONDS = 3.0
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _check(sources: Sequence[Source], max_lag: float) -> None:
+def _check(sources: Sequence[SourcePicture], max_lag: float) -> None:
     """Raise the first fault of the sources, with the others in its detail."""
     # Imported late, as in every command.
     from headrace.status.faults import faults
@@ -98,7 +98,7 @@ def _console() -> Lines:
     return console if console.is_terminal else Lines(width=_UNBOUND)
 
 
-def _looks(args: argparse.Namespace) -> Iterator[list[Source]]:
+def _looks(args: argparse.Namespace) -> Iterator[list[SourcePicture]]:
     """One look, or with --watch one a second."""
     # Imported late, as in every command: --help and --version answer at once.
     from headrace.status.picture import pictures
@@ -109,7 +109,7 @@ def _looks(args: argparse.Namespace) -> Iterator[list[Source]]:
         yield pictures(args.lake)
 
 
-def _page(sources: list[Source]) -> Group:
+def _page(sources: list[SourcePicture]) -> Group:
     parts: list[Text | Table] = []
     for source in sources:
         parts += [Text(line) for line in _head(source)]
@@ -118,25 +118,25 @@ def _page(sources: list[Source]) -> Group:
     return Group(*parts)
 
 
-def _beside(source: Source) -> Iterator[str]:
+def _beside(source: SourcePicture) -> Iterator[str]:
     """Say what a column is too narrow for: why tables stopped, and which nobody mirrors, the last changes."""
     # Imported late, as in every command.
     from headrace.status import sentences
 
     for name, each in source.tables.items():
-        said = (sentences.stop(name, each), sentences.waits(name, each), sentences.unseen(name, each))
+        said = (sentences.stop(name, each), sentences.waits(name, each), sentences.unseen_line(name, each))
         yield from filter(None, said)
-    if (gone := sentences.gone(source.tables)) is not None:
+    if (gone := sentences.gone_line(source.tables)) is not None:
         yield gone
     yield from sentences.columns_left_out(source.tables)
-    yield from sentences.unmirrored(source.unmirrored)
-    yield from map(sentences.alteration, source.said.alterations[-SHOWN:])
+    yield from sentences.unmirrored_lines(source.unmirrored_tables)
+    yield from map(sentences.alteration, source.status.alterations[-SHOWN:])
 
 
-def _head(source: Source) -> Iterator[str]:
+def _head(source: SourcePicture) -> Iterator[str]:
     age = "never said" if source.age is None else f"as of {source.age:.0f} s ago"
     yield f"{source.name}: {source.state} ({age})"
-    position, said = source.position, source.said
+    position, said = source.position, source.status
     if position is not None:
         yield (
             f"  mark {source.epoch} at {position.frontier} · received {position.received} · "
@@ -163,15 +163,15 @@ def _head(source: Source) -> Iterator[str]:
         yield f"    {said.error['hint']}"
 
 
-def _lag(source: Source) -> str:
+def _lag(source: SourcePicture) -> str:
     """The lag by now; of a source that is not heard it is only known how large it may be."""
     lag, silent = source.lag_seconds or 0.0, source.contact_age
     return f"up to {duration_text(lag)}" if silent is not None and lag == silent else f"{round(lag, 1)} s"
 
 
-def _standing(source: Source) -> Iterator[str]:
+def _standing(source: SourcePicture) -> Iterator[str]:
     """Say what takes long: a source that does not answer, a step of the loop, Spark."""
-    said, now, silent = source.said, source.now, source.contact_age
+    said, now, silent = source.status, source.now, source.contact_age
     if silent is not None and said.unheard(now):
         yield f"  the source last answered {duration_text(silent)} ago"
     if not source.runs:
@@ -195,7 +195,7 @@ def _ago(upstream: UpstreamStatus, now: datetime) -> str:
     return "" if age is None or age <= CONTACT_SECONDS else f" ({duration_text(age)} ago)"
 
 
-def _tables(source: Source) -> Table:
+def _tables(source: SourcePicture) -> Table:
     table = Table("table", "state", "columns", "join", "rows", "copied", "last change", box=None)
     for name, each in source.tables.items():
         if each.gone:
@@ -206,7 +206,7 @@ def _tables(source: Source) -> Table:
             _columns(each),
             f"{each.join}, {each.held_transactions} held",
             "" if each.rows is None else f"{each.rows:,}",
-            _copied(each.copy),
+            _copy_progress(each.copy),
             each.last_change or "",
         )
     return table
@@ -217,6 +217,6 @@ def _columns(table: TableStatus) -> str:
     return f"{table.schema_version} since {since}" if table.schema_version and since is not None else ""
 
 
-def _copied(copy: CopyStatus | None) -> str:
+def _copy_progress(copy: CopyStatus | None) -> str:
     known = copy is not None and copy.bytes_known
     return f"{100 * copy.bytes_done // known}%" if copy is not None and known else ""

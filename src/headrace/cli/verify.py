@@ -145,7 +145,7 @@ def page(verdict: Verdict) -> Iterator[str]:
         if table.error is not None:
             yield f"    {table.error.code}: {table.error.primary}"
             yield f"    hint: {table.error.hint}"
-    for line in sentences.unmirrored(verdict.unmirrored):
+    for line in sentences.unmirrored_lines(verdict.unmirrored):
         yield f"  {line}"
 
 
@@ -168,7 +168,7 @@ def _difference(difference: Difference) -> str:
     if difference.raw:
         parts.append("in errors/")
     if difference.columns:
-        parts.append(f"column {', '.join(map(_shown, difference.columns))}")
+        parts.append(f"column {', '.join(map(_printable, difference.columns))}")
     if difference.copies != 1:
         parts.append(f"{difference.copies:,} copies")
     return ": ".join((parts[0], ", ".join(parts[1:])))
@@ -182,10 +182,10 @@ def _rows(difference: Difference) -> Iterator[str]:
 
 
 def _texts(values: Mapping[str, str | None]) -> str:
-    return " ".join(f"{_shown(name)}={_shown(value)}" for name, value in values.items())
+    return " ".join(f"{_printable(name)}={_printable(value)}" for name, value in values.items())
 
 
-def _shown(text: str | None) -> str:
+def _printable(text: str | None) -> str:
     """A text as a terminal can bear it: bare where it is plain, else quoted, without control characters."""
     if text is None:
         return "NULL"

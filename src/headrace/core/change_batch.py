@@ -73,9 +73,9 @@ BAD = pa.schema(
 )
 
 
-def change_schema(schema: TableSchema, unchanged: tuple[int, ...] = ()) -> pa.Schema:
+def change_schema(schema: TableSchema, unchanged_columns: tuple[int, ...] = ()) -> pa.Schema:
     """The Arrow schema of a change batch of this table, with `u` columns for `unchanged`."""
     new = [pa.field(f"n{i}", column.type) for i, column in enumerate(schema.columns)]
     old = [pa.field(f"o{i}", column.type) for i, column in enumerate(schema.columns)]
-    holes = [pa.field(f"u{i}", pa.bool_()) for i in unchanged]
+    holes = [pa.field(f"u{i}", pa.bool_()) for i in unchanged_columns]
     return pa.schema([*meta_fields(schema), *new, *old, *holes])

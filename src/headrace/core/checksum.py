@@ -10,8 +10,7 @@ A collection is summed in *buckets*, by a digest of what tells its rows apart (t
 multiset) or by ranges of it, so that a difference says where to look. Numbers of rows are summed beside the
 digests.
 
-Called by the tasks of verify and of a reconcile (which digest rows) and by their drivers (which add up and
-compare). Pure.
+Pure.
 """
 
 from __future__ import annotations
@@ -41,13 +40,13 @@ class Sums:
 
     @classmethod
     def zero(cls, buckets: int) -> Sums:
-        """Of nothing."""
+        """Return the sums of no rows."""
         halves = np.zeros((2, buckets), np.uint64)
         return cls(np.zeros(buckets, np.int64), halves[0], halves[1])
 
     @classmethod
     def of(cls, buckets: int, which: Ints, digests: tuple[Numbers, Numbers], diffs: Ints) -> Sums:
-        """Of updates: the bucket of each, its digest, and how often it counts."""
+        """Sum updates: the bucket of each, its digest, and how often it counts."""
         sums = cls.zero(buckets)
         np.add.at(sums.counts, which, diffs)
         # A negative diff read as unsigned is its own negative modulo 2^64: just what a sum needs.
@@ -63,7 +62,7 @@ class Sums:
         return Sums(self.counts - other.counts, self.low - other.low, self.high - other.high)
 
     def only(self, buckets: Ints) -> Sums:
-        """Those of these buckets, and of no others."""
+        """Select the sums of these buckets."""
         return Sums(self.counts[buckets], self.low[buckets], self.high[buckets])
 
     def spread(self, buckets: Ints, count: int) -> Sums:

@@ -22,7 +22,7 @@ for one of those meanwhile, so the whole of it would lack new ones as often as i
 only if a row went through it meanwhile. Where that goes on and on the table is copied in one snapshot.
 
 A TRUNCATE concerns all keys at once. If all chunks show it, or none, it is as with one snapshot; else those
-that do not are copied again (`torn`): there is little left to copy.
+that do not are copied again (`incomplete`): there is little left to copy.
 
 Within a chunk what is held of one key comes before what is not: whoever changes a row has seen the end of
 whoever changed it before. So no key of a chunk ever meets a change that does not fit its row.
@@ -68,7 +68,7 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class KeySpan:
     """The keys `low <= key < high`; None is the end of all keys."""
 
     low: Bound | None = None
@@ -83,7 +83,7 @@ class Span:
         return [None if b is None else [list(b.texts), b.code.hex(), b.after] for b in (self.low, self.high)]
 
     @classmethod
-    def from_record(cls, record: Iterable[Any]) -> Span:
+    def from_record(cls, record: Iterable[Any]) -> KeySpan:
         low, high = (None if b is None else Bound(tuple(b[0]), bytes.fromhex(b[1]), b[2]) for b in record)
         return cls(low, high)
 
@@ -92,11 +92,11 @@ class Span:
 class Chunk:
     """A key range that was copied, and which transactions its snapshot shows."""
 
-    span: Span
+    span: KeySpan
     handoff: ByXid | ByPosition
 
     @classmethod
-    def of(cls, span: Span, handoff: Handoff) -> Chunk:
+    def of(cls, span: KeySpan, handoff: Handoff) -> Chunk:
         """The chunk, where its snapshot tells transactions by their numbers or their times."""
         assert isinstance(handoff, ByXid | ByPosition)
         return cls(span, handoff)
@@ -123,15 +123,15 @@ class ByChunk:
     def complete(self) -> bool:
         return not any(True for _ in self.gaps())
 
-    def gaps(self) -> Iterator[Span]:
+    def gaps(self) -> Iterator[KeySpan]:
         """The key ranges that are still to be copied."""
         reached: Bound | None = None
         for chunk in self.chunks:
-            if _low(chunk.span) != _low(Span(reached)):
-                yield Span(reached, chunk.span.low)
+            if _low(chunk.span) != _low(KeySpan(reached)):
+                yield KeySpan(reached, chunk.span.low)
             reached = chunk.span.high
         if not self.chunks or reached is not None:
-            yield Span(reached)
+            yield KeySpan(reached)
 
     def plus(self, chunks: Iterable[Chunk]) -> ByChunk:
         """With further chunks, none of which overlaps another."""
@@ -152,13 +152,13 @@ class ByChunk:
             left += [Chunk(span, chunk.handoff) for span in _between(chunk.span, inside)]
         return ByChunk(tuple(left), self.rounds + 1)
 
-    def torn(self, times: Any, names: Any) -> tuple[Span, ...]:
+    def incomplete(self, times: Any, names: Any) -> tuple[KeySpan, ...]:
         """The chunks that do not show one of these, which concern all keys, while another chunk shows it."""
-        shown = np.array([_flags(chunk.handoff.held(times, names)) for chunk in self.chunks])
+        shown = np.array([_flags(chunk.handoff.holds(times, names)) for chunk in self.chunks])
         behind = (~shown & shown.any(axis=0)).any(axis=1)
         return tuple(self.chunks[number].span for number in np.flatnonzero(behind))
 
-    def minus(self, spans: Iterable[Span]) -> ByChunk:
+    def minus(self, spans: Iterable[KeySpan]) -> ByChunk:
         """Without these chunks."""
         gone = set(spans)
         return ByChunk(tuple(chunk for chunk in self.chunks if chunk.span not in gone), self.rounds + 1)
@@ -170,7 +170,7 @@ class ByChunk:
         ids = rank(pa.concat_arrays([pa.array(lows, _CODE), contiguous(keys).cast(_CODE)])).ids
         return np.searchsorted(ids[: len(lows)], ids[len(lows) :], side="right").astype(np.int64)
 
-    def held(self, keys: Any, times: Any, names: Any) -> pa.BooleanArray:
+    def holds(self, keys: Any, times: Any, names: Any) -> pa.BooleanArray:
         """For each change of a key: does the chunk of that key show its transaction already?"""
         time = contiguous(times).to_numpy(zero_copy_only=False)
         if len(time) == 0:
@@ -217,18 +217,18 @@ def _flags(held: pa.BooleanArray) -> Flags:
 def _chunk(low: Any, high: Any, handoff: Mapping[str, Any]) -> Chunk:
     known = handoff_from_record(handoff)
     assert isinstance(known, ByXid | ByPosition)
-    return Chunk(Span.from_record((low, high)), known)
+    return Chunk(KeySpan.from_record((low, high)), known)
 
 
-def _between(span: Span, points: Iterable[Bound]) -> Iterator[Span]:
+def _between(span: KeySpan, points: Iterable[Bound]) -> Iterator[KeySpan]:
     """The parts of a span before, between and behind some keys of it."""
     reached = span.low
     for point in points:
-        if _low(Span(reached)) < point.code:
-            yield Span(reached, point)
+        if _low(KeySpan(reached)) < point.code:
+            yield KeySpan(reached, point)
         reached = point.behind
-    if span.high is None or _low(Span(reached)) < span.high.code:
-        yield Span(reached, span.high)
+    if span.high is None or _low(KeySpan(reached)) < span.high.code:
+        yield KeySpan(reached, span.high)
 
 
 def _until(chunk: Chunk) -> Position:
@@ -236,7 +236,7 @@ def _until(chunk: Chunk) -> Position:
     return chunk.handoff.until
 
 
-def _low(span: Span) -> bytes:
+def _low(span: KeySpan) -> bytes:
     return b"" if span.low is None else span.low.code
 
 

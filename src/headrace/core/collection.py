@@ -47,7 +47,7 @@ def between(old: pa.Table, new: pa.Table) -> pa.Table:
     return consolidate(pa.concat_tables([negate(old), new]))
 
 
-def checked(collection: pa.Table) -> pa.Table:
+def check_counts(collection: pa.Table) -> pa.Table:
     """The collection itself, which may not hold a row less than zero times."""
     negative = int((ints(collection, DIFF) < 0).sum())
     if negative:
@@ -63,7 +63,7 @@ def checked(collection: pa.Table) -> pa.Table:
 
 def as_multiset(collection: pa.Table) -> pa.Table:
     """The rows themselves, each as often as it is there."""
-    copies = np.repeat(np.arange(collection.num_rows), ints(checked(collection), DIFF))
+    copies = np.repeat(np.arange(collection.num_rows), ints(check_counts(collection), DIFF))
     return collection.drop_columns([DIFF]).take(pa.array(copies, pa.int64()))
 
 

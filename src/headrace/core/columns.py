@@ -4,8 +4,8 @@ Arrow tables hold columns in chunks; the algebra works on whole columns by posit
 the only place where the one becomes the other. It copies only where there is more than one chunk.
 
 Text and bytes of a batch have offsets of 32 bits, which end at 2 GiB. Whatever puts batches together (a fold,
-the rows of a file in another order) widens them first: `wide` for a table, `widened` for its schema. Files
-hold the narrow ones: `narrowed`.
+the rows of a file in another order) widens them first: `wide` for a table, `widen_offsets` for its schema.
+Files hold the narrow ones: `narrow_offsets`.
 """
 
 from __future__ import annotations
@@ -55,19 +55,19 @@ def flags_or_none_set(table: pa.Table, name: str) -> Flags:
     return flags(column(table, name))
 
 
-def widened(kind: pa.DataType) -> pa.DataType:
+def widen_offsets(kind: pa.DataType) -> pa.DataType:
     """The type with offsets of 64 bits, within lists too."""
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.large_list(widened(kind.value_type))
+        return pa.large_list(widen_offsets(kind.value_type))
     if pa.types.is_string(kind):
         return pa.large_string()
     return pa.large_binary() if pa.types.is_binary(kind) else kind
 
 
-def narrowed(kind: pa.DataType) -> pa.DataType:
-    """The inverse of `widened`."""
+def narrow_offsets(kind: pa.DataType) -> pa.DataType:
+    """The inverse of `widen_offsets`."""
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.list_(narrowed(kind.value_type))
+        return pa.list_(narrow_offsets(kind.value_type))
     if pa.types.is_large_string(kind):
         return pa.string()
     return pa.binary() if pa.types.is_large_binary(kind) else kind
@@ -75,7 +75,7 @@ def narrowed(kind: pa.DataType) -> pa.DataType:
 
 def wide_schema(schema: pa.Schema) -> pa.Schema:
     """The schema of `wide` tables."""
-    return pa.schema([field.with_type(widened(field.type)) for field in schema])
+    return pa.schema([field.with_type(widen_offsets(field.type)) for field in schema])
 
 
 def wide(table: pa.Table) -> pa.Table:
@@ -85,7 +85,7 @@ def wide(table: pa.Table) -> pa.Table:
 
 def narrow(table: pa.Table) -> pa.Table:
     """The table with offsets of 32 bits; none of its chunks passes 2 GiB."""
-    return table.cast(pa.schema([field.with_type(narrowed(field.type)) for field in table.schema]))
+    return table.cast(pa.schema([field.with_type(narrow_offsets(field.type)) for field in table.schema]))
 
 
 def row_bytes(table: pa.Table) -> Ints:

@@ -29,7 +29,7 @@ class Take:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """The same value in every old row: as Arrow bytes, since Python's own types don't hold every date."""
+    """A value that every old row gets: as Arrow bytes, since Python's own types don't hold every date."""
 
     packed: bytes
 
@@ -58,7 +58,7 @@ class Conversion:
     until: int = 0
 
     @property
-    def taken(self) -> tuple[int, ...]:
+    def places(self) -> tuple[int, ...]:
         """For each old column its place among the new ones, or -1 where it goes."""
         places = {part.column: place for place, part in enumerate(self.parts) if isinstance(part, Take)}
         return tuple(places.get(column, -1) for column in range(len(self.names)))

@@ -7,7 +7,7 @@
 Both say what `updates` finds, the difference of two collections (`core.collection`), which is what a proof
 says of rows that differ, too. Folding the events onto the old rows gives the new ones, and the sum of the
 history is what was there less in the one than in the other. What comes out has wide offsets (`core.columns`):
-rows of one key range may pass 2 GiB in a column. Called by a reconcile, for one range of keys at a time.
+rows of one key range may pass 2 GiB in a column.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from headrace.core.change_batch import TIMESTAMP
 from headrace.core.collection import DIFF, between, with_diff
 from headrace.core.columns import Ints, ints, wide, wide_schema
 from headrace.core.history import history_schema
-from headrace.core.key_events import Event
+from headrace.core.key_events import KeyEvent
 from headrace.core.keycode import keycode
 from headrace.core.schema import TableSchema
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class DifferenceMoment:
     """The moment of a difference, and where in it the numbering of its changes begins."""
 
     time: int
@@ -36,13 +36,13 @@ class Moment:
     first: int = 0
 
 
-def doubled(schema: TableSchema, rows: pa.Table) -> bool:
+def repeats_key(schema: TableSchema, rows: pa.Table) -> bool:
     """Tell whether two rows have one key."""
     codes = pl.Series(_codes(wide(rows), schema.key))
     return bool(codes.n_unique() < len(codes))
 
 
-def events(schema: TableSchema, old: pa.Table, new: pa.Table, moment: Moment) -> pa.Table:
+def events(schema: TableSchema, old: pa.Table, new: pa.Table, moment: DifferenceMoment) -> pa.Table:
     """The key events that make the new rows of the old; no two rows of either have one key."""
     found = updates(schema, old, new)
     codes = keycode([found.column(f"c{schema.names.index(name)}") for name in schema.key])
@@ -51,7 +51,11 @@ def events(schema: TableSchema, old: pa.Table, new: pa.Table, moment: Moment) ->
     changed = frame.group_by("key").agg(old=row[-1], new=row[1]).sort("key")
     came, went = pl.col("old").is_null(), pl.col("new").is_null()
     kinds = changed.select(
-        pl.when(came).then(int(Event.INSERT)).when(went).then(int(Event.DELETE)).otherwise(int(Event.PUT))
+        pl.when(came)
+        .then(int(KeyEvent.INSERT))
+        .when(went)
+        .then(int(KeyEvent.DELETE))
+        .otherwise(int(KeyEvent.PUT))
     ).to_series()
     # Of rows that go, the old one stands in the event.
     chosen = pa.array(changed.select(pl.coalesce("new", "old")).to_series().to_numpy().astype(np.int64))
@@ -63,7 +67,7 @@ def events(schema: TableSchema, old: pa.Table, new: pa.Table, moment: Moment) ->
     return pa.table(named)
 
 
-def history(schema: TableSchema, old: pa.Table, new: pa.Table, moment: Moment) -> pa.Table:
+def history(schema: TableSchema, old: pa.Table, new: pa.Table, moment: DifferenceMoment) -> pa.Table:
     """The rows that went and those that came, one by one, as history tells it."""
     found = updates(schema, old, new)
     copies = np.abs(ints(found, DIFF))
@@ -93,7 +97,7 @@ def _codes(rows: pa.Table, names: tuple[str, ...]) -> pa.Array:
     return keycode([rows.column(name) for name in names])
 
 
-def _meta(schema: TableSchema, moment: Moment, numbers: Ints) -> dict[str, pa.Array]:
+def _meta(schema: TableSchema, moment: DifferenceMoment, numbers: Ints) -> dict[str, pa.Array]:
     count = len(numbers)
     return {
         "_time": pa.array(np.full(count, moment.time), pa.int64()),

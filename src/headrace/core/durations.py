@@ -1,7 +1,6 @@
 """Durations as people write them, `90s`, `45m`, `12h`, `30d`, `2w`, and as they read them.
 
-A number and one unit, nothing else: what deletes data must not be guessed at. Called by the configuration
-and by commands that take a duration; pure.
+A number and one unit, nothing else: what deletes data must not be guessed at. Pure.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class HeadraceError(Exception):
         return (_rebuild, (type(self), self.code, self.primary, self.detail, self.hint))
 
     def adding(self, detail: str) -> HeadraceError:
-        """The same error with more detail; what it says already is not said twice."""
+        """Return this error with more detail; a detail that it has already is not repeated."""
         if self.detail and detail in self.detail:
             return self
         more = f"{self.detail}; {detail}" if self.detail else detail

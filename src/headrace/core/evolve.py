@@ -5,8 +5,8 @@
 
 The columns alone don't show what happened to the rows in between: a rewrite (`ALTER TYPE ... USING`, a column
 dropped and made anew) or the default of an added column leaves no trace in them. So the source's look at its
-catalog brings the parts that it can prove. Here they are held against the two schemas; both must agree
-before a table goes on. Called by the look before each mark (`pipeline.state.schema_check`).
+catalog brings the parts that it can prove. Here they are held against the two schemas; both must agree before
+a table goes on.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Converts:
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class CopyNeeded:
     """The new schema can't follow the old one; the reason names columns and types, no values."""
 
     reason: str
@@ -42,17 +42,17 @@ def evolve(
     parts: Sequence[Part],
     until: int,
     between: Sequence[Conversion] | None = None,
-) -> Converts | Copied:
+) -> Converts | CopyNeeded:
     """Tell what the step from `old` to `new` asks for; from the time `until` on no row is an old one.
 
-    What the stream may still bring under columns from before `old` stands in it (`TableSchema.reached`).
+    What the stream may still bring under columns from before `old` stands in it (`TableSchema.at_time`).
     `between` are the columns from when a part of it was done, where their source says until when they were;
     then a row's columns are known by its time. Else they are known by their names.
     """
     reasons = _reasons(old, new, parts) if between is not None else _named_reasons(old, new, parts)
     reason = next(reasons, None)
     if reason is not None:
-        return Copied(reason)
+        return CopyNeeded(reason)
     step = Conversion(old.names, tuple(parts), until)
     middle = _between(new, step) if between is None else between
     earlier = (*(known.then(step) for known in old.earlier), step, *middle)
@@ -94,7 +94,7 @@ def _is_same(old: TableSchema, parts: Sequence[Part]) -> bool:
 
 
 def _named_reasons(old: TableSchema, new: TableSchema, parts: Sequence[Part]) -> Iterator[str]:
-    """The same, where the names of its columns alone tell which a row has."""
+    """Say why rows can't be converted where only the names of the columns tell which ones a row has."""
     yield from _reasons(old, new, parts)
     if new.names == old.names and not _is_same(old, parts):
         yield "its columns have the names of others before: a row does not show which it has"

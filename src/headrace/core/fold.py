@@ -19,10 +19,10 @@ What does not fit is reported and never guessed:
     conflict   keys at which an INSERT met a row (the new row counts, the old one goes to history as -1)
     holes      keys of rows with a value that is nowhere; these rows are left out, not filled with NULL
 
-A caller that gets one of them does not publish. When none is reported: contents(base) + history = final,
-and folding in any split into epochs gives the same history and the same end. Called by the apply step for
-the files that an epoch touches; pure, and about a million events a second for ten columns. Rows and history
-come with wide offsets (`core.columns`): what meets here may pass 2 GiB in a column.
+A caller that gets one of them does not publish. When none is reported: contents(base) + history = final, and
+folding in any split into epochs gives the same history and the same end. Pure, and about a million events a
+second for ten columns. Rows and history come with wide offsets (`core.columns`): what meets here may pass 2
+GiB in a column.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ import pyarrow as pa
 from headrace.core.columns import Flags, Ints, column, flags_or_none_set, ints, wide, wide_schema
 from headrace.core.errors import Definite
 from headrace.core.history import history_schema
-from headrace.core.key_events import Event
+from headrace.core.key_events import KeyEvent
 from headrace.core.keycode import keycode
 from headrace.core.row_groups import Groups, rank
 from headrace.core.schema import TableSchema
@@ -67,16 +67,16 @@ class _Values:
     """The places of values: one list of source positions by column, None where it is the position."""
 
     sources: tuple[Ints | None, ...]
-    lost: Flags  # positions of which some value is nowhere
+    lost_rows: Flags  # positions of which some value is nowhere
 
 
 @dataclass(frozen=True, slots=True)
-class Folded:
+class FoldResult:
     """The outcome of a fold. Keycodes are distinct and in order; `final` is in the order of `keys`."""
 
     final: pa.Table  # the rows that are there afterwards, those of untouched keys among them
     keys: pa.Array  # the keycode of each row of `final`
-    touched: pa.Array
+    touched_keys: pa.Array
     missing: pa.Array
     conflict: pa.Array
     holes: pa.Array
@@ -90,7 +90,7 @@ class Folded:
 
 def fold(
     schema: TableSchema, events: pa.Table, base: pa.Table, truncations: Sequence[Truncation] = ()
-) -> Folded:
+) -> FoldResult:
     """Apply the events to the present rows (`schema.arrow()`) of their keys, and to no others.
 
     A truncation takes the rows of all these keys that are there at its place.
@@ -99,17 +99,17 @@ def fold(
     lives = stage.lives
     values = _trace(stage)
     present = lives.ends & (lives.what != What.DELETE)
-    last = np.flatnonzero(present & ~values.lost)
+    last = np.flatnonzero(present & ~values.lost_rows)
     happened = lives.what != What.BASE
     met_none = ((lives.what == What.PUT) | (lives.what == What.DELETE)) & ~lives.alive
     met_one = (lives.what == What.INSERT) & lives.alive
-    return Folded(
+    return FoldResult(
         final=pa.Table.from_arrays(_take(stage, values, last), schema=wide_schema(schema.arrow())),
         keys=stage.codes.take(pa.array(lives.row[last])),
-        touched=stage.codes_at(happened),
+        touched_keys=stage.codes_at(happened),
         missing=stage.codes_at(met_none),
         conflict=stage.codes_at(met_one),
-        holes=stage.codes_at(values.lost),
+        holes=stage.codes_at(values.lost_rows),
         _stage=stage,
         _values=values,
     )
@@ -118,7 +118,7 @@ def fold(
 def in_order(events: pa.Table) -> pa.Table:
     """The events by time, ordinal, and DELETE before INSERT; they mostly are already."""
     time, ordinal = ints(events, "_time"), ints(events, "_ordinal")
-    appears = ints(events, "_event") != Event.DELETE
+    appears = ints(events, "_event") != KeyEvent.DELETE
     later = _later(time, _later(ordinal, appears[1:] >= appears[:-1]))
     if later.all():
         return events
@@ -178,7 +178,7 @@ def _came_from(stage: _Stage) -> Ints:
     moved = moved[moved > 0]
     time, ordinal = ints(stage.events, "_time"), ints(stage.events, "_ordinal")
     same = (time[moved] == time[moved - 1]) & (ordinal[moved] == ordinal[moved - 1])
-    moved = moved[same & (ints(stage.events, "_event")[moved - 1] == Event.DELETE)]
+    moved = moved[same & (ints(stage.events, "_event")[moved - 1] == KeyEvent.DELETE)]
     came_from[start + moved] = start + moved - 1
     return came_from
 
@@ -187,8 +187,8 @@ def _history(stage: _Stage, values: _Values) -> pa.Table:
     """Each event's row before (-1) and after (+1), in the order of the log."""
     lives, start = stage.lives, stage.base.num_rows
     at = lives.place[start:]
-    before = lives.alive[at] & ~values.lost[at - 1]
-    after = (lives.what[at] != What.DELETE) & ~values.lost[at]
+    before = lives.alive[at] & ~values.lost_rows[at - 1]
+    after = (lives.what[at] != What.DELETE) & ~values.lost_rows[at]
     event = np.repeat(np.arange(len(at)), before.astype(np.int64) + after)
     first = np.ones(len(event), np.bool_)
     first[1:] = event[1:] != event[:-1]

@@ -48,7 +48,7 @@ class Handoff(Protocol):
     def until(self) -> Position | None:
         """A frontier past which nothing is held: from there on a copy is exact."""
 
-    def held(self, times: Any, names: Any) -> pa.BooleanArray:
+    def holds(self, times: Any, names: Any) -> pa.BooleanArray:
         """For each transaction, given by its time and its name: does the snapshot hold it?
 
         Its name is what the source calls it: its top-level xid, or a text.
@@ -78,7 +78,7 @@ class ByPosition:
         """It tells by times, not by names."""
         return None
 
-    def held(self, times: Any, names: Any) -> pa.BooleanArray:
+    def holds(self, times: Any, names: Any) -> pa.BooleanArray:
         return self.frontier.mask(times)
 
     def as_record(self) -> dict[str, Any]:
@@ -116,7 +116,7 @@ class ByXid:
         """All transactions with a lower number are held."""
         return self.xmin
 
-    def held(self, times: Any, names: Any) -> pa.BooleanArray:
+    def holds(self, times: Any, names: Any) -> pa.BooleanArray:
         visible = self._visible(contiguous(names))
         return visible if self.until is None else pc.and_(visible, self.until.mask(times))
 
@@ -153,7 +153,7 @@ class BySet:
         """Its transactions have no common order, so that none is the lowest."""
         return None
 
-    def held(self, times: Any, names: Any) -> pa.BooleanArray:
+    def holds(self, times: Any, names: Any) -> pa.BooleanArray:
         executed = self.executed.mask(names)
         return executed if self.until is None else pc.and_(executed, self.until.mask(times))
 
@@ -167,7 +167,7 @@ AnySnapshot = ByPosition | ByName
 
 
 def by_name(handoff: Handoff) -> AnySnapshot:
-    """The same test without its time: whom a snapshot shows, whenever he is said to have committed.
+    """Return the handoff without its time: what the snapshot shows, whatever the commit time is said to be.
 
     A snapshot that knows nothing but how far it reaches shows what lies before.
     """
@@ -175,12 +175,12 @@ def by_name(handoff: Handoff) -> AnySnapshot:
     return handoff if isinstance(handoff, ByPosition) else replace(handoff, until=None)
 
 
-def moved(handoff: ByPosition | ByXid, by: int) -> ByPosition | ByXid:
+def shift(handoff: ByPosition | ByXid, by: int) -> ByPosition | ByXid:
     """The handoff of a source whose times are larger by so much than the server's own."""
     if isinstance(handoff, ByPosition):
-        return ByPosition(handoff.frontier.moved(by))
+        return ByPosition(handoff.frontier.shift(by))
     assert handoff.until is not None
-    return replace(handoff, until=handoff.until.moved(by))
+    return replace(handoff, until=handoff.until.shift(by))
 
 
 def widen(xids: Any, near: int) -> pa.Array:
@@ -206,14 +206,14 @@ def handoff_from_record(
 ) -> AnySnapshot:
     """The inverse of `as_record`; `name_set` reads a set of names, for sources that have such."""
     if record["by"] == "position":
-        return ByPosition(Position.from_record(record["frontier"]), _settled(record))
-    until = _settled(record)
+        return ByPosition(Position.from_record(record["frontier"]), _settled_position(record))
+    until = _settled_position(record)
     if record["by"] == "set":
         assert name_set is not None
         return BySet(name_set(record["executed"]), until)
     return ByXid.parse(record["snapshot"], until)
 
 
-def _settled(record: Mapping[str, Any]) -> Position | None:
+def _settled_position(record: Mapping[str, Any]) -> Position | None:
     found = record.get("settled")
     return Position.from_record(found) if found else None

@@ -75,7 +75,7 @@ def history(schema: TableSchema, changes: pa.Table) -> pa.Table:
 
 def _ours(sides: Sides, changes: pa.Table) -> list[pa.Array]:
     def of_change(name: str) -> pa.Array:
-        return sides.shared(column(changes, name))
+        return sides.repeat(column(changes, name))
 
     diffs = pa.array(np.where(sides.old, -1, 1), pa.int64())
     return [of_change("_time"), diffs, *map(of_change, ("_ordinal", "_transaction", "_commit_ts"))]

@@ -41,11 +41,11 @@ class Sides:
     def pick(self, new: pa.Array, old: pa.Array) -> pa.Array:
         """The values of the sides, from the changes' new and old values."""
         if not self.old.any():
-            return self.shared(new)
+            return self.repeat(new)
         both = pa.concat_arrays([new, old])
         return both.take(pa.array(np.where(self.old, self.change + len(new), self.change)))
 
-    def shared(self, values: pa.Array) -> pa.Array:
+    def repeat(self, values: pa.Array) -> pa.Array:
         """The columns that both sides of a change share, such as its time."""
         if len(self.change) == len(values) and self._plain():
             return values

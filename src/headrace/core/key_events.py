@@ -49,7 +49,7 @@ META_COLUMNS = ("_time", "_ordinal", "_transaction", "_commit_ts")
 _CODE = pa.large_binary()
 
 
-class Event(IntEnum):
+class KeyEvent(IntEnum):
     """A kind of event at a key."""
 
     INSERT = 1
@@ -63,7 +63,7 @@ class _Keys:
 
     new: pa.Array
     old: pa.Array
-    moved: Flags
+    is_moved: Flags
 
 
 def events(schema: TableSchema, changes: pa.Table) -> pa.Table:
@@ -73,10 +73,10 @@ def events(schema: TableSchema, changes: pa.Table) -> pa.Table:
     if (deleted & (image == Image.NONE)).any():
         raise _no_key("a delete came without the old key")
     keys = _keys(schema, changes, image != Image.NONE, updated)
-    sides = Sides.of(keys.moved | deleted, ~deleted)
+    sides = Sides.of(keys.is_moved | deleted, ~deleted)
     named = {"_key": sides.pick(keys.new, keys.old)}
-    named |= {name: sides.shared(column(changes, name)) for name in META_COLUMNS}
-    named["_event"] = pa.array(_kinds(sides, updated & ~keys.moved), pa.uint8())
+    named |= {name: sides.repeat(column(changes, name)) for name in META_COLUMNS}
+    named["_event"] = pa.array(_kinds(sides, updated & ~keys.is_moved), pa.uint8())
     values, missing = _values(schema, changes, image, sides)
     named |= {f"c{index}": array for index, array in enumerate(values)}
     named |= {f"u{index}": pa.array(hole) for index, hole in missing.items()}
@@ -98,8 +98,8 @@ def _keys(schema: TableSchema, changes: pa.Table, with_old: Flags, updated: Flag
 
 
 def _kinds(sides: Sides, kept: Flags) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-    new = np.where(kept[sides.change], Event.PUT, Event.INSERT)
-    return np.where(sides.old, Event.DELETE, new).astype(np.uint8)
+    new = np.where(kept[sides.change], KeyEvent.PUT, KeyEvent.INSERT)
+    return np.where(sides.old, KeyEvent.DELETE, new).astype(np.uint8)
 
 
 def _values(
@@ -123,7 +123,7 @@ def _origin(keys: _Keys, sides: Sides, missing: dict[int, Flags]) -> pa.Array:
     wanted = np.zeros(len(sides.change), np.bool_)
     for hole in missing.values():
         wanted |= hole
-    wanted &= keys.moved[sides.change]
+    wanted &= keys.is_moved[sides.change]
     if not wanted.any():
         return pa.nulls(len(wanted), _CODE)
     return keys.old.take(pa.array(sides.change, mask=~wanted))

@@ -20,8 +20,7 @@ Codes of fixed-width values have a fixed width, also for NULL, which is padded w
 be told from what follows it, hence tuples are simply joined: after a code comes 00, 01 or the end, never
 the FF that would make the end of 'a' (00) into the middle of 'a\\0b' (00 FF).
 
-Called by everything in `core` that groups rows, and by the lake for file ranges. The codes of one
-column type never change: the ranges in the footers of the lake's files are made of them.
+The codes of one column type never change: the ranges in the footers of the lake's files are made of them.
 """
 
 from __future__ import annotations
@@ -96,7 +95,7 @@ def _bytes_of(values: npt.NDArray[Any]) -> Block:
     return values.astype(f">u{width}").view(np.uint8).reshape(-1, width)
 
 
-def _signed(width: int) -> Callable[[pa.Array], Block]:
+def _signed_code(width: int) -> Callable[[pa.Array], Block]:
     def encode(array: pa.Array) -> Block:
         sign = np.array(1 << (8 * width - 1), dtype=f"u{width}")
         return _bytes_of(_raw(array, f"<u{width}") ^ sign)
@@ -104,7 +103,7 @@ def _signed(width: int) -> Callable[[pa.Array], Block]:
     return encode
 
 
-def _unsigned(width: int) -> Callable[[pa.Array], Block]:
+def _unsigned_code(width: int) -> Callable[[pa.Array], Block]:
     return lambda array: _bytes_of(_raw(array, f"<u{width}"))
 
 
@@ -136,20 +135,20 @@ def _decimal(array: pa.Array) -> Block:
 
 _FIXED: dict[int, Callable[[pa.Array], Block]] = {
     pa.bool_().id: _bool,
-    pa.int8().id: _signed(1),
-    pa.int16().id: _signed(2),
-    pa.int32().id: _signed(4),
-    pa.int64().id: _signed(8),
-    pa.uint8().id: _unsigned(1),
-    pa.uint16().id: _unsigned(2),
-    pa.uint32().id: _unsigned(4),
-    pa.uint64().id: _unsigned(8),
+    pa.int8().id: _signed_code(1),
+    pa.int16().id: _signed_code(2),
+    pa.int32().id: _signed_code(4),
+    pa.int64().id: _signed_code(8),
+    pa.uint8().id: _unsigned_code(1),
+    pa.uint16().id: _unsigned_code(2),
+    pa.uint32().id: _unsigned_code(4),
+    pa.uint64().id: _unsigned_code(8),
     pa.float32().id: _float(4),
     pa.float64().id: _float(8),
-    pa.date32().id: _signed(4),
-    pa.timestamp("us").id: _signed(8),
-    pa.time64("us").id: _signed(8),
-    pa.duration("us").id: _signed(8),
+    pa.date32().id: _signed_code(4),
+    pa.timestamp("us").id: _signed_code(8),
+    pa.time64("us").id: _signed_code(8),
+    pa.duration("us").id: _signed_code(8),
     pa.decimal128(1).id: _decimal,
     pa.decimal256(1).id: _decimal,
     pa.binary(1).id: _fixed_bytes,

@@ -61,14 +61,14 @@ def fold_multiset(schema: TableSchema, base: pa.Table, net: pa.Table) -> FoldedM
     present = np.arange(len(codes)) < base.num_rows
     wanted = groups.sums(np.concatenate([np.zeros(base.num_rows, np.int64), ints(net, NET)]))
     had = groups.sums(present.astype(np.int64))
-    kept = base.select(schema.names).take(pa.array(np.flatnonzero(_kept(groups, present, wanted))))
-    added = _added(schema, net, groups.ids[base.num_rows :], wanted)
+    kept = base.select(schema.names).take(pa.array(np.flatnonzero(_keep_all_but(groups, present, wanted))))
+    added = _copies_to_add(schema, net, groups.ids[base.num_rows :], wanted)
     final = pa.concat_tables([kept.cast(wide_schema(schema.arrow())), added])
     short = np.flatnonzero(had + wanted < 0)
     return FoldedMultiset(final, codes.take(pa.array(groups.first[short])))
 
 
-def _kept(groups: Groups, present: Flags, wanted: Ints) -> Flags:
+def _keep_all_but(groups: Groups, present: Flags, wanted: Ints) -> Flags:
     """Keep of each group of present rows all but the first `-wanted`."""
     order = by_group(groups.ids)
     ids = groups.ids[order]
@@ -79,7 +79,7 @@ def _kept(groups: Groups, present: Flags, wanted: Ints) -> Flags:
     return present & (nth >= -np.minimum(wanted, 0)[groups.ids])
 
 
-def _added(schema: TableSchema, net: pa.Table, ids: Ints, wanted: Ints) -> pa.Table:
+def _copies_to_add(schema: TableSchema, net: pa.Table, ids: Ints, wanted: Ints) -> pa.Table:
     """The rows of which copies come, once for each copy."""
     distinct, where = np.unique(ids, return_index=True)
     copies = pa.array(np.repeat(where, np.maximum(wanted[distinct], 0)))

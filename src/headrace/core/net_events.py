@@ -13,7 +13,7 @@ more is left, updates are missing or came twice: all of it stays, DELETEs first,
 in, `fold` reports it. Truncations have their place among the events (`core.truncation`): each generation is
 netted by itself.
 
-Called by the merge of a group before anything asks for the first event of a key; pure.
+Pure.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.core.columns import Flags, Ints, column, flags, ints
-from headrace.core.key_events import Event
+from headrace.core.key_events import KeyEvent
 from headrace.core.keycode import keycode
 from headrace.core.row_groups import by_group, group
 from headrace.core.schema import TableSchema
@@ -40,11 +40,11 @@ def net_events(schema: TableSchema, events: pa.Table, truncations: Sequence[Trun
     if schema.ordered or events.num_rows < 2:
         return events
     moments = _moments(events, truncations)
-    appears = ints(events, "_event") == Event.INSERT
+    appears = ints(events, "_event") == KeyEvent.INSERT
     many = np.bincount(moments)[moments] > 1
     if not many.any():
         return events
-    doubtful = many & ~_updated(events, moments, appears)[moments]
+    doubtful = many & ~_is_update(events, moments, appears)[moments]
     left = np.ones(len(moments), np.bool_)
     if doubtful.any():
         left[doubtful] = _uneven(events, np.flatnonzero(doubtful), moments, appears)
@@ -64,7 +64,7 @@ def _moments(events: pa.Table, truncations: Sequence[Truncation]) -> Ints:
     return np.asarray(found, np.int64)
 
 
-def _updated(events: pa.Table, moments: Ints, appears: Flags) -> Flags:
+def _is_update(events: pa.Table, moments: Ints, appears: Flags) -> Flags:
     """Tell of which moments one row went and another came: mostly a column's values tell them apart.
 
     Only what Arrow compares as we do is asked; of the others it is told by all of their bits.
@@ -115,9 +115,9 @@ def _as_events(events: pa.Table, left: Flags, moments: Ints, appears: Flags) -> 
     went = np.bincount(moments[left & ~appears], minlength=len(came))
     put = (came == 1) & (went == 1)
     chosen = left & ~(put[moments] & ~appears)
-    kinds: npt.NDArray[np.uint8] = np.where(put[moments] & appears, Event.PUT, ints(events, "_event")).astype(
-        np.uint8
-    )
+    kinds: npt.NDArray[np.uint8] = np.where(
+        put[moments] & appears, KeyEvent.PUT, ints(events, "_event")
+    ).astype(np.uint8)
     ordinals = ints(events, "_ordinal")
     wrong = (came + went > 1) & ~put
     if wrong.any():

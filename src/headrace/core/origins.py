@@ -34,7 +34,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.core.columns import Flags, Ints, column, contiguous, flags, ints
-from headrace.core.key_events import Event
+from headrace.core.key_events import KeyEvent
 from headrace.core.row_groups import Groups, group
 from headrace.core.truncation import Truncation, generations
 
@@ -61,15 +61,15 @@ _PLACES = 40  # bits for an ordinal
 
 def traces(events: pa.Table) -> pa.Table:
     """The DELETEs, and the INSERTs by a change of key that have holes."""
-    is_trace = pc.or_(pc.equal(events["_event"], int(Event.DELETE)), pc.is_valid(events["_from"]))
+    is_trace = pc.or_(pc.equal(events["_event"], int(KeyEvent.DELETE)), pc.is_valid(events["_from"]))
     found = events.select(TRACES.names).filter(is_trace)
     return pa.Table.from_arrays([contiguous(each) for each in found.columns], schema=TRACES)
 
 
-def origins(found: pa.Table, truncations: Sequence[Truncation] = ()) -> pa.Table:
+def origins(events: pa.Table, truncations: Sequence[Truncation] = ()) -> pa.Table:
     """The spans of every key to which rows come with holes, in the order of the log."""
-    found = _concerned(found)
-    spans = _Spans.of(found, truncations)
+    events = _relevant(events)
+    spans = _Spans.of(events, truncations)
     homes = spans.key[spans.roots()]
     is_trace = np.isin(spans.key, spans.key[homes != spans.key])
     codes, first = spans.codes, spans.keys.first
@@ -85,13 +85,15 @@ def origins(found: pa.Table, truncations: Sequence[Truncation] = ()) -> pa.Table
     )
 
 
-def with_origins(events: pa.Table, known: pa.Table, truncations: Sequence[Truncation] = ()) -> pa.Table:
+def with_origins(
+    events: pa.Table, known_origins: pa.Table, truncations: Sequence[Truncation] = ()
+) -> pa.Table:
     """The events with their origins."""
-    codes = pa.concat_arrays([column(known, "_key"), column(events, "_key")])
-    generation = np.concatenate([ints(known, "_generation"), generations(truncations, events)])
+    codes = pa.concat_arrays([column(known_origins, "_key"), column(events, "_key")])
+    generation = np.concatenate([ints(known_origins, "_generation"), generations(truncations, events)])
     ids = group(codes).ids * (len(truncations) + 1) + generation
-    places = _places(known, events)
-    starts = np.arange(len(codes)) < known.num_rows
+    places = _places(known_origins, events)
+    starts = np.arange(len(codes)) < known_origins.num_rows
     # A span begins behind its DELETE: what is at the same place belongs to the one before.
     order = np.lexsort((starts, places, ids))
     at = np.arange(len(order))
@@ -99,16 +101,16 @@ def with_origins(events: pa.Table, known: pa.Table, truncations: Sequence[Trunca
     span = np.full(len(order), -1, np.int64)
     has = (last >= 0) & (ids[order[np.maximum(last, 0)]] == ids[order])
     span[order[has]] = order[last[has]]
-    span = span[known.num_rows :]
-    taken = column(known, "_origin").take(pa.array(span, mask=span < 0))
+    span = span[known_origins.num_rows :]
+    taken = column(known_origins, "_origin").take(pa.array(span, mask=span < 0))
     origin = pc.coalesce(taken, column(events, "_key"))
     first = np.zeros(len(span), np.bool_)
-    first[span >= 0] = ints(known, "_time")[span[span >= 0]] == _BEFORE_ALL
+    first[span >= 0] = ints(known_origins, "_time")[span[span >= 0]] == _BEFORE_ALL
     moved = flags(pc.not_equal(origin, column(events, "_key"))) & flags(pc.is_valid(column(events, "_from")))
     return events.append_column("_origin", origin).append_column("_arrives", pa.array(first & moved))
 
 
-def _concerned(found: pa.Table) -> pa.Table:
+def _relevant(found: pa.Table) -> pa.Table:
     """Without the DELETEs of keys that no row leaves or comes to in a way that matters here."""
     came = column(found.filter(pc.is_valid(found["_from"])), "_key")
     left = column(found, "_from").drop_null()
@@ -129,19 +131,19 @@ class _Spans:
     parent: Ints  # and that one
 
     @classmethod
-    def of(cls, found: pa.Table, truncations: Sequence[Truncation]) -> _Spans:
-        come = flags(pc.is_valid(column(found, "_from")))
-        rows = found.num_rows
-        codes = pa.concat_arrays([column(found, "_key"), column(found, "_from").filter(pa.array(come))])
+    def of(cls, events: pa.Table, truncations: Sequence[Truncation]) -> _Spans:
+        come = flags(pc.is_valid(column(events, "_from")))
+        rows = events.num_rows
+        codes = pa.concat_arrays([column(events, "_key"), column(events, "_from").filter(pa.array(come))])
         keys = group(codes)
         # A truncation ends all rows: under one key there is one list of spans for each generation.
-        generation, count = generations(truncations, found), len(truncations) + 1
+        generation, count = generations(truncations, events), len(truncations) + 1
         both = np.concatenate(
             [keys.ids[:rows] * count + generation, keys.ids[rows:] * count + generation[come]]
         )
         lists, ids = np.unique(both, return_inverse=True)
         own, left = ids[:rows], ids[rows:]
-        time, ordinal = ints(found, "_time"), ints(found, "_ordinal")
+        time, ordinal = ints(events, "_time"), ints(events, "_ordinal")
         order = np.lexsort((ordinal, time, own))
         ends = ~come[order]
         counts = np.bincount(own[~come], minlength=len(lists)) + 1
@@ -159,7 +161,7 @@ class _Spans:
 
     def roots(self) -> Ints:
         """For each span the first one of its row's story."""
-        label = _joined(len(self.key), self.child, self.parent)
+        label = _components(len(self.key), self.child, self.parent)
         begins = np.ones(len(self.key), np.bool_)
         begins[self.child] = False
         root = np.arange(len(self.key))
@@ -182,8 +184,8 @@ def _links(span: Ints, come: Flags, left: Ints, own: Ints, place: Ints) -> tuple
     return span[come][there], span[~come][order[at[there]]]
 
 
-def _joined(count: int, one: Ints, other: Ints) -> Ints:
-    """Of each of so many nodes the lowest that hangs together with it; rounds double the way."""
+def _components(count: int, one: Ints, other: Ints) -> Ints:
+    """Find for each of `count` nodes the lowest one connected to it; each round doubles the distance."""
     label = np.arange(count)
     while True:
         low = np.minimum(label[one], label[other])
@@ -211,11 +213,11 @@ def _places(known: pa.Table, events: pa.Table) -> Ints:
     """Places in the log, of both, as numbers that order alike."""
     times = np.unique(ints(known, "_time"))
 
-    def placed(rows: pa.Table) -> Ints:
+    def place(rows: pa.Table) -> Ints:
         time = ints(rows, "_time")
         at = np.searchsorted(times, time, side="left").astype(np.int64)
         same = times[np.minimum(at, len(times) - 1)] == time if len(times) else np.zeros(len(time), np.bool_)
         # At a time at which no span begins only the time counts: before all of the next one.
         return np.asarray((at << _PLACES) | np.where(same, ints(rows, "_ordinal") + 1, 0))
 
-    return np.concatenate([placed(known), placed(events)])
+    return np.concatenate([place(known), place(events)])

@@ -65,8 +65,8 @@ class Position:
             raise ValueError("an update without a time")
         return pc.less(times, pa.scalar(self.time, times.type))
 
-    def moved(self, by: int) -> Position:
-        """The same place of the source, where its times are larger by so much."""
+    def shift(self, by: int) -> Position:
+        """Shift the time of this place; the source's own text stays."""
         return Position(self.time + by, self.text)
 
     def as_record(self) -> dict[str, Any]:

@@ -89,8 +89,8 @@ class TableSchema:
     def is_multiset(self) -> bool:
         return not self.key
 
-    def reached(self, time: int) -> TableSchema:
-        """The same once the stream has come to a time: no row from before a change of then is to come."""
+    def at_time(self, time: int) -> TableSchema:
+        """Return the schema once the stream has come to a time: rows of earlier columns come no more."""
         return replace(self, earlier=tuple(known for known in self.earlier if known.until > time))
 
     def arrow(self) -> pa.Schema:

@@ -28,7 +28,7 @@ import pyarrow as pa
 from headrace.core.change_batch import TIMESTAMP
 from headrace.core.columns import Flags, Ints, column, ints, wide, wide_schema
 from headrace.core.history import OWN, history_schema
-from headrace.core.key_events import Event
+from headrace.core.key_events import KeyEvent
 from headrace.core.row_groups import by_group, group
 from headrace.core.schema import TableSchema
 
@@ -58,20 +58,20 @@ def ends(truncations: Sequence[Truncation], events: pa.Table, base: pa.Array) ->
     order = by_group(ids)
     keys = ids[order]
     generation = np.concatenate([np.zeros(len(base), np.int64), generations(truncations, events)])[order]
-    stays = np.concatenate([np.ones(len(base), np.bool_), ints(events, "_event") != Event.DELETE])[order]
+    stays = np.concatenate([np.ones(len(base), np.bool_), ints(events, "_event") != KeyEvent.DELETE])[order]
     last = np.ones(len(order), np.bool_)
     last[:-1] = (keys[1:] != keys[:-1]) | (generation[1:] != generation[:-1])
     taken = np.flatnonzero(last & stays & (generation < len(truncations)))
     named = {"_key": codes.take(pa.array(order[taken]))}
     named |= _marks(truncations, generation[taken])
-    named["_event"] = pa.array(np.full(len(taken), Event.DELETE), pa.uint8())
+    named["_event"] = pa.array(np.full(len(taken), KeyEvent.DELETE), pa.uint8())
     return pa.Table.from_arrays(
         [named.get(field.name, pa.nulls(len(taken))).cast(field.type) for field in events.schema],
         schema=events.schema,
     )
 
 
-def retracted(schema: TableSchema, rows: pa.Table, truncation: Truncation) -> pa.Table:
+def take_back(schema: TableSchema, rows: pa.Table, truncation: Truncation) -> pa.Table:
     """The history of these rows when the truncation takes them."""
     count = rows.num_rows
     marks = _marks([truncation], np.zeros(count, np.int64))
@@ -102,14 +102,14 @@ def _places(truncations: Sequence[Truncation], time: Ints, ordinal: Ints) -> tup
     marks = np.array([(t.time, t.ordinal) for t in truncations], np.int64).reshape(-1, 2)
     times, ordinals = np.unique(marks[:, 0]), np.unique(marks[:, 1])
 
-    def placed(time: Ints, ordinal: Ints) -> Ints:
+    def place(time: Ints, ordinal: Ints) -> Ints:
         at = np.searchsorted(times, time, side="left").astype(np.int64)
         same = times[np.minimum(at, len(times) - 1)] == time if len(times) else np.zeros(len(time), np.bool_)
         rank = sum(np.searchsorted(ordinals, ordinal, side=side) for side in ("left", "right"))
         # At a time without a truncation only the time counts: before all of the next one.
         return np.asarray(at * (2 * len(ordinals) + 2) + np.where(same, rank + 1, 0), np.int64)
 
-    return placed(marks[:, 0], marks[:, 1]), placed(time, ordinal)
+    return place(marks[:, 0], marks[:, 1]), place(time, ordinal)
 
 
 def _marks(truncations: Sequence[Truncation], which: Ints) -> dict[str, pa.Array]:

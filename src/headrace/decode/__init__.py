@@ -9,9 +9,8 @@
 
     values ─ printing ─▶ the source's text again        rows as bytes ─ digest ─▶ two numbers, for a proof
 
-Snapshot and stream meet at the `TextColumn`, and share everything behind it: the same value always
-decodes to the same bits, whichever way it came. Called by the receiver (framing only), by the Spark
-tasks that copy and that decode segments, and by tiny epochs in the driver.
+Snapshot and stream meet at the `TextColumn`, and share everything behind it: the same value always decodes to
+the same bits, whichever way it came.
 
 Promises: pure (no I/O, no clock, no state between calls but what is passed in and out); no Python step
 per row or value, so that a core does about two million rows a second; whatever the bytes are, the

@@ -11,7 +11,7 @@ incomplete tail to the front of its buffer; `payloads` takes the CopyData frames
 what they carry, end to end. Nothing here looks inside a payload.
 
 A kind that no server sends, or a length that no frame can have, means that bytes were lost or added on
-the way: nothing after it can be trusted. That is a value (`malformed`) with the place, since the caller
+the way: nothing after it can be trusted. That is a value (`is_malformed`) with the place, since the caller
 decides what it means; there is no way to go on behind it.
 """
 
@@ -22,7 +22,16 @@ from dataclasses import dataclass
 import numpy as np
 from numba import types
 
-from headrace.decode.kernel import Bytes, Ints, copy_bytes, filled, given, int32_at, kernel, several
+from headrace.decode.kernel import (
+    Bytes,
+    Ints,
+    copy_bytes,
+    input_array,
+    int32_at,
+    kernel,
+    output_array,
+    several,
+)
 
 HEADER = 5
 # A server builds a message in memory of at most 1 GB, so a greater length is garbage.
@@ -34,35 +43,35 @@ _KINDS[list(b"123ACDEGHIKNRSTVWZcdnstv")] = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Frames:
+class CopyFrames:
     """The complete frames of a buffer: `data[starts[i]:stops[i]]`, kind byte and length included."""
 
     starts: Ints
     stops: Ints
     kinds: Bytes
     tail: int  # where the first incomplete or malformed frame begins
-    malformed: bool  # what is at `tail` can never become a frame
+    is_malformed: bool  # what is at `tail` can never become a frame
 
 
-def frames(data: Bytes, start: int = 0, stop: int | None = None) -> Frames:
+def frames(data: Bytes, start: int = 0, stop: int | None = None) -> CopyFrames:
     """Find the complete frames of `data[start:stop]`."""
     stop = len(data) if stop is None else stop
     count, tail, malformed = _count(data, start, stop)
     starts, stops, kinds = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.uint8)
     _fill(data, start, starts, stops, kinds)
-    return Frames(starts, stops, kinds, tail, malformed)
+    return CopyFrames(starts, stops, kinds, tail, malformed)
 
 
-def payloads(data: Bytes, found: Frames) -> Bytes:
+def payloads(data: Bytes, frames: CopyFrames) -> Bytes:
     """Join the payloads of the CopyData frames among `found` in one buffer; other frames are left out."""
-    mine = found.kinds == COPY_DATA
-    starts, stops = found.starts[mine] + HEADER, found.stops[mine]
+    mine = frames.kinds == COPY_DATA
+    starts, stops = frames.starts[mine] + HEADER, frames.stops[mine]
     joined = np.empty(int((stops - starts).sum()), np.uint8)
     _join(data, starts, stops, joined)
     return joined
 
 
-@kernel(several(types.int64, types.int64, types.boolean), given(types.uint8), types.int64, types.int64)
+@kernel(several(types.int64, types.int64, types.boolean), input_array(types.uint8), types.int64, types.int64)
 def _count(data: Bytes, start: int, stop: int) -> tuple[int, int, bool]:
     at, count = start, 0
     while at + HEADER <= stop:
@@ -78,11 +87,11 @@ def _count(data: Bytes, start: int, stop: int) -> tuple[int, int, bool]:
 
 @kernel(
     types.void,
-    given(types.uint8),
+    input_array(types.uint8),
     types.int64,
-    filled(types.int64),
-    filled(types.int64),
-    filled(types.uint8),
+    output_array(types.int64),
+    output_array(types.int64),
+    output_array(types.uint8),
 )
 def _fill(data: Bytes, start: int, starts: Ints, stops: Ints, kinds: Bytes) -> None:
     at = start
@@ -93,7 +102,13 @@ def _fill(data: Bytes, start: int, starts: Ints, stops: Ints, kinds: Bytes) -> N
         stops[i] = at
 
 
-@kernel(types.void, given(types.uint8), given(types.int64), given(types.int64), filled(types.uint8))
+@kernel(
+    types.void,
+    input_array(types.uint8),
+    input_array(types.int64),
+    input_array(types.int64),
+    output_array(types.uint8),
+)
 def _join(data: Bytes, starts: Ints, stops: Ints, joined: Bytes) -> None:
     at = 0
     for i in range(len(starts)):

@@ -4,9 +4,8 @@
                                                           └───► Unrepresentable: NULL there, its text here
 
 The one way from a row that the source hands over to a row of the lake: a copy, a proof and the bound of a
-chunk all go it, so that what is equal to one is equal to the others. Called by the tasks that
-copy and compare, and for the keys between chunks. Pure. Which columns may not lose a value (keys, a strict
-table's) the caller decides.
+chunk all go it, so that what is equal to one is equal to the others. Pure. Which columns may not lose a value
+(keys, a strict table's) the caller decides.
 """
 
 from __future__ import annotations

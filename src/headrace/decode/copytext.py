@@ -17,7 +17,7 @@ import numpy as np
 from numba import types
 
 from headrace.core.errors import Definite
-from headrace.decode.kernel import Bytes, Ints, Lengths, filled, given, kernel, several
+from headrace.decode.kernel import Bytes, Ints, Lengths, input_array, kernel, output_array, several
 from headrace.decode.text import NULL, TEXT, TextColumn
 
 _TAB, _NEWLINE, _BACKSLASH, _N = ord("\t"), ord("\n"), ord("\\"), ord("N")
@@ -61,7 +61,7 @@ def _error(trouble: int, row: int) -> Definite:
     )
 
 
-@kernel(types.int64, given(types.uint8))
+@kernel(types.int64, input_array(types.uint8))
 def _count_rows(data: Bytes) -> int:
     count = 0
     for byte in data:
@@ -72,10 +72,10 @@ def _count_rows(data: Bytes) -> int:
 
 @kernel(
     several(types.int64, types.int64, types.boolean),
-    given(types.uint8),
-    filled(types.uint8, 2),
-    filled(types.int64, 2),
-    filled(types.int32, 2),
+    input_array(types.uint8),
+    output_array(types.uint8, 2),
+    output_array(types.int64, 2),
+    output_array(types.int32, 2),
 )
 def _tokenise(data: Bytes, kinds: Bytes, starts: Ints, lengths: Lengths) -> tuple[int, int, bool]:
     """Find each value; a value whose kind is a backslash still holds escapes."""
@@ -108,10 +108,10 @@ def _tokenise(data: Bytes, kinds: Bytes, starts: Ints, lengths: Lengths) -> tupl
 
 @kernel(
     several(types.int64, types.int64),
-    filled(types.uint8),
-    filled(types.uint8, 2),
-    given(types.int64, 2),
-    filled(types.int32, 2),
+    output_array(types.uint8),
+    output_array(types.uint8, 2),
+    input_array(types.int64, 2),
+    output_array(types.int32, 2),
 )
 def _unescape(data: Bytes, kinds: Bytes, starts: Ints, lengths: Lengths) -> tuple[int, int]:
     """Shorten the values that hold escapes, in place."""

@@ -6,7 +6,7 @@ Two sides that never see each other's rows compare sums of these (`core.checksum
 every machine and in every version; and 128 bits are enough that no two rows of a table share one by
 chance. It keeps nobody out who looks for two such rows on purpose: it finds faults, not forgers.
 
-Called by the tasks of `headrace verify`. Pure.
+Pure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow as pa
 from numba import types
 
 from headrace.core.columns import contiguous
-from headrace.decode.kernel import Bytes, Ints, filled, given, kernel
+from headrace.decode.kernel import Bytes, Ints, input_array, kernel, output_array
 
 Numbers = npt.NDArray[np.uint64]
 
@@ -44,18 +44,18 @@ def digests(values: Any) -> tuple[Numbers, Numbers]:
 
 
 @kernel(types.uint64, types.uint64, types.uint64)
-def _rotated(value: np.uint64, by: np.uint64) -> np.uint64:
+def _rotate(value: np.uint64, by: np.uint64) -> np.uint64:
     return (value << by) | (value >> (_BITS - by))
 
 
 @kernel(types.uint64, types.uint64)
-def _mixed(value: np.uint64) -> np.uint64:
+def _mix(value: np.uint64) -> np.uint64:
     value = (value ^ (value >> _HALF)) * _MIX1
     value = (value ^ (value >> _HALF)) * _MIX2
     return value ^ (value >> _HALF)
 
 
-@kernel(types.uint64, given(types.uint8), types.int64, types.int64)
+@kernel(types.uint64, input_array(types.uint8), types.int64, types.int64)
 def _word(data: Bytes, start: int, stop: int) -> np.uint64:
     """The little-endian number of up to eight bytes."""
     word = np.uint64(0)
@@ -66,20 +66,20 @@ def _word(data: Bytes, start: int, stop: int) -> np.uint64:
 
 @kernel(types.uint64, types.uint64)
 def _first(word: np.uint64) -> np.uint64:
-    return _rotated(word * _C1, np.uint64(31)) * _C2
+    return _rotate(word * _C1, np.uint64(31)) * _C2
 
 
 @kernel(types.uint64, types.uint64)
 def _second(word: np.uint64) -> np.uint64:
-    return _rotated(word * _C2, np.uint64(33)) * _C1
+    return _rotate(word * _C2, np.uint64(33)) * _C1
 
 
 @kernel(
     types.void,
-    given(types.uint8),
-    given(types.int64),
-    filled(types.uint64),
-    filled(types.uint64),
+    input_array(types.uint8),
+    input_array(types.int64),
+    output_array(types.uint64),
+    output_array(types.uint64),
 )
 def _digest(data: Bytes, offsets: Ints, low: Numbers, high: Numbers) -> None:
     for i in range(len(low)):
@@ -88,15 +88,15 @@ def _digest(data: Bytes, offsets: Ints, low: Numbers, high: Numbers) -> None:
         one = two = np.uint64(0)
         while at + 16 <= stop:
             one ^= _first(_word(data, at, at + 8))
-            one = (_rotated(one, np.uint64(27)) + two) * _FIVE + _ADD1
+            one = (_rotate(one, np.uint64(27)) + two) * _FIVE + _ADD1
             two ^= _second(_word(data, at + 8, at + 16))
-            two = (_rotated(two, np.uint64(31)) + one) * _FIVE + _ADD2
+            two = (_rotate(two, np.uint64(31)) + one) * _FIVE + _ADD2
             at += 16
         two ^= _second(_word(data, min(at + 8, stop), stop))
         one ^= _first(_word(data, at, min(at + 8, stop)))
         one, two = one ^ size, two ^ size
         one += two
         two += one
-        one, two = _mixed(one), _mixed(two)
+        one, two = _mix(one), _mix(two)
         one += two
         low[i], high[i] = one, two + one

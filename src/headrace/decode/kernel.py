@@ -37,12 +37,12 @@ Flags = npt.NDArray[np.bool_]
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 
-def given(dtype: Any, dimensions: int = 1) -> Any:
+def input_array(dtype: Any, dimensions: int = 1) -> Any:
     """The Numba type of a contiguous array that the kernel only reads."""
     return types.Array(dtype, dimensions, "C", readonly=True)
 
 
-def filled(dtype: Any, dimensions: int = 1) -> Any:
+def output_array(dtype: Any, dimensions: int = 1) -> Any:
     """The Numba type of a contiguous array that the kernel writes."""
     return types.Array(dtype, dimensions, "C")
 
@@ -56,7 +56,7 @@ def several(*members: Any) -> Any:
 def kernel(returns: Any, *arguments: Any) -> Callable[[Kernel], Kernel]:
     """Compile the function for exactly these types."""
 
-    def compiled(function: Kernel) -> Kernel:
+    def compile_kernel(function: Kernel) -> Kernel:
         signature = returns(*arguments)
         try:
             made: Kernel = njit(signature, cache=True, nogil=True)(function)
@@ -65,16 +65,16 @@ def kernel(returns: Any, *arguments: Any) -> Callable[[Kernel], Kernel]:
             made = njit(signature, nogil=True)(function)
         return made
 
-    return compiled
+    return compile_kernel
 
 
-@kernel(types.int64, given(types.uint8), types.int64)
+@kernel(types.int64, input_array(types.uint8), types.int64)
 def int16_at(data: Bytes, at: int) -> int:
     """The big-endian unsigned 16-bit number at `at`; the caller has checked that it is there."""
     return int((np.int64(data[at]) << 8) | np.int64(data[at + 1]))
 
 
-@kernel(types.int64, given(types.uint8), types.int64)
+@kernel(types.int64, input_array(types.uint8), types.int64)
 def int32_at(data: Bytes, at: int) -> int:
     """The big-endian unsigned 32-bit number at `at`; the caller has checked that it is there."""
     return int(
@@ -85,7 +85,7 @@ def int32_at(data: Bytes, at: int) -> int:
     )
 
 
-@kernel(types.int64, given(types.uint8), types.int64)
+@kernel(types.int64, input_array(types.uint8), types.int64)
 def int64_at(data: Bytes, at: int) -> int:
     """The big-endian signed 64-bit number at `at`; the caller has checked that it is there."""
     value = np.int64(data[at])
@@ -94,7 +94,9 @@ def int64_at(data: Bytes, at: int) -> int:
     return int(value)
 
 
-@kernel(types.void, given(types.uint8), types.int64, types.int64, filled(types.uint8), types.int64)
+@kernel(
+    types.void, input_array(types.uint8), types.int64, types.int64, output_array(types.uint8), types.int64
+)
 def copy_bytes(data: Bytes, begin: int, end: int, out: Bytes, at: int) -> None:
     """Write `data[begin:end]` to `out`, from `at` on; the caller has checked that there is room."""
     source, target = np.uint64(begin), np.uint64(at)

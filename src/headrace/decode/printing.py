@@ -11,8 +11,8 @@ does; what is done here is where the point goes. NULL stays NULL: what a type ca
     bytea        \\x00ff                    date           0044-03-15 BC
     timestamptz  2016-11-04 13:51:30.1+00  arrays         {1,NULL,"a b"}
 
-Called through `Decoder.printed` by whoever shows rows as their source does, and by the command line, which
-prints rows of any query so. Pure.
+Called through `Decoder.print_values` by whoever shows rows as their source does, and by the command line,
+which prints rows of any query so. Pure.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SPECIAL = {"nan": "NaN", "-nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 _PLAIN_ELEMENT = r'^[^{}",\\ \t\n\r\v\f]+$'
 
 
-def printed(array: Any) -> pa.Array:
+def print_values(array: Any) -> pa.Array:
     """The values as text."""
     values = contiguous(array)
     if pa.types.is_list(values.type):
@@ -133,7 +133,7 @@ def _timestamps(values: Any) -> Any:
     days, rest = np.divmod(micros, _DAY)
     shown, era = _calendar(days)
     seconds, fraction = np.divmod(rest, 1_000_000)
-    clock = [_padded(part, 2) for part in (seconds // 3600, seconds // 60 % 60, seconds % 60)]
+    clock = [_pad(part, 2) for part in (seconds // 3600, seconds // 60 % 60, seconds % 60)]
     point = pl.concat_str(pl.lit("."), pl.col("f").str.strip_chars_end("0"))
     text = pl.concat_str(
         "d",
@@ -144,7 +144,7 @@ def _timestamps(values: Any) -> Any:
         "e",
     )
     h, m, s = clock
-    return _where_valid(values, _column(text, d=shown, h=h, m=m, s=s, f=_padded(fraction, 6), e=era))
+    return _where_valid(values, _column(text, d=shown, h=h, m=m, s=s, f=_pad(fraction, 6), e=era))
 
 
 def _calendar(days: Any) -> tuple[pl.Series, pl.Series]:
@@ -155,16 +155,16 @@ def _calendar(days: Any) -> tuple[pl.Series, pl.Series]:
     # The year before year 1 is 1 BC.
     before_christ = year < 1
     parts = [
-        _padded(np.where(before_christ, 1 - year, year), 4),
-        _padded(months.astype(np.int64) % 12 + 1, 2),
-        _padded((moments - months).astype(np.int64) + 1, 2),
+        _pad(np.where(before_christ, 1 - year, year), 4),
+        _pad(months.astype(np.int64) % 12 + 1, 2),
+        _pad((moments - months).astype(np.int64) + 1, 2),
     ]
     y, m, d = parts
     joined = pl.DataFrame({"y": y, "m": m, "d": d}).select(pl.concat_str("y", "m", "d", separator="-"))
     return joined.to_series(), pl.Series(np.where(before_christ, " BC", ""), dtype=pl.String)
 
 
-def _padded(numbers: Any, width: int) -> pl.Series:
+def _pad(numbers: Any, width: int) -> pl.Series:
     return pl.Series(numbers).cast(pl.String).str.zfill(width)
 
 
@@ -176,7 +176,7 @@ def _where_valid(values: Any, texts: Any) -> Any:
 
 
 def _lists(values: Any) -> pa.Array:
-    elements = pl.Series(values=printed(values.flatten()), dtype=pl.String)
+    elements = pl.Series(values=print_values(values.flatten()), dtype=pl.String)
     quoted = pl.concat_str(
         pl.lit('"'),
         pl.col("e").str.replace_all("\\", "\\\\", literal=True).str.replace_all('"', '\\"', literal=True),

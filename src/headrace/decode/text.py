@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 from numba import types
 
-from headrace.decode.kernel import Bytes, Flags, Ints, Lengths, copy_bytes, filled, given, kernel
+from headrace.decode.kernel import Bytes, Flags, Ints, Lengths, copy_bytes, input_array, kernel, output_array
 
 TEXT, NULL, UNCHANGED = ord("t"), ord("n"), ord("u")
 _MOST = (1 << 31) - 1
@@ -55,7 +55,7 @@ class TextColumn:
         return TextColumn(self.kinds[rows], self.starts[rows], self.lengths[rows], self.data)
 
     def without(self, rows: Ints) -> TextColumn:
-        """The same column with NULL in these rows."""
+        """Set these rows to NULL."""
         kinds = self.kinds.copy()
         kinds[rows] = NULL
         return TextColumn(kinds, self.starts, self.lengths, self.data)
@@ -81,12 +81,12 @@ def validity(present: Flags) -> Any:
 
 @kernel(
     types.void,
-    given(types.uint8),
-    given(types.int64),
-    given(types.int32),
-    given(types.uint8),
-    filled(types.int32),
-    filled(types.uint8),
+    input_array(types.uint8),
+    input_array(types.int64),
+    input_array(types.int32),
+    input_array(types.uint8),
+    output_array(types.int32),
+    output_array(types.uint8),
 )
 def _gather(
     kinds: Bytes, starts: Ints, lengths: Lengths, data: Bytes, offsets: Lengths, joined: Bytes

@@ -20,7 +20,7 @@ only go down, and rooms on one floor do not know each other:
     state/                               the one writer's truth; the only room that commits
     tasks/  ingest/                      Spark's tasks, and the receiver's process: a pickled value in and out
 
-Called by the command line and by `headrace.mirror`. Nothing here decodes bytes, knows the SQL of a server
-beyond the look, or touches Delta's log: those are the rooms below. A row never passes through Spark's
-JVM as a row: it carries opaque blobs between functions of `tasks.decode` and `tasks.merge`.
+Nothing here decodes bytes, knows the SQL of a server beyond the look, or touches Delta's log: those are the
+rooms below. A row never passes through Spark's JVM as a row: it carries opaque blobs between functions of
+`tasks.decode` and `tasks.merge`.
 """

@@ -23,16 +23,16 @@ from headrace.lake.log.commit import Claim
 from headrace.lake.log.marks import Marks
 from headrace.pipeline import first_run, switch
 from headrace.pipeline.copy.scheduler import CopyScheduler
-from headrace.pipeline.first_run import Met
+from headrace.pipeline.first_run import Attempt
 from headrace.pipeline.loop import Run
 from headrace.pipeline.receiving import Receiving
-from headrace.pipeline.recovery import Remedy
+from headrace.pipeline.recovery import RecoveryPolicy
 from headrace.pipeline.resync import replacement
 from headrace.pipeline.state import lake_copy, last_config
 from headrace.pipeline.state.acknowledger import Acknowledger
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
-from headrace.pipeline.state.place import Place
+from headrace.pipeline.state.place import RunContext
 from headrace.pipeline.state.repair import mend
 from headrace.pipeline.status_report import Reporter
 from headrace.pipeline.stream.cadence import Cadence
@@ -41,31 +41,31 @@ from headrace.sources.contract.waiting import Waiting
 
 
 @contextmanager
-def opened(
-    place: Place,
+def open_attempt(
+    place: RunContext,
     *,
     once: bool,
     stop: threading.Event,
     reporter: Reporter,
-    remedy: Remedy,
+    remedy: RecoveryPolicy,
     claim: Claim | None = None,
 ) -> Iterator[Run]:
     """One attempt, open; `claim` goes from attempt to attempt of one process."""
     with ExitStack() as stack:
-        if claim is None or not claim.held:
+        if claim is None or not claim.is_held:
             mend(place.store, place.name)
         reporter.resumes(Marks(place.store, place.name).newest())
         kind = registry.by_address(place.config.url)
         session = stack.enter_context(closing(kind.connect(kind.address(place.config.url), role="run")))
-        reporter.met = True
+        reporter.has_answered = True
         reporter.watch.hears()
         ledger = Ledger(place.store, place.name, strict=place.config.strict, claim=claim)
-        met = Met(ledger, place, session, _waiting(stop, reporter))
+        met = Attempt(ledger, place, session, _waiting(stop, reporter))
         _begin_or_agree(met, dropped_knowingly=remedy.now is not None)
-        remedy.applied(met)
+        remedy.apply(met)
         source = switch.follow(met)
         reporter.beside.refresh(session, place.config, ledger)
-        if ledger.awaited:
+        if ledger.awaited_tables:
             place.spark.begin()  # to copy them, once the stream is there
         target = session.end(source.upstream)
         receiving = Receiving(place, ledger, session)
@@ -74,7 +74,7 @@ def opened(
         acknowledger = Acknowledger(ledger.sync, receiving.receiver.acknowledge)
         stack.callback(acknowledger.close)
         # What is there already was perhaps never synced: only after that is it acknowledged.
-        acknowledger.published(None, ledger.position)
+        acknowledger.on_published(None, ledger.position)
         run = Run(
             place=place,
             once=once,
@@ -94,7 +94,7 @@ def opened(
         run.read_clock()
         # The takeover and what began the source have marks, too, and no loop to report them.
         if reporter.totals.status.epoch != ledger.mark.epoch:
-            reporter.totals.catch_up(Marks(place.store, place.name).kept())
+            reporter.totals.catch_up(Marks(place.store, place.name).index())
         yield run
     # All that was published is durable by now.
     replacement.clean_up(ledger)
@@ -110,7 +110,7 @@ def _waiting(stop: threading.Event, reporter: Reporter) -> Waiting:
     return Waiting(check, partial(reporter.settle, "waiting"))
 
 
-def _begin_or_agree(met: Met, *, dropped_knowingly: bool) -> None:
+def _begin_or_agree(met: Attempt, *, dropped_knowingly: bool) -> None:
     """The first run chooses; a later one may ask for nothing that the lake does not do."""
     ledger, place = met.ledger, met.place
     if ledger.source is None:
@@ -122,6 +122,6 @@ def _begin_or_agree(met: Met, *, dropped_knowingly: bool) -> None:
         own = lake_copy.with_own_objects(ledger.source, place.name, place.lake_id, place.copy_of)
         if own is not None:
             ledger.publish(Epoch("open", ledger.frontier, source=own))
-    folded = met.session.tables(ledger.source.upstream).folded
-    first_run.agree(place.config, ledger.source, ledger.tables, folded=folded)
+    folded = met.session.tables(ledger.source.upstream).case_insensitive
+    first_run.agree(place.config, ledger.source, ledger.tables, case_insensitive=folded)
     last_config.remember(place.store, place.name, place.config, place.lake)

@@ -18,7 +18,7 @@ from headrace.core.errors import HeadraceError, RightWithheld
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.pipeline.copy.scheduler import CopyScheduler
-from headrace.pipeline.following import Following, FollowingRun, NewTables
+from headrace.pipeline.following import FollowingRun, NewTables, TableFollower
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.spacing import with_room
 from headrace.pipeline.state.table_state import State
@@ -34,7 +34,7 @@ class CatchingUp(FollowingRun, Protocol):
     @property
     def copies(self) -> CopyScheduler: ...
     @property
-    def following(self) -> Following: ...
+    def following(self) -> TableFollower: ...
     @property
     def new_tables(self) -> NewTables: ...
     @property
@@ -48,20 +48,20 @@ def caught_up(run: CatchingUp) -> bool:
     if run.following.busy(run) or run.new_tables.busy(run):
         return False
     ledger = run.ledger
-    left = _left(ledger)
+    left = _remaining(ledger)
     arrived = ledger.recovering or ledger.frontier >= run.target
     # The stream of a source that is idle comes no further beside a new copy.
     near = arrived or (bool(ledger.staged) and ledger.frontier.time >= with_room(run.target.time))
     if left:
         rights = _withheld(run)
-        withheld = _held(run) | rights
+        withheld = _held_tables(run) | rights
         if near and left <= withheld.keys():
-            raise _stranded({name: withheld[name] for name in left}, rights)
+            raise _stranded_error({name: withheld[name] for name in left}, rights)
         return False
     return arrived and not ledger.staged and not ledger.recovering
 
 
-def _left(ledger: Ledger) -> set[TableName]:
+def _remaining(ledger: Ledger) -> set[TableName]:
     """The tables that have still to become exact, to stop, or to get their new copy."""
     left = {record.name for record in ledger.staged.values() if record.state is not State.READY}
     if ledger.recovering:
@@ -73,10 +73,10 @@ def _left(ledger: Ledger) -> set[TableName]:
     return left
 
 
-def _held(run: CatchingUp) -> dict[TableName, HeadraceError]:
+def _held_tables(run: CatchingUp) -> dict[TableName, HeadraceError]:
     """The tables that somebody has held, or altered again and again, for longer than a moment."""
     before = time.monotonic() - HELD_SECONDS
-    unseen = {n: each for n, each in run.reporter.facts.unseen.items() if each.clock <= before}
+    unseen = {n: each for n, each in run.reporter.facts.unseen_tables.items() if each.clock <= before}
     return {**{n: each.busy or _altering(n) for n, each in unseen.items()}, **run.copies.busy(HELD_SECONDS)}
 
 
@@ -89,10 +89,10 @@ def _altering(name: TableName) -> HeadraceError:
 
 
 def _withheld(run: CatchingUp) -> dict[TableName, HeadraceError]:
-    return {**run.reporter.facts.denied, **run.copies.withheld}
+    return {**run.reporter.facts.denials, **run.copies.withheld}
 
 
-def _stranded(left: Mapping[TableName, HeadraceError], rights: Collection[TableName]) -> HeadraceError:
+def _stranded_error(left: Mapping[TableName, HeadraceError], rights: Collection[TableName]) -> HeadraceError:
     """The error of the first of the tables, with the names of the others; a right goes before a lock."""
     first, *others = sorted(left, key=lambda name: (name not in rights, name))
     error = left[first]

@@ -9,7 +9,7 @@ Such a slot may be older than a table's membership, as one of the user's may: th
 exact from their copies on.
 
 A later run finds its tables in the lake. What its configuration asks for beyond them is refused (`agree`)
-where it is named, and told (`choice.unmirrored`) where only a pattern matches it.
+where it is named, and told (`choice.find_unmirrored`) where only a pattern matches it.
 """
 
 from __future__ import annotations
@@ -22,29 +22,33 @@ from headrace.core.names import TableName
 from headrace.core.position import ORIGIN
 from headrace.pipeline.ingest.last_commits import LastCommits
 from headrace.pipeline.state import last_config
-from headrace.pipeline.state.choice import chosen, examined, refuse
+from headrace.pipeline.state.choice import examine, new_record, refuse
 from headrace.pipeline.state.config import SourceConfig
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
-from headrace.pipeline.state.place import Place
+from headrace.pipeline.state.place import RunContext
 from headrace.pipeline.state.records import SourceRecord
 from headrace.sources import registry
-from headrace.sources.contract.findings import Report
+from headrace.sources.contract.findings import CheckReport
 from headrace.sources.contract.session import Session, StreamOrder
 from headrace.sources.contract.waiting import Waiting
 from headrace.sources.patterns import Pattern, select
 
 
-def preflight(config: SourceConfig) -> Report:
+def preflight(config: SourceConfig) -> CheckReport:
     """The tables of a first run; raises what stands against it."""
-    report = examined(config)
+    report = examine(config)
     refuse(report)
     registry.by_address(config.url).check_options(config.options)
     return report
 
 
 def agree(
-    config: SourceConfig, source: SourceRecord, mirrored: Collection[TableName], *, folded: bool = False
+    config: SourceConfig,
+    source: SourceRecord,
+    mirrored_tables: Collection[TableName],
+    *,
+    case_insensitive: bool = False,
 ) -> None:
     """Refuse a configuration that asks for something else than the lake does, and would not get it.
 
@@ -66,7 +70,11 @@ def agree(
     asked = [
         text for text in config.tables if (pattern := Pattern.parse(text)).exact and not pattern.excludes
     ]
-    missing = [text for text in asked if not select([text], mirrored, folded=folded).meant]
+    missing = [
+        text
+        for text in asked
+        if not select([text], mirrored_tables, case_insensitive=case_insensitive).named_tables
+    ]
     if missing:
         raise Misconfigured(
             "TABLE_NOT_ADDED",
@@ -81,39 +89,39 @@ def _whose(what: str, name: str | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Met:
+class Attempt:
     """An attempt before its loop: what the lake knows of the source, and the source as it was met."""
 
     ledger: Ledger
-    place: Place
+    place: RunContext
     session: Session
     waiting: Waiting  # for transactions of others
 
 
-def begin(met: Met) -> None:
+def begin(attempt: Attempt) -> None:
     """Choose the tables, make what is needed upstream, and publish the source's first records."""
-    place, session = met.place, met.session
+    place, session = attempt.place, attempt.session
     report = preflight(place.config)
     names = [table.name for table in report.tables]
-    source = _source(met)
+    source = _source(attempt)
     # From here on there may be something upstream, of which `headrace drop` must know.
     last_config.remember(place.store, place.name, place.config, place.lake)
     # A first run copies: without Spark it would leave a slot behind that nobody reads.
-    place.spark.await_started(met.waiting.check)
-    origin = session.establish(source.upstream, StreamOrder(names, undo=True), met.waiting)
+    place.spark.await_started(attempt.waiting.check)
+    origin = session.establish(source.upstream, StreamOrder(names, undo=True), attempt.waiting)
     source = replace(source, identity=origin.identity, upstream=origin.upstream, start=origin.start)
     found = session.tables(source.upstream).define(report.tables)
     for error in found.errors.values():
         raise error
     late = not origin.fresh
-    records = tuple(replace(chosen(table, source.start), late=late) for table in found.defs.values())
+    records = tuple(replace(new_record(table, source.start), late=late) for table in found.defs.values())
     commits = LastCommits(source.start.time)
-    met.ledger.publish(
-        Epoch("open", source.start, records=records, source=source, commits=commits, begun=origin.begun)
+    attempt.ledger.publish(
+        Epoch("open", source.start, records=records, source=source, commits=commits, begun_at=origin.begun_at)
     )
 
 
-def _source(met: Met) -> SourceRecord:
+def _source(met: Attempt) -> SourceRecord:
     """The source as the configuration means it; its stream has yet to begin."""
     place, config = met.place, met.place.config
     source = registry.by_address(config.url)

@@ -38,7 +38,7 @@ from headrace.pipeline.state.alterations import MOST_COPIES, copied_in_vain
 from headrace.pipeline.state.choice import NOT_ADDED
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.owner import Owner, Steps, Warner
-from headrace.pipeline.state.place import Place
+from headrace.pipeline.state.place import RunContext
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_state import State
 from headrace.sources.patterns import select
@@ -51,7 +51,7 @@ class TablesRun(Protocol):
     """A run's tables, and what it was configured to do."""
 
     @property
-    def place(self) -> Place: ...
+    def place(self) -> RunContext: ...
     @property
     def ledger(self) -> Ledger: ...
 
@@ -64,7 +64,7 @@ class FollowingRun(Owner, Protocol):
 
 
 @dataclass(slots=True)
-class _Tried:
+class _Retry:
     """A table that was taken up, or was to be: the next time is not before this."""
 
     pause: float
@@ -77,22 +77,26 @@ class Prospect:
 
     follows: bool
     retry_in: float | None
-    gone: bool
+    is_gone: bool
 
 
 @dataclass(slots=True)
-class Following:
+class TableFollower:
     """The tables that one attempt has taken up."""
 
-    tried: dict[TableName, _Tried] = field(default_factory=dict)
-    refused: Mapping[TableName, HeadraceError] = field(default_factory=dict)  # when they were tried last
+    retries: dict[TableName, _Retry] = field(default_factory=dict)
+    refusals: Mapping[TableName, HeadraceError] = field(default_factory=dict)  # when they were tried last
 
     def turn(self, run: FollowingRun) -> None:
         """Take up what has changed, unless a request is under way that may be about the same tables."""
         if not run.commands.may_ask_oneself:
             return
         now = time.monotonic()
-        due = [name for name in _changed(run) if name not in self.tried or self.tried[name].again_at <= now]
+        due = [
+            name
+            for name in _changed_tables(run)
+            if name not in self.retries or self.retries[name].again_at <= now
+        ]
         if not due:
             return
         for name in due:
@@ -100,11 +104,11 @@ class Following:
         run.commands.ask_oneself(run, self._taken_up(run, due))
 
     def _taken_up(self, run: FollowingRun, due: Sequence[TableName]) -> Steps:
-        begun: resync.Begun = yield from resync.copied_anew(run, due)
-        left = {name: error for name, error in self.refused.items() if name not in due}
-        self.refused = {**left, **begun.refused}
-        for name in begun.refused:
-            tried = self.tried[name]
+        begun: resync.ResyncStart = yield from resync.copied_anew(run, due)
+        left = {name: error for name, error in self.refusals.items() if name not in due}
+        self.refusals = {**left, **begun.refusals}
+        for name in begun.refusals:
+            tried = self.retries[name]
             tried.again_at = min(tried.again_at, time.monotonic() + REFUSED_PAUSE)
         return {}
 
@@ -120,20 +124,20 @@ class Following:
 
     def prospect(self, run: TablesRun, record: TableRecord) -> Prospect:
         """Say whether a table that stopped is taken up again by itself."""
-        refused, tried = self._refusal(record), self.tried.get(record.name)
-        follows = record.name in _changed(run)
+        refused, tried = self._refusal(record), self.retries.get(record.name)
+        follows = record.name in _changed_tables(run)
         again_at = None if refused is None or tried is None or not follows else tried.again_at
         return Prospect(
             follows=follows,
             retry_in=None if again_at is None else again_at - time.monotonic(),
-            gone=isinstance(refused, TableMissing),
+            is_gone=isinstance(refused, TableMissing),
         )
 
     def _refusal(self, record: TableRecord) -> HeadraceError | None:
         """Say why a table that stopped was not taken up when it was last tried, or never is again."""
         if _is_hopeless(record):
             return _in_vain(record.name)
-        return self.refused.get(record.name) if record.state is State.STOPPED else None
+        return self.refusals.get(record.name) if record.state is State.STOPPED else None
 
     def stop(self, record: TableRecord) -> HeadraceError:
         """The error of a run that ends with this table stopped."""
@@ -147,28 +151,28 @@ class Following:
 
     def busy(self, run: FollowingRun) -> bool:
         """Tell whether a table may still be taken up before a run ends that only catches up."""
-        return run.commands.is_busy or any(name not in self.tried for name in _changed(run))
+        return run.commands.is_busy or any(name not in self.retries for name in _changed_tables(run))
 
     def note(self, name: TableName, now: float) -> None:
         """Note that a table is taken up now."""
-        last = self.tried.get(name)
+        last = self.retries.get(name)
         # Who has been quiet for long enough begins at the beginning.
         calm = last is None or now - last.again_at > LONGEST_PAUSE
         pause = FIRST_PAUSE if last is None or calm else min(2 * last.pause, LONGEST_PAUSE)
-        self.tried[name] = _Tried(pause, now + pause)
+        self.retries[name] = _Retry(pause, now + pause)
 
 
-class Beside(Protocol):
+class BesideTables(Protocol):
     """The tables that the patterns match and nobody mirrors, each with the code that says why."""
 
-    unmirrored: dict[str, str]
+    unmirrored_tables: dict[str, str]
 
 
 class NewTablesReporter(Warner, Protocol):
     """The status of a run, as far as new tables need it."""
 
     @property
-    def beside(self) -> Beside: ...
+    def beside(self) -> BesideTables: ...
 
 
 class NewTablesRun(FollowingRun, Protocol):
@@ -182,26 +186,26 @@ class NewTablesRun(FollowingRun, Protocol):
 class NewTables:
     """The tables that came while a run was there, and that it adds by itself."""
 
-    pauses: Following = field(default_factory=Following)
+    pauses: TableFollower = field(default_factory=TableFollower)
 
     def turn(self, run: NewTablesRun) -> None:
         """Add what is new, unless a request is under way."""
         if not run.commands.may_ask_oneself:
             return
-        now, tried = time.monotonic(), self.pauses.tried
+        now, tried = time.monotonic(), self.pauses.retries
         due = [name for name in _new(run) if name not in tried or tried[name].again_at <= now]
         # One that was refused may have kept others away: it is tried again alone.
         due = [name for name in due if name not in tried] or due[:1]
         if due:
             for name in due:
                 self.pauses.note(name, now)
-            run.commands.ask_oneself(run, self._added(run, due))
+            run.commands.ask_oneself(run, self._add(run, due))
 
     def busy(self, run: NewTablesRun) -> bool:
         """Tell whether a table may still be added before a run ends that only catches up."""
-        return any(name not in self.pauses.tried for name in _new(run))
+        return any(name not in self.pauses.retries for name in _new(run))
 
-    def _added(self, run: NewTablesRun, names: Sequence[TableName]) -> Steps:
+    def _add(self, run: NewTablesRun, names: Sequence[TableName]) -> Steps:
         try:
             yield from add_drop.choose(run, tuple(map(str, names)))
         except HeadraceError as error:
@@ -211,10 +215,12 @@ class NewTables:
             run.reporter.warn(NOT_ADDED, f"{told} could not be added: {error.code}: {error.primary}")
         else:
             run.reporter.clear(NOT_ADDED)
-            left = run.reporter.beside.unmirrored.items()
+            left = run.reporter.beside.unmirrored_tables.items()
             mirrored = set(map(str, run.ledger.tables))
             # Another dictionary: the reporter's thread may be reading this one.
-            run.reporter.beside.unmirrored = {name: code for name, code in left if name not in mirrored}
+            run.reporter.beside.unmirrored_tables = {
+                name: code for name, code in left if name not in mirrored
+            }
         return {}
 
 
@@ -223,19 +229,19 @@ def _new(run: NewTablesRun) -> list[TableName]:
     ledger, store = run.ledger, run.place.store
     if run.place.config.new_tables != "add" or ledger.recovering:
         return []
-    codes = run.reporter.beside.unmirrored
+    codes = run.reporter.beside.unmirrored_tables
     found = {TableName.parse(text) for text, code in codes.items() if code == NOT_ADDED}
     found -= ledger.tables.keys()
     if not found or ledger.source is None:
         return []
     found -= set(histories.tables_under(store, layout.tables_folder(ledger.name)))
     # Somebody may have dropped one before its copy was in.
-    _, wanted = last_config.remembered(store)[ledger.name]
-    folded = run.session.tables(ledger.source.upstream).folded
-    return list(select(wanted.tables, found, folded=folded).names)
+    _, wanted = last_config.recall(store)[ledger.name]
+    folded = run.session.tables(ledger.source.upstream).case_insensitive
+    return list(select(wanted.tables, found, case_insensitive=folded).names)
 
 
-def _changed(run: TablesRun) -> Iterator[TableName]:
+def _changed_tables(run: TablesRun) -> Iterator[TableName]:
     """The tables that stopped because they are others by now."""
     ledger = run.ledger
     if run.place.config.on_ddl != "follow" or ledger.recovering:

@@ -29,12 +29,12 @@ from headrace.core.position import Position
 from headrace.pipeline.commands.serve import CommandQueue
 from headrace.pipeline.commands.upkeep import Upkeep
 from headrace.pipeline.completion import caught_up
-from headrace.pipeline.copy.context import Copied, Lost, Portion, Refused, Site
+from headrace.pipeline.copy.context import CopiedTable, CopyContext, CopyLost, CopyRefused, Portion
 from headrace.pipeline.copy.copied_parts import CopiedParts, awaited_folders
 from headrace.pipeline.copy.from_lake import Rewriting
 from headrace.pipeline.copy.scheduler import CopyScheduler
 from headrace.pipeline.copy.snapshot import Copying
-from headrace.pipeline.following import Following, NewTables
+from headrace.pipeline.following import NewTables, TableFollower
 from headrace.pipeline.ingest.supervisor import Receiver
 from headrace.pipeline.receiving import Receiving
 from headrace.pipeline.resync.new_copy import Renewal
@@ -42,7 +42,7 @@ from headrace.pipeline.state import schema_check
 from headrace.pipeline.state.acknowledger import Acknowledger
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
-from headrace.pipeline.state.place import Place
+from headrace.pipeline.state.place import RunContext
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.spacing import with_room
 from headrace.pipeline.state.stops import not_followed, stop_blocked, stop_copies, stop_tables
@@ -63,14 +63,14 @@ POLL_SECONDS = 0.02
 WATCH_SECONDS = 5.0
 CLOCK_SECONDS = 1.0
 
-Follows = Callable[[Ledger, Mapping[TableName, schema_check.Altered]], Epoch]
+Follows = Callable[[Ledger, Mapping[TableName, schema_check.AlteredTable]], Epoch]
 
 
 @dataclass(slots=True)
 class Run:
     """One attempt, with everything that it holds open."""
 
-    place: Place
+    place: RunContext
     once: bool
     stop: threading.Event
     reporter: Reporter
@@ -82,7 +82,7 @@ class Run:
     acknowledger: Acknowledger
     target: Position
     copies: CopyScheduler
-    wanted: Position | None = None  # a mark is waited for here
+    wanted_position: Position | None = None  # a mark is waited for here
     cursor: int = 0
     copied_parts: CopiedParts = field(default_factory=CopiedParts)
     commands: CommandQueue = field(default_factory=CommandQueue)
@@ -90,7 +90,7 @@ class Run:
     published_at: float = field(default_factory=time.monotonic)
     watched_at: float = 0.0
     renewal: Renewal = field(default_factory=Renewal)
-    following: Following = field(default_factory=Following)
+    following: TableFollower = field(default_factory=TableFollower)
     new_tables: NewTables = field(default_factory=NewTables)
     withdrawal: Withdrawal = field(default_factory=Withdrawal)
     clock: SourceClock = field(default_factory=SourceClock)
@@ -109,7 +109,7 @@ class Run:
             self.publish(stop_tables(self.ledger, foreign))
         doing = self.reporter.watch.doing
         self.reporter.facts.copies = self.copies
-        while not self.stop.is_set() and not (self.once and self._done()):
+        while not self.stop.is_set() and not (self.once and self._is_done()):
             self.receiver.poll()
             self.acknowledger.check()
             if self.runner.eager is not None:
@@ -134,7 +134,7 @@ class Run:
         if self.once and not self.stop.is_set():
             self.upkeep.finish(self)
 
-    def _done(self) -> bool:
+    def _is_done(self) -> bool:
         """Caught up with where the source was at the start, and with its clock if the log tells soon."""
         if not caught_up(self):
             return False
@@ -147,9 +147,9 @@ class Run:
 
     def _begin_copying(self) -> None:
         """Copy the tables that wait for it; what an earlier copy brings of one comes first."""
-        self.copies.room.beside_marks = bool(self.ledger.followed)
+        self.copies.room.beside_marks = bool(self.ledger.followed_tables)
         busy = self.copies.names | self.copied_parts.names
-        missing = [record for name, record in self.ledger.awaited.items() if name not in busy]
+        missing = [record for name, record in self.ledger.awaited_tables.items() if name not in busy]
         again = [record for record in missing if record.old_rows is not None]
         if again:
             self.copies.begin(self._rewriting(again))
@@ -175,18 +175,18 @@ class Run:
 
     def _rewriting(self, records: Sequence[TableRecord]) -> Rewriting:
         ledger = self.ledger
-        site = Site(ledger.address, self.place.spark, self.copies.room, ledger.mark.epoch + 1)
+        site = CopyContext(ledger.address, self.place.spark, self.copies.room, ledger.mark.epoch + 1)
         return Rewriting(site, records, ledger.task, self.runner.fit)
 
     def _take_copies(self) -> bool:
         for event in self.copies.events():
-            if isinstance(event, Copied | Portion):
+            if isinstance(event, CopiedTable | Portion):
                 self.copied_parts.add(event)
-            elif isinstance(event, Refused):
+            elif isinstance(event, CopyRefused):
                 if awaited_folders(self.ledger).get(event.name) == event.folder:
                     stop = stop_copies if event.name in self.ledger.staged else stop_tables
                     self.publish(stop(self.ledger, {event.name: event.error}))
-            elif isinstance(event, Lost):
+            elif isinstance(event, CopyLost):
                 self._commit_copies()
                 raise event.error
             else:
@@ -207,8 +207,8 @@ class Run:
     def _advance(self) -> bool:
         if self.cadence.rests(self):
             return False
-        attached, reader = self.ledger.followed, self.runner.reader
-        confirmed = self.receiver.progress.confirmed
+        attached, reader = self.ledger.followed_tables, self.runner.reader
+        confirmed = self.receiver.progress.confirmed_until
         assert self.ledger.source is not None
         places = CutPlaces(Places(Path(self.runner.spool)), self.ledger.source.exactly_at)
         batch = batches.next_batch(reader, self.cursor, self.ledger.position, places, confirmed)
@@ -219,22 +219,22 @@ class Run:
         check = self.cadence.check_for(self, batch, attached)
         if check is None or self.statements.wait(check, batch):
             return False
-        if check.widened:
+        if check.wider_tables:
             failpoint("evolve.add.before")
-            self._follow(widening, check.widened)
+            self._follow(widening, check.wider_tables)
             failpoint("evolve.add.after")
         if check.rewritten:
             self._follow(rewriting, check.rewritten)
         with self.reporter.watch.doing(_work_on(batch, self.runner.driver_epochs)):
-            with self.reporter.totals.timed("job"):
+            with self.reporter.totals.timing("job"):
                 epoch = stream_epoch(self.ledger, self.runner, batch, check)
             self.publish(with_replaced(self.ledger, self.runner, batch, epoch))
         self.cursor = batch.next_address
-        self.cadence.published(more=batch.more)
+        self.cadence.on_published(more=batch.more)
         reader.discard(self.cursor)
         return True
 
-    def _follow(self, epoch: Follows, altered: Mapping[TableName, schema_check.Altered]) -> None:
+    def _follow(self, epoch: Follows, altered: Mapping[TableName, schema_check.AlteredTable]) -> None:
         """Follow the DDL of tables; one of which that fails by a fault of ours stops, to be copied."""
         try:
             made = epoch(self.ledger, altered)
@@ -260,7 +260,7 @@ class Run:
         return True
 
     def check_schema(
-        self, records: Sequence[TableRecord], batch: batches.Batch | None = None
+        self, records: Sequence[TableRecord], batch: batches.EpochBatch | None = None
     ) -> schema_check.RecordsCheck:
         """The look that every mark needs; objects upstream that were made again concern all tables.
 
@@ -268,7 +268,7 @@ class Run:
         """
         assert self.ledger.source is not None
         statements = self.statements
-        heard = None if batch is None else statements.heard(self.ledger, self.runner, batch, records)
+        heard = None if batch is None else statements.statement_log(self.ledger, self.runner, batch, records)
         tables = self.session.tables(self.ledger.source.upstream)
         with self.reporter.watch.doing("asks the source whether its tables are what they were"):
             check = schema_check.check_records(
@@ -276,19 +276,21 @@ class Run:
                 records,
                 self.ledger.position,
                 widen=self.place.config.on_ddl == "follow",
-                heard=heard,
-                awaited=statements.awaited,
+                log=heard,
+                pending=statements.awaited_tables,
             )
         self.reporter.watch.hears()
-        if check.broken is not None:
-            raise check.broken
+        if check.upstream_error is not None:
+            raise check.upstream_error
         others = self.ledger.tables.keys() - {record.name for record in records}
-        self.reporter.facts.looked(check, others)
+        self.reporter.facts.on_look(check, others)
         return check
 
     def reach(self, frontier: Position) -> None:
         """Have a mark at this frontier as soon as the stream is there."""
-        self.wanted = frontier if self.wanted is None else max(self.wanted, frontier)
+        self.wanted_position = (
+            frontier if self.wanted_position is None else max(self.wanted_position, frontier)
+        )
 
     def room(self, time: int) -> int:
         """Find how far a mark would go if the stream is complete up to here."""
@@ -298,15 +300,15 @@ class Run:
         until = self.clock.until(epoch.frontier, epoch.earliest_commit_ts)
         with self.reporter.watch.doing(f"commits epoch {self.ledger.mark.epoch + 1:,} to the lake"):
             plan = self.ledger.publish(replace(epoch, complete_until=until))
-        self.receiving.published(epoch)
-        gone = {record.name for record in epoch.removed if record.copy_id is None} | epoch.begun_anew
+        self.receiving.on_published(epoch)
+        gone = {record.name for record in epoch.removed_tables if record.copy_id is None} | epoch.begun_anew
         self.copies.forget(gone)
         self.copied_parts.forget(gone)
         for step, seconds in self.ledger.log.durations.items():
             self.reporter.totals.took(step, seconds)
         self.published_at = time.monotonic()
-        self.acknowledger.published(plan, self.ledger.position)
-        self.reporter.published(plan)
+        self.acknowledger.on_published(plan, self.ledger.position)
+        self.reporter.on_published(plan)
 
     def read_clock(self) -> None:
         """Note what the source's clock says, for the marks that come as far as its log is by now."""
@@ -326,12 +328,12 @@ class Run:
         self.read_clock()
         health = self.session.health(self.ledger.source.upstream, self.place.config.max_wal)
         self.reporter.watch.hears()
-        self.reporter.facts.heard(health)
+        self.reporter.facts.on_health(health)
         if health.excess is not None and self.place.config.on_max_wal == "stop":
             raise health.excess
 
 
-def _work_on(batch: batches.Batch, driver_epochs: int) -> str:
+def _work_on(batch: batches.EpochBatch, driver_epochs: int) -> str:
     """Say what an epoch does, and who does it."""
     count, changes = len(batch.transactions), int(batch.transactions["changes"].sum())
     where = "a Spark job" if changes > driver_epochs else "this process"

@@ -77,11 +77,11 @@ class LoopWatch:
     def contact_at(self) -> str | None:
         return moment_text(self._heard) if self._heard else None
 
-    def resume(self, said: SourceStatus) -> None:
+    def resume(self, status: SourceStatus) -> None:
         """Begin with what the run before saw last, as old as it says it is."""
-        self.position = said.position
-        if said.contact_at is not None:
-            self._heard = datetime.fromisoformat(said.contact_at).timestamp()
+        self.position = status.position
+        if status.contact_at is not None:
+            self._heard = datetime.fromisoformat(status.contact_at).timestamp()
 
     # --- the loop's thread ------------------------------------------------------------------------
 
@@ -111,7 +111,7 @@ class LoopWatch:
             return
         run.receiver.listen()
         progress = run.receiver.progress
-        self._heard = max(self._heard, progress.heard)
+        self._heard = max(self._heard, progress.heard_at)
         self.streamed = RunningStatus(progress.running, progress.running_bytes)
         with suppress(HeadraceError, OSError):
             self.position = _position(run, self._spool(run))

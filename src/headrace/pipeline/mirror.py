@@ -25,7 +25,7 @@ from headrace.lake.format.placefile import Elsewhere
 from headrace.lake.store.open import open_store
 from headrace.pipeline.state import lake_copy, ownership, policy
 from headrace.pipeline.state.config import Config, config_of
-from headrace.pipeline.state.place import Place, placed
+from headrace.pipeline.state.place import RunContext, open_contexts
 from headrace.pipeline.state.policy import Patience
 from headrace.pipeline.state.table_state import State
 from headrace.pipeline.status_report import Listener, Reporter
@@ -73,7 +73,7 @@ def mirror(
         _refuse_first(wanted, spark)
     elif why is Elsewhere.COPY:
         lake_copy.refuse_shared(wanted.lake.path)
-    with placed(wanted, spark, soon=not once, brief=once, elsewhere=why) as places:
+    with open_contexts(wanted, spark, soon=not once, brief=once, elsewhere=why) as places:
         _keep_all(places, control)
 
 
@@ -86,27 +86,27 @@ def _refuse_first(config: Config, spark: SparkSession | None) -> None:
         try:
             first_run.preflight(source)
         except Transient as error:
-            if not policy.retries(error, met=False):
+            if not policy.retries(error, has_answered=False):
                 raise
     if spark is None:
         knock_at(config.spark.master)
 
 
-def _keep_all(places: list[Place], control: Control) -> None:
+def _keep_all(places: list[RunContext], control: Control) -> None:
     """One thread a source. An error ends its source alone, and is raised once all sources have ended."""
     if len(places) == 1:
         keep(places[0], control)
         return
     ends: dict[str, BaseException] = {}
 
-    def kept(place: Place) -> None:
+    def run_one(place: RunContext) -> None:
         try:
             keep(place, control)
         except BaseException as error:  # noqa: BLE001 - the end of a thread, which nobody else would learn of
             ends[place.name] = error
 
     threads = [
-        threading.Thread(target=kept, args=(place,), name=f"headrace-{place.name}") for place in places
+        threading.Thread(target=run_one, args=(place,), name=f"headrace-{place.name}") for place in places
     ]
     for thread in threads:
         thread.start()
@@ -129,11 +129,11 @@ def _of_all(ends: Mapping[str, BaseException]) -> BaseException:
     return named
 
 
-def keep(place: Place, control: Control) -> None:
+def keep(place: RunContext, control: Control) -> None:
     """Run a source, attempt after attempt, until it is done, stopped, or ended by an error."""
     from headrace.lake.log.commit import Claim
-    from headrace.pipeline.attempt import opened
-    from headrace.pipeline.recovery import Remedy
+    from headrace.pipeline.attempt import open_attempt
+    from headrace.pipeline.recovery import RecoveryPolicy
 
     reporter = Reporter(place.store, place.name, control.listener, engine=place.spark)
     # Before the first word of ours: the status record is how a living owner is told.
@@ -141,12 +141,12 @@ def keep(place: Place, control: Control) -> None:
     reporter.start()
     patience = Patience(ATTEMPTS_ONCE if control.once else None)
     pauses = patience.pauses()
-    remedy = Remedy(control.reconcile, place.config.reconcile == "auto")
+    remedy = RecoveryPolicy(control.reconcile, place.config.reconcile == "auto")
     claim = Claim()
     while True:
         begun = time.monotonic()
         try:
-            with opened(
+            with open_attempt(
                 place,
                 once=control.once,
                 stop=control.stop,
@@ -154,7 +154,7 @@ def keep(place: Place, control: Control) -> None:
                 remedy=remedy,
                 claim=claim,
             ) as run:
-                reporter.admitted = True
+                reporter.was_admitted = True
                 run.go()
                 reporter.ends(run)
                 stopped = [
@@ -171,10 +171,12 @@ def keep(place: Place, control: Control) -> None:
             if remedy.fits(error):
                 reporter.facts.healing = error
                 continue
-            again = policy.retries(error, met=reporter.met, admitted=reporter.admitted)
+            again = policy.retries(
+                error, has_answered=reporter.has_answered, was_admitted=reporter.was_admitted
+            )
             pause = next(pauses, None) if again else None
             if pause is None:
-                ended = _placed(error, reporter.reached)
+                ended = _placed_error(error, reporter.frontier)
                 reporter.settle("failed", ended)
                 raise ended from error.__cause__
             if policy.spoils_the_spool(error):
@@ -204,6 +206,6 @@ def _end(reporter: Reporter, error: BaseException) -> None:
     reporter.settle("failed", ended)
 
 
-def _placed(error: HeadraceError, reached: str | None) -> HeadraceError:
+def _placed_error(error: HeadraceError, reached: str | None) -> HeadraceError:
     """The error that ends a source, with the position that the lake holds."""
     return error if reached is None else error.adding(f'the lake is complete up to "{reached}"')

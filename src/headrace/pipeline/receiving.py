@@ -21,8 +21,8 @@ from typing import Protocol
 from headrace.pipeline.ingest.supervisor import Feed, Receiver
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
-from headrace.pipeline.state.place import Place
-from headrace.pipeline.stream.eager import EagerDecoding, Site
+from headrace.pipeline.state.place import RunContext
+from headrace.pipeline.stream.eager import AheadContext, EagerDecoding
 from headrace.pipeline.stream.epoch import EpochRunner
 from headrace.pipeline.tasks.table_task import TableTask
 from headrace.sources import registry
@@ -44,7 +44,7 @@ class Following(Protocol):
 class Receiving:
     """The stream of an attempt, from the receiver to the work on epochs. The loop's thread has it."""
 
-    def __init__(self, place: Place, ledger: Ledger, session: Session) -> None:
+    def __init__(self, place: RunContext, ledger: Ledger, session: Session) -> None:
         self._place = place
         self._ledger = ledger
         self._session = session
@@ -60,9 +60,9 @@ class Receiving:
             time.sleep(0.01)
         self._begin_work()
 
-    def published(self, epoch: Epoch) -> None:
+    def on_published(self, epoch: Epoch) -> None:
         """Take note of an epoch that may have brought tables, or removed some."""
-        self._changed |= bool(epoch.records or epoch.removed)
+        self._changed |= bool(epoch.records or epoch.removed_tables)
 
     def turn(self, owner: Following) -> None:
         """Once a turn of the loop: begin again if other tables are to be picked by now."""
@@ -125,12 +125,14 @@ class Receiving:
         self.runner = replace(self.runner, eager=None)
 
 
-def _eager(place: Place, ledger: Ledger, decoder: Decoder) -> EagerDecoding:
+def _eager(place: RunContext, ledger: Ledger, decoder: Decoder) -> EagerDecoding:
     """Work ahead on transactions that still run."""
 
     def tables() -> dict[int, TableTask]:
         attached = [] if ledger.recovering else [r for r in ledger.tables.values() if r.state.follows]
         return {record.number: ledger.outline(record) for record in attached}
 
-    site = Site(place.store, ledger.address, place.name, place.spool, place.spark, place.ships_bytes, decoder)
+    site = AheadContext(
+        place.store, ledger.address, place.name, place.spool, place.spark, place.ships_bytes, decoder
+    )
     return EagerDecoding(site, tables)

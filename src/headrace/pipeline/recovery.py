@@ -8,8 +8,8 @@
 
 Until that mark the newest one stays the last that was exact: epochs in between repeat its frontier and its
 versions, while the new copies stand at a place of their own (`SourceRecord.recovering`). A crash in between
-goes on where it was; so does one before the first of these epochs is durable (`begun`): what was asked for
-once need not be asked for again.
+goes on where it was; so does one before the first of these epochs is durable (`was_begun`): what was asked
+for once need not be asked for again.
 
 A server that was set back starts again at positions that have been. Its source makes positions of ours from
 them that lie behind all that was reached, and counts another life (`contract.session.Origin`).
@@ -25,52 +25,52 @@ from headrace.core.errors import Definite, HeadraceError, Misconfigured, Positio
 from headrace.core.position import Position
 from headrace.lake.format import layout
 from headrace.pipeline.commands import resync
-from headrace.pipeline.first_run import Met
+from headrace.pipeline.first_run import Attempt
 from headrace.pipeline.ingest.last_commits import LastCommits
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import SourceRecord, TableRecord
 from headrace.pipeline.state.table_state import State
-from headrace.sources.contract.session import Origin, StreamOrder
-from headrace.sources.contract.tables import Examined
+from headrace.sources.contract.session import StreamOrder, StreamOrigin
+from headrace.sources.contract.tables import ExaminedTables
 from headrace.spool.layout import erase
 
 
 @dataclass(slots=True)
-class Remedy:
+class RecoveryPolicy:
     """Tell whether a run may reconcile after a lost position, and whether it shall now."""
 
-    asked: bool  # by the command line, for this run
+    on_request: bool  # by the command line, for this run
     auto: bool  # by the configuration, for ever
-    begun: bool = False  # by an earlier run, which came to nothing that lasted
+    has_begun: bool = False  # by an earlier run, which came to nothing that lasted
     now: HeadraceError | None = None
 
     def fits(self, error: HeadraceError) -> bool:
         """Take note of an error that it heals; it is tried once for each time that it is asked for."""
         if self.now is not None or not (
-            (isinstance(error, PositionLost) and (self.asked or self.auto or self.begun))
+            (isinstance(error, PositionLost) and (self.on_request or self.auto or self.has_begun))
             # The address may be wrong, or the log may be wanted after all: only somebody who looks can tell.
-            or (isinstance(error, PositionDoubtful) and self.asked)
+            or (isinstance(error, PositionDoubtful) and self.on_request)
         ):
             return False
         self.now = error
         return True
 
-    def taken(self) -> None:
+    def use_up(self) -> None:
         """The new copies have been begun; the next loss is a matter of its own."""
-        self.now, self.asked, self.begun = None, False, False
+        self.now, self.on_request, self.has_begun = None, False, False
 
-    def applied(self, met: Met) -> SourceRecord:
+    def apply(self, attempt: Attempt) -> SourceRecord:
         """The source, its lost position left where that is due."""
-        self.begun = begun(met.ledger)
+        self.has_begun = was_begun(attempt.ledger)
         if self.now is not None:
-            begin(met)
-            self.taken()
-        assert met.ledger.source is not None
-        return met.ledger.source
+            begin(attempt)
+            self.use_up()
+        assert attempt.ledger.source is not None
+        return attempt.ledger.source
 
 
-def begun(ledger: Ledger) -> bool:
+def was_begun(ledger: Ledger) -> bool:
     """Tell whether a run has begun to leave this very position, and was ended before that was durable."""
     note = ledger.store.get(layout.recovery_note_key(ledger.name))
     if note is None or ledger.source is None:
@@ -83,12 +83,12 @@ def _note(source: SourceRecord) -> bytes:
     return json.dumps({"start": source.start.as_record()}).encode()
 
 
-def begin(met: Met) -> None:
+def begin(attempt: Attempt) -> None:
     """Leave the lost position: publication and slot as on a first run, new copies for all tables."""
-    ledger, place, session = met.ledger, met.place, met.session
+    ledger, place, session = attempt.ledger, attempt.place, attempt.session
     source = ledger.source
     assert source is not None
-    known = _concerned(ledger)
+    known = _tables_to_copy(ledger)
     found = session.tables(source.upstream).examine([record.name for record in known])
     _copied_anew(ledger, known, found, ledger.position)  # else nothing is let go
     # From here on the slot is another, and until a durable mark says so nobody else knows that it is ours.
@@ -96,10 +96,10 @@ def begin(met: Met) -> None:
     place.store.put(note, _note(source))
     place.store.sync([note])
     session.leave(source.upstream)
-    order = StreamOrder(found.fit, reached=ledger.position, left=source.identity)
-    origin = session.establish(source.upstream, order, met.waiting)
+    order = StreamOrder(found.fit, received_until=ledger.position, left_upstream=source.identity)
+    origin = session.establish(source.upstream, order, attempt.waiting)
     erase(place.spool)
-    again = renewed(source, origin)
+    again = renew(source, origin)
     found = found.then(session.tables(again.upstream).define(found.fit_defs))
     records = _copied_anew(ledger, known, found, again.start)
     anew = {record.name for record in records if record.copy_id is not None}
@@ -109,10 +109,10 @@ def begin(met: Met) -> None:
             "lost",
             ledger.frontier,
             records=tuple(records),
-            removed=gone,
+            removed_tables=gone,
             source=again,
             commits=LastCommits(again.start.time),
-            begun=origin.begun,
+            begun_at=origin.begun_at,
         )
     )
     ledger.sync(plan)
@@ -120,7 +120,7 @@ def begin(met: Met) -> None:
 
 
 def _copied_anew(
-    ledger: Ledger, known: Sequence[TableRecord], found: Examined, start: Position
+    ledger: Ledger, known: Sequence[TableRecord], found: ExaminedTables, start: Position
 ) -> list[TableRecord]:
     """The records of the new copies, and of the tables that can't have one: these stop, alone."""
     records = [_anew(ledger, record, found, start) for record in known]
@@ -129,13 +129,13 @@ def _copied_anew(
     return records
 
 
-def _concerned(ledger: Ledger) -> list[TableRecord]:
+def _tables_to_copy(ledger: Ledger) -> list[TableRecord]:
     """The tables that are copied anew: not those that stopped, unless that was asked for before."""
     tables = ledger.tables.values()
     return [r for r in tables if r.state is not State.STOPPED or r.name in ledger.staged]
 
 
-def renewed(source: SourceRecord, origin: Origin) -> SourceRecord:
+def renew(source: SourceRecord, origin: StreamOrigin) -> SourceRecord:
     """The source where its stream begins anew."""
     return replace(
         source,
@@ -147,9 +147,9 @@ def renewed(source: SourceRecord, origin: Origin) -> SourceRecord:
     )
 
 
-def _anew(ledger: Ledger, record: TableRecord, found: Examined, start: Position) -> TableRecord:
+def _anew(ledger: Ledger, record: TableRecord, found: ExaminedTables, start: Position) -> TableRecord:
     """The new copy of a table, or its end where there is nothing to copy, or nothing to follow."""
     try:
-        return replace(resync.renewed(ledger, record, found), applied=start)
+        return replace(resync.new_copy_record(ledger, record, found), applied=start)
     except (Definite, Misconfigured) as error:
-        return record.failed(error, ledger.frontier)
+        return record.with_error(error, ledger.frontier)

@@ -34,7 +34,7 @@ from headrace.lake.format.status import (
     moment_text,
 )
 from headrace.lake.log.marks import Mark
-from headrace.lake.read.positions import shown
+from headrace.lake.read.positions import show_position
 from headrace.lake.store.contract import Store
 from headrace.pipeline.loop_watch import LoopWatch, WatchedRun, source_of
 from headrace.pipeline.state.alterations import Alteration
@@ -47,12 +47,12 @@ from headrace.sources.contract.errors import TableBusy
 from headrace.sources.contract.session import Health
 
 if TYPE_CHECKING:
-    from headrace.pipeline.copy.context import Progress
+    from headrace.pipeline.copy.context import CopyProgress
     from headrace.pipeline.copy.scheduler import CopyScheduler
     from headrace.pipeline.following import Prospect, TablesRun
     from headrace.pipeline.state.config import SourceConfig
     from headrace.pipeline.state.ledger import Ledger
-    from headrace.pipeline.state.place import Place
+    from headrace.pipeline.state.place import RunContext
     from headrace.pipeline.state.schema_check import RecordsCheck
     from headrace.sources.contract.session import Session
 
@@ -73,7 +73,7 @@ def _now() -> str:
 class Beside:
     """The tables beside the mirrored ones: the patterns match them, and nobody mirrors them."""
 
-    unmirrored: dict[str, str] = field(default_factory=dict)  # the code that says why, by name
+    unmirrored_tables: dict[str, str] = field(default_factory=dict)  # the code that says why, by name
     at: str | None = None
     _due_at: float = 0.0
 
@@ -85,18 +85,20 @@ class Beside:
     def refresh(self, session: Session, config: SourceConfig, ledger: Ledger) -> None:
         """Ask the source what the patterns match by now."""
         # Late: this module is loaded before Spark is told to start, and that one takes a second.
-        from headrace.pipeline.state.choice import unmirrored
+        from headrace.pipeline.state.choice import find_unmirrored
 
         assert ledger.source is not None
         begun = time.monotonic()
-        self.unmirrored = unmirrored(session.tables(ledger.source.upstream), config, ledger.tables)
+        self.unmirrored_tables = find_unmirrored(
+            session.tables(ledger.source.upstream), config, ledger.tables
+        )
         # Marks wait meanwhile: of many tables, which take long, it is asked the more seldom.
         now = time.monotonic()
         self.at, self._due_at = _now(), now + max(BESIDE_SECONDS, BESIDE_PAUSE * (now - begun))
 
 
 @dataclass(frozen=True, slots=True)
-class Unseen:
+class UnseenTable:
     """Since which look a table is in no mark as somebody may be altering it, and who that is."""
 
     since: str
@@ -112,11 +114,11 @@ class Facts:
     health_at: str | None = None
     copies: CopyScheduler | None = None
     # Tables in no mark, for want of a right.
-    denied: Mapping[TableName, HeadraceError] = field(default_factory=dict)
+    denials: Mapping[TableName, HeadraceError] = field(default_factory=dict)
     # Tables that are followed, and that a copy could not read.
     unreadable: Mapping[TableName, HeadraceError] = field(default_factory=dict)
     # Tables in no mark that somebody may be altering.
-    unseen: Mapping[TableName, Unseen] = field(default_factory=dict)
+    unseen_tables: Mapping[TableName, UnseenTable] = field(default_factory=dict)
     alterations: tuple[AlterationStatus, ...] = ()  # the newest; the reporter's thread reads them
     healing: HeadraceError | None = None  # the loss of a position, while all tables are copied anew for it
     # Live tables whose new copies were given up, until they are asked for again.
@@ -132,11 +134,11 @@ class Facts:
         wanted = named - ledger.staged.keys()
         self.not_renewed = {name: error for name, error in self.not_renewed.items() if name in wanted}
 
-    def heard(self, health: Health) -> None:
+    def on_health(self, health: Health) -> None:
         """The source said what it holds for us."""
         self.health, self.health_at = health, _now()
 
-    def published(self, plan: Plan) -> None:
+    def on_published(self, plan: Plan) -> None:
         """An epoch got its mark: when its tables changed, and which were altered."""
         for step in plan.steps:
             if step.path.startswith("tables/"):
@@ -147,16 +149,16 @@ class Facts:
                 newest = _alteration(record["name"], altered)
                 self.alterations = (*self.alterations, newest)[-TOLD_ALTERATIONS:]
 
-    def looked(self, check: RecordsCheck, others: Collection[TableName]) -> None:
+    def on_look(self, check: RecordsCheck, others: Collection[TableName]) -> None:
         """A look was over; of the others it asked nothing."""
-        kept = {name: error for name, error in self.denied.items() if name in others}
-        self.denied = {**kept, **check.denied}
+        kept = {name: error for name, error in self.denials.items() if name in others}
+        self.denials = {**kept, **check.denials}
         kept = {name: error for name, error in self.unreadable.items() if name in others}
         self.unreadable = {**kept, **check.unreadable}
-        before, now = self.unseen, Unseen(_now(), time.monotonic())
-        self.unseen = {name: seen for name, seen in before.items() if name in others} | {
+        before, now = self.unseen_tables, UnseenTable(_now(), time.monotonic())
+        self.unseen_tables = {name: seen for name, seen in before.items() if name in others} | {
             name: replace(before.get(name, now), busy=check.busy.get(name))
-            for name in check.locked - check.denied.keys()
+            for name in check.locked_tables - check.denials.keys()
         }
 
     def waits(self) -> dict[str, str]:
@@ -164,7 +166,7 @@ class Facts:
         waits: dict[str, str] = {}
         copies = [] if self.copies is None else self.copies.waits_for
         excess = () if self.health is None or self.health.excess is None else (self.health.excess,)
-        reasons = [(error.code, f"{error.primary}: {error.detail}") for error in self.denied.values()]
+        reasons = [(error.code, f"{error.primary}: {error.detail}") for error in self.denials.values()]
         reasons += [
             (error.code, f"{error.primary}: {error.detail}: {error.hint}")
             for error in self.unreadable.values()
@@ -181,7 +183,7 @@ class Facts:
         return waits
 
     @property
-    def progress(self) -> Mapping[Any, Progress]:
+    def progress(self) -> Mapping[Any, CopyProgress]:
         return {} if self.copies is None else self.copies.progress
 
     @property
@@ -218,7 +220,7 @@ class ReportedRun(WatchedRun, Protocol):
     """A run, as far as its status shows it."""
 
     @property
-    def place(self) -> Place: ...
+    def place(self) -> RunContext: ...
     @property
     def session(self) -> Session: ...
     @property
@@ -241,10 +243,10 @@ class Reporter:
     listener: Listener | None = None
     started_at: str = field(default_factory=_now)
     state: str = "starting"
-    met: bool = False  # the server has answered in this run, or in an earlier one of the lake
-    admitted: bool = False  # it has let this run do all that an attempt begins with
+    has_answered: bool = False  # the server has answered in this run, or in an earlier one of the lake
+    was_admitted: bool = False  # it has let this run do all that an attempt begins with
     error: HeadraceError | None = None
-    reached: str | None = None  # the frontier of the newest mark
+    frontier: str | None = None  # the frontier of the newest mark
     warnings: dict[str, str] = field(default_factory=dict)
     unwritten: int = 0  # records in a row that the store did not take
     beside: Beside = field(default_factory=Beside)
@@ -257,7 +259,7 @@ class Reporter:
     engine: Engine | None = None
     watch: LoopWatch = field(default_factory=LoopWatch)
     _state_since: str = field(default_factory=_now)
-    _warned: dict[str, str] = field(default_factory=dict)  # since when, by code
+    _warned_since: dict[str, str] = field(default_factory=dict)  # since when, by code
     _written_at: float = 0.0
     _seen_at: float = 0.0
     _last: SourceStatus | None = None
@@ -288,8 +290,8 @@ class Reporter:
         """
         self.warnings = {}
         if mark is not None:
-            self.met = True
-            self.reached = (
+            self.has_answered = True
+            self.frontier = (
                 plain(mark.frontier) if mark.time >= 0 else None
             )  # nothing is before the first position
 
@@ -314,11 +316,11 @@ class Reporter:
         with self._lock:
             self.watch.look()
 
-    def published(self, plan: Plan) -> None:
+    def on_published(self, plan: Plan) -> None:
         """An epoch got its mark."""
-        self.reached = plain(plan.frontier)
-        self.facts.published(plan)
-        self.totals.published(plan)
+        self.frontier = plain(plan.frontier)
+        self.facts.on_published(plan)
+        self.totals.on_published(plan)
 
     def warn(self, code: str, primary: str) -> None:
         """Show this until `clear` says that it is over."""
@@ -362,7 +364,7 @@ class Reporter:
     def _tell(self) -> bool:
         self._written_at = time.monotonic()
         said = _record(self)
-        self.totals.reported(said)
+        self.totals.on_report(said)
         said = replace(said, totals=self.totals.status, processes=self.processes.look(self.receiver))
         if self.listener is not None:
             self.listener(said)
@@ -387,7 +389,7 @@ def _record(reporter: Reporter) -> SourceStatus:
     now, watch = datetime.now(UTC), reporter.watch
     watch.look()
     warnings = {**reporter.warnings, **reporter.facts.waits()}
-    reporter._warned = {code: reporter._warned.get(code, _now()) for code in warnings}
+    reporter._warned_since = {code: reporter._warned_since.get(code, _now()) for code in warnings}
     spark = None if reporter.engine is None or reporter.state in ENDED else reporter.engine.waits
     said = replace(
         reporter._last or SourceStatus(reporter.source, reporter.state),
@@ -397,8 +399,8 @@ def _record(reporter: Reporter) -> SourceStatus:
         updated_at=_now(),
         error=None if reporter.error is None else reporter.error.as_record(),
         warnings=warnings,
-        warned_since=reporter._warned,
-        unmirrored=reporter.beside.unmirrored,
+        warned_since=reporter._warned_since,
+        unmirrored=reporter.beside.unmirrored_tables,
         unmirrored_at=reporter.beside.at,
         alterations=reporter.facts.alterations,
         position=watch.position,
@@ -425,7 +427,7 @@ def _picture(run: ReportedRun, reporter: Reporter) -> SourceStatus:
         source=reporter.source,
         state=reporter.state,
         upstream=reporter.facts.upstream,
-        epochs=EpochStatus(counts.driver, counts.spark, counts.layered, run.ledger.mark.epoch),
+        epochs=EpochStatus(counts.driver, counts.spark, counts.from_sorted_runs, run.ledger.mark.epoch),
         copy=_total(progress),
         marked_at=run.ledger.mark.published_at.isoformat(),
         tables={
@@ -438,10 +440,10 @@ def _picture(run: ReportedRun, reporter: Reporter) -> SourceStatus:
 def _since(run: ReportedRun, record: TableRecord, since: int) -> str:
     """From when on a table is exact, as its server spelled it then: it may have been set back since."""
     near = record.stopped_at or run.ledger.frontier
-    return shown(registry.spelling(source_of(run).kind), since, near)
+    return show_position(registry.spelling(source_of(run).kind), since, near)
 
 
-def _total(progress: Mapping[Any, Progress]) -> CopyStatus:
+def _total(progress: Mapping[Any, CopyProgress]) -> CopyStatus:
     copies = [_copy(each) for each in progress.values()]
     return CopyStatus(
         rows_known=sum(copy.rows_known for copy in copies),
@@ -451,7 +453,7 @@ def _total(progress: Mapping[Any, Progress]) -> CopyStatus:
     )
 
 
-def _copy(progress: Progress) -> CopyStatus:
+def _copy(progress: CopyProgress) -> CopyStatus:
     return CopyStatus(progress.rows_known, progress.rows_done, progress.bytes_known, progress.bytes_done)
 
 
@@ -460,13 +462,13 @@ def _copying(record: TableRecord) -> str:
 
 
 def _table(
-    run: ReportedRun, reporter: Reporter, record: TableRecord, progress: Progress | None
+    run: ReportedRun, reporter: Reporter, record: TableRecord, progress: CopyProgress | None
 ) -> TableStatus:
     copying = record.state.awaits_copy and progress is not None
     anew = run.ledger.staged.get(record.name)
     reason, prospect = run.following.reason(record), run.following.prospect(run, record)
     retry = None if prospect.retry_in is None else time.time() + max(0.0, prospect.retry_in)
-    unseen = reporter.facts.unseen.get(record.name)
+    unseen = reporter.facts.unseen_tables.get(record.name)
     holder = None if unseen is None or unseen.busy is None else unseen.busy.detail
     return TableStatus(
         state=_copying(record) if copying else record.state.value,
@@ -485,6 +487,6 @@ def _table(
         holder=holder,
         follows=prospect.follows,
         retry_at=None if retry is None else moment_text(retry),
-        gone=prospect.gone,
+        gone=prospect.is_gone,
         columns_left_out=reporter.facts.columns_left_out(run, record),
     )

@@ -17,22 +17,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headrace.pipeline.commands import resync
-from headrace.pipeline.first_run import Met
+from headrace.pipeline.first_run import Attempt
 from headrace.pipeline.resync import replacement
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import SourceRecord, TableRecord
-from headrace.pipeline.state.table_state import Event, State
+from headrace.pipeline.state.table_state import State, TableEvent
 from headrace.pipeline.tasks import raw_values
 from headrace.pipeline.tasks.table_task import Outcome
 from headrace.sources.contract.session import Successor
 
 
-def follow(met: Met) -> SourceRecord:
+def follow(attempt: Attempt) -> SourceRecord:
     """See that the server is the one that was followed, or let another one take its place."""
-    ledger, source = met.ledger, met.ledger.source
+    ledger, source = attempt.ledger, attempt.ledger.source
     assert source is not None
-    found = met.session.confirm(source.identity, source.upstream, ledger.position)
+    found = attempt.session.confirm(source.identity, source.upstream, ledger.position)
     if found is None:
         return source
     ledger.sync(ledger.publish(epoch(ledger, found)))
@@ -40,7 +40,7 @@ def follow(met: Met) -> SourceRecord:
     return ledger.source
 
 
-def epoch(ledger: Ledger, found: Successor) -> Epoch:
+def epoch(ledger: Ledger, successor: Successor) -> Epoch:
     """The source with another server, and the copies that are made again."""
     assert ledger.source is not None
     joining = [record for record in ledger.present if _is_joining(record)]
@@ -52,7 +52,7 @@ def epoch(ledger: Ledger, found: Successor) -> Epoch:
         ledger.frontier,
         records=tuple(_begin_anew(ledger, record) for record in joining),
         outcomes=tuple(outcomes),
-        source=replace(ledger.source, identity=found.identity, upstream=found.upstream),
+        source=replace(ledger.source, identity=successor.identity, upstream=successor.upstream),
     )
 
 
@@ -65,9 +65,9 @@ def _is_joining(record: TableRecord) -> bool:
 def _begin_anew(ledger: Ledger, record: TableRecord) -> TableRecord:
     """The table as one that was chosen just now, or its new copy as one that was just asked for."""
     if record.copy_id is not None:
-        return replacement.staged(record, resync.stage_of(ledger, record.name), ledger.position)
+        return replacement.staged_record(record, resync.stage_of(ledger, record.name), ledger.position)
     return record.on(
-        Event.BEGUN_ANEW,
+        TableEvent.BEGUN_ANEW,
         applied=ledger.position,
         handoff=None,
         since=None,

@@ -85,7 +85,7 @@ class Withdrawal:
         if now < self.polled_at:
             return  # after a fault
         captures = run.commands.captures
-        stopped = _stopped(run)
+        stopped = _stopped_tables(run)
         arriving = frozenset(r.number for r in run.ledger.tables.values() if r.name in captures)
         self.out &= stopped - arriving  # what is put in may be refused after that
         tables = run.session.tables(source.upstream)
@@ -119,7 +119,7 @@ class Withdrawal:
         try:
             tables.release_now(frozenset(numbers))
         except HeadraceError as error:
-            if run.session.closed:
+            if run.session.is_closed:
                 raise
             run.reporter.warn(WAITS, f"a table could not be released at the source: {_reason(error)}")
             return error
@@ -140,7 +140,7 @@ def _reason(error: HeadraceError) -> str:
     return said if error.detail is None else f"{said}: {error.detail}"
 
 
-def _stopped(run: TableRun) -> frozenset[int]:
+def _stopped_tables(run: TableRun) -> frozenset[int]:
     """The numbers of tables that stopped and have no new copy; nobody else goes by them."""
     ledger = run.ledger
     tables = ledger.tables.items()
@@ -155,5 +155,5 @@ def _stop(run: TableRun, numbers: frozenset[int]) -> None:
     tables = [] if ledger.recovering else list(ledger.tables.values())
     for known, stop in ((tables, stop_tables), (list(ledger.staged.values()), stop_copies)):
         concerned = [r for r in known if r.number in numbers and r.state.is_published]
-        if concerned and (changed := run.check_schema(concerned).changed(concerned)):
+        if concerned and (changed := run.check_schema(concerned).changed_tables(concerned)):
             run.publish(stop(ledger, changed))

@@ -42,7 +42,7 @@ class Pattern:
         while True:
             match = _PART.match(text, at)
             if match is None:
-                raise _malformed(text)
+                raise _malformed_error(text)
             quoted, bare = match.groups()
             parts.append(_literal(quoted) if quoted is not None else _wild(bare))
             exact = exact and (quoted is not None or not set(bare) & {"*", "?"})
@@ -50,10 +50,10 @@ class Pattern:
             if at == len(text):
                 break
             if text[at] != ".":
-                raise _malformed(text)
+                raise _malformed_error(text)
             at += 1
         if len(parts) > 2:
-            raise _malformed(text)
+            raise _malformed_error(text)
         return cls(text, parts[0] if len(parts) == 2 else None, parts[-1], exact, excludes)
 
     def matches(self, name: TableName) -> bool:
@@ -61,7 +61,7 @@ class Pattern:
         return in_schema and self.table.fullmatch(name.name) is not None
 
     def of(self, names: Iterable[TableName]) -> list[TableName]:
-        """Those of the names that match, in order; a bare name in several schemas is refused."""
+        """Match a bare name against names, in order; one that is in several schemas is refused."""
         found = sorted(name for name in names if self.matches(name))
         if self.schema is None and self.exact and len(found) > 1:
             raise Misconfigured(
@@ -78,25 +78,25 @@ class Selection:
     """The meaning of a list of patterns among some names."""
 
     names: tuple[TableName, ...]  # in order
-    meant: frozenset[TableName]  # of these, what a pattern without wildcards names
+    named_tables: frozenset[TableName]  # of these, what a pattern without wildcards names
     empty: tuple[Pattern, ...]  # the patterns that match none of the names
     errors: tuple[Misconfigured, ...]  # of patterns that cannot be read, or not be told apart
 
-    def checked(self) -> Selection:
-        """The same; raises the first of its errors."""
+    def check(self) -> Selection:
+        """Raise the first error, if there is one; else return this selection."""
         for error in self.errors:
             raise error
         return self
 
 
-def select(texts: Sequence[str], among: Iterable[TableName], *, folded: bool = False) -> Selection:
+def select(texts: Sequence[str], among: Iterable[TableName], *, case_insensitive: bool = False) -> Selection:
     """Match names with a list of patterns; what one with `!` matches is left out, wherever it stands.
 
     `folded` is of a source for which names mean the same in any case.
     """
-    if folded:
-        return _folded(texts, among)
-    patterns, errors = _parsed(texts)
+    if case_insensitive:
+        return _select_folding_case(texts, among)
+    patterns, errors = _parse(texts)
     names = list(among)
     without = [pattern for pattern in patterns if pattern.excludes]
     empty = [pattern for pattern in without if not any(map(pattern.matches, names))]
@@ -118,18 +118,18 @@ def select(texts: Sequence[str], among: Iterable[TableName], *, folded: bool = F
     return Selection(tuple(sorted(found)), meant, tuple(empty), tuple(errors))
 
 
-def _folded(texts: Sequence[str], among: Iterable[TableName]) -> Selection:
+def _select_folding_case(texts: Sequence[str], among: Iterable[TableName]) -> Selection:
     small = {TableName(name.schema.lower(), name.name.lower()): name for name in among}
     found = select([text.lower() for text in texts], small)
     return Selection(
         tuple(sorted(small[name] for name in found.names)),
-        frozenset(small[name] for name in found.meant),
+        frozenset(small[name] for name in found.named_tables),
         found.empty,
         found.errors,
     )
 
 
-def _parsed(texts: Sequence[str]) -> tuple[list[Pattern], list[Misconfigured]]:
+def _parse(texts: Sequence[str]) -> tuple[list[Pattern], list[Misconfigured]]:
     patterns: list[Pattern] = []
     errors: list[Misconfigured] = []
     for text in texts:
@@ -157,7 +157,7 @@ def _wild(bare: str) -> re.Pattern[str]:
     return re.compile("".join(parts.get(character) or re.escape(character) for character in bare), re.DOTALL)
 
 
-def _malformed(text: str) -> Misconfigured:
+def _malformed_error(text: str) -> Misconfigured:
     return Misconfigured(
         "PATTERN_MALFORMED",
         f"{text!r} is not a pattern of tables",

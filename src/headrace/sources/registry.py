@@ -6,8 +6,8 @@
     declaration("postgres")              what it says of itself, its options too; nothing else of it is loaded
     spelling("postgres")                 how it spells positions; a reader of a lake loads nothing else of it
 
-A source is imported when it is first asked for, so that nobody loads what is not needed. Called by everyone
-above `sources`; a further source is a line of the table here.
+A source is imported when it is first asked for, so that nobody loads what is not needed. A further source is
+a line of the table here.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def declaration(kind: str) -> Declaration:
 
 def by_kind(kind: str) -> Source:
     """The source of this kind."""
-    return _loaded(_folder(kind))
+    return _load(_folder(kind))
 
 
 @cache
@@ -79,22 +79,22 @@ def kind_of(address: str) -> str:
     for kind in kinds():
         if scheme[1] in declaration(kind).schemes:
             return kind
-    raise _unknown(f'at an address that begins with "{scheme[0]}"')
+    raise _unknown_error(f'at an address that begins with "{scheme[0]}"')
 
 
 def _folder(kind: str) -> str:
     if kind not in _FOLDERS:
-        raise _unknown(f'of the kind "{kind}"')
+        raise _unknown_error(f'of the kind "{kind}"')
     return _FOLDERS[kind]
 
 
 @cache
-def _loaded(folder: str) -> Source:
+def _load(folder: str) -> Source:
     source: Source = import_module(f"{folder}.source").SOURCE
     return source
 
 
-def _unknown(what: str) -> Misconfigured:
+def _unknown_error(what: str) -> Misconfigured:
     schemes = sorted(scheme for kind in kinds() for scheme in declaration(kind).schemes)
     known = ", ".join(f"{scheme}://" for scheme in schemes)
     return Misconfigured(

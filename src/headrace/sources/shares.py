@@ -1,7 +1,6 @@
 """Shares: small parts of tables that are read together, since a task of its own would cost more than they do.
 
-Called by sources, which say who reads what of a snapshot, and by the pipeline for ranges of keys and files of
-the lake. Pure.
+Pure.
 """
 
 from __future__ import annotations
@@ -10,6 +9,6 @@ SMALL_BYTES = 4 << 20  # of a part that shares its task with others
 MOST_SHARED = 32
 
 
-def shared(number: int, connections: int) -> int:
+def parts_per_task(number: int, connections: int) -> int:
     """Count how many of so many small parts make a task: few tasks, but one for each connection."""
     return max(1, min(MOST_SHARED, -(-number // connections)))

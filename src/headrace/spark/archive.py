@@ -13,7 +13,7 @@ alone what does not fit, but refuses to start where it shall *write* one and has
 before, and `jvm` starts again without any of it whatever the reason was: it is a comfort, nothing depends on
 it. Without a folder that can be written there is none.
 
-Called by `jvm` for our own sessions on this machine; for any other nothing is changed.
+For any other nothing is changed.
 """
 
 from __future__ import annotations

@@ -4,12 +4,12 @@
     what all items share ── larger than SHARED ───►  likewise, and is read once in each worker
 
 `jobs` and `worker` put and open what passes between driver and tasks; nobody else sees a name in the place of
-bytes, but for what a caller shares (`Jobs.shared`), which its tasks open themselves (`opened`). The objects
-of a job lie in a folder of their own, which is removed when the job is over; its name tells whose job it is,
-so that what a driver that was killed left there is removed by the next one (`tidy`). Where the store is a
-directory the limit is low: there a file costs less than the way through the JVM, whose memory would grow with
-what passes. Names of objects hold no credentials: whoever opens one reaches the store by its own environment,
-as tasks reach the lake.
+bytes, but for what a caller shares (`Jobs.share`), which its tasks open themselves (`receive_shared`). The
+objects of a job lie in a folder of their own, which is removed when the job is over; its name tells whose job
+it is, so that what a driver that was killed left there is removed by the next one (`tidy`). Where the store
+is a directory the limit is low: there a file costs less than the way through the JVM, whose memory would grow
+with what passes. Names of objects hold no credentials: whoever opens one reaches the store by its own
+environment, as tasks reach the lake.
 """
 
 from __future__ import annotations
@@ -93,25 +93,25 @@ def _is_over(job: str) -> bool:
     return named["process"] != _THIS_PROCESS if pid == os.getpid() else not runs(pid)
 
 
-def sent(depot: Depot | None, payload: bytes) -> bytes:
+def send(depot: Depot | None, payload: bytes) -> bytes:
     """Send the payload, or its name."""
     if depot is None or (len(payload) <= depot.limit and not payload.startswith(_NAME)):
         return payload
     return depot.put(payload)
 
 
-def arrived(payload: bytes) -> bytes:
+def receive(payload: bytes) -> bytes:
     """The payload, also where its name came."""
     return read(payload) if payload.startswith(_NAME) else payload
 
 
-def opened(payload: bytes) -> bytes:
-    """As `arrived`, for what is shared: the next item finds it here."""
+def receive_shared(payload: bytes) -> bytes:
+    """Receive a shared payload; the next item finds it here."""
     return _fetched(payload) if payload.startswith(_NAME) else payload
 
 
 @contextmanager
-def shared(depot: Depot | None, data: bytes) -> Iterator[bytes]:
+def share(depot: Depot | None, data: bytes) -> Iterator[bytes]:
     """Share data under what stands for it in items, as long as this lasts."""
     if depot is None or len(data) <= SHARED:
         yield data

@@ -5,7 +5,7 @@ exception classes, with the reason in pages of Java stack traces. This module re
 forgets the pages: they are neither for operators nor for logs (G8), and what our own tasks raise never
 comes this way (`wire` carries it as a value).
 
-Called by `session` and `jobs` with what `engine_errors` caught; pure but for the import of the classes.
+Pure but for the import of the classes.
 """
 
 from __future__ import annotations

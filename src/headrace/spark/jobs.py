@@ -22,7 +22,7 @@ would be most of it. Both keep one contract, `Jobs`:
 * memory of a worker: one item and what its function holds; of a merge, one batch of blobs.
 
 What has to be known of sizes: an item, a blob and a result are rows in the JVM. Of one that is larger than 64
-MB only a name goes that way (`depot`); what many items have in common is `shared` and goes once. All results
+MB only a name goes that way (`depot`); what many items have in common is `share` and goes once. All results
 of one job together must fit into the driver.
 """
 
@@ -39,10 +39,10 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headrace.lake.read.frames import own_python
-from headrace.spark.depot import LARGEST, Depot, arrived, sent, shared
+from headrace.spark.depot import LARGEST, Depot, receive, send, share
 from headrace.spark.failures import engine_errors, of_job
 from headrace.spark.priority import in_background, in_spare_time
-from headrace.spark.session import BEHIND, Session, in_pool, unnoticed
+from headrace.spark.session import BEHIND, RunningSpark, in_pool, preserving
 from headrace.spark.wire import DDL, RESULT, Row, collect, from_batches, to_table
 from headrace.spark.worker import Merge, Split, Stage, Task, divide, perform, stage, unite
 
@@ -73,8 +73,8 @@ class Jobs(Protocol):
         """The results of the merge on every group that the splits made, by group."""
         ...
 
-    def shared(self, data: bytes) -> AbstractContextManager[bytes]:
-        """Share data under what stands for it in items, while it is open; tasks call `depot.opened` on it."""
+    def share(self, data: bytes) -> AbstractContextManager[bytes]:
+        """Share data while it is open; items hold a stand-in, on which tasks call `depot.receive_shared`."""
         ...
 
     def behind(self) -> AbstractContextManager[None]:
@@ -88,23 +88,23 @@ class DriverRunner:
     at_once: Final = sys.maxsize  # whoever calls runs his own
 
     def run(self, task: Task, items: Sequence[bytes]) -> list[bytes]:
-        """As `Jobs.run`."""
+        """See `Jobs.run`."""
         require_reference(task)
         return collect(perform(task, _rows(items)))
 
     def run_grouped(self, split: Split, merge: Merge, items: Sequence[bytes]) -> list[bytes]:
-        """As `Jobs.run_grouped`; holds all blobs at once."""
+        """See `Jobs.run_grouped`; holds all blobs at once."""
         require_reference(split)
         require_reference(merge)
         blobs = sorted(divide(split, _rows(items)), key=_shuffle_order)
         return collect(unite(merge, blobs))
 
-    def shared(self, data: bytes) -> AbstractContextManager[bytes]:
-        """As `Jobs.shared`: everything is here already."""
+    def share(self, data: bytes) -> AbstractContextManager[bytes]:
+        """See `Jobs.share`; everything is here already."""
         return nullcontext(data)
 
     def behind(self) -> AbstractContextManager[None]:
-        """As `Jobs.behind`: there are no slots."""
+        """See `Jobs.behind`; the driver has no slots."""
         return nullcontext()
 
 
@@ -120,34 +120,34 @@ class Background:
 
     @property
     def at_once(self) -> int:
-        """As `Jobs.at_once`."""
+        """See `Jobs.at_once`."""
         return self.jobs.at_once
 
     def run(self, task: Task, items: Sequence[bytes]) -> list[bytes]:
-        """As `Jobs.run`; not in the driver, where who steps back would keep the interpreter from others."""
+        """See `Jobs.run`; not in the driver, where a task that steps back would hold the interpreter."""
         here = isinstance(self.jobs, DriverRunner)
         polite = partial(in_spare_time if self.spare else in_background, task)
         with self.jobs.behind():
             return self.jobs.run(task if here else polite, items)
 
     def run_grouped(self, split: Split, merge: Merge, items: Sequence[bytes]) -> list[bytes]:
-        """As `Jobs.run_grouped`."""
+        """See `Jobs.run_grouped`."""
         with self.jobs.behind():
             return self.jobs.run_grouped(split, merge, items)
 
-    def shared(self, data: bytes) -> AbstractContextManager[bytes]:
-        """As `Jobs.shared`."""
-        return self.jobs.shared(data)
+    def share(self, data: bytes) -> AbstractContextManager[bytes]:
+        """See `Jobs.share`."""
+        return self.jobs.share(data)
 
     def behind(self) -> AbstractContextManager[None]:
-        """As `Jobs.behind`."""
+        """See `Jobs.behind`."""
         return self.jobs.behind()
 
 
 class Runner:
     """The functions of a job, run on Spark."""
 
-    def __init__(self, session: Session, depot: Depot | None = None) -> None:
+    def __init__(self, session: RunningSpark, depot: Depot | None = None) -> None:
         self._session = session
         self._depot = depot
         self._slots = session.slots()
@@ -165,36 +165,36 @@ class Runner:
         return time.monotonic() - self._last_used
 
     def run(self, task: Task, items: Sequence[bytes]) -> list[bytes]:
-        """As `Jobs.run`: one job of one stage."""
+        """See `Jobs.run`: one job of one stage."""
         require_reference(task)
         if not items:
             return []
         with self._of_job() as depot:
             frame = self._frame(items, _TASKS_PER_SLOT, depot)
-            return self._collect(self._mapped(frame, stage(perform, task, depot)))
+            return self._collect(self._map_blobs(frame, stage(perform, task, depot)))
 
     def run_grouped(self, split: Split, merge: Merge, items: Sequence[bytes]) -> list[bytes]:
-        """As `Jobs.run_grouped`: one job of two stages."""
+        """See `Jobs.run_grouped`: one job of two stages."""
         require_reference(split)
         require_reference(merge)
         if not items:
             return []
         with self._of_job() as depot:
             frame = self._frame(items, _TASKS_PER_SLOT_GROUPED, depot)
-            blobs = self._mapped(frame, stage(divide, split, depot))
+            blobs = self._map_blobs(frame, stage(divide, split, depot))
             shuffled = blobs.repartition(self._slots * _TASKS_PER_SLOT_GROUPED, "grp")
             # Errors (kind > 0) before all results, so that nothing is merged after a failed split.
             ordered = shuffled.sortWithinPartitions(
                 shuffled.kind.desc(), shuffled.grp, shuffled.ord, shuffled.item, shuffled.part
             )
-            return self._collect(self._mapped(ordered, stage(unite, merge, depot)))
+            return self._collect(self._map_blobs(ordered, stage(unite, merge, depot)))
 
-    def shared(self, data: bytes) -> AbstractContextManager[bytes]:
-        """As `Jobs.shared`."""
-        return shared(self._depot, data)
+    def share(self, data: bytes) -> AbstractContextManager[bytes]:
+        """See `Jobs.share`."""
+        return share(self._depot, data)
 
     def behind(self) -> AbstractContextManager[None]:
-        """As `Jobs.behind`."""
+        """See `Jobs.behind`."""
         return in_pool(self._session, BEHIND)
 
     @contextmanager
@@ -209,7 +209,7 @@ class Runner:
         finally:
             place.clear()
 
-    def _mapped(self, frame: DataFrame, function: Stage) -> DataFrame:
+    def _map_blobs(self, frame: DataFrame, function: Stage) -> DataFrame:
         with own_python(self._session.spark):
             return frame.mapInArrow(function, DDL)
 
@@ -219,8 +219,8 @@ class Runner:
             self._slots = self._session.slots()
         partitions = min(len(items), self._slots * tasks_per_slot)
         self._set_spread(partitions)
-        table = to_table(list(_sized(items, depot)), chunk=-(-len(items) // partitions))
-        with unnoticed(self._session):
+        table = to_table(list(_fit_rows(items, depot)), chunk=-(-len(items) // partitions))
+        with preserving(self._session):
             frame: DataFrame = self._session.jobs.createDataFrame(table)
         return frame
 
@@ -244,7 +244,7 @@ class Runner:
             raise of_job(error) from None
         finally:
             self._last_used = time.monotonic()
-        return list(map(arrived, collect(from_batches(table.to_batches()))))
+        return list(map(receive, collect(from_batches(table.to_batches()))))
 
 
 def _rows(items: Sequence[bytes]) -> Iterator[Row]:
@@ -252,10 +252,10 @@ def _rows(items: Sequence[bytes]) -> Iterator[Row]:
         yield Row(RESULT, 0, position, "", 0, 0, item)
 
 
-def _sized(items: Sequence[bytes], depot: Depot | None) -> Iterator[Row]:
+def _fit_rows(items: Sequence[bytes], depot: Depot | None) -> Iterator[Row]:
     """The items as rows that fit into the JVM."""
     for row in _rows(items):
-        payload = sent(depot, row.payload)
+        payload = send(depot, row.payload)
         if len(payload) > LARGEST:
             raise ValueError(f"item {row.item} has {len(payload)} bytes, more than {LARGEST}")
         yield row._replace(payload=payload)

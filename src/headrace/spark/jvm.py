@@ -14,8 +14,7 @@ command, and never by exchanging descriptors of this process, in which other thr
 An archive of classes (`archive`) is a comfort: a JVM that does not come up with it is started once more
 without, and the archive is left alone for a day.
 
-Called by `session`, which made the settings. PySpark keeps one JVM for the life of a process: where there is
-one already, nothing is started.
+PySpark keeps one JVM for the life of a process: where there is one already, nothing is started.
 """
 
 from __future__ import annotations
@@ -90,17 +89,17 @@ def _first(
 ) -> tuple[Any, Mapping[str, str]]:
     """The gateway to a new JVM, and the settings that it was started with."""
     if archive is None or options is None:
-        return _launched(settings), settings
+        return _launch(settings), settings
     helped = {**settings, _OPTIONS: options}
     try:
-        return _launched(helped), helped
+        return _launch(helped), helped
     except DidNotStart:
-        gateway = _launched(settings)
+        gateway = _launch(settings)
         archive.leave_alone()
         return gateway, settings
 
 
-def _launched(settings: Mapping[str, str]) -> Any:
+def _launch(settings: Mapping[str, str]) -> Any:
     from pyspark import SparkConf
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway

@@ -27,7 +27,7 @@ from typing import Generic, TypeVar
 
 from headrace.core.errors import HeadraceError, Transient
 from headrace.spark.jobs import Jobs
-from headrace.spark.session import Session, SparkConfig, open_session
+from headrace.spark.session import RunningSpark, SparkConfig, open_session
 from headrace.spark.worker import Merge, Split, Task
 
 T = TypeVar("T")
@@ -146,27 +146,27 @@ class LazyJobs(Lazy[Jobs]):
 
     @property
     def at_once(self) -> int:
-        """As `Jobs.at_once`."""
+        """See `Jobs.at_once`."""
         return self.get().at_once
 
     def run(self, task: Task, items: Sequence[bytes]) -> list[bytes]:
-        """As `Jobs.run`."""
+        """See `Jobs.run`."""
         return self.get().run(task, items)
 
     def run_grouped(self, split: Split, merge: Merge, items: Sequence[bytes]) -> list[bytes]:
-        """As `Jobs.run_grouped`."""
+        """See `Jobs.run_grouped`."""
         return self.get().run_grouped(split, merge, items)
 
-    def shared(self, data: bytes) -> AbstractContextManager[bytes]:
-        """As `Jobs.shared`."""
-        return self.get().shared(data)
+    def share(self, data: bytes) -> AbstractContextManager[bytes]:
+        """See `Jobs.share`."""
+        return self.get().share(data)
 
     def behind(self) -> AbstractContextManager[None]:
-        """As `Jobs.behind`."""
+        """See `Jobs.behind`."""
         return self.get().behind()
 
 
-def lazy_session(app: str) -> Lazy[Session]:
+def lazy_session(app: str) -> Lazy[RunningSpark]:
     """A session for a command that asks one question and ends.
 
     Where it is one of our own on this machine, its Java starts from the archive of classes (`archive`), and
@@ -174,8 +174,8 @@ def lazy_session(app: str) -> Lazy[Session]:
     asked (`jvm`). Where the environment says another Spark, that one is used.
     """
 
-    def opened() -> Opened[Session]:
+    def open_spark() -> Opened[RunningSpark]:
         session = open_session(SparkConfig(), app, brief=True)
         return session, session.close
 
-    return Lazy(opened)
+    return Lazy(open_spark)

@@ -11,8 +11,8 @@ Each file has a new name, so that no cache (NFS keeps "there is no such file" fo
 for it, and holds a random token, so that a file of the same name elsewhere cannot. They go away again,
 whatever comes out.
 
-For object stores the same holds (a bucket that the executors' credentials cannot write), so how to read
-and write is given by the caller, as functions that travel to tasks. Called by `pipeline` at start.
+For object stores the same holds (a bucket that the executors' credentials cannot write), so how to read and
+write is given by the caller, as functions that travel to tasks.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ Spare time may never come. So each task tells how much of a processor it got: af
 nothing, those of this worker run in the background, until one of them had a processor most of the time.
 
 Each runs in a thread of its own: to Linux both belong to a thread, and who is not root can't take them back.
-Elsewhere they are the process's, which serves others too, so nothing is done there. Called by `jobs`, inside
-the workers; an executor of another version of this package is found out before (`warmth`).
+Elsewhere they are the process's, which serves others too, so nothing is done there. An executor of another
+version of this package is found out before (`warmth`).
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ def in_spare_time(task: Task, item: bytes) -> bytes | list[bytes]:
     """Run the task so that it has a processor only while nobody else wants it, as long as that is enough."""
     global _crowded
     how = _step_back if _crowded else _step_aside
-    made, seconds, share = _in_thread(how, lambda: _timed(lambda: task(item)))
-    _crowded = crowded(_crowded, seconds, share)
+    made, seconds, share = _in_thread(how, lambda: _time_work(lambda: task(item)))
+    _crowded = is_crowded(_crowded, seconds, share)
     return made
 
 
-def crowded(before: bool, seconds: float, share: float) -> bool:
+def is_crowded(before: bool, seconds: float, share: float) -> bool:
     """Tell whether the next task waits for no spare time, after one that had this share of a processor."""
     return share < MOST if before else seconds > CROWDED and share < NEXT_TO_NOTHING
 
@@ -62,7 +62,7 @@ def _in_thread(prepare: Callable[[], None], work: Callable[[], T]) -> T:
         return thread.submit(work).result()
 
 
-def _timed(work: Callable[[], T]) -> tuple[T, float, float]:
+def _time_work(work: Callable[[], T]) -> tuple[T, float, float]:
     """The work's result, how long it took, and the share of a processor that it had."""
     begun, used = time.monotonic(), time.thread_time()
     made = work()

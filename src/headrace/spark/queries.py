@@ -4,8 +4,8 @@ Spark says what is wrong in a sentence, a place in the text and a page of plan; 
 kept. The text of an error at run time may quote a value of a row, which belongs in no message of ours
 (G8): of those only the code is told.
 
-    parse, analysis      `plan`       `Refused` with its place, `UnknownRelation`: the caller knows the names
-    while it runs        `collected`  SQL_FAILED, COLLECTION_NEGATIVE from time travel, an error of `Refusals`
+    parse, analysis      `plan`     `QueryRefused` with its place, `UnknownRelation`: the caller knows names
+    while it runs        `collect`  SQL_FAILED, COLLECTION_NEGATIVE from time travel, an error of `Refusals`
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class UnknownRelation(Exception):
     """Spark knows no relation of that name."""
 
 
-class Refused(Exception):
+class QueryRefused(Exception):
     """Spark refuses the text; `line` and `column` are where, counted from 1, or 0 where it does not say."""
 
     def __init__(self, what: str, line: int, column: int, *, syntax: bool) -> None:
@@ -59,8 +59,8 @@ class Refusals:
         self._errors[token] = error
         return f"raise_error('{token}')"
 
-    def raised(self, said: str) -> HeadraceError | None:
-        return next((error for token, error in self._errors.items() if token in said), None)
+    def raised_error(self, message: str) -> HeadraceError | None:
+        return next((error for token, error in self._errors.items() if token in message), None)
 
 
 def prepare(spark: SparkSession) -> None:
@@ -72,7 +72,7 @@ def prepare(spark: SparkSession) -> None:
 
 
 def plan(spark: SparkSession, sql: str) -> DataFrame:
-    """The query, analysed; raises `Refused` or `UnknownRelation`."""
+    """The query, analysed; raises `QueryRefused` or `UnknownRelation`."""
     try:
         frame = spark.sql(sql)
         # On Connect nothing is analysed before somebody asks.
@@ -82,21 +82,21 @@ def plan(spark: SparkSession, sql: str) -> DataFrame:
         if condition.startswith(_UNKNOWN):
             raise UnknownRelation from None
         if not condition:
-            raise _failed(error) from None
+            raise _failed_error(error) from None
         line, column = _place(str(error))
-        raise Refused(_sentence(error, condition), line, column, syntax=_is_syntax(error)) from None
+        raise QueryRefused(_sentence(error, condition), line, column, syntax=_is_syntax(error)) from None
     return frame
 
 
-def collected(frame: DataFrame, refusals: Refusals) -> Any:
+def collect(frame: DataFrame, refusals: Refusals) -> Any:
     """The rows, as an Arrow table."""
     try:
         return frame.toArrow()
     except engine_errors() as error:
-        raise refusals.raised(str(error)) or _failed(error) from None
+        raise refusals.raised_error(str(error)) or _failed_error(error) from None
 
 
-def _failed(error: Exception) -> HeadraceError:
+def _failed_error(error: Exception) -> HeadraceError:
     if "COLLECTION_NEGATIVE" in str(error):
         return Definite(
             "COLLECTION_NEGATIVE",

@@ -20,7 +20,7 @@ The secret is framed before it is sealed, so that neither its length nor a wrong
 
     | length 4 | SHA-256, first 8 | text | zeros to a multiple of 64 |
 
-Called by whoever builds items for `jobs`. Must never hold a secret in a `repr`, an error or a log.
+Must never hold a secret in a `repr`, an error or a log.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Key:
 
 
 @dataclass(frozen=True, repr=False)
-class Sealed:
+class SealedSecret:
     """The secret under the pad; goes into an item, never into the task."""
 
     data: bytes
@@ -64,13 +64,13 @@ class Sealed:
         return text.decode("utf-8")
 
 
-def seal(text: str) -> tuple[Sealed, Key]:
+def seal(text: str) -> tuple[SealedSecret, Key]:
     """Splits a secret into the half that travels as data and the half that travels as code."""
     raw = text.encode("utf-8")
     frame = len(raw).to_bytes(4, "big") + _digest(raw) + raw
     frame += bytes(-len(frame) % _BLOCK)
     pad = secrets.token_bytes(len(frame))
-    return Sealed(_xor(frame, pad)), Key(pad)
+    return SealedSecret(_xor(frame, pad)), Key(pad)
 
 
 def _digest(raw: bytes) -> bytes:

@@ -18,7 +18,7 @@ changed, but for what `archive` keeps in the user's cache folder. No module outs
 PySpark, and this room imports it only inside functions: a machine without Spark gets a coded error, and
 `headrace --version` does not wait for it.
 
-Called by `cli` and `pipeline` through `open_session` and `borrow_session`; `jobs.Runner` takes the result.
+`jobs.Runner` takes the result.
 """
 
 from __future__ import annotations
@@ -92,15 +92,15 @@ class SparkConfig:
 
 
 @dataclass(frozen=True)
-class Session:
+class RunningSpark:
     """A running Spark: `spark` for DataFrames, `jobs` for our own jobs."""
 
     spark: SparkSession
     jobs: SparkSession
-    owned: bool
+    is_owned: bool
     connect: bool
     # What our settings replaced in a session that is the user's too; put back by `close`.
-    replaced: Mapping[str, str | None] = field(default_factory=dict)
+    replaced_settings: Mapping[str, str | None] = field(default_factory=dict)
 
     def slots(self) -> int:
         """The number of tasks that run at once; asked anew, since executors come and go."""
@@ -119,16 +119,16 @@ class Session:
             # Not `stop`: that would take a local Connect server down with it. And before the other one:
             # a client left open talks to the stopped server at exit, and retries for ten minutes.
             self.jobs.client.close()
-        if self.owned:
+        if self.is_owned:
             self.spark.stop()
             return
-        for key, value in self.replaced.items():
+        for key, value in self.replaced_settings.items():
             if value is None:
                 self.spark.conf.unset(key)
             else:
                 self.spark.conf.set(key, value)
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> RunningSpark:
         return self
 
     def __exit__(
@@ -137,7 +137,7 @@ class Session:
         self.close()
 
 
-def open_session(config: SparkConfig, app: str = "headrace", *, brief: bool = False) -> Session:
+def open_session(config: SparkConfig, app: str = "headrace", *, brief: bool = False) -> RunningSpark:
     """The active session, or a new one where the configuration and the environment say.
 
     A new one whose life is `brief` may spend a moment at its end so that the next one starts sooner.
@@ -167,14 +167,14 @@ def starts_empty() -> bool:
     return not any(os.environ.get(name) for name in told)
 
 
-def borrow_session(spark: SparkSession) -> Session:
+def borrow_session(spark: SparkSession) -> RunningSpark:
     """Somebody else's session, which is used and never stopped or altered."""
     require_pyspark()
     return _dress(spark, owned=False)
 
 
 @contextmanager
-def unnoticed(session: Session) -> Iterator[None]:
+def preserving(session: RunningSpark) -> Iterator[None]:
     """Leave the active session as it was, whatever is done inside.
 
     PySpark's `createDataFrame` makes its session the active one, for this thread in the JVM and for
@@ -199,7 +199,7 @@ def unnoticed(session: Session) -> Iterator[None]:
 
 
 @contextmanager
-def in_pool(session: Session, name: str) -> Iterator[None]:
+def in_pool(session: RunningSpark, name: str) -> Iterator[None]:
     """Run this thread's jobs in a pool of the scheduler meanwhile.
 
     A borrowed session has pools if its owner chose the scheduler FAIR; what Connect's client says of them is
@@ -407,7 +407,7 @@ def _prepare_java() -> None:
         os.environ["JAVA_HOME"] = str(find_java(os.environ))
 
 
-def _dress(spark: SparkSession, *, owned: bool) -> Session:
+def _dress(spark: SparkSession, *, owned: bool) -> RunningSpark:
     """The session with its second half, after a look at the engine's own version."""
     _require_version("Spark", spark.version)
     connect = not hasattr(type(spark), "sparkContext") or type(spark).__module__.startswith(
@@ -417,7 +417,7 @@ def _dress(spark: SparkSession, *, owned: bool) -> Session:
     replaced = {key: spark.conf.get(key, None) for key in _JOB_SETTINGS} if jobs is spark else {}
     for key, value in _JOB_SETTINGS.items():
         jobs.conf.set(key, value)
-    return Session(spark, jobs, owned=owned, connect=connect, replaced=replaced)
+    return RunningSpark(spark, jobs, is_owned=owned, connect=connect, replaced_settings=replaced)
 
 
 def _second(spark: SparkSession, connect: bool) -> SparkSession:

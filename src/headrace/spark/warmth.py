@@ -11,7 +11,7 @@ two, and a `Heartbeat` runs an empty job whenever the runner was idle for half a
 is where executors that lack this package, or have another version of it, are found: before the first
 real job and with a hint, instead of in the middle of a copy.
 
-Called by `pipeline` around its loop. The heartbeat's thread touches nothing but the runner.
+The heartbeat's thread touches nothing but the runner.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.spark.failures import engine_errors
 from headrace.spark.jobs import Runner
 from headrace.spark.pools import raise_pools
-from headrace.spark.session import Session, has_executors
+from headrace.spark.session import RunningSpark, has_executors
 
 # Spark's limit is a minute; a heartbeat at half of it may come late once.
 BEAT_SECONDS: Final = 30.0
@@ -124,7 +124,7 @@ class ExecutorWatch:
     Connect does not tell.
     """
 
-    def __init__(self, session: Session, says: Callable[[str | None], None]) -> None:
+    def __init__(self, session: RunningSpark, says: Callable[[str | None], None]) -> None:
         self._session = session
         self._says = says
         self._stop = threading.Event()

@@ -15,7 +15,7 @@ Errors travel as values because Spark would make text of them: the code and the 
 a stack trace, and a trace that Spark prints may quote a row's value (G8). A bug brings the types of its
 chain and the places in the code, but never the message, which for most exceptions quotes the value.
 
-    Called by `worker` on the executors and by `jobs` on the driver. Pure: no Spark, no I/O.
+Pure: no Spark, no I/O.
 """
 
 from __future__ import annotations

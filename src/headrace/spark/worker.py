@@ -8,11 +8,11 @@ Both stages turn a stream of rows (`wire`) into a stream of rows and hold one ro
 that memory does not depend on how much passes through (G7). They read their input to its end whatever
 happens: Spark throws away a Python worker that left input unread, and a new one costs a second.
 
-Here stands the supervisor of the tasks, `guarded`: an exception becomes a row and not a failed Spark
+Here stands the supervisor of the tasks, `guard`: an exception becomes a row and not a failed Spark
 task. Spark's retries are for what raises nothing, a worker or an executor that died.
 
-Called by `jobs` only. Tasks, splits and merges are pickled by reference, so executors need the same
-version of this package; `warmth.warm` checks that before the first real job.
+Tasks, splits and merges are pickled by reference, so executors need the same version of this package;
+`warmth.warm` checks that before the first real job.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from itertools import groupby
 from typing import Any, TypeAlias
 
 from headrace.spark.allocators import give_back
-from headrace.spark.depot import Depot, arrived, sent
+from headrace.spark.depot import Depot, receive, send
 from headrace.spark.wire import RESULT, Row, from_batches, from_error, to_batches
 
 Task: TypeAlias = Callable[[bytes], bytes | list[bytes]]
@@ -41,13 +41,13 @@ _modules = 0  # that were there when the collector was last told to leave them a
 def perform(task: Task, rows: Iterable[Row], depot: Depot | None = None) -> Iterator[Row]:
     """Runs the task on each item; its results, or its error, as rows."""
     for row in rows:
-        yield from guarded(_sent(depot, _results(task, row)), 0, row.item, "")
+        yield from guard(_send(depot, _results(task, row)), 0, row.item, "")
 
 
 def divide(split: Split, rows: Iterable[Row], depot: Depot | None = None) -> Iterator[Row]:
     """Splits each item into the blobs of its groups."""
     for row in rows:
-        yield from guarded(_sent(depot, _blobs(split, row)), 0, row.item, "")
+        yield from guard(_send(depot, _blobs(split, row)), 0, row.item, "")
 
 
 def unite(merge: Merge, rows: Iterable[Row], depot: Depot | None = None) -> Iterator[Row]:
@@ -63,10 +63,10 @@ def unite(merge: Merge, rows: Iterable[Row], depot: Depot | None = None) -> Iter
             yield from members
         elif not failed:
             # `groupby` skips what the merge left unread of its group.
-            yield from guarded(_sent(depot, _merged(merge, group, members)), 1, -1, group)
+            yield from guard(_send(depot, _merge(merge, group, members)), 1, -1, group)
 
 
-def guarded(rows: Iterator[Row], stage: int, item: int, group: str) -> Iterator[Row]:
+def guard(rows: Iterator[Row], stage: int, item: int, group: str) -> Iterator[Row]:
     """The rows, and, if making them failed, one more that says so."""
     try:
         yield from rows
@@ -75,25 +75,25 @@ def guarded(rows: Iterator[Row], stage: int, item: int, group: str) -> Iterator[
 
 
 def _results(task: Task, row: Row) -> Iterator[Row]:
-    made = task(arrived(row.payload))
+    made = task(receive(row.payload))
     for part, payload in enumerate([made] if isinstance(made, bytes) else made):
         yield Row(RESULT, 0, row.item, "", 0, part, payload)
 
 
 def _blobs(split: Split, row: Row) -> Iterator[Row]:
-    for part, (group, order, blob) in enumerate(split(arrived(row.payload))):
+    for part, (group, order, blob) in enumerate(split(receive(row.payload))):
         yield Row(RESULT, 0, row.item, group, order, part, blob)
 
 
-def _merged(merge: Merge, group: str, members: Iterator[Row]) -> Iterator[Row]:
-    for part, payload in enumerate(merge(group, (arrived(row.payload) for row in members))):
+def _merge(merge: Merge, group: str, members: Iterator[Row]) -> Iterator[Row]:
+    for part, payload in enumerate(merge(group, (receive(row.payload) for row in members))):
         yield Row(RESULT, 1, -1, group, 0, part, payload)
 
 
-def _sent(depot: Depot | None, rows: Iterator[Row]) -> Iterator[Row]:
+def _send(depot: Depot | None, rows: Iterator[Row]) -> Iterator[Row]:
     """The rows as they travel: of what is too large for one, its name."""
     for row in rows:
-        yield row._replace(payload=sent(depot, row.payload))
+        yield row._replace(payload=send(depot, row.payload))
 
 
 def stage(

@@ -171,7 +171,7 @@ class SpoolSpoilt(Transient):
     codes = ("SPOOL_DAMAGED", "SPOOL_DISCARDED")
 
 
-def damaged(what: str, segment: int) -> SpoolSpoilt:
+def damaged_error(what: str, segment: int) -> SpoolSpoilt:
     """The error of contents that fail their check."""
     return SpoolSpoilt(
         "SPOOL_DAMAGED",
@@ -181,7 +181,7 @@ def damaged(what: str, segment: int) -> SpoolSpoilt:
     )
 
 
-def discarded(where: str) -> SpoolSpoilt:
+def discarded_error(where: str) -> SpoolSpoilt:
     """The error of contents that are not there any more."""
     return SpoolSpoilt(
         "SPOOL_DISCARDED",

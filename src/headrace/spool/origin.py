@@ -1,6 +1,6 @@
 """Tell whether what a spool holds can go on to be used, decided before a writer and a reader open it.
 
-Called by the driver each time before it starts a receiver. A spool goes on only if it is
+A spool goes on only if it is
 
     a spool of the same stream     the origin that is written beside it is the same, word for word
     without a gap                  its oldest segment begins at or before the lake's frontier

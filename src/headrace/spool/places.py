@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from headrace.core.position import Position
-from headrace.spool.layout import PLACE, damaged, disk_error, segment_path, segments
+from headrace.spool.layout import PLACE, damaged_error, disk_error, segment_path, segments
 
 MOST_BYTES = 1024 * 1024  # of one file: they are looked through for each epoch
 
@@ -93,7 +93,7 @@ class Places:
             if len(text) < entry["length"]:
                 return  # still being written, so nothing that is indexed needs it
             if zlib.crc32(text, int(entry["time"]) & 0xFFFFFFFF) != entry["crc"]:
-                raise damaged("list of positions", segment)
+                raise damaged_error("list of positions", segment)
             yield Position(int(entry["time"]), text.decode())
             at += len(text)
 

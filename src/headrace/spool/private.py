@@ -2,8 +2,6 @@
 
 The folder's name can be guessed, so somebody else may have made it before us, and would then own what is in
 it: rows of the source, and files that we take for our own. So it is ours alone, or it is not used.
-
-Called by the pipeline where the spool does not lie in the lake's own directory.
 """
 
 from __future__ import annotations
@@ -28,16 +26,16 @@ def private_folder(path: Path) -> Path:
         raise disk_error(error) from error
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode):
-        raise _refused(path, "it is no folder")
+        raise _refused_error(path, "it is no folder")
     if found.st_uid != os.geteuid():
-        raise _refused(path, f"it belongs to the user with the number {found.st_uid}")
+        raise _refused_error(path, f"it belongs to the user with the number {found.st_uid}")
     if found.st_mode & _OTHERS_WRITE:
-        raise _refused(path, f"others may write into it: its mode is {stat.S_IMODE(found.st_mode):o}")
+        raise _refused_error(path, f"others may write into it: its mode is {stat.S_IMODE(found.st_mode):o}")
     path.chmod(0o700)
     return path
 
 
-def _refused(path: Path, why: str) -> Misconfigured:
+def _refused_error(path: Path, why: str) -> Misconfigured:
     return Misconfigured(
         "SPOOL_FOLDER",
         f'the folder "{path}" of the spool is not ours alone',

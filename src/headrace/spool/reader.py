@@ -1,7 +1,6 @@
 """The reading end of a spool: transactions after an address, the bytes between two, and giving them up.
 
-Called by the epoch planner in the driver's process, while the receiver appends from another one. A
-reader keeps nothing but where the segments begin and where streamed transactions ended; each call reads the
+A reader keeps nothing but where the segments begin and where streamed transactions ended; each call reads the
 files again, so that memory does not grow with the backlog, and looking for news costs a few system calls:
 
     reader = SpoolReader(folder)
@@ -22,8 +21,17 @@ from pathlib import Path
 import numpy as np
 
 from headrace.spool import running_files
-from headrace.spool.layout import RECORD, Bytes, Ints, Records, damaged, discarded, remove_segment, segments
-from headrace.spool.running_files import Streamed
+from headrace.spool.layout import (
+    RECORD,
+    Bytes,
+    Ints,
+    Records,
+    damaged_error,
+    discarded_error,
+    remove_segment,
+    segments,
+)
+from headrace.spool.running_files import TransactionName
 from headrace.spool.segment import Segment, open_segment
 
 
@@ -43,7 +51,7 @@ class SpoolReader:
             return None
         count = known[-1].count()
         if count == 0:
-            raise discarded("its newest segment is gone")
+            raise discarded_error("its newest segment is gone")
         record: np.void = known[-1].records(count - 1, count)[0]
         return record
 
@@ -81,19 +89,19 @@ class SpoolReader:
             at = edge
         return result
 
-    def read_streamed(self, which: Streamed, start: int, stop: int) -> Bytes:
+    def read_streamed(self, which: TransactionName, start: int, stop: int) -> Bytes:
         """Bytes of a transaction that is or was streamed while it ran, verified."""
         return running_files.read(self._folder, which, start, stop)
 
-    def aborted(self, which: Streamed) -> Ints:
+    def aborted_parts(self, which: TransactionName) -> Ints:
         """The parts of a committed one that were rolled back."""
-        return running_files.aborted(self._folder, which)
+        return running_files.aborted_parts(self._folder, which)
 
-    def has_streamed(self, which: Streamed) -> bool:
+    def has_streamed(self, which: TransactionName) -> bool:
         """Tell whether its files are there: it runs, or it has committed and was not discarded."""
         return which.path(self._folder, "raw").exists()
 
-    def running(self) -> dict[Streamed, int]:
+    def running(self) -> dict[TransactionName, int]:
         """The transactions that are being streamed and have not ended, and how much has come of each."""
         return {which: running_files.length(self._folder, which) for which in self._ends.running()}
 
@@ -102,11 +110,11 @@ class SpoolReader:
         known = self._refresh()
         return known[_holding(known, address)].layouts(address)
 
-    def described(self, start: int, stop: int) -> Ints:
+    def description_addresses(self, start: int, stop: int) -> Ints:
         """The addresses within these at which a description of a table came to hold."""
         known = self._refresh()
         held = known[_holding(known, start) : _holding(known, stop) + 1]
-        found = {address for segment in held for address in segment.described()}
+        found = {address for segment in held for address in segment.description_addresses()}
         return np.array(sorted(address for address in found if start <= address <= stop), np.int64)
 
     def discard(self, before: int) -> int:
@@ -144,7 +152,7 @@ class SpoolReader:
             if count == 0 and not self._listed:
                 self._segments.clear()  # given up by the driver while this reader began
             elif found.number != before.number + count:
-                raise damaged("index", before.segment)
+                raise damaged_error("index", before.segment)
         self._segments.append(found)
         return True
 
@@ -170,4 +178,4 @@ def _holding(known: list[Segment], address: int) -> int:
     for position in range(len(known) - 1, -1, -1):
         if known[position].base <= address:
             return position
-    raise discarded(f"address {address}")
+    raise discarded_error(f"address {address}")

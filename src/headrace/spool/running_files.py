@@ -24,14 +24,14 @@ from pathlib import Path
 
 import numpy as np
 
-from headrace.spool.layout import SUM, Bytes, Ints, checksums, damaged, discarded, disk_error
-from headrace.spool.segment import verified
+from headrace.spool.layout import SUM, Bytes, Ints, checksums, damaged_error, discarded_error, disk_error
+from headrace.spool.segment import verify
 
 _SUFFIXES = ("raw", "sums", "end")
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Streamed:
+class TransactionName:
     """The name of a transaction: the segment that was newest when it began, and its number in the stream."""
 
     segment: int
@@ -46,7 +46,7 @@ class Streamed:
         return folder / f"{self.stem}.{suffix}"
 
     @classmethod
-    def parse(cls, stem: str) -> Streamed:
+    def parse(cls, stem: str) -> TransactionName:
         segment, _, number = stem.partition("-")
         return cls(int(segment), int(number))
 
@@ -59,12 +59,12 @@ def names(folder: Path) -> set[str]:
     return {name[:-4] for name in os.listdir(folder) if name.endswith(".raw") and "-" in name}
 
 
-def known(folder: Path) -> list[Streamed]:
+def known_transactions(folder: Path) -> list[TransactionName]:
     """The transactions that have files, running or committed."""
-    return sorted(map(Streamed.parse, names(folder)))
+    return sorted(map(TransactionName.parse, names(folder)))
 
 
-def length(folder: Path, which: Streamed) -> int:
+def length(folder: Path, which: TransactionName) -> int:
     """Count the bytes that have come of it; 0 if it is gone."""
     try:
         sums = np.fromfile(which.path(folder, "sums"), SUM)
@@ -73,16 +73,16 @@ def length(folder: Path, which: Streamed) -> int:
     return int(sums["address"][-1]) + int(sums["length"][-1]) if len(sums) else 0
 
 
-def read(folder: Path, which: Streamed, start: int, stop: int) -> Bytes:
+def read(folder: Path, which: TransactionName, start: int, stop: int) -> Bytes:
     """Bytes of the transaction, verified."""
     raw, sums = which.path(folder, "raw"), which.path(folder, "sums")
     try:
-        return verified(raw, sums, start, stop, 0, which.segment)
+        return verify(raw, sums, start, stop, 0, which.segment)
     except FileNotFoundError:
-        raise discarded(f"streamed transaction {which.number} is gone") from None
+        raise discarded_error(f"streamed transaction {which.number} is gone") from None
 
 
-def committed(folder: Path, which: Streamed) -> bool:
+def is_committed(folder: Path, which: TransactionName) -> bool:
     """Tell whether its end is written; a file that is empty still has just been made."""
     try:
         return which.path(folder, "end").stat().st_size > 0
@@ -90,7 +90,7 @@ def committed(folder: Path, which: Streamed) -> bool:
         return False
 
 
-def aborted(folder: Path, which: Streamed) -> Ints:
+def aborted_parts(folder: Path, which: TransactionName) -> Ints:
     """The numbers of its parts that were rolled back, in order."""
     return _end(folder, which)[1:]
 
@@ -102,15 +102,15 @@ class Ends:
         self._folder = folder
         self._address: dict[str, int] = {}
 
-    def running(self) -> list[Streamed]:
-        """Those that have not ended."""
-        return sorted(map(Streamed.parse, self._look()))
+    def running(self) -> list[TransactionName]:
+        """Find the transactions that have not ended."""
+        return sorted(map(TransactionName.parse, self._look()))
 
     def discard(self, before: int) -> None:
         """Delete the committed ones whose record stands before this address."""
         self._look()
         for name in [name for name, address in self._address.items() if address < before]:
-            remove(self._folder, Streamed.parse(name))
+            remove(self._folder, TransactionName.parse(name))
             del self._address[name]
 
     def _look(self) -> set[str]:
@@ -120,8 +120,8 @@ class Ends:
             del self._address[name]
         open_ones = there - self._address.keys()
         for name in tuple(open_ones):
-            which = Streamed.parse(name)
-            if not committed(self._folder, which):
+            which = TransactionName.parse(name)
+            if not is_committed(self._folder, which):
                 continue
             open_ones.discard(name)
             if (words := _words(self._folder, which)) is not None:  # else the driver has just freed it
@@ -129,26 +129,26 @@ class Ends:
         return open_ones
 
 
-def remove(folder: Path, which: Streamed) -> None:
+def remove(folder: Path, which: TransactionName) -> None:
     for suffix in _SUFFIXES:
         which.path(folder, suffix).unlink(missing_ok=True)
 
 
-def _end(folder: Path, which: Streamed) -> Ints:
+def _end(folder: Path, which: TransactionName) -> Ints:
     words = _words(folder, which)
     if words is None:
-        raise discarded(f"streamed transaction {which.number} is gone")
+        raise discarded_error(f"streamed transaction {which.number} is gone")
     return words
 
 
-def _words(folder: Path, which: Streamed) -> Ints | None:
+def _words(folder: Path, which: TransactionName) -> Ints | None:
     """Read its end, verified; None if there is none."""
     try:
         words = np.fromfile(which.path(folder, "end"), "<i8")
     except FileNotFoundError:
         return None
     if len(words) < 2 or zlib.crc32(words[:-1].tobytes()) != words[-1]:
-        raise damaged("record of a commit", which.segment)
+        raise damaged_error("record of a commit", which.segment)
     return words[:-1]
 
 
@@ -157,14 +157,14 @@ class StreamedFiles:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._sizes: dict[Streamed, int] = {}
-        for which in known(folder):
-            if committed(folder, which):
+        self._sizes: dict[TransactionName, int] = {}
+        for which in known_transactions(folder):
+            if is_committed(folder, which):
                 self._sizes[which] = length(folder, which)
             else:
                 remove(folder, which)
 
-    def append(self, which: Streamed, data: Bytes) -> None:
+    def append(self, which: TransactionName, data: Bytes) -> None:
         """Add to what has come of it."""
         view = np.ascontiguousarray(data).data
         at = self._sizes.get(which, 0)
@@ -177,10 +177,10 @@ class StreamedFiles:
             raise disk_error(error) from error
         self._sizes[which] = at + len(view)
 
-    def size(self, which: Streamed) -> int:
+    def size(self, which: TransactionName) -> int:
         return self._sizes.get(which, 0)
 
-    def end(self, which: Streamed, address: int, rolled_back: Iterable[int]) -> None:
+    def end(self, which: TransactionName, address: int, rolled_back: Iterable[int]) -> None:
         """It has committed: its record will stand at `address`, without what was rolled back."""
         words = np.array([address, *sorted(rolled_back)], "<i8")
         checked = words.tobytes() + np.array([zlib.crc32(words.tobytes())], "<i8").tobytes()
@@ -191,7 +191,7 @@ class StreamedFiles:
         except OSError as error:
             raise disk_error(error) from error
 
-    def drop(self, which: Streamed) -> None:
+    def drop(self, which: TransactionName) -> None:
         """It was rolled back, or is known already."""
         self._sizes.pop(which, None)
         remove(self._folder, which)
@@ -204,7 +204,7 @@ class StreamedFiles:
         there = names(self._folder)
         for which in [each for each in self._sizes if each.stem not in there]:
             del self._sizes[which]
-        return any(committed(self._folder, which) for which in self._sizes)
+        return any(is_committed(self._folder, which) for which in self._sizes)
 
 
 def _append(path: Path, view: memoryview) -> None:

@@ -1,7 +1,7 @@
 """One segment of a spool, as it is read: its records, its bytes, its descriptions of tables, all verified.
 
-Called by `reader`. A segment is known once its HEAD is: `open_segment` reads that. Everything else is read
-from the files each time it is asked for, because the last segment grows and the others may be discarded.
+A segment is known once its HEAD is: `open_segment` reads that. Everything else is read from the files each
+time it is asked for, because the last segment grows and the others may be discarded.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from headrace.spool.layout import (
     Kind,
     Records,
     checks,
-    damaged,
-    discarded,
+    damaged_error,
+    discarded_error,
     segment_path,
     segments,
 )
@@ -59,14 +59,14 @@ class Segment:
             or not np.array_equal(records["number"], numbers)
             or not np.array_equal(records["check"], checks(records))
         ):
-            raise damaged("index", self.segment)
+            raise damaged_error("index", self.segment)
         return records
 
     def transactions(self, after: int, limit: int) -> Records:
         """Its transactions that start at `after` or behind it."""
         count = self.count()
         if count == 0:
-            raise discarded(f"segment {self.segment} is gone")
+            raise discarded_error(f"segment {self.segment} is gone")
         stops = np.memmap(self.path("index"), RECORD, mode="r", shape=(count,))["stop"]
         begin = int(np.searchsorted(stops, after, side="right"))
         del stops
@@ -82,18 +82,20 @@ class Segment:
     def stretch(self, start: int, stop: int) -> Bytes:
         """Its bytes from one address to another, verified."""
         if not self.path("raw").exists():
-            raise discarded(f"segment {self.segment} is gone")
-        return verified(self.path("raw"), self.path("sums"), start, stop, self.base, self.segment)
+            raise discarded_error(f"segment {self.segment} is gone")
+        return verify(self.path("raw"), self.path("sums"), start, stop, self.base, self.segment)
 
     def layouts(self, upto: int) -> list[bytes]:
         """The newest description of each table that had come up to this address, as it came."""
-        return list({table: body for address, table, body in self._described() if address <= upto}.values())
+        return list(
+            {table: body for address, table, body in self._descriptions() if address <= upto}.values()
+        )
 
-    def described(self) -> Iterator[int]:
+    def description_addresses(self) -> Iterator[int]:
         """The addresses at which a description of a table came to hold."""
-        return (address for address, _, _ in self._described())
+        return (address for address, _, _ in self._descriptions())
 
-    def _described(self) -> Iterator[tuple[int, int, bytes]]:
+    def _descriptions(self) -> Iterator[tuple[int, int, bytes]]:
         data = self.path("layouts").read_bytes()
         at = 0
         while at + LAYOUT.itemsize <= len(data):
@@ -102,7 +104,7 @@ class Segment:
             if len(body) < entry["length"]:
                 break  # still being written, so nothing that is indexed needs it
             if zlib.crc32(body) != entry["crc"]:
-                raise damaged("list of layouts", self.segment)
+                raise damaged_error("list of layouts", self.segment)
             yield int(entry["address"]), int(entry["id"]), body
             at += LAYOUT.itemsize + len(body)
 
@@ -117,7 +119,7 @@ def complete_from(folder: Path) -> int:
     for before, segment in pairwise(known):
         count = before.count()
         if count == 0:
-            raise discarded(f"segment {before.segment} is gone")
+            raise discarded_error(f"segment {before.segment} is gone")
         if int(before.records(count - 1, count)["end"][0]) < segment.frontier:
             since = segment.frontier
     return since
@@ -132,7 +134,7 @@ def open_segment(folder: Path, segment: int) -> Segment | None:
     if len(records) == 0:
         return None
     if records["kind"][0] != Kind.HEAD or not np.array_equal(records["check"], checks(records)):
-        raise damaged("index", segment)
+        raise damaged_error("index", segment)
     head = records[0]
     return Segment(
         folder, segment, int(head["start"]), int(head["number"]), int(head["session"]), int(head["end"])
@@ -147,19 +149,19 @@ def count_records(folder: Path, segment: int) -> int:
         return 0
 
 
-def verified(raw: Path, sums: Path, start: int, stop: int, base: int, segment: int) -> Bytes:
+def verify(raw: Path, sums: Path, start: int, stop: int, base: int, segment: int) -> Bytes:
     """The bytes between two addresses of a file that begins at `base`, held against their checksums."""
     known = np.fromfile(sums, SUM)
     first = int(np.searchsorted(known["address"], start, side="right")) - 1
     last = int(np.searchsorted(known["address"], stop, side="left"))
     blocks = known[max(first, 0) : last]
     if not len(blocks) or int(blocks["address"][-1]) + int(blocks["length"][-1]) < stop:
-        raise damaged("list of checksums", segment)
+        raise damaged_error("list of checksums", segment)
     origin = int(blocks["address"][0])
     length = int(blocks["length"].sum(dtype=np.int64))
     data = np.fromfile(raw, np.uint8, length, offset=origin - base)
     if len(data) != length or not _intact(data, blocks):
-        raise damaged("contents", segment)
+        raise damaged_error("contents", segment)
     return data[start - origin : stop - origin]
 
 

@@ -1,9 +1,7 @@
 """The writing end of a spool: one process appends bytes and records.
 
-Called by the receiver (`pipeline.ingest.worker`), which first appends what came and then tells which
-transactions ended in it. A writer never touches a file that another writer began: it opens a new segment
-behind the newest one and a new session, so that whatever a killed writer left half-written stays
-behind and is named by no record.
+A writer never touches a file that another writer began: it opens a new segment behind the newest one and a
+new session, so that whatever a killed writer left half-written stays behind and is named by no record.
 
 Transactions that are streamed while they run go to files of their own, through `running_files`; they are
 named by a record once they have committed, and what was open when a writer ended is deleted by the next one.
@@ -88,7 +86,7 @@ class SpoolWriter:
         self._starts: dict[int, int] = {}  # where each segment of ours begins
         self._segment = max(self._sizes, default=-1)
         self._layouts: dict[int, tuple[int, bytes]] = {}
-        self.source = (0, 0)  # see `heard`
+        self.source = (0, 0)  # see `note_source_end`
         self._files: _Files | None = None
         newest = SpoolReader(folder).newest()
         self._number, self.session, self.frontier = 0, 1, frontier
@@ -161,7 +159,7 @@ class SpoolWriter:
         self.frontier = max(self.frontier, frontier)
         self._put(self._here(Kind.PROGRESS))
 
-    def heard(self, source_end: int, source_ts: int) -> None:
+    def note_source_end(self, source_end: int, source_ts: int) -> None:
         """Note how far the source itself has got, and its clock: goes into the records that follow."""
         self.source = (source_end, source_ts)
 
@@ -170,7 +168,7 @@ class SpoolWriter:
 
         `needed_from` is the address where the open transaction starts, or None if there is none.
         """
-        if self._held() < self._limit:
+        if self._bytes_held() < self._limit:
             return False
         for segment in sorted(self._sizes):
             if segment == self._segment or segment_path(self._folder, segment, "index").exists():
@@ -180,9 +178,9 @@ class SpoolWriter:
         oldest = min(self._sizes)
         freeable = oldest < self._segment and self._starts.get(oldest + 1, 0) <= edge
         # Asking about the streamed ones also forgets those that were freed.
-        return (self.streamed.freeable() or freeable) and self._held() >= self._limit
+        return (self.streamed.freeable() or freeable) and self._bytes_held() >= self._limit
 
-    def _held(self) -> int:
+    def _bytes_held(self) -> int:
         return sum(self._sizes.values()) + self.streamed.held_bytes()
 
     def _begin_segment(self) -> None:

@@ -8,8 +8,8 @@
     session      one lake, one Spark: runs a statement and returns rows
     register     what our own statements do
 
-Called by `cli`. It stands above `pipeline`, whose records it reads and whose `drop` it calls, and below
-nothing but the command line. A query never changes anything; our own statements change the registry of the
-lake and, for DROP SOURCE, what was made upstream. Spark sees names of its own for tables, made here, so that
-`schema.table` and `source.schema.table` mean the lake's whatever else a session holds.
+It stands above `pipeline`, whose records it reads and whose `drop` it calls, and below nothing but the
+command line. A query never changes anything; our own statements change the registry of the lake and, for DROP
+SOURCE, what was made upstream. Spark sees names of its own for tables, made here, so that `schema.table` and
+`source.schema.table` mean the lake's whatever else a session holds.
 """

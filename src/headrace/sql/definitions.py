@@ -25,11 +25,11 @@ def definition(view: str, source: str, oid: int, schema: TableSchema, decoder: D
         for i, column in enumerate(schema.columns)
     ]
     return (
-        f"CREATE VIEW {_quoted(view)} AS\nSELECT\n"
+        f"CREATE VIEW {_quote(view)} AS\nSELECT\n"
         + ",\n".join(columns)
-        + f"\nFROM {_quoted(source)} WHERE oid = {oid}"
+        + f"\nFROM {_quote(source)} WHERE oid = {oid}"
     )
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"' if quote_identifier(name) == name else quote_identifier(name)

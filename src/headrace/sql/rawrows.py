@@ -53,7 +53,7 @@ _ROW = pa.schema([pa.field("row_data", pa.list_(pa.string()))])
 
 
 @dataclass(frozen=True)
-class Recorded:
+class TableRecords:
     """The catalog's records at a cut: of a table, and of its source, whose decoder prints its values."""
 
     table: TableRecord
@@ -80,7 +80,7 @@ class Printing:
 
 
 @dataclass(frozen=True, slots=True)
-class Relation:
+class RowsRelation:
     """A source at a cut, and the view that reads it: None for a query that does so by itself."""
 
     store: Store
@@ -92,8 +92,8 @@ class Relation:
     def frame(self, spark: Any) -> Any:
         """The source's rows as a DataFrame."""
         standings = self.cut.standings
-        known = mirrored(self.cut, self.source)
-        names = {name for name in standings.listed() if name[0] == self.source}
+        known = mirrored_tables(self.cut, self.source)
+        names = {name for name in standings.list_tables() if name[0] == self.source}
         parts, numbers = [], {table.number for table in known.values()}
         for name in sorted(names | {(self.source, table) for table in known}):
             try:
@@ -102,16 +102,16 @@ class Relation:
                 if name[1] in known:
                     parts.append(self._absent(spark, known[name[1]].number, error))
                 continue
-            here = recorded(self.cut, name)
+            here = read_records(self.cut, name)
             numbers.add(here.table.number)
             parts.append(self._table(spark, name, here))
         for number, had in self._columns.items():
             if int(number) not in numbers:
                 told = f"nothing that the source numbers {number} is mirrored here"
-                parts.append(self._absent(spark, int(number), self._outdated(had["table"], told)))
+                parts.append(self._absent(spark, int(number), self._outdated_error(had["table"], told)))
         return reduce(lambda some, more: some.unionAll(more), parts, spark.createDataFrame([], DDL))
 
-    def _table(self, spark: Any, name: Name, known: Recorded) -> Any:
+    def _table(self, spark: Any, name: Name, known: TableRecords) -> Any:
         if self.view is None:
             return _rows(spark, self.store, self.cut, name, known).select("oid", "row_data")
         had = self._columns.get(str(known.table.number))
@@ -130,7 +130,7 @@ class Relation:
     def _columns(self) -> Columns:
         return {} if self.view is None else self.view.columns.get(self.source, {})
 
-    def _outdated(self, table: str, told: str) -> Misconfigured:
+    def _outdated_error(self, table: str, told: str) -> Misconfigured:
         assert self.view is not None
         return Misconfigured(
             "SQL_VIEW_OUTDATED",
@@ -140,9 +140,9 @@ class Relation:
             "headrace sql --at reads at an earlier mark",
         )
 
-    def _unreadable(self, spark: Any, name: Name, known: Recorded, told: str) -> Any:
+    def _unreadable(self, spark: Any, name: Name, known: TableRecords, told: str) -> Any:
         """The table's rows, of which none can be looked into."""
-        raised = self.refusals.expression(self._outdated(str(name[1]), told))
+        raised = self.refusals.expression(self._outdated_error(str(name[1]), told))
         rows = self.cut.table(spark, f"{source_quoted(name[0])}.{name[1]}")
         return rows.selectExpr(_oid(known.table.number), f"CAST({raised} AS ARRAY<STRING>) AS row_data")
 
@@ -152,7 +152,7 @@ class Relation:
         return row.selectExpr(_oid(number), "CAST(NULL AS ARRAY<STRING>) AS row_data")
 
 
-def mirrored(cut: Cut, source: str) -> dict[TableName, TableRecord]:
+def mirrored_tables(cut: Cut, source: str) -> dict[TableName, TableRecord]:
     """The records of all tables that the source mirrors at the cut, exact there or not."""
     place, past = cut.places[source], cut.standings.pasts[source]
     mark = place.mark or past.first(place.time)
@@ -161,7 +161,7 @@ def mirrored(cut: Cut, source: str) -> dict[TableName, TableRecord]:
 
 def columns_of(cut: Cut, source: str) -> Columns:
     """The columns of the source's tables at the cut, as a view keeps them."""
-    known = (recorded(cut, name).table for name in cut.standings.names() if name[0] == source)
+    known = (read_records(cut, name).table for name in cut.standings.names() if name[0] == source)
     return {
         str(table.number): {"table": str(table.name), "columns": _columns(table.schema)} for table in known
     }
@@ -176,17 +176,17 @@ def _oid(number: int) -> str:
     return f"CAST({number} AS BIGINT) AS oid"
 
 
-def recorded(cut: Cut, name: Name) -> Recorded:
+def read_records(cut: Cut, name: Name) -> TableRecords:
     """Read the catalog's records of a table at the cut."""
     source, table = name
-    records = cut.standings.pasts[source].records(cut.standings.of(name).shown)
+    records = cut.standings.pasts[source].records(cut.standings.of(name).schema_mark)
     known = source_of(records)
     assert known is not None  # a table's record comes with its source's, or after it
     record = TableRecord.from_record(records[f"{TABLE_PREFIX}{table}"])
-    return Recorded(record, registry.by_kind(known.kind).decoder())
+    return TableRecords(record, registry.by_kind(known.kind).decoder())
 
 
-def _rows(spark: Any, store: Store, cut: Cut, name: Name, known: Recorded) -> Any:
+def _rows(spark: Any, store: Store, cut: Cut, name: Name, known: TableRecords) -> Any:
     """The table's rows as text."""
     source, table = name
     frame = cut.table(spark, f"{source_quoted(source)}.{table}")
@@ -201,15 +201,15 @@ def _rows(spark: Any, store: Store, cut: Cut, name: Name, known: Recorded) -> An
     return rows.selectExpr(_oid(known.table.number), "row_data")
 
 
-def printing(store: Store, cut: Cut, name: Name, known: Recorded) -> Printing:
+def printing(store: Store, cut: Cut, name: Name, records: TableRecords) -> Printing:
     """The needs of a task that prints rows of the table: nothing that grows with the table."""
     source, table = name
-    schema = known.table.schema
+    schema = records.table.schema
     return Printing(
-        known.decoder,
+        records.decoder,
         schema,
         cut.standings.schema(name),
-        tuple(schema.names[column] for column in known.table.raw_columns),
+        tuple(schema.names[column] for column in records.table.raw_columns),
         LakeAddress(store.url, tuple(store.storage_options.items())),
         layout.errors_folder(source),
         table,
@@ -233,7 +233,7 @@ def printed_rows(task: Printing, batches: Iterator[Any]) -> Iterator[Any]:
         rows = datafile.conform(
             pa.Table.from_batches([batch]).rename_columns(task.columns.names), task.columns
         )
-        values = [task.decoder.printed(rows.column(column)) for column in task.columns.names]
+        values = [task.decoder.print_values(rows.column(column)) for column in task.columns.names]
         yield pa.RecordBatch.from_arrays([_across(texts.put(rows, values))], schema=_ROW)
 
 
@@ -242,7 +242,7 @@ class _Texts:
     """The texts that rows got by now: of those that are alike each gets another."""
 
     task: Printing
-    given: Counter[tuple[str, str]] = field(default_factory=Counter)  # by column and key
+    texts_given: Counter[tuple[str, str]] = field(default_factory=Counter)  # by column and key
 
     def put(self, rows: pa.Table, values: list[Any]) -> list[Any]:
         """The values, with texts where there was nothing to print."""
@@ -269,11 +269,11 @@ class _Texts:
     ) -> Any:
         shown = texts.to_pylist()
         for at in np.flatnonzero(empty & keys.is_in(list(waiting)).to_numpy()).tolist():
-            left, number = waiting[keys[at]], self.given[name, keys[at]]
+            left, number = waiting[keys[at]], self.texts_given[name, keys[at]]
             if number < len(left):
                 shown[at] = left[number]
                 if self.task.schema.is_multiset:
-                    self.given[name, keys[at]] += 1
+                    self.texts_given[name, keys[at]] += 1
         return pa.array(shown, pa.string())
 
 

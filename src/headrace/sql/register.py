@@ -33,12 +33,12 @@ from headrace.pipeline.state.records import SourceRecord
 from headrace.sources.registry import by_address, by_kind, declaration, kinds
 from headrace.sql import rawrows
 from headrace.sql.definitions import definition
-from headrace.sql.relations import mentioned
+from headrace.sql.relations import mentions_in
 from headrace.sql.statements import (
     CreateSource,
     CreateView,
     CreateViews,
-    Drop,
+    DropStatement,
     Show,
     Statement,
     forms_of_create_source,
@@ -57,12 +57,12 @@ def carry_out(path: str, statement: Statement, at: At, source: str | None) -> An
         return _create_views(lake, path, statement)
     if isinstance(statement, CreateView):
         return _create_view(lake, statement, at, source)
-    if isinstance(statement, Drop):
+    if isinstance(statement, DropStatement):
         return (
             _drop_source(lake, path, statement) if statement.what == "SOURCE" else _drop_view(lake, statement)
         )
     assert isinstance(statement, Show)
-    return _Shown(lake, path, at, source).rows(statement)
+    return _ShowAnswers(lake, path, at, source).rows(statement)
 
 
 def _create_source(lake: Lake, statement: CreateSource) -> str:
@@ -83,7 +83,7 @@ def _create_source(lake: Lake, statement: CreateSource) -> str:
         )
     registry = Registry(lake.store)
     if statement.name in registry.views():
-        raise _taken(statement.name)
+        raise _taken_error(statement.name)
     made = registry.add(
         RegisteredSource(
             name=statement.name,
@@ -94,13 +94,13 @@ def _create_source(lake: Lake, statement: CreateSource) -> str:
         )
     )
     if not made and not statement.lenient:
-        raise _taken(statement.name)
+        raise _taken_error(statement.name)
     return f"source {quote_identifier(statement.name)}" if made else "it is there already"
 
 
 def _create_views(lake: Lake, path: str, statement: CreateViews) -> str:
     registry = Registry(lake.store)
-    source = _registered(registry, statement.source)
+    source = _find(registry, statement.source)
     chosen = tuple(dict.fromkeys((*(source.views or ()), *statement.tables))) if statement.tables else ()
     if source.name in last_config.sources(path):
         _add_unmirrored(lake, path, source.name, statement.tables)
@@ -110,7 +110,7 @@ def _create_views(lake: Lake, path: str, statement: CreateViews) -> str:
 
 def _add_unmirrored(lake: Lake, path: str, source: str, tables: tuple[str, ...]) -> None:
     """A source that was run gets further tables as by `headrace tables add`."""
-    names = lake.cut(None, source).standings.listed()
+    names = lake.cut(None, source).standings.list_tables()
     missing = [_as_pattern(text) for text in tables if not matches(text, names)]
     if missing:
         ask.ask(path, "tables.add", {"tables": missing}, source=source)
@@ -124,8 +124,8 @@ def _as_pattern(text: str) -> str:
 def _create_view(lake: Lake, statement: CreateView, at: At, source: str | None) -> str:
     registry = Registry(lake.store)
     if statement.name in registry.sources():
-        raise _taken(statement.name)
-    named = {mention.parts[0].lower() for mention in mentioned(statement.query) if len(mention.parts) == 1}
+        raise _taken_error(statement.name)
+    named = {mention.parts[0].lower() for mention in mentions_in(statement.query) if len(mention.parts) == 1}
     columns = {}
     if lake.sources():
         cut = lake.cut(at, source)
@@ -134,19 +134,19 @@ def _create_view(lake: Lake, statement: CreateView, at: At, source: str | None) 
     if statement.replace:
         registry.replace(view)
     elif not registry.add(view):
-        raise _taken(statement.name)
+        raise _taken_error(statement.name)
     waiting = [each for each in registry.sources() if each.lower() in named and not columns.get(each)]
     later = [f'; once source "{each}" is mirrored, write it again to read row_data' for each in waiting]
     return "".join([f"view {quote_identifier(statement.name)}", *later])
 
 
-def _drop_source(lake: Lake, path: str, statement: Drop) -> str:
+def _drop_source(lake: Lake, path: str, statement: DropStatement) -> str:
     registry = Registry(lake.store)
     if statement.name not in registry.sources() and statement.lenient:
         return "it is not there"
-    source = _registered(registry, statement.name)
+    source = _find(registry, statement.name)
     lines = []
-    if source.name in {*last_config.sources(path), *last_config.remembered(lake.store)}:
+    if source.name in {*last_config.sources(path), *last_config.recall(lake.store)}:
         lines = list(drop_source.drop(path, only=source.name))
     registry.remove(source)
     return "\n".join(
@@ -154,7 +154,7 @@ def _drop_source(lake: Lake, path: str, statement: Drop) -> str:
     )
 
 
-def _drop_view(lake: Lake, statement: Drop) -> str:
+def _drop_view(lake: Lake, statement: DropStatement) -> str:
     registry = Registry(lake.store)
     view = registry.views().get(statement.name)
     if view is None and statement.lenient:
@@ -169,7 +169,7 @@ def _drop_view(lake: Lake, statement: Drop) -> str:
     return f"dropped view {quote_identifier(view.name)}"
 
 
-def _registered(registry: Registry, name: str) -> RegisteredSource:
+def _find(registry: Registry, name: str) -> RegisteredSource:
     sources = registry.sources()
     if name not in sources:
         raise Misconfigured(
@@ -181,7 +181,7 @@ def _registered(registry: Registry, name: str) -> RegisteredSource:
     return sources[name]
 
 
-def _taken(name: str) -> Misconfigured:
+def _taken_error(name: str) -> Misconfigured:
     return Misconfigured(
         "SQL_NAME_TAKEN",
         f'"{name}" is a source or a view of this lake already',
@@ -189,7 +189,7 @@ def _taken(name: str) -> Misconfigured:
     )
 
 
-class _Shown:
+class _ShowAnswers:
     """The answers of SHOW."""
 
     def __init__(self, lake: Lake, path: str, at: At, source: str | None) -> None:
@@ -203,7 +203,7 @@ class _Shown:
         shown = {"SOURCES": self._sources, "VIEWS": self._views, "TABLES": self._tables}
         if statement.name is None:
             return shown[statement.what]()
-        return self._created(statement.what, statement.name)
+        return self._statement_of(statement.what, statement.name)
 
     def _sources(self) -> pa.Table:
         registered, known = self._registry.sources(), last_config.sources(self._path)
@@ -227,11 +227,11 @@ class _Shown:
         rows = [
             {"name": view.name, "kind": "written", "source": None} for view in self._registry.views().values()
         ]
-        for source, text in self._generated():
+        for source, text in self._generated_views():
             rows.append({"name": text, "kind": "generated", "source": source})
         return _rows(rows, name=pa.string(), kind=pa.string(), source=pa.string())
 
-    def _generated(self) -> list[tuple[str, str]]:
+    def _generated_views(self) -> list[tuple[str, str]]:
         """The views that CREATE VIEWS made: of a source that has run, by their tables."""
         found = []
         names = self._names()
@@ -240,7 +240,7 @@ class _Shown:
                 continue
             mirrored = [table for each, table in names if each == source.name]
             if mirrored:
-                found += [(source.name, str(table)) for table in mirrored if _chosen(source, table)]
+                found += [(source.name, str(table)) for table in mirrored if _is_chosen(source, table)]
             else:
                 found += [(source.name, text) for text in source.views if text != "*.*"]
         return found
@@ -257,9 +257,9 @@ class _Shown:
     def _cut(self) -> Cut:
         return self._lake.cut(self._at, self._only)
 
-    def _created(self, what: str, name: str) -> pa.Table:
+    def _statement_of(self, what: str, name: str) -> pa.Table:
         if what == "SOURCE":
-            source = _registered(self._registry, name)
+            source = _find(self._registry, name)
             known = declaration(source.kind)
             named = [(option.name.upper(), source.options[option.name]) for option in known.in_sql]
             text = f"CREATE SOURCE {quote_identifier(name)} FROM {known.keyword}" + "".join(
@@ -267,18 +267,18 @@ class _Shown:
             )
         else:
             view = self._registry.views().get(name)
-            text = self._definition(name) if view is None else _written(view)
+            text = self._definition(name) if view is None else _as_written(view)
         return _rows([{"statement": text}], statement=pa.string())
 
     def _definition(self, text: str) -> str:
         """The view that is a mirrored table, over its source's rows."""
         cut = self._cut()
-        name = _meant(text, cut.standings.names())
-        known = rawrows.recorded(cut, name)
+        name = _meant_table(text, cut.standings.names())
+        known = rawrows.read_records(cut, name)
         return definition(name[1].name, name[0], known.table.number, known.table.schema, known.decoder)
 
 
-def _meant(text: str, names: list[Name]) -> Name:
+def _meant_table(text: str, names: list[Name]) -> Name:
     """The table of a name that may have been given in one pair of quotes."""
     found = matches(quote_identifier(text), names) or matches(text, names)
     if len(found) == 1:
@@ -290,7 +290,7 @@ def _meant(text: str, names: list[Name]) -> Name:
     )
 
 
-def _chosen(source: RegisteredSource, table: TableName) -> bool:
+def _is_chosen(source: RegisteredSource, table: TableName) -> bool:
     parts = (table.schema, table.name)
     views = source.views or ()
     return any(
@@ -298,7 +298,7 @@ def _chosen(source: RegisteredSource, table: TableName) -> bool:
     )
 
 
-def _written(view: RegisteredView) -> str:
+def _as_written(view: RegisteredView) -> str:
     kind = "MATERIALIZED VIEW" if view.materialized else "VIEW"
     return f"CREATE {kind} {quote_identifier(view.name)} AS {view.text}"
 

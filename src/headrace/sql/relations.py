@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from headrace.sql.tokens import Token, tokens
+from headrace.sql.tokens import SqlToken, tokens
 
 _ENDS = frozenset(
     """WHERE GROUP HAVING ORDER LIMIT OFFSET WINDOW UNION INTERSECT EXCEPT MINUS SORT CLUSTER DISTRIBUTE
@@ -46,7 +46,7 @@ class Mention:
 
 
 @dataclass(frozen=True, slots=True)
-class Rewritten:
+class RewrittenQuery:
     """A query with other names in it; places in it lead back to the text that was written."""
 
     text: str
@@ -71,9 +71,9 @@ class _Frame:
 class _Walk:
     """The tokens from left to right, with what is open."""
 
-    tokens: Sequence[Token]
+    tokens: Sequence[SqlToken]
     frames: list[_Frame] = field(default_factory=lambda: [_Frame()])
-    found: list[Mention] = field(default_factory=list)
+    mentions: list[Mention] = field(default_factory=list)
 
     def run(self) -> list[Mention]:
         at = 0
@@ -83,7 +83,7 @@ class _Walk:
                 at = self._relation(at, described=True)
         while at < len(self.tokens):
             at = self._step(at)
-        return self.found
+        return self.mentions
 
     def _step(self, at: int) -> int:
         token, frame = self.tokens[at], self.frames[-1]
@@ -135,27 +135,27 @@ class _Walk:
             or following.keyword == "TABLESAMPLE"
         )
         first, last = self.tokens[at], self.tokens[stop - 1]
-        self.found.append(Mention(parts, first.start, last.stop, not aliased and not described))
+        self.mentions.append(Mention(parts, first.start, last.stop, not aliased and not described))
         return stop
 
     def _keyword(self, at: int) -> str:
         return self.tokens[at].keyword if 0 <= at < len(self.tokens) else ""
 
 
-def chain(scanned: Sequence[Token], at: int) -> tuple[tuple[str, ...], int]:
+def chain(tokens: Sequence[SqlToken], at: int) -> tuple[tuple[str, ...], int]:
     """The name a.b.c that begins at a token, and the token after it."""
-    parts = [scanned[at].name or ""]
+    parts = [tokens[at].name or ""]
     at += 1
-    while at + 1 < len(scanned) and scanned[at].text == "." and scanned[at + 1].name is not None:
-        parts.append(scanned[at + 1].name or "")
+    while at + 1 < len(tokens) and tokens[at].text == "." and tokens[at + 1].name is not None:
+        parts.append(tokens[at + 1].name or "")
         at += 2
     return tuple(parts), at
 
 
-def mentioned(sql: str) -> list[Mention]:
+def mentions_in(sql: str) -> list[Mention]:
     """The names of relations in a query, but those that stand for what its own WITH introduces."""
     scanned = tokens(sql)
-    own = list(_introduced(scanned))
+    own = list(_with_names(scanned))
     return [
         mention
         for mention in _Walk(scanned).run()
@@ -164,17 +164,17 @@ def mentioned(sql: str) -> list[Mention]:
 
 
 def reads_plainly(sql: str) -> bool:
-    """Tell whether each name that `mentioned` finds stands for a relation that must be there.
+    """Tell whether each name that `mentions_in` finds stands for a relation that must be there.
 
     Spark has statements of other forms (DESCRIBE FUNCTION f), and reads files by their format and path.
     """
     first = next((token.keyword for token in tokens(sql) if token.text != "("), "")
-    paths = any("/" in mention.parts[-1] for mention in mentioned(sql))
+    paths = any("/" in mention.parts[-1] for mention in mentions_in(sql))
     return first in ("SELECT", "WITH") and not paths
 
 
 @dataclass(frozen=True, slots=True)
-class _Introduced:
+class _WithRelation:
     """A relation of WITH, and from where to where in the text its name means it."""
 
     name: str
@@ -185,7 +185,7 @@ class _Introduced:
         return mention.parts[0].lower() == self.name and self.start <= mention.start < self.stop
 
 
-def _introduced(scanned: Sequence[Token]) -> Iterator[_Introduced]:
+def _with_names(scanned: Sequence[SqlToken]) -> Iterator[_WithRelation]:
     """The names before AS (, of which WITH makes relations.
 
     In its own query such a name means the table of that name, unless the WITH is recursive.
@@ -203,10 +203,10 @@ def _introduced(scanned: Sequence[Token]) -> Iterator[_Introduced]:
                 end = _closing(scanned, at + 2)
                 start = scanned[at + 1 if recursive or end == len(scanned) else end].start
                 stop = _closing(scanned, end + 1)
-                yield _Introduced(name.lower(), start, scanned[stop].start if stop < len(scanned) else inf)
+                yield _WithRelation(name.lower(), start, scanned[stop].start if stop < len(scanned) else inf)
 
 
-def _closing(scanned: Sequence[Token], at: int) -> int:
+def _closing(scanned: Sequence[SqlToken], at: int) -> int:
     """The parenthesis that closes what is open at a token; behind the last token where there is none."""
     depth = 1
     for place in range(at, len(scanned)):
@@ -217,20 +217,20 @@ def _closing(scanned: Sequence[Token], at: int) -> int:
     return len(scanned)
 
 
-def rewritten(sql: str, chosen: Mapping[Mention, str]) -> Rewritten:
+def rewritten(sql: str, names: Mapping[Mention, str]) -> RewrittenQuery:
     """The query with each chosen relation under the name given for it."""
     edits = []
-    for mention, view in chosen.items():
-        alias = f" AS {_quoted(mention.parts[-1])}" if mention.bare else ""
-        edits.append((mention.start, mention.stop, _quoted(view) + alias))
-    edits += _columns(sql, [mention for mention in chosen if mention.bare and len(mention.parts) > 1])
+    for mention, view in names.items():
+        alias = f" AS {_quote(mention.parts[-1])}" if mention.bare else ""
+        edits.append((mention.start, mention.stop, _quote(view) + alias))
+    edits += _columns(sql, [mention for mention in names if mention.bare and len(mention.parts) > 1])
     text, done, shifts, moved = "", 0, [], 0
     for start, stop, new in sorted(edits):
         text += sql[done:start] + new
         done = stop
         moved += len(new) - (stop - start)
         shifts.append((len(text), moved))
-    return Rewritten(text + sql[done:], tuple(shifts))
+    return RewrittenQuery(text + sql[done:], tuple(shifts))
 
 
 def _columns(sql: str, named: Sequence[Mention]) -> list[tuple[int, int, str]]:
@@ -245,21 +245,23 @@ def _columns(sql: str, named: Sequence[Mention]) -> list[tuple[int, int, str]]:
         parts, stop = chain(scanned, at)
         for mention in named:
             width = len(mention.parts)
-            if _folded(parts[:width]) == _folded(mention.parts) and _goes_on(scanned, at + 2 * width - 1):
+            if _fold_case(parts[:width]) == _fold_case(mention.parts) and _goes_on(
+                scanned, at + 2 * width - 1
+            ):
                 last = scanned[at + 2 * width - 2]
-                edits.append((scanned[at].start, last.stop, _quoted(mention.parts[-1])))
+                edits.append((scanned[at].start, last.stop, _quote(mention.parts[-1])))
                 break
         at = stop
     return edits
 
 
-def _goes_on(scanned: Sequence[Token], at: int) -> bool:
+def _goes_on(scanned: Sequence[SqlToken], at: int) -> bool:
     return at < len(scanned) and scanned[at].text == "."
 
 
-def _folded(parts: Sequence[str]) -> list[str]:
+def _fold_case(parts: Sequence[str]) -> list[str]:
     return [part.lower() for part in parts]
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"

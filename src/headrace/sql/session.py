@@ -29,9 +29,9 @@ from headrace.lake.read.lake import Lake
 from headrace.lake.read.resolve import NoMark
 from headrace.spark import queries
 from headrace.sql import rawrows, register
-from headrace.sql.relations import Mention, Rewritten, mentioned, reads_plainly, rewritten
-from headrace.sql.statements import CreateView, Query, Statement, parse
-from headrace.sql.tokens import malformed
+from headrace.sql.relations import Mention, RewrittenQuery, mentions_in, reads_plainly, rewritten
+from headrace.sql.statements import CreateView, SparkQuery, Statement, parse
+from headrace.sql.tokens import malformed_error
 
 At = int | str | datetime | None
 Expanding = tuple[str, ...]
@@ -39,7 +39,7 @@ LAST_EXACT = "last-exact"  # the newest mark that has all the tables of a query
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SqlAnswer:
     """Rows, or a line about what was done; `places` says where a query stood, by source."""
 
     rows: pa.Table | None = None
@@ -101,10 +101,10 @@ class SqlSession:
         """The place of what no query reads: with `LAST_EXACT` each query has its own."""
         return None if self._at == LAST_EXACT else self._at
 
-    def run(self, sql: str) -> Answer:
+    def run(self, sql: str) -> SqlAnswer:
         """One statement."""
         statement = parse(sql)
-        if isinstance(statement, Query):
+        if isinstance(statement, SparkQuery):
             return self._query(statement.text)
         if isinstance(statement, CreateView):
             self.check(statement)
@@ -116,7 +116,7 @@ class SqlSession:
 
     def known_names(self) -> list[str]:
         """The names that a prompt may complete."""
-        tables = self.cut().standings.listed() if self.lake.sources() else []
+        tables = self.cut().standings.list_tables() if self.lake.sources() else []
         names = [text for _, table in tables for text in (str(table), table.name)]
         return sorted({*names, *self.registry.views(), *self.registry.sources()})
 
@@ -129,18 +129,18 @@ class SqlSession:
         except (NoMark, SourceNotRun):
             return
 
-    def _own(self, statement: Statement) -> Answer:
+    def _own(self, statement: Statement) -> SqlAnswer:
         done = register.carry_out(self.path, statement, self._moment, self._source)
-        return Answer(line=done) if isinstance(done, str) else Answer(rows=done)
+        return SqlAnswer(line=done) if isinstance(done, str) else SqlAnswer(rows=done)
 
-    def _query(self, sql: str) -> Answer:
+    def _query(self, sql: str) -> SqlAnswer:
         cut = self.cut() if self._has_marks() else None
         if cut is not None and self._at == LAST_EXACT:
             named = [f"{rawrows.source_quoted(s)}.{table}" for s, table in _Reading(self, cut).tables(sql)]
             cut = self.lake.at(exact=named, source=self._source)
         reading = _Reading(self, cut)
-        rows = queries.collected(reading.frame(sql), reading.refusals)
-        return Answer(rows=rows, places=reading.places())
+        rows = queries.collect(reading.frame(sql), reading.refusals)
+        return SqlAnswer(rows=rows, places=reading.places())
 
     def _has_marks(self) -> bool:
         return self._at is not None or self._source is not None or bool(self.lake.sources())
@@ -164,7 +164,7 @@ class _Reading:
         """The places of the query, if it looked at the lake."""
         if self._cut is None or not self._used:
             return ()
-        return tuple(f"{source} at {place.named}" for source, place in self._cut.places.items())
+        return tuple(f"{source} at {place.text_with_position}" for source, place in self._cut.places.items())
 
     def frame(self, sql: str, expanding: Expanding = ()) -> Any:
         """The query as a DataFrame; Spark starts only if all names mean something that can be read."""
@@ -175,7 +175,7 @@ class _Reading:
                 assert self._cut is not None
                 self._cut.standings.of(thing)
         self._session.expect()
-        return self._planned(sql, None)
+        return self._plan(sql, None)
 
     def tables(self, sql: str) -> list[Name]:
         """The tables that the query reads, exact here or not."""
@@ -184,7 +184,7 @@ class _Reading:
             if isinstance(thing, str):
                 self._run_once(thing)
                 assert self._cut is not None
-                found += [(thing, table) for table in rawrows.mirrored(self._cut, thing)]
+                found += [(thing, table) for table in rawrows.mirrored_tables(self._cut, thing)]
             else:
                 found.append(thing)
         return found
@@ -192,8 +192,8 @@ class _Reading:
     def _things(self, sql: str, expanding: Expanding) -> Iterator[Name | str]:
         """The tables and the sources that the query reads, by its views too; all names must mean one."""
         unknown = []
-        for mention in mentioned(sql):
-            meant = self._meant(mention.parts)
+        for mention in mentions_in(sql):
+            meant = self._meaning(mention.parts)
             if meant is None:
                 unknown.append(mention)
             elif not isinstance(meant, RegisteredView):
@@ -203,27 +203,27 @@ class _Reading:
             else:
                 yield from self._things(meant.text, (*expanding, meant.name))
         if unknown and self._session.alone and reads_plainly(sql):
-            raise self._unknown(unknown)
+            raise self._unknown_error(unknown)
 
-    def _planned(self, sql: str, within: RegisteredView | None) -> Any:
+    def _plan(self, sql: str, within: RegisteredView | None) -> Any:
         """The query as Spark understands it; it may be that of a view."""
         chosen: dict[Mention, str] = {}
         unknown: list[Mention] = []
-        for mention in mentioned(sql):
-            meant = self._meant(mention.parts)
+        for mention in mentions_in(sql):
+            meant = self._meaning(mention.parts)
             if meant is None:
                 unknown.append(mention)
             else:
-                chosen[mention] = self._registered(meant, within)
+                chosen[mention] = self._find_registered(meant, within)
         text = rewritten(sql, chosen)
         try:
             return queries.plan(self._session.spark, text.text)
         except queries.UnknownRelation:
-            raise self._unknown(unknown) from None
-        except queries.Refused as refused:
-            raise _refused(sql, text, refused) from None
+            raise self._unknown_error(unknown) from None
+        except queries.QueryRefused as refused:
+            raise _refused_error(sql, text, refused) from None
 
-    def _meant(self, parts: Sequence[str]) -> Thing | None:
+    def _meaning(self, parts: Sequence[str]) -> Thing | None:
         """The thing that a name means; None where the lake has nothing of that name."""
         tables = self._tables(parts)
         bare = parts[0] if len(parts) == 1 else None
@@ -237,18 +237,18 @@ class _Reading:
         found: Thing | None = meant[0] if meant else None
         return found or (self._source(bare, registered=False) if bare else None)
 
-    def _registered(self, thing: Thing, within: RegisteredView | None) -> str:
+    def _find_registered(self, thing: Thing, within: RegisteredView | None) -> str:
         """The name under which Spark has it now."""
         self._used = True
         if isinstance(thing, RegisteredView):
-            return self._made(f"view {thing.name}", self._planned(thing.text, thing))
+            return self._make_view(f"view {thing.name}", self._plan(thing.text, thing))
         return self._raw(thing, within) if isinstance(thing, str) else self._table(thing)
 
     def _tables(self, parts: Sequence[str]) -> list[Name]:
         """The tables that the parts may mean: as they are written, else in any case."""
         if self._cut is None or len(parts) > 3:
             return []
-        names = self._cut.standings.listed()
+        names = self._cut.standings.list_tables()
         for fold in (str, str.lower):
             wanted = tuple(map(fold, parts))
             found = [
@@ -282,13 +282,13 @@ class _Reading:
         assert self._cut is not None
         source, table = name
         frame = self._cut.table(self._session.spark, f"{rawrows.source_quoted(source)}.{table}")
-        return self._made(f"{source}.{table.schema}.{table.name}", frame)
+        return self._make_view(f"{source}.{table.schema}.{table.name}", frame)
 
     def _raw(self, source: str, view: RegisteredView | None) -> str:
         assert self._cut is not None
-        relation = rawrows.Relation(self._session.lake.store, self._cut, source, view, self.refusals)
+        relation = rawrows.RowsRelation(self._session.lake.store, self._cut, source, view, self.refusals)
         reader = "" if view is None else f" of view {view.name}"
-        return self._made(f"source {source}{reader}", relation.frame(self._session.spark))
+        return self._make_view(f"source {source}{reader}", relation.frame(self._session.spark))
 
     def _run_once(self, source: str) -> None:
         if self._cut is None or source not in self._cut.places:
@@ -298,16 +298,16 @@ class _Reading:
                 hint=f"headrace run --lake {self._session.path}",
             )
 
-    def _made(self, name: str, frame: Any) -> str:
+    def _make_view(self, name: str, frame: Any) -> str:
         frame.createOrReplaceTempView("`" + name.replace("`", "``") + "`")
         return name
 
-    def _unknown(self, mentions: Sequence[Mention]) -> Misconfigured:
+    def _unknown_error(self, mentions: Sequence[Mention]) -> Misconfigured:
         names = [".".join(mention.parts) for mention in mentions]
         known = [*self._views, *self._sources]
         if self._cut is not None:
-            known += [str(table) for _, table in self._cut.standings.listed()]
-            known += [table.name for _, table in self._cut.standings.listed()]
+            known += [str(table) for _, table in self._cut.standings.list_tables()]
+            known += [table.name for _, table in self._cut.standings.list_tables()]
         near = difflib.get_close_matches(names[0], known, 1) if names else []
         return Misconfigured(
             "LAKE_TABLE_UNKNOWN",
@@ -319,14 +319,14 @@ class _Reading:
         )
 
 
-def _refused(sql: str, text: Rewritten, refused: queries.Refused) -> Misconfigured:
+def _refused_error(sql: str, text: RewrittenQuery, refused: queries.QueryRefused) -> Misconfigured:
     """Spark's refusal, with the place in the text as it was written."""
     if not refused.line:
         return Misconfigured("SQL_REFUSED", refused.what, hint="the code is Spark's own")
     lines = text.text.split("\n")
     at = text.original(sum(len(line) + 1 for line in lines[: refused.line - 1]) + refused.column - 1)
     if refused.syntax:
-        return malformed(sql, min(at, len(sql)), refused.what)
+        return malformed_error(sql, min(at, len(sql)), refused.what)
     line = sql.count("\n", 0, at) + 1
     column = at - (sql.rfind("\n", 0, at) + 1) + 1
     return Misconfigured(

@@ -21,7 +21,7 @@ from headrace.core.errors import Misconfigured
 from headrace.core.names import quote_identifier
 from headrace.sources import registry
 from headrace.sources.contract.declaration import Declaration
-from headrace.sql.tokens import Token, malformed, tokens
+from headrace.sql.tokens import SqlToken, malformed_error, tokens
 
 _WRITES = frozenset(
     """INSERT UPDATE DELETE MERGE TRUNCATE ALTER LOAD DROP CREATE REPLACE MSCK REPAIR ANALYZE
@@ -69,7 +69,7 @@ class Show:
 
 
 @dataclass(frozen=True, slots=True)
-class Drop:
+class DropStatement:
     """DROP SOURCE, DROP VIEW."""
 
     what: str
@@ -78,13 +78,13 @@ class Drop:
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class SparkQuery:
     """Anything else: Spark's."""
 
     text: str
 
 
-Statement = CreateSource | CreateViews | CreateView | Show | Drop | Query
+Statement = CreateSource | CreateViews | CreateView | Show | DropStatement | SparkQuery
 
 
 def parse(sql: str) -> Statement:
@@ -94,7 +94,7 @@ def parse(sql: str) -> Statement:
     if found is not None:
         return found
     _only_reads(reader)
-    return Query(sql)
+    return SparkQuery(sql)
 
 
 class _Reader:
@@ -106,12 +106,12 @@ class _Reader:
         self.at = 0
 
     @property
-    def token(self) -> Token | None:
+    def token(self) -> SqlToken | None:
         return self.tokens[self.at] if self.at < len(self.tokens) else None
 
-    def fail(self, wanted: str) -> NoReturn:
+    def fail(self, expectation: str) -> NoReturn:
         place = self.token.start if self.token else len(self.sql.rstrip())
-        raise malformed(self.sql, place, f"{wanted} is expected")
+        raise malformed_error(self.sql, place, f"{expectation} is expected")
 
     def ahead(self, *words: str) -> bool:
         """Tell whether these keywords come next."""
@@ -252,7 +252,7 @@ def _show(reader: _Reader, begin: int) -> Show | None:
     return None
 
 
-def _drop(reader: _Reader) -> Drop:
+def _drop(reader: _Reader) -> DropStatement:
     reader.need("DROP")
     what = "SOURCE" if reader.take("SOURCE") else "VIEW"
     if what == "VIEW":
@@ -260,7 +260,7 @@ def _drop(reader: _Reader) -> Drop:
     lenient = reader.take("IF", "EXISTS")
     name = reader.name()
     reader.end()
-    return Drop(what, name, lenient)
+    return DropStatement(what, name, lenient)
 
 
 def _only_reads(reader: _Reader) -> None:

@@ -31,7 +31,7 @@ _EDGE = re.compile(r"/\*|\*/")
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class SqlToken:
     """A piece of SQL; `start` and `stop` are its place in the text."""
 
     kind: str
@@ -60,9 +60,9 @@ class Token:
         return self.text[1:-1].replace("''", "'")
 
 
-def tokens(sql: str) -> list[Token]:
+def tokens(sql: str) -> list[SqlToken]:
     """The tokens of a text, which may hold several statements."""
-    return list(_scanned(sql))
+    return list(_scan(sql))
 
 
 def statements(sql: str) -> list[str]:
@@ -82,7 +82,7 @@ def statements(sql: str) -> list[str]:
     ]
 
 
-def malformed(sql: str, at: int, what: str) -> Misconfigured:
+def malformed_error(sql: str, at: int, what: str) -> Misconfigured:
     """The error for a text that is wrong at a place."""
     line = sql.count("\n", 0, at) + 1
     column = at - (sql.rfind("\n", 0, at) + 1) + 1
@@ -93,17 +93,17 @@ def malformed(sql: str, at: int, what: str) -> Misconfigured:
     )
 
 
-def _scanned(sql: str) -> Iterator[Token]:
+def _scan(sql: str) -> Iterator[SqlToken]:
     at = 0
     while at < len(sql):
         match = _TOKEN.match(sql, at)
         assert match is not None, "the last alternative takes any character"
         kind = str(match.lastgroup)
         if kind == "open":
-            raise malformed(sql, at, f"what the quote {match[0]} opens is never closed")
+            raise malformed_error(sql, at, f"what the quote {match[0]} opens is never closed")
         stop = _after_comment(sql, at) if kind == "comment" else match.end()
         if kind not in ("space", "comment"):
-            yield Token("text" if kind == "raw" else kind, match[0], at, stop)
+            yield SqlToken("text" if kind == "raw" else kind, match[0], at, stop)
         at = stop
 
 
@@ -114,4 +114,4 @@ def _after_comment(sql: str, start: int) -> int:
         depth += 1 if edge[0] == "/*" else -1
         if depth == 0:
             return edge.end()
-    raise malformed(sql, start, "a comment is never closed")
+    raise malformed_error(sql, start, "a comment is never closed")

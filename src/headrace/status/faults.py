@@ -15,12 +15,12 @@ from collections.abc import Iterator
 from headrace.core.durations import duration_text
 from headrace.core.errors import Definite, HeadraceError, Transient, from_record
 from headrace.lake.format.status import seconds_since
-from headrace.status.picture import DROPPED, NEVER_RUN, Source
+from headrace.status.picture import DROPPED, NEVER_RUN, SourcePicture
 
 
-def faults(source: Source, max_lag: float) -> Iterator[HeadraceError]:
+def faults(source: SourcePicture, max_lag: float) -> Iterator[HeadraceError]:
     """The faults of a source, the worst first; more than `max_lag` seconds is too far behind."""
-    said = source.said
+    said = source.status
     if said.state == "failed" and said.error is not None:
         yield from_record(dict(said.error))
     for name, table in source.tables.items():
@@ -37,30 +37,30 @@ def faults(source: Source, max_lag: float) -> Iterator[HeadraceError]:
     yield from behind(source, max_lag)
 
 
-def not_running(source: Source) -> Transient:
+def not_running(source: SourcePicture) -> Transient:
     """Nobody runs the source: since when, and what goes on."""
     return Transient(
         "STATUS_NOT_RUNNING",
         f'nobody runs source "{source.name}"',
-        detail=_ended(source),
+        detail=_end_of_run(source),
         hint="headrace run --lake DIR goes on",
     )
 
 
-def _ended(source: Source) -> str:
-    if source.said.state in (NEVER_RUN, DROPPED) or source.age is None:
-        return f"it is {source.said.state}" if source.said.state == DROPPED else "nobody ever did"
+def _end_of_run(source: SourcePicture) -> str:
+    if source.status.state in (NEVER_RUN, DROPPED) or source.age is None:
+        return f"it is {source.status.state}" if source.status.state == DROPPED else "nobody ever did"
     return f"{source.state}, {duration_text(source.age)} ago"
 
 
-def behind(source: Source, max_lag: float) -> Iterator[Transient]:
+def behind(source: SourcePicture, max_lag: float) -> Iterator[Transient]:
     """The reasons for which the lake is, or may be, further behind its source than it may."""
     lag, turned = source.lag_seconds or 0.0, source.turn_age or 0.0
-    waited = seconds_since(source.said.state_since, source.now) or 0.0
+    waited = seconds_since(source.status.state_since, source.now) or 0.0
     if source.runs and source.lag_seconds is None and waited > max_lag:
         yield _too_late(
             f'the run of source "{source.name}" has mirrored nothing yet, for {duration_text(waited)}',
-            None if source.said.error is None else str(source.said.error["primary"]),
+            None if source.status.error is None else str(source.status.error["primary"]),
         )
     if lag > max_lag:
         silent = source.contact_age or 0.0
@@ -69,7 +69,7 @@ def behind(source: Source, max_lag: float) -> Iterator[Transient]:
             f"it last answered {duration_text(silent)} ago",
         )
     elif turned > max_lag:
-        work = source.said.work
+        work = source.status.work
         yield _too_late(
             f'the run of source "{source.name}" has done no turn for {duration_text(turned)}',
             None if work is None else f"busy: {work.what}",

@@ -16,11 +16,20 @@ from headrace.lake.format import formatfile, layout, mark_log, prooffile, status
 from headrace.lake.format.prooffile import TableProof
 from headrace.lake.format.status import BOUNDS, PositionStatus, SourceStatus, TableStatus, seconds_since
 from headrace.lake.log import catalog
-from headrace.lake.read.positions import shown, spelling_of
+from headrace.lake.read.positions import show_position, spelling_of
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
 
-__all__ = ["BOUNDS", "DROPPED", "Source", "TableProof", "TableStatus", "open_lake", "pictures", "pictures_in"]
+__all__ = [
+    "BOUNDS",
+    "DROPPED",
+    "SourcePicture",
+    "TableProof",
+    "TableStatus",
+    "open_lake",
+    "pictures",
+    "pictures_in",
+]
 
 SILENT_SECONDS = 15.0
 DROPPED, NEVER_RUN = "dropped", "never run"
@@ -28,13 +37,13 @@ ENDED = ("stopped", "failed", DROPPED)
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourcePicture:
     """The state of one source: what its owner said, how many seconds ago, and the lake's newest epoch.
 
     What grows with the clock (lag, ages) is as of `now`, whether or not its owner lives.
     """
 
-    said: SourceStatus
+    status: SourceStatus
     age: float | None
     epoch: int
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -42,71 +51,71 @@ class Source:
 
     @property
     def name(self) -> str:
-        return self.said.source
+        return self.status.source
 
     @property
     def state(self) -> str:
         """The owner's word; what it was if the owner says nothing more."""
-        if self.age is None or self.said.state in ENDED or self.age <= SILENT_SECONDS or not self._speaks:
-            return self.said.state
-        return f"silent (was {self.said.state})"
+        if self.age is None or self.status.state in ENDED or self.age <= SILENT_SECONDS or not self._speaks:
+            return self.status.state
+        return f"silent (was {self.status.state})"
 
     @property
     def _speaks(self) -> bool:
-        return self.said.position is not None
+        return self.status.position is not None
 
     @property
     def runs(self) -> bool:
         """Tell whether somebody runs it, as far as its record shows."""
-        ended = self.said.state in (*ENDED, NEVER_RUN)
+        ended = self.status.state in (*ENDED, NEVER_RUN)
         return not ended and self.age is not None and self.age <= SILENT_SECONDS
 
     @property
     def lag_seconds(self) -> float | None:
         """The seconds that the lake may be behind the source by now; None where nothing is known."""
-        return self.said.lag_seconds(self.now)
+        return self.status.lag_seconds(self.now)
 
     @property
     def contact_age(self) -> float | None:
         """The seconds since the source last answered."""
-        return None if self.said.position is None else self.said.silent_seconds(self.now)
+        return None if self.status.position is None else self.status.silent_seconds(self.now)
 
     @property
     def turn_age(self) -> float | None:
         """The seconds since the loop came round, while somebody runs the source."""
-        return seconds_since(self.said.turned_at, self.now) if self.runs else None
+        return seconds_since(self.status.turned_at, self.now) if self.runs else None
 
     @property
     def position(self) -> PositionStatus | None:
-        return self.said.position
+        return self.status.position
 
     @property
     def tables(self) -> Mapping[str, TableStatus]:
-        return self.said.tables or {}
+        return self.status.tables or {}
 
     @property
-    def unmirrored(self) -> Mapping[str, str]:
-        return self.said.unmirrored
+    def unmirrored_tables(self) -> Mapping[str, str]:
+        return self.status.unmirrored
 
     @property
     def warnings(self) -> Mapping[str, str]:
-        return self.said.warnings
+        return self.status.warnings
 
     def as_record(self) -> dict[str, Any]:
         """The picture as `--json` prints it."""
-        record = self.said.as_record()
+        record = self.status.as_record()
         copies = record.pop("snapshot", {})
         for inside in ("source", "updated_at"):
             del record[inside]
         if record.get("position"):
-            record["position"]["lag_seconds"] = _rounded(self.lag_seconds)
+            record["position"]["lag_seconds"] = _round(self.lag_seconds)
         return {
             "upstream": None,
             **record,
             "state": self.state,
-            "age_seconds": _rounded(self.age),
-            "contact_age_seconds": _rounded(self.contact_age),
-            "turn_age_seconds": _rounded(self.turn_age),
+            "age_seconds": _round(self.age),
+            "contact_age_seconds": _round(self.contact_age),
+            "turn_age_seconds": _round(self.turn_age),
             "epoch": self.epoch,
             **copies,
             "tables": record.get("tables") or {},
@@ -114,11 +123,11 @@ class Source:
         }
 
 
-def _rounded(seconds: float | None) -> float | None:
+def _round(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 3)
 
 
-def pictures(path: str) -> list[Source]:
+def pictures(path: str) -> list[SourcePicture]:
     """The picture of every source of a lake, also of one that never got to its first mark."""
     return pictures_in(open_lake(path))
 
@@ -130,32 +139,36 @@ def open_lake(path: str) -> Store:
     return store
 
 
-def pictures_in(store: Store) -> list[Source]:
+def pictures_in(store: Store) -> list[SourcePicture]:
     """The picture of every source of the lake in this store; an error where that is gone meanwhile."""
     formatfile.open_lake(store)
     marked = {layout.unquote(name) for name in store.folders(layout.MARKS)}
     return [_picture(store, name) for name in sorted({*marked, *statusfile.sources(store)})]
 
 
-def _picture(store: Store, name: str) -> Source:
+def _picture(store: Store, name: str) -> SourcePicture:
     status = statusfile.read(store, name)
     said = SourceStatus(name, NEVER_RUN) if status is None else replace(status.said, source=name)
-    source = Source(said, None if status is None else status.age, 0, proofs=prooffile.read(store, name))
+    source = SourcePicture(
+        said, None if status is None else status.age, 0, proofs=prooffile.read(store, name)
+    )
     told = _newest_epoch(said)
     if source.runs and told is not None:
         return replace(source, epoch=told)
     epoch = mark_log.newest_epoch(store, name)
     if not epoch or (said.tables is not None and (source.runs or told == epoch)):
         return replace(source, epoch=epoch)
-    tables = _merged(said.tables or {}, _recorded(store, name, epoch))
-    return replace(source, said=replace(said, tables=tables), epoch=epoch)
+    tables = _merge_tables(said.tables or {}, _recorded_tables(store, name, epoch))
+    return replace(source, status=replace(said, tables=tables), epoch=epoch)
 
 
 def _newest_epoch(said: SourceStatus) -> int | None:
     return None if said.epochs is None else said.epochs.newest
 
 
-def _merged(said: Mapping[str, TableStatus], recorded: Mapping[str, TableStatus]) -> dict[str, TableStatus]:
+def _merge_tables(
+    said: Mapping[str, TableStatus], recorded: Mapping[str, TableStatus]
+) -> dict[str, TableStatus]:
     """The tables that the lake knows by now: commands have changed it since its last run ended."""
     same = {name: table for name, table in recorded.items() if name not in said}
     for name, table in recorded.items():
@@ -168,7 +181,7 @@ def _altered_at(record: Mapping[str, Any] | None) -> str | None:
     return None if record is None else str(Position.from_record(record["at"]))
 
 
-def _recorded(store: Store, name: str, epoch: int) -> dict[str, TableStatus]:
+def _recorded_tables(store: Store, name: str, epoch: int) -> dict[str, TableStatus]:
     """Read of the tables from the catalog, where no run ever told more."""
     tables, records = {}, catalog.load(store, name, epoch).records
     spelling, plan = spelling_of(records), catalog.final_plan(store, name, epoch)
@@ -182,7 +195,7 @@ def _recorded(store: Store, name: str, epoch: int) -> dict[str, TableStatus]:
                 state=record["state"],
                 join="rewind" if record["schema"]["full"] else "skip",
                 held_transactions=record["held"],
-                since=None if since is None or near is None else shown(spelling, since, near),
+                since=None if since is None or near is None else show_position(spelling, since, near),
                 error=record["error"],
                 stopped_at=None if at is None else str(at),
                 schema_version=record["schema"]["version"],

@@ -43,7 +43,7 @@ def waits(name: str, table: TableStatus) -> str | None:
     )
 
 
-def gone(tables: Mapping[str, TableStatus]) -> str | None:
+def gone_line(tables: Mapping[str, TableStatus]) -> str | None:
     """Name the tables that are not at the source any more; None where all are there."""
     names = [name for name, table in tables.items() if table.gone]
     if not names:
@@ -60,7 +60,7 @@ def back(name: str, table: TableStatus) -> str:
     return f"{name} is back in the marks{since}"
 
 
-def unseen(name: str, table: TableStatus) -> str | None:
+def unseen_line(name: str, table: TableStatus) -> str | None:
     """Say since when a table is in no mark because somebody may be altering it; None of any other."""
     if table.unseen_since is None:
         return None
@@ -77,12 +77,12 @@ def columns_left_out(tables: Mapping[str, TableStatus]) -> Iterator[str]:
         yield f"generated columns that are not in the lake: {', '.join(lacking[:NAMED])}{more}"
 
 
-def alteration(altered: AlterationStatus) -> str:
+def alteration(change: AlterationStatus) -> str:
     """Say which change of a table was followed, and how."""
-    return f"{altered.what}; {_WAYS.get(altered.way, altered.way)} (mark {altered.epoch} at {altered.at})"
+    return f"{change.what}; {_WAYS.get(change.way, change.way)} (mark {change.epoch} at {change.at})"
 
 
-def unmirrored(codes: Mapping[str, str]) -> Iterator[str]:
+def unmirrored_lines(codes: Mapping[str, str]) -> Iterator[str]:
     """The tables that the patterns match and nobody mirrors, by the code that says why."""
     names = defaultdict(list)
     for name, code in codes.items():

@@ -27,7 +27,7 @@ from typing import IO, Any, Protocol
 
 from headrace.core.errors import HeadraceError
 from headrace.lake.read.lake import Lake
-from headrace.status.picture import Source, pictures
+from headrace.status.picture import SourcePicture, pictures
 from headrace.testing.oracle.registry import oracle_of
 from headrace.testing.postmaster import condition_holds
 
@@ -170,7 +170,7 @@ class Mirrored:
     def lake(self) -> Lake:
         return Lake(self._where)
 
-    def status(self) -> Source:
+    def status(self) -> SourcePicture:
         """Ask `headrace status` for its record."""
         [source] = pictures(self._where)
         return source

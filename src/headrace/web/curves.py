@@ -28,14 +28,14 @@ def rates(points: Sequence[Point]) -> list[Point]:
     ]
 
 
-def curve(title: str, points: Sequence[Point], said: Callable[[float], str]) -> Html:
+def curve(title: str, points: Sequence[Point], words: Callable[[float], str]) -> Html:
     """A figure: the title, the newest value, the line, the highest value."""
     if len(points) < 2:
         return tag(
             "figure", tag("figcaption", title), tag("p", "no curve yet", class_="quiet"), class_="curve"
         )
     newest, most = points[-1][1], max(value for _, value in points)
-    told = f"{title}, last hour: now {said(newest)}, at most {said(most)}"
+    told = f"{title}, last hour: now {words(newest)}, at most {words(most)}"
     lines = [tag("polyline", points=part) for part in _lines(points, most)]
     drawn = tag(
         "svg",
@@ -46,14 +46,14 @@ def curve(title: str, points: Sequence[Point], said: Callable[[float], str]) -> 
         role="img",
         aria_label=told,
     )
-    caption = tag("figcaption", title, " ", tag("b", said(newest)))
-    foot = tag("p", f"last hour, at most {said(most)}", class_="quiet")
+    caption = tag("figcaption", title, " ", tag("b", words(newest)))
+    foot = tag("p", f"last hour, at most {words(most)}", class_="quiet")
     return tag("figure", caption, drawn, foot, class_="curve")
 
 
-def curves(samples: Sequence[Sample], drawn: Sequence[Html]) -> Html | None:
+def curves(samples: Sequence[Sample], figures: Sequence[Html]) -> Html | None:
     """The curves beside each other; nothing where there are no samples."""
-    return tag("div", join(*drawn), class_="curves") if samples else None
+    return tag("div", join(*figures), class_="curves") if samples else None
 
 
 def _lines(points: Sequence[Point], most: float) -> list[str]:

@@ -48,7 +48,7 @@ def content_type(openmetrics: bool) -> str:
     return "text/plain; version=0.0.4; charset=utf-8"
 
 
-def written(families: Iterable[Family], *, openmetrics: bool) -> bytes:
+def write_text(families: Iterable[Family], *, openmetrics: bool) -> bytes:
     """The families as text."""
     lines: list[str] = []
     for family in families:

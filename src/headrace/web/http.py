@@ -34,7 +34,7 @@ SAFE_HEADERS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """A request without a body."""
 
     method: str
@@ -90,16 +90,16 @@ def as_json(status: int, value: Any, headers: Mapping[str, str] | None = None) -
     return Response(status, "application/json; charset=utf-8", body, headers or {})
 
 
-def parse(head: bytes) -> Request:
+def parse(head: bytes) -> HttpRequest:
     """Read a head, which ends before its empty line; `BadRequest` where it is none of ours."""
     lines = head.decode("latin-1").split("\r\n")
     parts = lines[0].split(" ")
     if len(parts) != 3 or parts[2] not in ("HTTP/1.1", "HTTP/1.0"):
-        raise _malformed("the request is not one of HTTP/1.1")
+        raise _malformed_error("the request is not one of HTTP/1.1")
     method, target, version = parts
     headers = _headers(lines[1:])
     if not _TARGET.match(target):
-        raise _malformed("the request does not name a path")
+        raise _malformed_error("the request does not name a path")
     if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
         raise BadRequest(
             413,
@@ -109,10 +109,10 @@ def parse(head: bytes) -> Request:
     try:
         asked = dict(parse_qsl(query, keep_blank_values=True, max_num_fields=20))
     except ValueError:
-        raise _malformed("the request asks for too much at once") from None
+        raise _malformed_error("the request asks for too much at once") from None
     wish = headers.get("connection", "").lower()
     keep_alive = "close" not in wish if version == "HTTP/1.1" else "keep-alive" in wish
-    return Request(method, unquote(path), asked, headers, keep_alive)
+    return HttpRequest(method, unquote(path), asked, headers, keep_alive)
 
 
 def too_large() -> BadRequest:
@@ -127,7 +127,7 @@ def too_large() -> BadRequest:
     )
 
 
-def _malformed(primary: str) -> BadRequest:
+def _malformed_error(primary: str) -> BadRequest:
     return BadRequest(
         400,
         Misconfigured(
@@ -143,10 +143,10 @@ def _headers(lines: list[str]) -> dict[str, str]:
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon or not _TOKEN.match(name):
-            raise _malformed("a header of the request is malformed")
+            raise _malformed_error("a header of the request is malformed")
         key = name.lower()
         # A second Host or Authorization could mean something else to a proxy than to us.
         if key in headers and key in ("host", "authorization", "content-length"):
-            raise _malformed("a header of the request comes twice")
+            raise _malformed_error("a header of the request comes twice")
         headers[key] = value.strip()
     return headers

@@ -16,14 +16,14 @@ from datetime import UTC, datetime
 from itertools import accumulate
 
 import headrace
-from headrace.status.picture import BOUNDS, DROPPED, Source, TableProof, TableStatus
+from headrace.status.picture import BOUNDS, DROPPED, SourcePicture, TableProof, TableStatus
 from headrace.web.exposition import Family, labels
 from headrace.web.watch import View
 
 STATES = ("starting", "running", "waiting", "stopped", "failed", "dropped", "silent", "never run")
 
 _Sample = tuple[str, tuple[tuple[str, str], ...], float]  # suffix, further labels, value
-_OfSource = Callable[[Source], Iterable[_Sample]]
+_OfSource = Callable[[SourcePicture], Iterable[_Sample]]
 _OfTable = Callable[[TableStatus], Iterable[_Sample]]
 
 
@@ -54,13 +54,13 @@ def _samples(metric: Metric, views: Sequence[View]) -> Iterator[tuple[str, str, 
         for source in view.sources:
             where = labels(("lake", view.lake), ("source", source.name))
             if metric.of_source is not None:
-                yield from _labelled(where, metric.of_source(source))
+                yield from _with_labels(where, metric.of_source(source))
             elif metric.of_table is not None:
                 for name, table in source.tables.items():
-                    yield from _labelled(f"{where},{labels(('table', name))}", metric.of_table(table))
+                    yield from _with_labels(f"{where},{labels(('table', name))}", metric.of_table(table))
 
 
-def _labelled(where: str, samples: Iterable[_Sample]) -> Iterator[tuple[str, str, float]]:
+def _with_labels(where: str, samples: Iterable[_Sample]) -> Iterator[tuple[str, str, float]]:
     for suffix, further, value in samples:
         yield suffix, f"{where},{labels(*further)}" if further else where, value
 
@@ -82,13 +82,13 @@ def _seconds(moment: str | None) -> float | None:
     return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
 
 
-def state_of(source: Source) -> str:
+def state_of(source: SourcePicture) -> str:
     """The state of a source as one of `STATES`."""
     word = "silent" if source.state.startswith("silent") else source.state
     return word if word in STATES else "waiting"
 
 
-def _state(source: Source) -> Iterable[_Sample]:
+def _state(source: SourcePicture) -> Iterable[_Sample]:
     now = state_of(source)
     return [("", (("state", state),), int(state == now)) for state in STATES]
 
@@ -99,29 +99,29 @@ def _lag(name: str) -> _OfSource:
     )
 
 
-def _retained(name: str) -> _OfSource:
+def _retained_log(name: str) -> _OfSource:
     return lambda source: _one(
-        getattr(source.said.upstream, name) if source.runs and source.said.upstream is not None else None
+        getattr(source.status.upstream, name) if source.runs and source.status.upstream is not None else None
     )
 
 
-def _mark_age(source: Source) -> Iterable[_Sample]:
-    marked_at = _seconds(source.said.marked_at)
+def _mark_age(source: SourcePicture) -> Iterable[_Sample]:
+    marked_at = _seconds(source.status.marked_at)
     return _one(None if marked_at is None else max(0.0, datetime.now(UTC).timestamp() - marked_at))
 
 
 def _totals(name: str, label: str | None = None) -> _OfSource:
-    def samples(source: Source) -> Iterable[_Sample]:
-        if source.said.totals is None:
+    def samples(source: SourcePicture) -> Iterable[_Sample]:
+        if source.status.totals is None:
             return ()
-        value = getattr(source.said.totals, name)
+        value = getattr(source.status.totals, name)
         return _one(value) if label is None else _by(label, value)
 
     return samples
 
 
-def _epoch_seconds(source: Source) -> Iterator[_Sample]:
-    steps = {} if source.said.totals is None else source.said.totals.steps
+def _epoch_seconds(source: SourcePicture) -> Iterator[_Sample]:
+    steps = {} if source.status.totals is None else source.status.totals.steps
     for step, taken in sorted(steps.items()):
         if len(taken.counts) != len(BOUNDS) + 1:
             continue
@@ -135,11 +135,11 @@ def _epoch_seconds(source: Source) -> Iterator[_Sample]:
 def _processes(name: str) -> _OfSource:
     return lambda source: _by(
         "role",
-        {role: getattr(use, name) for role, use in source.said.processes.items()} if source.runs else {},
+        {role: getattr(use, name) for role, use in source.status.processes.items()} if source.runs else {},
     )
 
 
-def _proofs(source: Source, value: Callable[[TableProof], float | None]) -> Iterable[_Sample]:
+def _proofs(source: SourcePicture, value: Callable[[TableProof], float | None]) -> Iterable[_Sample]:
     values = {name: value(proof) for name, proof in source.proofs.items()}
     return _by("table", {name: each for name, each in values.items() if each is not None})
 
@@ -166,7 +166,7 @@ METRICS: tuple[Metric, ...] = (
         "gauge",
         _S,
         "1 if a living run wrote its status within the last 15 s, else 0; of a dropped source none.",
-        lambda source: _one(None if source.said.state == DROPPED else int(source.runs)),
+        lambda source: _one(None if source.status.state == DROPPED else int(source.runs)),
     ),
     Metric(
         "headrace_source_state",
@@ -229,14 +229,14 @@ METRICS: tuple[Metric, ...] = (
         "gauge",
         _S,
         "Bytes of its log that the source holds back for this mirror.",
-        _retained("retained_bytes"),
+        _retained_log("retained_bytes"),
     ),
     Metric(
         "headrace_retained_log_limit_bytes",
         "gauge",
         _S,
         "Bytes that the source may hold back: the lower of max_wal and the server's own limit.",
-        _retained("limit_bytes"),
+        _retained_log("limit_bytes"),
     ),
     Metric(
         "headrace_spool_bytes",

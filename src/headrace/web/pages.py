@@ -20,7 +20,7 @@ from urllib.parse import urlencode
 
 import headrace
 from headrace.status.details import Details, MarkSummary
-from headrace.status.picture import Source, TableStatus
+from headrace.status.picture import SourcePicture, TableStatus
 from headrace.web import curves, words
 from headrace.web.markup import Html, join, tag
 from headrace.web.metrics import state_of
@@ -60,7 +60,7 @@ class Place:
 
     index: int
     view: View
-    source: Source
+    source: SourcePicture
     samples: Sequence[Sample]
     copy_rates: Mapping[str, float]
 
@@ -101,7 +101,7 @@ def tables(place: Place, places: Sequence[Place], query: Mapping[str, str]) -> H
         _nav(places, place, "/tables"),
         tag("h1", f"Tables of {place.source.name}"),
         _filter(place, wish, state, sorted({table.state for table in known.values()})),
-        tag("p", f"{len(names):,} of {words.counted(len(known), 'table')}", id="count", class_="quiet"),
+        tag("p", f"{len(names):,} of {words.count_of(len(known), 'table')}", id="count", class_="quiet"),
         _grid(f"Tables of {place.source.name}", heads, rows, id="rows"),
     )
 
@@ -141,7 +141,7 @@ def marks(place: Place, places: Sequence[Place], query: Mapping[str, str], detai
         _nav(places, place, "/marks"),
         tag("h1", f"Marks of {place.source.name}"),
         tag("p", "A mark is a state that the database really had, over all tables at once."),
-        _chosen(place, chosen) if chosen is not None else None,
+        _choose_source(place, chosen) if chosen is not None else None,
         _marks(place, newest),
     )
 
@@ -241,13 +241,13 @@ def _verdict(wrong: Sequence[Problem], places: Sequence[Place]) -> Html:
     if grave:
         kind, first = "bad", grave[0]
         line = f"{first.place}: {first.brief}" if len(grave) == 1 else f"{len(grave):,} problems"
-        more = f"{words.counted(exact, 'table')} can be read exactly, {behind}" if exact else None
+        more = f"{words.count_of(exact, 'table')} can be read exactly, {behind}" if exact else None
     else:
         kind = "busy" if wrong or others else "good"
-        tables = f"{exact:,} of {exact + others:,} tables" if others else words.counted(exact, "table")
+        tables = f"{exact:,} of {exact + others:,} tables" if others else words.count_of(exact, "table")
         line = f"The mirror is true: {tables}, {behind}" if exact else "Nothing can be read yet"
-        waiting = f"{words.counted(others, 'table')} not exact yet" if others else None
-        known = f"{words.counted(len(wrong), 'thing')} to know below" if wrong else None
+        waiting = f"{words.count_of(others, 'table')} not exact yet" if others else None
+        known = f"{words.count_of(len(wrong), 'thing')} to know below" if wrong else None
         more = "; ".join(filter(None, (waiting, known))) or None
     return tag(
         "div",
@@ -321,7 +321,7 @@ def _card(place: Place) -> Html:
 
 def _source_facts(place: Place) -> Iterator[tuple[str, str | None]]:
     source = place.source
-    position, marked = source.position, words.moment(source.said.marked_at)
+    position, marked = source.position, words.moment(source.status.marked_at)
     if position is not None and source.runs:
         bytes_behind = f", {words.size(position.lag_bytes)} of log" if position.lag_bytes else ""
         yield "Behind the database", f"{words.span(source.lag_seconds)}{bytes_behind}"
@@ -330,14 +330,14 @@ def _source_facts(place: Place) -> Iterator[tuple[str, str | None]]:
     yield "Newest mark", f"{source.epoch:,}, {words.ago(marked)}" if marked else f"{source.epoch:,}"
     yield "Last minute", _last_minute(place)
     yield "Tables", tag("a", _states(source), href=place.link("/tables"))
-    yield "Proved by verify", _proved(place)
+    yield "Proved by verify", _proof(place)
     yield "Log held back", _held_back(source)
     yield "Run", _run(source)
-    work = source.said.work or source.said.spark
+    work = source.status.work or source.status.spark
     yield "Does now", work.what if work is not None and source.runs else None
 
 
-def _states(source: Source) -> str:
+def _states(source: SourcePicture) -> str:
     counts = Counter(table.state.replace("_", " ") for table in source.tables.values())
     return ", ".join(f"{count:,} {state}" for state, count in counts.most_common()) or "none"
 
@@ -349,7 +349,7 @@ def _last_minute(place: Place) -> str | None:
     return f"{words.number(max(0, recent[-1].changes - recent[0].changes))} changes"
 
 
-def _proved(place: Place) -> str | Html:
+def _proof(place: Place) -> str | Html:
     proofs = place.source.proofs
     if not proofs:
         return tag("code", f"headrace verify --lake {shlex.quote(place.lake)}")
@@ -359,8 +359,8 @@ def _proved(place: Place) -> str | Html:
     return f"{said}, {words.ago(newest)}"
 
 
-def _held_back(source: Source) -> str | Html | None:
-    upstream = source.said.upstream
+def _held_back(source: SourcePicture) -> str | Html | None:
+    upstream = source.status.upstream
     if upstream is None or upstream.retained_bytes is None:
         return None
     held, limit = upstream.retained_bytes, upstream.limit_bytes
@@ -372,8 +372,8 @@ def _held_back(source: Source) -> str | Html | None:
     return join(said, " ", tag("meter", value=held, min=0, max=limit, high=0.8 * limit, aria_label=said))
 
 
-def _run(source: Source) -> str:
-    owner = source.said.owner
+def _run(source: SourcePicture) -> str:
+    owner = source.status.owner
     where = f"process {owner.get('pid')} on {owner.get('host')}" if owner.get("pid") else "none"
     return f"{where}, heard {words.span(source.age)} ago" if source.age is not None else where
 
@@ -521,8 +521,8 @@ def _columns(place: Place, name: str, details: Details) -> Html:
     return _grid("Columns", heads, rows)
 
 
-def _alterations(source: Source, name: str) -> Html:
-    followed = [each for each in source.said.alterations if each.table == name]
+def _alterations(source: SourcePicture, name: str) -> Html:
+    followed = [each for each in source.status.alterations if each.table == name]
     if not followed:
         return tag("p", "None.")
     return tag("ul", *(tag("li", f"{each.what} (mark {each.epoch:,} at {each.at})") for each in followed))
@@ -560,13 +560,13 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + more
 
 
-def _chosen(place: Place, mark: MarkSummary) -> Html:
+def _choose_source(place: Place, mark: MarkSummary) -> Html:
     lake = shlex.quote(place.lake)
     python = f"cut = headrace.Lake({place.lake!r}).at(epoch={mark.epoch}); cut.register(spark)"
     return tag(
         "section",
         tag("h2", f"Mark {mark.epoch:,}"),
-        tag("p", f"It names {words.counted(len(mark.versions), 'table')}, all at position {mark.frontier}."),
+        tag("p", f"It names {words.count_of(len(mark.versions), 'table')}, all at position {mark.frontier}."),
         tag("h3", "SQL over all tables at this mark"),
         _command(f"headrace sql --lake {lake} --at {mark.epoch}"),
         tag("h3", "All tables as views, in Spark"),

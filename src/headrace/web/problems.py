@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.status import faults
-from headrace.status.picture import DROPPED, Source, TableStatus
+from headrace.status.picture import DROPPED, SourcePicture, TableStatus
 from headrace.web import words
 from headrace.web.watch import View
 
@@ -91,10 +91,10 @@ def _of_lake(view: View) -> Iterator[Problem]:
         yield Problem(MILD, f"lake {view.lake}", "nothing is mirrored into this lake yet")
 
 
-def _of_source(lake: str, source: Source) -> Iterator[Problem]:
-    if source.said.state == DROPPED:
+def _of_source(lake: str, source: SourcePicture) -> Iterator[Problem]:
+    if source.status.state == DROPPED:
         return  # somebody removed it on purpose; its tables stay as they are
-    place, error = f"source {source.name}", source.said.error
+    place, error = f"source {source.name}", source.status.error
     if error is not None:
         yield _from(error, GRAVE, place, lake, source.name)
     elif not source.runs:
@@ -110,7 +110,7 @@ def _of_source(lake: str, source: Source) -> Iterator[Problem]:
         yield Problem(MILD, place, primary, code, source=source.name)
 
 
-def _without_run(lake: str, source: Source, place: str) -> Problem:
+def _without_run(lake: str, source: SourcePicture, place: str) -> Problem:
     stopped = source.state == "stopped"
     return Problem(
         GRAVE,
@@ -124,7 +124,7 @@ def _without_run(lake: str, source: Source, place: str) -> Problem:
     )
 
 
-def _differing(lake: str, source: Source) -> Iterator[Problem]:
+def _differing(lake: str, source: SourcePicture) -> Iterator[Problem]:
     for name, proof in source.proofs.items():
         if proof.outcome == "different":
             resync = f"headrace tables resync --lake {shlex.quote(lake)} {shlex.quote(name)}"
@@ -176,8 +176,8 @@ def _returning(problem: Problem, table: TableStatus, lake: str) -> Problem:
     return replace(problem, hint="nothing: it is copied anew and comes back by itself", commands=())
 
 
-def _log_near_limit(source: Source, place: str) -> Iterator[Problem]:
-    upstream = source.said.upstream
+def _log_near_limit(source: SourcePicture, place: str) -> Iterator[Problem]:
+    upstream = source.status.upstream
     if not source.runs or upstream is None or upstream.retained_bytes is None or not upstream.limit_bytes:
         return
     share = upstream.retained_bytes / upstream.limit_bytes

@@ -27,7 +27,7 @@ from functools import partial
 from socket import SO_LINGER, SOL_SOCKET, socket
 
 from headrace.core.errors import Definite, Transient, place_of
-from headrace.web.http import MAX_HEAD, BadRequest, Request, Response, parse, refusal, too_large
+from headrace.web.http import MAX_HEAD, BadRequest, HttpRequest, Response, parse, refusal, too_large
 from headrace.web.settings import BACKLOG, Settings, listener
 from headrace.web.site import Site
 from headrace.web.watch import Watch
@@ -43,11 +43,11 @@ _GRACE_SECONDS = 2.0
 
 
 @contextmanager
-def serving(wanted: Settings, lakes: Sequence[str]) -> Iterator[str]:
+def serving(settings: Settings, lakes: Sequence[str]) -> Iterator[str]:
     """Serve these lakes while the body runs; the address that is listened at."""
-    sock = listener(wanted)
+    sock = listener(settings)
     watches = [Watch(lake) for lake in lakes]
-    server = Server(sock, Site(wanted, watches))
+    server = Server(sock, Site(settings, watches))
     thread = threading.Thread(target=server.run, name="headrace-web", daemon=True)
     thread.start()
     host, port = sock.getsockname()[:2]
@@ -69,7 +69,9 @@ class Server:
         self._loop = asyncio.new_event_loop()
         self._over = asyncio.Event()
         self.answerers = ThreadPoolExecutor(_ANSWERERS, thread_name_prefix="headrace-web-answer")
-        self.connections: dict[Connection, None] = {}  # by when each was last of use, the longest ago first
+        self.connections: dict[
+            WebConnection, None
+        ] = {}  # by when each was last of use, the longest ago first
 
     def run(self) -> None:
         """Serve until `stop`; the whole life of the thread."""
@@ -86,27 +88,29 @@ class Server:
         self._loop.call_soon_threadsafe(self._over.set)
 
     async def _serve(self) -> None:
-        server = await self._loop.create_server(partial(Connection, self), sock=self._sock, backlog=BACKLOG)
+        server = await self._loop.create_server(
+            partial(WebConnection, self), sock=self._sock, backlog=BACKLOG
+        )
         await self._over.wait()
         server.close()
         for connection in list(self.connections):
             connection.abort()
 
-    def admit(self, connection: Connection) -> None:
+    def admit(self, connection: WebConnection) -> None:
         """A client came: where there are too many, the one that idles longest goes."""
         self.connections[connection] = None
         if len(self.connections) > MAX_CONNECTIONS:
             idle = next((each for each in self.connections if not each.busy), connection)
             idle.abort()
 
-    def touch(self, connection: Connection) -> None:
+    def touch(self, connection: WebConnection) -> None:
         """The client is of use now."""
         if connection in self.connections:
             del self.connections[connection]
             self.connections[connection] = None
 
 
-class Connection(asyncio.Protocol):
+class WebConnection(asyncio.Protocol):
     """One client: a head, its answer, the next head."""
 
     def __init__(self, server: Server) -> None:
@@ -175,7 +179,7 @@ class Connection(asyncio.Protocol):
         end = self._buffer.find(b"\r\n\r\n", 0, MAX_HEAD)
         if end < 0 and len(self._buffer) < MAX_HEAD:
             return
-        request: Request | BadRequest
+        request: HttpRequest | BadRequest
         if end < 0:
             request = too_large()
         else:
@@ -189,8 +193,8 @@ class Connection(asyncio.Protocol):
         self._server.touch(self)
         self._work = asyncio.get_running_loop().create_task(self._respond(request))
 
-    async def _respond(self, request: Request | BadRequest) -> None:
-        keep_alive = isinstance(request, Request) and request.keep_alive
+    async def _respond(self, request: HttpRequest | BadRequest) -> None:
+        keep_alive = isinstance(request, HttpRequest) and request.keep_alive
         if isinstance(request, BadRequest):
             response, bodiless = request.response, False
         else:
@@ -206,7 +210,7 @@ class Connection(asyncio.Protocol):
         self._transport.resume_reading()
         self._next()
 
-    async def _answer(self, request: Request) -> Response:
+    async def _answer(self, request: HttpRequest) -> Response:
         site = self._server.site
         refused = site.refuses(request, self._local)
         if refused is not None:
@@ -231,7 +235,7 @@ class Connection(asyncio.Protocol):
         await self._writable.wait()
 
 
-def _safely(site: Site, request: Request) -> Response:
+def _safely(site: Site, request: HttpRequest) -> Response:
     """One of the named supervisors: a fault of an answer is an answer, and the server goes on."""
     try:
         return site.answer(request)

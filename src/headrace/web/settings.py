@@ -42,7 +42,7 @@ def settings(
     listen: str, hosts: Iterable[str] = (), token: str | None = None, ready_lag: str = DEFAULT_READY_LAG
 ) -> Settings:
     """Read the settings; an address that others reach needs a token."""
-    host, port = _parsed(listen)
+    host, port = _parse(listen)
     if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
         raise Misconfigured(
             "WEB_TOKEN_MALFORMED",
@@ -69,10 +69,10 @@ def bare(name: str) -> str:
     return name.rstrip(".")
 
 
-def listener(wanted: Settings) -> socket.socket:
+def listener(settings: Settings) -> socket.socket:
     """Listen at the address; an error with a code where that cannot be."""
     try:
-        family, _, _, _, address = _resolved(wanted.host, wanted.port)[0]
+        family, _, _, _, address = _resolve(settings.host, settings.port)[0]
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -83,11 +83,11 @@ def listener(wanted: Settings) -> socket.socket:
             sock.close()
             raise
     except OSError as error:
-        raise _refused(f"{wanted.host}:{wanted.port}", error) from None
+        raise _refused_error(f"{settings.host}:{settings.port}", error) from None
     return sock
 
 
-def _parsed(listen: str) -> tuple[str, int]:
+def _parse(listen: str) -> tuple[str, int]:
     host, separator, port = listen.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else -1
@@ -100,20 +100,20 @@ def _parsed(listen: str) -> tuple[str, int]:
     return host, number
 
 
-def _resolved(host: str, port: int) -> list[tuple[int, int, int, str, tuple[str, int]]]:
+def _resolve(host: str, port: int) -> list[tuple[int, int, int, str, tuple[str, int]]]:
     return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)  # type: ignore[return-value]
 
 
 def _is_loopback(host: str) -> bool:
     """Tell whether only this machine reaches the address."""
     try:
-        places = _resolved(host, 0)
+        places = _resolve(host, 0)
     except OSError as error:
-        raise _refused(host, error) from None
+        raise _refused_error(host, error) from None
     return all(ipaddress.ip_address(place[4][0].partition("%")[0]).is_loopback for place in places)
 
 
-def _refused(where: str, error: OSError) -> Misconfigured:
+def _refused_error(where: str, error: OSError) -> Misconfigured:
     if error.errno == errno.EADDRINUSE:
         return Misconfigured(
             "WEB_PORT_TAKEN",

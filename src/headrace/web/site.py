@@ -23,9 +23,9 @@ from typing import Any
 
 from headrace.core.errors import Misconfigured, Transient
 from headrace.status import faults
-from headrace.status.picture import DROPPED, Source
+from headrace.status.picture import DROPPED, SourcePicture
 from headrace.web import exposition, metrics, pages
-from headrace.web.http import Request, Response, as_json, refusal
+from headrace.web.http import HttpRequest, Response, as_json, refusal
 from headrace.web.markup import Html
 from headrace.web.pages import Place
 from headrace.web.settings import Settings, bare
@@ -45,7 +45,7 @@ class Site:
     watches: Sequence[Watch]
     _bodies: dict[tuple[str, ...], tuple[float, Response]] = field(default_factory=dict)
 
-    def refuses(self, request: Request, local: str) -> Response | None:
+    def refuses(self, request: HttpRequest, local: str) -> Response | None:
         """Say why the request gets no answer; None where it does. `local` is the address that it came to."""
         host = bare(request.header("host"))
         if host not in self.settings.names and host != local:
@@ -79,12 +79,12 @@ class Site:
         """Say that this process answers; asks nothing of anybody."""
         return Response(200, "text/plain; charset=utf-8", b"ok\n")
 
-    def answer(self, request: Request) -> Response:
+    def answer(self, request: HttpRequest) -> Response:
         """The response to a request that `refuses` let pass; may take as long as a look at a lake."""
         make = _ROUTES.get(request.path)
         if make is None:
             return _no_such()
-        return self._zipped(request, make)
+        return self._zip(request, make)
 
     def views(self) -> list[View]:
         return [watch.view() for watch in self.watches]
@@ -98,7 +98,7 @@ class Site:
             for source in view.sources
         ]
 
-    def _shows_token(self, request: Request) -> bool:
+    def _shows_token(self, request: HttpRequest) -> bool:
         if self.settings.token is None:
             return True
         scheme, _, shown = request.header("authorization").partition(" ")
@@ -106,7 +106,7 @@ class Site:
         given, wanted = shown.strip().encode("latin-1"), self.settings.token.encode()
         return scheme.lower() == "bearer" and hmac.compare_digest(given, wanted)
 
-    def _zipped(self, request: Request, make: _Make) -> Response:
+    def _zip(self, request: HttpRequest, make: _Make) -> Response:
         zips = "gzip" in request.header("accept-encoding")
         asked = (f"{name}={value}" for name, value in sorted(request.query.items()))
         key = (request.path, str(zips), *_wish(request), *asked)
@@ -124,24 +124,24 @@ class Site:
         return response
 
 
-_Make = Callable[[Site, Request], Response]
+_Make = Callable[[Site, HttpRequest], Response]
 
 
-def _wish(request: Request) -> tuple[str, ...]:
+def _wish(request: HttpRequest) -> tuple[str, ...]:
     return ("openmetrics",) if exposition.wants_openmetrics(request.header("accept")) else ()
 
 
-def _overview(site: Site, _request: Request) -> Response:
+def _overview(site: Site, _request: HttpRequest) -> Response:
     return _page(pages.overview(site.views(), site.places()))
 
 
-def _tables(site: Site, request: Request) -> Response:
+def _tables(site: Site, request: HttpRequest) -> Response:
     places = site.places()
     place = _place(places, request)
     return _no_such() if place is None else _page(pages.tables(place, places, request.query))
 
 
-def _table(site: Site, request: Request) -> Response:
+def _table(site: Site, request: HttpRequest) -> Response:
     places = site.places()
     place, name = _place(places, request), request.query.get("name", "")
     details = None if place is None else site.watches[place.index].details
@@ -150,7 +150,7 @@ def _table(site: Site, request: Request) -> Response:
     return _page(pages.table(place, places, name, details))
 
 
-def _marks(site: Site, request: Request) -> Response:
+def _marks(site: Site, request: HttpRequest) -> Response:
     places = site.places()
     place = _place(places, request)
     details = None if place is None else site.watches[place.index].details
@@ -159,7 +159,7 @@ def _marks(site: Site, request: Request) -> Response:
     return _page(pages.marks(place, places, request.query, details))
 
 
-def _place(places: Sequence[Place], request: Request) -> Place | None:
+def _place(places: Sequence[Place], request: HttpRequest) -> Place | None:
     """The source that the request names; where it names none, the first."""
     lake, source = request.query.get("lake", "0"), request.query.get("source")
     fits = (place for place in places if str(place.index) == lake and source in (None, place.source.name))
@@ -186,13 +186,13 @@ def _asset(name: str, kind: str) -> _Make:
     return lambda _site, _request: response
 
 
-def _metrics(site: Site, request: Request) -> Response:
+def _metrics(site: Site, request: HttpRequest) -> Response:
     openmetrics = exposition.wants_openmetrics(request.header("accept"))
-    body = exposition.written(metrics.families(site.views()), openmetrics=openmetrics)
+    body = exposition.write_text(metrics.families(site.views()), openmetrics=openmetrics)
     return Response(200, exposition.content_type(openmetrics), body, {"Vary": "Accept, Accept-Encoding"})
 
 
-def _status(site: Site, _request: Request) -> Response:
+def _status(site: Site, _request: HttpRequest) -> Response:
     views = site.views()
     if len(views) == 1 and views[0].error is None:
         return as_json(200, _records(views[0]))
@@ -212,7 +212,7 @@ def _records(view: View) -> dict[str, Any]:
     return {source.name: source.as_record() for source in view.sources}
 
 
-def _readyz(site: Site, _request: Request) -> Response:
+def _readyz(site: Site, _request: HttpRequest) -> Response:
     reasons = [reason for view in site.views() for reason in unready(view, site.settings.ready_lag)]
     return as_json(503 if reasons else 200, {"ready": not reasons, "reasons": reasons})
 
@@ -228,14 +228,14 @@ def unready(view: View, ready_lag: float) -> list[dict[str, Any]]:
     return [_reason(view, source.name, why) for source, why in found if why is not None]
 
 
-def _unready(source: Source, ready_lag: float) -> Mapping[str, Any] | None:
-    if source.said.state == DROPPED:
+def _unready(source: SourcePicture, ready_lag: float) -> Mapping[str, Any] | None:
+    if source.status.state == DROPPED:
         return None  # nobody is to keep it
-    if source.said.error is not None:
-        return source.said.error
+    if source.status.error is not None:
+        return source.status.error
     if not source.runs:
         return faults.not_running(source).as_record()
-    if source.said.state != "running":
+    if source.status.state != "running":
         return Transient(
             "WEB_NOT_RUNNING",
             f'the run of source "{source.name}" is {source.state}',

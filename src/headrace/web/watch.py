@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 
 from headrace.core.errors import HeadraceError, Transient, place_of
 from headrace.status.details import Details
-from headrace.status.picture import Source, open_lake, pictures_in
+from headrace.status.picture import SourcePicture, open_lake, pictures_in
 
 YOUNG_SECONDS = 1.0
 PATIENCE_SECONDS = 2.0
@@ -34,7 +34,7 @@ class View:
 
     lake: str
     looked_at: float  # monotonic
-    sources: Sequence[Source] = ()
+    sources: Sequence[SourcePicture] = ()
     error: HeadraceError | None = None
 
     @property
@@ -42,11 +42,11 @@ class View:
         return time.monotonic() - self.looked_at
 
     def now(self) -> View:
-        """The same view with the ages that its words have by now."""
+        """Return this view with the ages that its words have by now."""
         return replace(self, sources=[_older(source, self.age) for source in self.sources])
 
 
-def _older(source: Source, seconds: float) -> Source:
+def _older(source: SourcePicture, seconds: float) -> SourcePicture:
     return replace(source, age=None if source.age is None else source.age + seconds, now=datetime.now(UTC))
 
 
@@ -68,10 +68,10 @@ class Watch:
     lake: str
     details: Details | None = None  # once the lake could be opened
     _samples: dict[str, deque[Sample]] = field(default_factory=dict)
-    _copied: dict[str, deque[tuple[float, dict[str, int]]]] = field(default_factory=dict)
-    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _copies: dict[str, deque[tuple[float, dict[str, int]]]] = field(default_factory=dict)
+    _change: threading.Condition = field(default_factory=threading.Condition)
     _view: View | None = None
-    _wanted: bool = True
+    _is_wanted: bool = True
     _over: bool = False
 
     def __post_init__(self) -> None:
@@ -80,23 +80,23 @@ class Watch:
     def view(self) -> View:
         """The newest view; where a look takes too long the one before, or an error if there is none."""
         asked = time.monotonic()
-        with self._changed:
+        with self._change:
             if self._view is None or asked - self._view.looked_at > YOUNG_SECONDS:
-                self._wanted = True
-                self._changed.notify_all()
-                self._changed.wait_for(self._is_young, PATIENCE_SECONDS)
+                self._is_wanted = True
+                self._change.notify_all()
+                self._change.wait_for(self._is_young, PATIENCE_SECONDS)
             found = self._view
         return View(self.lake, asked, error=_slow(self.lake)) if found is None else found.now()
 
     def samples(self, source: str) -> Sequence[Sample]:
         """The last hour of a source, oldest first."""
-        with self._changed:
+        with self._change:
             return tuple(self._samples.get(source, ()))
 
     def copy_rates(self, source: str) -> Mapping[str, float]:
         """The bytes a second that each copy under way got, over the last minute."""
-        with self._changed:
-            known = self._copied.get(source)
+        with self._change:
+            known = self._copies.get(source)
             if known is None or len(known) < 2:
                 return {}
             then, before = known[0]
@@ -104,9 +104,9 @@ class Watch:
         return {name: max(0, done[name] - before[name]) / (now - then) for name in done if name in before}
 
     def stop(self) -> None:
-        with self._changed:
+        with self._change:
             self._over = True
-            self._changed.notify_all()
+            self._change.notify_all()
 
     def _is_young(self) -> bool:
         return self._view is not None and time.monotonic() - self._view.looked_at <= YOUNG_SECONDS
@@ -114,24 +114,24 @@ class Watch:
     def _repeat(self) -> None:
         sampled_at = -SAMPLE_SECONDS
         while True:
-            with self._changed:
+            with self._change:
                 due = sampled_at + SAMPLE_SECONDS - time.monotonic()
-                self._changed.wait_for(lambda: self._wanted or self._over, max(0.0, due))
+                self._change.wait_for(lambda: self._is_wanted or self._over, max(0.0, due))
                 if self._over:
                     return
-                self._wanted = False
+                self._is_wanted = False
             view = self._look()
-            with self._changed:
+            with self._change:
                 self._view = view
                 if time.monotonic() - sampled_at >= SAMPLE_SECONDS:
                     sampled_at = time.monotonic()
                     self._keep_samples(view)
-                self._changed.notify_all()
+                self._change.notify_all()
 
     def _look(self) -> View:
         """One of the named supervisors: whatever a look meets is shown, and the next look is tried."""
         begun = time.monotonic()
-        before: Mapping[str, Source] = (
+        before: Mapping[str, SourcePicture] = (
             {} if self._view is None else {s.name: s for s in self._view.now().sources}
         )
         try:
@@ -150,8 +150,8 @@ class Watch:
             copies = {
                 name: table.copy.bytes_done for name, table in source.tables.items() if table.copy is not None
             }
-            self._copied.setdefault(source.name, deque(maxlen=_RATES)).append((view.looked_at, copies))
-            position, totals, upstream = source.position, source.said.totals, source.said.upstream
+            self._copies.setdefault(source.name, deque(maxlen=_RATES)).append((view.looked_at, copies))
+            position, totals, upstream = source.position, source.status.totals, source.status.upstream
             if position is not None and source.runs:
                 kept = self._samples.setdefault(source.name, deque(maxlen=SAMPLES))
                 kept.append(

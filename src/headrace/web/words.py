@@ -38,7 +38,7 @@ def number(count: float | None) -> str:
     return f"{count:,.0f}" if count >= 10 or count == int(count) else f"{count:.1f}"
 
 
-def counted(count: int, noun: str) -> str:
+def count_of(count: int, noun: str) -> str:
     """`1 table`, `2 tables`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 

@@ -21,7 +21,7 @@ from headrace.core.schema import Column, TableSchema
 from headrace.decode import copytext, pgoutput
 from headrace.decode.pgoutput import batch
 from headrace.decode.values import decode_column
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.testing.postgres import Database
 from tests.laws.decode.test_values import plain
@@ -35,7 +35,7 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 
 @pytest.fixture
 def connection(database: Database) -> Iterator[Connection]:
-    with connect(Address.parse(database.url()), role="test") as opened:
+    with connect(PostgresAddress.parse(database.url()), role="test") as opened:
         yield opened
 
 
@@ -159,14 +159,14 @@ def _streamed(connection: Connection) -> tuple[Any, pgoutput.Messages]:
     return data, pgoutput.scan(data)
 
 
-def _changes(connection: Connection) -> batch.Changes:
+def _changes(connection: Connection) -> batch.PgoutputChanges:
     data, messages = _streamed(connection)
     layouts = np.flatnonzero(messages.kind == ord("R"))
     layout = pgoutput.relation(data, int(messages.body[layouts[0]]), int(messages.stop[layouts[0]]))
     assert [column.name for column in layout.columns] == list(SCHEMA.names)
     mine = messages.take(np.isin(messages.kind, [ord("I"), ord("U"), ord("D")]))
     numbers = np.arange(len(mine))
-    meta = batch.ChangeMeta(numbers, numbers, numbers, numbers)
+    meta = batch.PgoutputChangeMeta(numbers, numbers, numbers, numbers)
     return batch.changes(data, mine, np.arange(len(SCHEMA.columns)), SCHEMA, meta)
 
 

@@ -97,9 +97,9 @@ class Household:
                 START,
                 records=records,
                 outcomes=empty,
-                created=created,
+                new_tables=created,
                 source=SOURCE,
-                begun=begun,
+                begun_at=begun,
             )
         )
         self.states[START.last] = {name: {} for name in NAMES}
@@ -164,7 +164,7 @@ class Household:
                 self.frontier,
                 outcomes=outcomes,
                 absent=absent,
-                looked=True,
+                all_seen=True,
                 transactions=transactions,
                 commit_ts=int(self.now.timestamp() * 1_000_000),
             )

@@ -11,7 +11,7 @@ import sys
 
 from headrace.core.position import Position
 from headrace.lake.format.plan import Plan
-from headrace.lake.log.commit import Blocked, EpochLog
+from headrace.lake.log.commit import EpochLog, UnfinishablePlan
 from headrace.lake.log.marks import Mark
 from headrace.lake.store.open import open_store
 from tests.integration.lake.real import Real
@@ -34,7 +34,7 @@ class Owner(Writer):
     def _acknowledged(self, plan: Plan) -> Mark:
         self.log.put_plan(plan)
         mark = self.log.finish(plan)
-        if isinstance(mark, Blocked):
+        if isinstance(mark, UnfinishablePlan):
             mark = self.log.withdraw(mark)
         self.log.syncing.sync(plan)
         print(f"acknowledged {mark.frontier}", flush=True)  # noqa: T201 - read by the test

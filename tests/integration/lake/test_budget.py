@@ -60,7 +60,7 @@ def hours(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> Hours:
 
     monkeypatch.setattr(table, "time", SimpleNamespace(time=lambda: household.now.timestamp()))
     monkeypatch.setattr(LakeTable, "write", noted)
-    monkeypatch.setattr(sweep, "_made", lambda log, at: times.get((log.folder, at), household.now))
+    monkeypatch.setattr(sweep, "_commit_time", lambda log, at: times.get((log.folder, at), household.now))
     hours = Hours(household, 0)
     household.live(BEFORE, ago=(BEFORE + SINCE) * EVERY, every=EVERY)
     hours.made = hours.files

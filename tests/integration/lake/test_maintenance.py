@@ -19,7 +19,7 @@ from headrace.lake.format import datafile, layout, requests
 from headrace.lake.log import horizon, table
 from headrace.lake.log.table import LakeTable
 from headrace.lake.retain import sweep
-from headrace.lake.retain.sweep import Sweeper, Swept
+from headrace.lake.retain.sweep import Sweeper, SweepResult
 from headrace.lake.retain.thinning import Keeping
 from headrace.lake.store.contract import Store
 from headrace.pipeline.maintain import maintenance
@@ -117,7 +117,7 @@ def test_a_sweep_that_is_cut_goes_on_where_it_ended(
         def now(cls, _: object = None) -> datetime:  # type: ignore[override]
             return clock[0]
 
-    def slowly(sweeper: Sweeper, folder: str, pins: Mapping[int, int], found: Swept) -> None:
+    def slowly(sweeper: Sweeper, folder: str, pins: Mapping[int, int], found: SweepResult) -> None:
         swept.append(folder)
         clock[0] += timedelta(minutes=6)
         table_of(sweeper, folder, pins, found)
@@ -222,7 +222,7 @@ def test_a_clock_that_jumps_ahead_lets_no_history_go(
     """The source's own clock is in the marks. Once ours is right again, nothing waits for that year."""
     real = datetime.now(UTC)
     household.publish(
-        Epoch("empty", household.frontier, looked=True, complete_until=int(real.timestamp() * 1_000_000))
+        Epoch("empty", household.frontier, all_seen=True, complete_until=int(real.timestamp() * 1_000_000))
     )
     monkeypatch.setattr(maintenance, "datetime", SimpleNamespace(now=lambda _: real + 365 * DAY))
     household.maintained(retention="2d", marks="5d", grace="1h")
@@ -449,8 +449,8 @@ def test_answers_that_nobody_fetched_are_forgotten(household: Household) -> None
     for each in (old, new):
         requests.answer(store, "main", each, {})
     assert household.maintained()["deleted"]["requests"] == 1
-    assert requests.answered(store, "main", old) is None
-    assert requests.answered(store, "main", new) == {}
+    assert requests.answer_to(store, "main", old) is None
+    assert requests.answer_to(store, "main", new) == {}
     assert requests.pending(store, "main") == [waiting]
 
 

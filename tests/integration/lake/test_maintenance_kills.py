@@ -63,7 +63,7 @@ def test_maintenance_that_is_killed_anywhere_loses_nothing_and_is_begun_again(
     assert json.loads(again.stdout)["main"]["left_alone"] == {}
     found = horizon.read(open_store(household.path), "main")
     assert found is not None
-    assert found.gone == found.time
+    assert found.gone_before == found.time
     household.again()
     household.live(2)
     assert household.wrong(since=found.time, most=5) == []

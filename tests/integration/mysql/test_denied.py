@@ -12,15 +12,15 @@ from headrace.core.names import TableName
 from headrace.sources.contract.tables import SchemaCheck, TableDef
 from headrace.sources.mysql import schema_check
 from headrace.sources.mysql.catalog import denials
-from headrace.sources.mysql.session.statements import Session
+from headrace.sources.mysql.session.statements import MysqlConnection
 from headrace.sources.mysql.tables import MysqlTables
-from headrace.sources.mysql.upstream import Upstream
+from headrace.sources.mysql.upstream import MysqlUpstream
 from headrace.testing.mysql import Server
 from tests.integration.mysql.preflight.scene import Scene, scene
 
 pytestmark = pytest.mark.server
 
-UPSTREAM = Upstream()
+UPSTREAM = MysqlUpstream()
 
 
 @pytest.fixture(scope="module", params=("mysql", "mariadb"))
@@ -38,7 +38,7 @@ def stage(request: pytest.FixtureRequest) -> Iterator[Scene]:
 @contextmanager
 def looking(stage: Scene) -> Iterator[tuple[MysqlTables, dict[str, TableDef]]]:
     """The tables of a mirror, and what it knows of them."""
-    session: Session
+    session: MysqlConnection
     with stage.connect() as session:
         tables = MysqlTables(session, UPSTREAM)
         found = tables.define(tables.examine([stage.name(each) for each in ("t", "child", "good")]).fit_defs)
@@ -49,7 +49,7 @@ def looking(stage: Scene) -> Iterator[tuple[MysqlTables, dict[str, TableDef]]]:
 
 def quiet(found: SchemaCheck) -> bool:
     """Tell whether all tables are what was recorded."""
-    return not (found.denied or found.changes or found.news or found.locked)
+    return not (found.denials or found.changes or found.news or found.locked_tables)
 
 
 # What is revoked and granted, and which tables are hidden by it; the user is {u}, its database {d}.
@@ -94,10 +94,10 @@ def test_a_table_that_we_may_not_see_any_more_is_denied_and_not_changed(stage: S
         try:
             _run(stage, *taken)
             found = tables.check(known)
-            assert (set(found.denied), set(found.changes), set(found.news)) == (hidden, set(), set())
-            assert found.locked >= hidden
-            assert {error.code for error in found.denied.values()} == {"MY_PRIVILEGE_MISSING"}
-            for name, error in found.denied.items():
+            assert (set(found.denials), set(found.changes), set(found.news)) == (hidden, set(), set())
+            assert found.locked_tables >= hidden
+            assert {error.code for error in found.denials.values()} == {"MY_PRIVILEGE_MISSING"}
+            for name, error in found.denials.items():
                 assert f"`{name}`" in error.hint
         finally:
             _run(stage, *RESTORED)
@@ -131,7 +131,7 @@ def test_what_is_done_to_a_table_while_it_is_denied_is_seen_afterwards(stage: Sc
         known = {name.name: table for name, table in tables.examine(names).defs.items()}
         try:
             _run(stage, "REVOKE SELECT ON {d}.* FROM {u}", "ALTER TABLE altered DROP v", "DROP TABLE dropped")
-            assert set(tables.check(known).denied) == set(known)
+            assert set(tables.check(known).denials) == set(known)
         finally:
             _run(stage, GRANTED)
         assert set(tables.check(known).changes) == {"altered", "dropped"}
@@ -145,7 +145,7 @@ def test_a_privilege_that_comes_back_while_we_look_is_no_change(
     with looking(stage) as (tables, known):
         restored: list[TableName] = []
 
-        def late(connection: Session, table: TableName, columns: list[str]) -> object:
+        def late(connection: MysqlConnection, table: TableName, columns: list[str]) -> object:
             if not restored:
                 _run(stage, GRANTED)
             restored.append(table)
@@ -171,7 +171,7 @@ def test_a_role_that_is_revoked_denies_and_allows_again(stage: Scene) -> None:
             _run(stage, f"REVOKE {role} FROM {{u}}")
             with stage.connect() as session:
                 denied = MysqlTables(session, UPSTREAM)
-                assert set(denied.check(known).denied) == set(known)
+                assert set(denied.check(known).denials) == set(known)
                 _run(stage, *give)
                 _goes_stale(denied, known)
             assert quiet(tables.check(known))
@@ -190,6 +190,6 @@ def test_what_is_revoked_in_part_is_denied(mysql_server: Server) -> None:
             _run(stage, f"REVOKE SELECT ON {stage.db.name}.* FROM {{u}}")
             with stage.connect() as session:
                 found = MysqlTables(session, UPSTREAM).check(known)
-                assert (set(found.denied), found.changes) == ({"good"}, {})
+                assert (set(found.denials), found.changes) == ({"good"}, {})
     finally:
         mysql_server.execute("SET GLOBAL partial_revokes = OFF")

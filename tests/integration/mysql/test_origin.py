@@ -10,17 +10,17 @@ import pytest
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.core.position import Position
-from headrace.sources.contract.session import Origin, StreamOrder
+from headrace.sources.contract.session import StreamOrder, StreamOrigin
 from headrace.sources.contract.waiting import ALONE
-from headrace.sources.mysql.binlog_position import Log
+from headrace.sources.mysql.binlog_position import MysqlTimeline
 from headrace.sources.mysql.health import health
 from headrace.sources.mysql.origin import confirm, establish
 from headrace.sources.mysql.session import log_end
-from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import identify
-from headrace.sources.mysql.session.statements import Session
-from headrace.sources.mysql.upstream import Upstream, options, planned
+from headrace.sources.mysql.session.statements import MysqlConnection
+from headrace.sources.mysql.upstream import MysqlUpstream, options, plan
 from headrace.testing.mysql import Database
 from tests.integration.mysql.stream.reading import position, reading
 
@@ -35,14 +35,14 @@ def db(request: pytest.FixtureRequest) -> Database:
 
 
 @pytest.fixture
-def session(db: Database) -> Iterator[Session]:
-    with connect(Address.parse(db.url(user="mirror")), role="test") as made:
+def session(db: Database) -> Iterator[MysqlConnection]:
+    with connect(MysqlAddress.parse(db.url(user="mirror")), role="test") as made:
         yield made
 
 
-def begin(session: Session, db: Database, reached: Position | None = None) -> Origin:
-    order = StreamOrder([TableName(db.name, "t")], reached=reached)
-    return establish(session.address, identify(session), Upstream(), order, ALONE)
+def begin(session: MysqlConnection, db: Database, reached: Position | None = None) -> StreamOrigin:
+    order = StreamOrder([TableName(db.name, "t")], received_until=reached)
+    return establish(session.address, identify(session), MysqlUpstream(), order, ALONE)
 
 
 @contextmanager
@@ -59,21 +59,27 @@ def prepared(db: Database, name: str) -> Iterator[None]:
     yield
 
 
-def test_a_stream_begins_at_the_end_of_the_log_and_leaves_no_lock(db: Database, session: Session) -> None:
+def test_a_stream_begins_at_the_end_of_the_log_and_leaves_no_lock(
+    db: Database, session: MysqlConnection
+) -> None:
     origin = begin(session, db)
     assert origin.fresh
     assert not origin.another_life
-    assert origin.start == Log().position(position(db.server)) == log_end.position(session, Log())
-    assert origin.identity == identify(session).known()
-    assert Upstream.of(origin.upstream) == Upstream()
-    assert origin.begun is not None
+    assert (
+        origin.start
+        == MysqlTimeline().position(position(db.server))
+        == log_end.position(session, MysqlTimeline())
+    )
+    assert origin.identity == identify(session).lasting_part()
+    assert MysqlUpstream.of(origin.upstream) == MysqlUpstream()
+    assert origin.begun_at is not None
     db.execute("INSERT INTO t VALUES (1)")
-    assert log_end.position(session, Log()).time == origin.start.time + 8
-    assert not log_end.is_quiet(origin.start, log_end.position(session, Log()))
+    assert log_end.position(session, MysqlTimeline()).time == origin.start.time + 8
+    assert not log_end.is_quiet(origin.start, log_end.position(session, MysqlTimeline()))
     assert log_end.is_quiet(origin.start, origin.start)
 
 
-def test_a_transaction_that_is_open_at_the_start_comes_whole(db: Database, session: Session) -> None:
+def test_a_transaction_that_is_open_at_the_start_comes_whole(db: Database, session: MysqlConnection) -> None:
     with db.connect(autocommit=False) as writer, writer.cursor() as cursor:
         cursor.execute("INSERT INTO t VALUES (1)")
         origin = begin(session, db)
@@ -85,7 +91,9 @@ def test_a_transaction_that_is_open_at_the_start_comes_whole(db: Database, sessi
             assert [changes for _, changes, _ in reader.ended] == [2]
 
 
-def test_a_stream_that_begins_at_a_prepared_transaction_is_not_fresh(db: Database, session: Session) -> None:
+def test_a_stream_that_begins_at_a_prepared_transaction_is_not_fresh(
+    db: Database, session: MysqlConnection
+) -> None:
     """Its rows are before the start, its end behind it: the stream passes over that."""
     with prepared(db, "x"):
         origin = begin(session, db)
@@ -98,7 +106,7 @@ def test_a_stream_that_begins_at_a_prepared_transaction_is_not_fresh(db: Databas
     assert begin(session, db).fresh
 
 
-def test_times_go_on_behind_what_was_reached_whoever_answers(db: Database, session: Session) -> None:
+def test_times_go_on_behind_what_was_reached_whoever_answers(db: Database, session: MysqlConnection) -> None:
     reached = begin(session, db).start
     db.execute("INSERT INTO t VALUES (1)")
     purged = begin(session, db, reached)  # the same history, of which a part is lost
@@ -110,10 +118,12 @@ def test_times_go_on_behind_what_was_reached_whoever_answers(db: Database, sessi
         again = begin(session, db, far)
         assert again.another_life
         assert again.start.time > far.time
-        assert Upstream.of(again.upstream).log.position(position(db.server)) == again.start
+        assert MysqlUpstream.of(again.upstream).log.position(position(db.server)) == again.start
 
 
-def test_a_server_that_writes_another_log_than_before_is_refused(db: Database, session: Session) -> None:
+def test_a_server_that_writes_another_log_than_before_is_refused(
+    db: Database, session: MysqlConnection
+) -> None:
     confirm(session)
     kept = db.server.execute("SELECT @@global.binlog_row_image")[0][0]
     db.server.execute("SET GLOBAL binlog_row_image = 'MINIMAL'")
@@ -126,7 +136,7 @@ def test_a_server_that_writes_another_log_than_before_is_refused(db: Database, s
     confirm(session)
 
 
-def test_status_tells_how_long_the_log_lasts(db: Database, session: Session) -> None:
+def test_status_tells_how_long_the_log_lasts(db: Database, session: MysqlConnection) -> None:
     found = health(session)
     assert found.excess is None
     assert found.figures is not None
@@ -138,7 +148,7 @@ def test_status_tells_how_long_the_log_lasts(db: Database, session: Session) -> 
 
 
 def test_the_option_of_a_mirror_lasts_with_its_record() -> None:
-    accepting = planned({"unlogged_cascades": "accept"})
-    assert options(Upstream.of(accepting.as_record())) == {"unlogged_cascades": "accept"}
+    accepting = plan({"unlogged_cascades": "accept"})
+    assert options(MysqlUpstream.of(accepting.as_record())) == {"unlogged_cascades": "accept"}
     refused = {"unlogged_cascades": "refuse"}
-    assert options(planned({})) == options(planned(refused)) == refused
+    assert options(plan({})) == options(plan(refused)) == refused

@@ -8,11 +8,11 @@ from headrace.core.errors import PositionDoubtful
 from headrace.core.position import Position
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.session import Successor
-from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import identify
 from headrace.sources.mysql.successor import successor
-from headrace.sources.mysql.upstream import Upstream
+from headrace.sources.mysql.upstream import MysqlUpstream
 from headrace.testing.mysql import Server, mariadb, mysql, replica
 from tests.integration.mysql.stream.reading import reading
 
@@ -22,14 +22,14 @@ TABLE = [("shop", "t")]
 
 
 def known(server: Server) -> Json:
-    with connect(Address.parse(server.url(user="mirror")), role="test") as session:
-        return identify(session).known()
+    with connect(MysqlAddress.parse(server.url(user="mirror")), role="test") as session:
+        return identify(session).lasting_part()
 
 
 def asked(server: Server, of: Json, reached: Position) -> Successor | None:
-    address = Address.parse(server.url(user="mirror"))
+    address = MysqlAddress.parse(server.url(user="mirror"))
     with connect(address, role="test") as session:
-        return successor(session, address, identify(session), of, Upstream(base=1 << 33), reached)
+        return successor(session, address, identify(session), of, MysqlUpstream(base=1 << 33), reached)
 
 
 @pytest.mark.parametrize("kind", ["mysql", "mariadb"])
@@ -50,7 +50,7 @@ def test_a_stream_goes_on_at_a_server_that_has_all_that_was_read_and_what_follow
         assert asked(first, here, reached) is None
         found = asked(second.server, here, reached)
         assert found is not None
-        assert (found.identity, Upstream.of(found.upstream)) == (there, Upstream(base=1 << 33))
+        assert (found.identity, MysqlUpstream.of(found.upstream)) == (there, MysqlUpstream(base=1 << 33))
         with reading(second.server, TABLE, reached.text) as other:
             assert other.catch_up() == follows
             assert other.position == further

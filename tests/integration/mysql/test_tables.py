@@ -13,17 +13,17 @@ from headrace.core.names import TableName
 from headrace.core.position import STEP
 from headrace.core.transaction_id import TransactionId
 from headrace.sources.contract.tables import SchemaCheck, TableDef
-from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.statements import query
 from headrace.sources.mysql.tables import MysqlTables
-from headrace.sources.mysql.upstream import Upstream, planned
+from headrace.sources.mysql.upstream import MysqlUpstream, plan
 from headrace.testing.mysql import Database
 from headrace.testing.postmaster import DEADLINE, wait_for
 
 pytestmark = pytest.mark.server
 
-UPSTREAM = Upstream(base=1 << 33)
+UPSTREAM = MysqlUpstream(base=1 << 33)
 ENOUGH = 8  # ends that differ
 
 
@@ -53,7 +53,7 @@ def scene(request: pytest.FixtureRequest) -> Iterator[Scene]:
     db: Database = request.getfixturevalue(f"{request.param}_database")
     db.execute("CREATE TABLE a (id int PRIMARY KEY, v varchar(10), w int NOT NULL, UNIQUE (w))")
     db.execute("CREATE TABLE b (id int PRIMARY KEY)")
-    with connect(Address.parse(db.url(user="mirror")), role="test") as session:
+    with connect(MysqlAddress.parse(db.url(user="mirror")), role="test") as session:
         yield Scene(db, MysqlTables(session, UPSTREAM))
 
 
@@ -70,11 +70,11 @@ def test_tables_are_captured_by_being_there(scene: Scene) -> None:
     }
     assert found.defs[scene.name("a")].schema.transaction is TransactionId.GTID
     assert scene.tables.define(found.fit_defs).defs == found.defs
-    assert not scene.tables.captured()
+    assert not scene.tables.captured_tables()
     assert not scene.tables.unwritable()
     scene.tables.release(asked)
     scene.tables.release_now([1])
-    assert scene.tables.unmirrored([f"{scene.db.name}.b", f"{scene.db.name}.a"], [scene.name("a")]) == {
+    assert scene.tables.find_unmirrored([f"{scene.db.name}.b", f"{scene.db.name}.a"], [scene.name("a")]) == {
         scene.name("b"): None
     }
 
@@ -89,7 +89,7 @@ def test_an_unfit_table_is_there_with_its_error(scene: Scene) -> None:
             "CREATE TABLE c (id int PRIMARY KEY, FOREIGN KEY (id) REFERENCES a (id) ON DELETE CASCADE)"
         )
         unfit, code = "c", "MY_CASCADES_UNLOGGED"
-        accepting = MysqlTables(scene.tables.connection, planned({"unlogged_cascades": "accept"}))
+        accepting = MysqlTables(scene.tables.connection, plan({"unlogged_cascades": "accept"}))
         assert accepting.capture([scene.name("c")]).fit == [scene.name("c")]
     found = scene.tables.examine([scene.name(unfit)])
     assert found.errors[scene.name(unfit)].code == code
@@ -127,13 +127,13 @@ def test_what_matters_to_rows_is_a_change_and_nothing_else(scene: Scene) -> None
             cursor.execute(f"CREATE TABLE {table} LIKE a")
         known = scene.known(*cases)
         before = scene.tables.check(known)
-        assert not before.changes.keys() | before.news.keys() | before.locked
+        assert not before.changes.keys() | before.news.keys() | before.locked_tables
         for table, statement in cases.items():
             cursor.execute(statement.format(t=table))
     found = scene.tables.check(known)
     assert found.end == before.end
-    assert found.broken is None
-    assert not found.locked
+    assert found.upstream_error is None
+    assert not found.locked_tables
     expected = [what for _, what in CHANGES]
     assert list(found.changes) == list(cases)[: len(expected)]
     for what, change in zip(expected, found.changes.values(), strict=True):
@@ -206,7 +206,7 @@ def _watched(
         while len({end for end, _ in seen}) < ENOUGH:
             assert time.monotonic() < deadline, seen
             found = scene.tables.check(known)
-            if not found.locked:
+            if not found.locked_tables:
                 seen.append((found.end.time, columns(found, known["a"])))
     finally:
         stop.set()
@@ -234,15 +234,17 @@ def test_a_table_that_the_server_does_not_show_sits_out_alone(scene: Scene) -> N
             wait_for(lambda: scene.db.server.execute(waits)[0][0] == 1, "the RENAME waits")
             found = scene.tables.check(known)
             assert not found.changes
-            assert found.locked == (frozenset("a") if scene.db.server.flavour.is_mariadb else frozenset())
+            assert found.locked_tables == (
+                frozenset("a") if scene.db.server.flavour.is_mariadb else frozenset()
+            )
             captured = scene.tables.capture([scene.name(each) for each in ("a", "b", "held")])
             hidden = {name.name: error.code for name, error in captured.errors.items()}
-            assert hidden == dict.fromkeys(found.locked, "MY_TABLE_BUSY")
-            assert {name.name for name in captured.fit} == {"a", "b", "held"} - found.locked
+            assert hidden == dict.fromkeys(found.locked_tables, "MY_TABLE_BUSY")
+            assert {name.name for name in captured.fit} == {"a", "b", "held"} - found.locked_tables
         finally:
             cursor.execute("ROLLBACK")
             renaming.join()
     found = scene.tables.check(known)
     assert sorted(found.changes) == ["a", "held"]
-    assert not found.locked
+    assert not found.locked_tables
     assert query(scene.tables.connection, "SELECT 1") == [(1,)]

@@ -11,7 +11,7 @@ from headrace.lake.format import requests
 from headrace.lake.format.status import TableStatus
 from headrace.lake.store.open import open_store
 from headrace.pipeline.state import reach
-from headrace.sources.postgres.lsn import Log, Lsn
+from headrace.sources.postgres.lsn import Lsn, PostgresTimeline
 from headrace.status import sentences
 from headrace.status.picture import pictures
 from headrace.testing.postgres import Database, Server
@@ -55,7 +55,10 @@ def test_a_mark_waits_for_its_time_unless_somebody_waits_for_it(mirrors: Mirrors
         assert served.position.lag_bytes > 0
         assert served.position.lag_seconds > 0
         requests.ask(
-            open_store(mirrors.path), "main", reach.REACH, {"frontier": Log().position(wanted).as_record()}
+            open_store(mirrors.path),
+            "main",
+            reach.REACH,
+            {"frontier": PostgresTimeline().position(wanted).as_record()},
         )
         served.until(
             lambda: served.holds("public.a", 2) and served.holds("public.b", 1), "what was asked for"
@@ -104,7 +107,7 @@ def test_a_table_that_is_never_unlocked_costs_no_marks_and_says_since_when(
         served.until(lambda: f"pid {two.info.backend_pid} " in (_said(mirrors).holder or ""), "who it is now")
         assert _said(mirrors).unseen_since == said.unseen_since
         assert _waiting(database) == []
-        assert sentences.unseen("public.a", _said(mirrors)) is not None
+        assert sentences.unseen_line("public.a", _said(mirrors)) is not None
         two.execute("COMMIT")
         served.until(lambda: "public.a" in mirrors.lake.at().mark.versions, "the table, once it is free")
         served.until(lambda: _said(mirrors).unseen_since is None, "a word of that")

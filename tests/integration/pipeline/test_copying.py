@@ -14,7 +14,7 @@ import pytest
 
 from headrace.core.names import TableName
 from headrace.lake.store.open import open_store
-from headrace.pipeline.copy.context import ChunkCopied, Copied, Lost, Refused, Room
+from headrace.pipeline.copy.context import ChunkCopied, CopiedTable, CopyLost, CopyRefused, Room
 from headrace.pipeline.copy.scheduler import CopyScheduler
 from headrace.pipeline.copy.snapshot import Copying
 from headrace.pipeline.state import choice
@@ -26,10 +26,10 @@ from headrace.sources.postgres import slot
 from headrace.sources.postgres.catalog import locks
 from headrace.sources.postgres.catalog.definitions import read_entries_by_name
 from headrace.sources.postgres.catalog.table_def_record import definition
-from headrace.sources.postgres.lsn import Log
-from headrace.sources.postgres.objects import Upstream
+from headrace.sources.postgres.lsn import PostgresTimeline
+from headrace.sources.postgres.objects import PostgresUpstream
 from headrace.sources.postgres.session import statements
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import PINS, connect
 from headrace.sources.postgres.session.identity import identify
 from headrace.sources.postgres.session.log_end import wal_end
@@ -62,14 +62,14 @@ class Scene:
                 f"INSERT INTO {name} SELECT g, repeat('x', 50) FROM generate_series(1, 3000) g", user="app"
             )
         self.database.execute(f"CREATE PUBLICATION mine FOR TABLE {', '.join(NAMES)}", user="app")
-        self.address = Address.parse(self.database.url(user="app"))
+        self.address = PostgresAddress.parse(self.database.url(user="app"))
         with closing(connect(self.address, role="test")) as connection:
             self.identity = identify(connection)
             names = [TableName("public", name) for name in NAMES]
             entries = read_entries_by_name(connection, names, ["mine"]).values()
-            start = Log().position(wal_end(connection))
+            start = PostgresTimeline().position(wal_end(connection))
             self.source = replace(_source(self), start=start)
-            self.records = [choice.chosen(definition(entry), start) for entry in entries]
+            self.records = [choice.new_record(definition(entry), start) for entry in entries]
         self.store = open_store(str(self.lake))
 
     def copying(self, *names: str, connections: int = 2) -> Copying:
@@ -106,19 +106,19 @@ class Scene:
         """The tables of which all rows came."""
         rows = dict.fromkeys(NAMES, 0)
         for event in self.came:
-            if isinstance(event, Copied):
+            if isinstance(event, CopiedTable):
                 rows[event.name.name] += event.rows
             elif isinstance(event, ChunkCopied):
-                rows[event.name.name] += event.done.rows
+                rows[event.name.name] += event.range_done.rows
         return {name for name, count in rows.items() if count == 3000}
 
     def refused(self) -> dict[str, str]:
-        assert not [event for event in self.came if isinstance(event, Lost)]
-        return {e.name.name: e.error.code for e in self.came if isinstance(e, Refused)}
+        assert not [event for event in self.came if isinstance(event, CopyLost)]
+        return {e.name.name: e.error.code for e in self.came if isinstance(e, CopyRefused)}
 
 
 def _source(scene: Scene) -> SourceRecord:
-    return source_record(identity=scene.identity, upstream=Upstream("mine", "mine", False, False))
+    return source_record(identity=scene.identity, upstream=PostgresUpstream("mine", "mine", False, False))
 
 
 @pytest.fixture(params=HANDOFFS)
@@ -208,12 +208,12 @@ def test_a_table_that_is_dropped_while_its_copy_begins_is_refused(scene: Scene) 
 def test_a_table_that_is_dropped_between_the_look_and_its_size_is_left_for_another_copy(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def measured(*asked: Any) -> locks.Measured:
+    def measured(*asked: Any) -> locks.PostgresTableSizes:
         scene.database.execute("DROP TABLE IF EXISTS b", user="app")
         return measure(*asked)
 
-    measure = locks.measured
-    monkeypatch.setattr(locks, "measured", measured)
+    measure = locks.measure
+    monkeypatch.setattr(locks, "measure", measured)
     underway = scene.run(scene.copying())
     assert (scene.complete(), scene.refused()) == ({"a", "c"}, {})
     assert [error.code for error in underway.waits_for] == ["PG_COPY_OVERTAKEN"]

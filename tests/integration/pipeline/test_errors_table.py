@@ -253,7 +253,7 @@ def test_g7_a_task_that_prints_a_source_reads_the_texts_of_its_own_rows(
     monkeypatch.setattr(errors_table._Piece, "read", noted)
     printed = {}
     for name in cut.standings.names():
-        task = rawrows.printing(lake.store, cut, name, rawrows.recorded(cut, name))
+        task = rawrows.printing(lake.store, cut, name, rawrows.read_records(cut, name))
         assert len(pickle.dumps(task)) < 10_000
         table = cut.arrow(str(name[1]))
         few = table.slice(rows // 2, 100) if name[1].name == "by_key" else table

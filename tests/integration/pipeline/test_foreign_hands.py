@@ -18,8 +18,8 @@ from headrace.pipeline.ingest.supervisor import Feed, Receiver
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import source_of
 from headrace.pipeline.stream import cadence
-from headrace.sources.postgres.lsn import Log, Lsn
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.lsn import Lsn, PostgresTimeline
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import identify
 from headrace.spool.reader import SpoolReader
@@ -156,12 +156,12 @@ def _fill(mirrors: Mirrors) -> Path:
     """Let a receiver bring what the lake does not hold yet; the spool's folder."""
     source = source_of(mirrors.lake.catalog())
     assert source is not None
-    address = Address.parse(mirrors.database.url(user="app"))
+    address = PostgresAddress.parse(mirrors.database.url(user="app"))
     with connect(address, role="test") as connection:
         identity = identify(connection)
     folder = mirrors.path / "_headrace/spool/main"
     receiver = Receiver(Feed(source.kind, address, identity.as_record(), source.upstream, folder))
-    receiver.start(Log().position(Lsn.parse(mirrors.lake.marks()[-1].frontier)))
+    receiver.start(PostgresTimeline().position(Lsn.parse(mirrors.lake.marks()[-1].frontier)))
 
     def there() -> bool:
         receiver.poll()

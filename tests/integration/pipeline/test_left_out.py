@@ -21,7 +21,7 @@ def test_generated_columns_are_named_by_run_and_status(
     mirrors.once()
     [source] = pictures(str(mirrors.path))
     assert list(source.tables["public.t"].columns_left_out) == ["twice"]
-    assert SourceStatus.of(source.said.as_record()) == source.said
+    assert SourceStatus.of(source.status.as_record()) == source.status
     assert cli.main(["status", "--lake", str(mirrors.path)]) == 0
     said = "generated columns that are not in the lake: public.t (twice)"
     assert said in capsys.readouterr().out

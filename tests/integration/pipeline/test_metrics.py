@@ -34,7 +34,7 @@ def mirrors(mirrors: Mirrors, database: Database) -> Mirrors:
 def samples(mirrors: Mirrors) -> dict[str, float]:
     """The samples by name and labels, the lake left out."""
     watch = Watch(str(mirrors.path))
-    text = exposition.written(metrics.families([watch.view()]), openmetrics=False).decode()
+    text = exposition.write_text(metrics.families([watch.view()]), openmetrics=False).decode()
     watch.stop()
     found = [_SAMPLE.fullmatch(line) for line in text.splitlines() if not line.startswith("#")]
     lake = f'lake="{mirrors.path}",source="main"'

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.sources.contract.findings import Report
+from headrace.sources.contract.findings import CheckReport
 from headrace.sources.postgres.preflight import PostgresWish, examine, script
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.status.picture import pictures
 from headrace.testing import regression, validators
 from headrace.testing.postgres import Database, postgres
@@ -37,8 +37,8 @@ def suite() -> Iterator[Database]:
         yield database
 
 
-def _examined(database: Database) -> Report:
-    return examine(Address.parse(database.url()), PostgresWish(("*.*",)))
+def _examined(database: Database) -> CheckReport:
+    return examine(PostgresAddress.parse(database.url()), PostgresWish(("*.*",)))
 
 
 def test_every_table_of_the_suite_that_can_be_mirrored_is_exact_before_and_after_changes(
@@ -60,7 +60,7 @@ def test_every_table_of_the_suite_that_can_be_mirrored_is_exact_before_and_after
     mirrors.once("*.*")
     assert sorted(mirrors.lake.marks()[-1].versions) == names
     [source] = pictures(str(mirrors.path))
-    assert {str(name): error.code for name, error in mended.left_out.items()} == source.unmirrored
+    assert {str(name): error.code for name, error in mended.left_out.items()} == source.unmirrored_tables
     assert validators.exact(mirrors.lake, url) == []
 
     changed = regression.change(suite, [table.name for table in mended.tables], seed=SEED)

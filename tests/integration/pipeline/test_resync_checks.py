@@ -10,8 +10,8 @@ import pytest
 from headrace.core.names import TableName
 from headrace.pipeline.commands.capture import SourcePlace
 from headrace.sources import registry
-from headrace.sources.postgres.objects import Upstream
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.objects import PostgresUpstream
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.testing.postgres import Database
 from tests.records import source_record
 
@@ -32,12 +32,12 @@ def examined(
     database: Database, publication: str, *, ours: bool, names: Sequence[str] = NAMES
 ) -> dict[str, str]:
     """What `tables resync` finds against each of the tables; of one that is fit nothing."""
-    address = Address.parse(database.url(user="app"))
-    source = source_record(upstream=Upstream("none", publication, ours, ours))
+    address = PostgresAddress.parse(database.url(user="app"))
+    source = source_record(upstream=PostgresUpstream("none", publication, ours, ours))
     kind = registry.by_kind("postgres")
     with closing(kind.connect(address, role="test")) as session:
         place = SourcePlace(kind, address, session.identity, source.upstream)
-    found = place.capture_again([TableName("public", name) for name in names]).found
+    found = place.capture_again([TableName("public", name) for name in names]).examined_tables
     assert {str(name) for name in found.defs} == {f"public.{name}" for name in names if name != "gone"}
     return {name.name: error.code for name, error in found.errors.items()}
 

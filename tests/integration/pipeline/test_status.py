@@ -19,7 +19,7 @@ from headrace.lake.format import status as format_status
 from headrace.pipeline.state import place
 from headrace.sources.postgres.lsn import Lsn
 from headrace.spark.jobs import DriverRunner
-from headrace.status.picture import Source, pictures
+from headrace.status.picture import SourcePicture, pictures
 from headrace.testing.mirror_process import Mirrored, Program
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
@@ -47,7 +47,7 @@ def mirrors(mirrors: Mirrors, database: Database) -> Mirrors:
     return mirrors
 
 
-def _status(mirrors: Mirrors) -> Source:
+def _status(mirrors: Mirrors) -> SourcePicture:
     [source] = pictures(str(mirrors.path))
     return source
 
@@ -95,8 +95,8 @@ def test_a_loop_that_stands_is_seen_to_stand_and_to_fall_behind(
         assert source.position is not None
         assert source.position.lag_bytes > 0
         assert Lsn.parse(source.position.received) >= Lsn.parse(end)
-        assert source.said.work is not None
-        assert source.said.work.what.startswith("commits epoch ")
+        assert source.status.work is not None
+        assert source.status.work.what.startswith("commits epoch ")
         assert "busy for " in _shown(mirrors, capsys)[1]
         code, shown = _shown(mirrors, capsys, "--max-lag", "2s")
         assert code == 4
@@ -122,23 +122,23 @@ def test_the_lag_of_a_server_that_is_not_heard_grows_with_the_clock(
         url = mirrors.database.url(user="app", host="127.0.0.1", port=proxy.port)
         with closing(Mirrored(mirrors.path, url, "public.*", program=program)) as mirror:
             mirror.start()
-            mirror.until(lambda: mirror.status().said.state == "running", "the beginning")
+            mirror.until(lambda: mirror.status().status.state == "running", "the beginning")
             assert mirror.status().lag_seconds == 0
             proxy.refuse()
             proxy.cut()
-            mirror.until(lambda: mirror.status().said.state == "waiting", "the loss")
+            mirror.until(lambda: mirror.status().status.state == "waiting", "the loss")
             mirror.until(lambda: (mirror.status().lag_seconds or 0) > 6, "the lag")
-            assert mirror.status().said.error is not None
+            assert mirror.status().status.error is not None
             shown = _shown(mirrors, capsys)[1]
             assert "the source last answered " in shown
             assert "up to " in shown
             proxy.admit()
-            mirror.until(lambda: mirror.status().said.state == "running", "the server again")
+            mirror.until(lambda: mirror.status().status.state == "running", "the server again")
             mirror.until(lambda: mirror.status().lag_seconds == 0, "its word")
             mirror.kill()
             dead = mirror.status()
             wait_for(lambda: (mirror.status().lag_seconds or 0) > 6, "the lag of a run that was killed")
-            assert dead.said.position == mirror.status().said.position
+            assert dead.status.position == mirror.status().status.position
             record = mirror.status().as_record()
             assert record["position"]["lag_seconds"] > 6
             assert record["contact_age_seconds"] > 6
@@ -149,12 +149,12 @@ def test_a_dropped_mirror_says_so_and_so_does_the_next_run(
 ) -> None:
     url = mirrors.database.url(user="app")
     source = _status(mirrors)
-    assert source.said.upstream is not None
+    assert source.status.upstream is not None
     assert cli.main(["drop", url, "--yes", "--lake", str(mirrors.path)]) == 0
     assert upstream(mirrors.database) == (set(), set())
     source = _status(mirrors)
     assert source.state == "dropped"
-    assert (source.said.upstream, source.warnings, source.said.error) == (None, {}, None)
+    assert (source.status.upstream, source.warnings, source.status.error) == (None, {}, None)
     with pytest.raises(HeadraceError) as caught:
         mirrors.once()
     assert caught.value.code == "SOURCE_DROPPED"
@@ -179,17 +179,17 @@ def test_a_warning_goes_when_its_cause_is_over(mirrors: Mirrors, monkeypatch: py
     mirrors.options |= {"reconcile": "auto", "max_wal": 1}
     with serving(mirrors) as served:
         served.until(lambda: "PG_MAX_WAL" in _status(mirrors).warnings, "the warning")
-        since = _status(mirrors).said.warned_since["PG_MAX_WAL"]
-        served.until(lambda: _status(mirrors).said.upstream is not None, "the source's word")
-        assert _status(mirrors).said.warned_since["PG_MAX_WAL"] == since
-        assert _status(mirrors).said.upstream is not None
+        since = _status(mirrors).status.warned_since["PG_MAX_WAL"]
+        served.until(lambda: _status(mirrors).status.upstream is not None, "the source's word")
+        assert _status(mirrors).status.warned_since["PG_MAX_WAL"] == since
+        assert _status(mirrors).status.upstream is not None
     mirrors.options["max_wal"] = 10**12
     with serving(mirrors) as served:
-        served.until(lambda: _status(mirrors).said.upstream is not None, "the source's word")
+        served.until(lambda: _status(mirrors).status.upstream is not None, "the source's word")
         _lose_the_slot(mirrors)
         served.until(lambda: "PG_SLOT_MISSING" in _status(mirrors).warnings, "the loss")
-        served.until(lambda: _status(mirrors).said.warnings == {}, "the end of it")
-        assert _status(mirrors).said.state == "running"
+        served.until(lambda: _status(mirrors).status.warnings == {}, "the end of it")
+        assert _status(mirrors).status.state == "running"
 
 
 def test_a_lock_that_kept_a_table_in_our_publication_is_warned_of_while_it_lasts(mirrors: Mirrors) -> None:
@@ -203,7 +203,7 @@ def test_a_lock_that_kept_a_table_in_our_publication_is_warned_of_while_it_lasts
         mirrors.database.execute("UPDATE a SET n = 1", user="app")
         served.until(lambda: "taken out of our publication" in str(_status(mirrors).warnings), "the warning")
         holder.execute("COMMIT")
-        served.until(lambda: _status(mirrors).said.warnings == {}, "its end")
+        served.until(lambda: _status(mirrors).status.warnings == {}, "its end")
     assert _status(mirrors).tables["public.a"].state == "stopped"
 
 
@@ -233,7 +233,7 @@ def test_a_change_that_is_followed_is_told_in_one_line_and_so_is_the_return(
     url = mirrors.database.url(user="app")
     with closing(Mirrored(mirrors.path, url, "public.*", program=program)) as mirror:
         mirror.start()
-        mirror.until(lambda: mirror.status().said.state == "running", "the beginning")
+        mirror.until(lambda: mirror.status().status.state == "running", "the beginning")
         mirrors.database.execute("ALTER TABLE a ALTER COLUMN n TYPE text USING n::text || '!'", user="app")
         mirrors.database.execute("UPDATE a SET n = n WHERE id = 1", user="app")
         mirror.until(lambda: "is back in the marks" in mirror.log(), "the table")
@@ -297,8 +297,8 @@ def test_a_run_that_is_refused_or_stopped_ends_though_spark_is_starting(
     resync = ["tables", "resync", "a", "--lake", str(mirrors.path), "--url", mirrors.database.url(user="app")]
     assert cli.main(resync) == 0
     with serving(mirrors) as served:
-        served.until(lambda: _status(mirrors).said.spark is not None, "word of Spark")
-        spark = _status(mirrors).said.spark
+        served.until(lambda: _status(mirrors).status.spark is not None, "word of Spark")
+        spark = _status(mirrors).status.spark
         assert spark is not None
         assert spark.what == "Spark is starting"
     # A proof asks for the password it lacks at once.

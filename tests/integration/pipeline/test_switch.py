@@ -8,7 +8,7 @@ import pytest
 
 from headrace.lake.store.open import open_store
 from headrace.pipeline import switch
-from headrace.pipeline.resync.replacement import staged
+from headrace.pipeline.resync.replacement import staged_record
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.table_state import State
@@ -35,7 +35,7 @@ def test_copies_that_are_joining_are_made_again_and_live_tables_stay(mirrors: Mi
     left = (
         replace(tables["catches_up"], state=State.CATCHING_UP, applied=behind, since=None),
         replace(tables["joins"], state=State.JOINING, since=None),
-        replace(staged(anew, "1-0", behind), state=State.JOINING, applied=None, handoff=anew.handoff),
+        replace(staged_record(anew, "1-0", behind), state=State.JOINING, applied=None, handoff=anew.handoff),
     )
     ledger.publish(Epoch("stream", ledger.frontier, records=left))
     assert ledger.source is not None

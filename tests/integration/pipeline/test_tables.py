@@ -88,7 +88,7 @@ def test_new_tables_are_added_by_a_run_that_is_told_to(mirrors: Mirrors) -> None
     assert _published(database) == ["Odd *", "ask", "t"]
     assert lake.at().arrow('"Odd *"').num_rows == 1
     # Patterns are remembered as they were given.
-    [(_, source)] = last_config.remembered(lake.store).values()
+    [(_, source)] = last_config.recall(lake.store).values()
     assert source.tables == ("public.*", "!public.other")
     assert validators.exact(lake, database.url()) == []
 

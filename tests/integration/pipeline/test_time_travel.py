@@ -12,7 +12,7 @@ from headrace.core.names import TableName
 from headrace.lake.read.cut import Cut
 from headrace.lake.read.lake import Lake
 from headrace.pipeline.commands import ask
-from headrace.sources.postgres.lsn import Log, Lsn
+from headrace.sources.postgres.lsn import Lsn, PostgresTimeline
 from headrace.testing import validators
 from headrace.testing.canonical import lake_rows
 from headrace.testing.oracle.postgres_rows import source_rows
@@ -52,7 +52,7 @@ def _written(database: Database, numbers: range) -> Iterator[Recording]:
             )
             [(position,)] = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchall()
             rows = {name: source_rows(connection, TableName.parse(name)) for name in TABLES}
-            yield Recording(Log().position(Lsn.parse(position)), rows)
+            yield Recording(PostgresTimeline().position(Lsn.parse(position)), rows)
 
 
 def _hashed(frame: pl.DataFrame) -> int:

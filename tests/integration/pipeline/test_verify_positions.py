@@ -13,10 +13,10 @@ from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transie
 from headrace.lake.log import horizon
 from headrace.lake.log.horizon import Reach
 from headrace.lake.log.marks import Marks
-from headrace.pipeline.state.place import placed
+from headrace.pipeline.state.place import open_contexts
 from headrace.pipeline.state.records import source_of, tables_of
 from headrace.pipeline.state.table_state import State
-from headrace.pipeline.verify.proof import Asked, Comparison, choose
+from headrace.pipeline.verify.proof import SourceComparison, VerifyRequest, choose
 from headrace.pipeline.verify.verdicts import objection
 from headrace.sources import registry
 from headrace.sources.postgres.catalog import locks
@@ -58,7 +58,7 @@ def test_what_a_snapshot_does_not_show_is_taken_away_again(tables: Mirrors, data
     assert source is not None
     postgres = registry.by_kind(source.kind)
     with (
-        placed(config, tables.spark) as [place],
+        open_contexts(config, tables.spark) as [place],
         database.connect(user="app") as early,
         closing(postgres.connect(postgres.address(place.config.url), role="test")) as session,
     ):
@@ -72,9 +72,9 @@ def test_what_a_snapshot_does_not_show_is_taken_away_again(tables: Mirrors, data
                 database.execute(f"INSERT INTO {name} VALUES (1000, 1, '-infinity')")
                 database.execute(f"UPDATE {name} SET id = id + 5000 WHERE id > 90 AND id < 1000")
             tables.once()
-            comparison = Comparison(place, source, session, snapshot, newest)
-            comparison.compare(choose(tables_of(catalog), ()), Asked())
-            found = list(comparison.verdicts(Asked()))
+            comparison = SourceComparison(place, source, session, snapshot, newest)
+            comparison.compare(choose(tables_of(catalog), ()), VerifyRequest())
+            found = list(comparison.verdicts(VerifyRequest()))
     assert {each.name: each.outcome for each in found} == dict.fromkeys(
         ("public.bag", "public.by_image", "public.by_key"), "equal"
     )
@@ -134,12 +134,12 @@ def test_a_table_that_is_not_what_was_copied_is_not_compared(
         [locked] = verified(tables, "bag").tables
         assert (locked.outcome, locked.error and locked.error.code) == ("not compared", "VERIFY_LOCKED")
 
-    def measured(*asked: Any) -> locks.Measured:
+    def measured(*asked: Any) -> locks.PostgresTableSizes:
         database.execute("DROP TABLE IF EXISTS bag", user="app")
         return measure(*asked)
 
-    measure = locks.measured
-    monkeypatch.setattr(locks, "measured", measured)
+    measure = locks.measure
+    monkeypatch.setattr(locks, "measure", measured)
     [gone] = verified(tables, "bag").tables
     assert (gone.outcome, gone.error and gone.error.code) == ("not compared", "PG_COPY_OVERTAKEN")
 

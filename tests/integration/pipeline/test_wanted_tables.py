@@ -11,11 +11,11 @@ import pytest
 
 import headrace
 from headrace.cli import main as cli
-from headrace.cli.progress import Progress
+from headrace.cli.progress import ProgressView
 from headrace.core.errors import HeadraceError
 from headrace.pipeline.state.last_config import configuration_of
 from headrace.pipeline.verify.proof import verify
-from headrace.status.picture import Source, pictures
+from headrace.status.picture import SourcePicture, pictures
 from headrace.testing.postgres import Database
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.refused import configuration, leaves_nothing, refusal, upstream
@@ -45,7 +45,7 @@ def wanted(mirrors: Mirrors) -> Mirrors:
     return mirrors
 
 
-def _status(mirrors: Mirrors) -> Source:
+def _status(mirrors: Mirrors) -> SourcePicture:
     [source] = pictures(str(mirrors.path))
     return source
 
@@ -67,7 +67,7 @@ def test_what_the_patterns_match_and_nobody_mirrors_is_said(
 ) -> None:
     """A wildcard starts with what it can have, and what comes later is told and never taken by itself."""
     assert sorted(wanted.lake.marks()[-1].versions) == ["public.leaf_1", "public.t"]
-    assert _status(wanted).unmirrored == UNFIT
+    assert _status(wanted).unmirrored_tables == UNFIT
     wanted.database.execute(
         "CREATE TABLE neu (id int PRIMARY KEY); CREATE TABLE leaf_2 PARTITION OF root FOR VALUES IN (2);"
         " INSERT INTO root VALUES (2)",
@@ -77,7 +77,7 @@ def test_what_the_patterns_match_and_nobody_mirrors_is_said(
     new = {"public.leaf_2": "TABLE_NOT_ADDED", "public.neu": "TABLE_NOT_ADDED"}
     beside = {**UNFIT, **new}
     del beside["public.v"]
-    assert _status(wanted).unmirrored == beside
+    assert _status(wanted).unmirrored_tables == beside
     [verdict] = verify(
         configuration(wanted.path, *BY_LEAF, url=wanted.database.url(user="app")), spark=wanted.spark
     )
@@ -116,7 +116,7 @@ def test_a_run_without_a_configuration_goes_on_with_that_of_the_run_before(wante
     known = configuration_of(str(wanted.path)).sources["main"]
     assert known.tables == (*BY_LEAF, "!public.leaf_1")
     wanted.once(*known.tables)
-    assert "public.leaf_1" not in _status(wanted).unmirrored
+    assert "public.leaf_1" not in _status(wanted).unmirrored_tables
     assert _command(wanted, "tables", "add", "public.leaf_1") == 0
     assert configuration_of(str(wanted.path)).sources["main"].tables == (*BY_LEAF, "public.leaf_1")
 
@@ -127,7 +127,7 @@ def test_a_table_that_stops_is_said_in_a_line_with_code_reason_and_position(
     wanted.database.execute("DROP TABLE leaf_1; INSERT INTO t VALUES (2, 2)", user="app")
     config = configuration(wanted.path, *BY_LEAF, url=wanted.database.url(user="app"))
     for _ in range(2):  # and a later run says it again
-        with pytest.raises(HeadraceError) as caught, Progress() as progress:
+        with pytest.raises(HeadraceError) as caught, ProgressView() as progress:
             headrace.mirror(config, spark=wanted.spark, once=True, listener=progress.tell)
         lines = [line for line in capsys.readouterr().err.splitlines() if "public.leaf_1" in line]
         record = wanted.record("public.leaf_1")

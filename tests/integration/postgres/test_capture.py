@@ -7,8 +7,8 @@ from contextlib import closing
 import pytest
 
 from headrace.core.names import TableName
-from headrace.sources.postgres.objects import Upstream
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.objects import PostgresUpstream
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.tables import PostgresTables
 from headrace.testing.postgres import Database
@@ -21,8 +21,8 @@ TABLES = ";".join(f"CREATE TABLE {name} (id int PRIMARY KEY)" for name in NAMES)
 
 def test_what_is_not_captured_in_full_is_no_definition_to_go_by(database: Database) -> None:
     database.execute(f"{TABLES}; CREATE PUBLICATION p FOR TABLE good, lost, part, remade", user="app")
-    with closing(connect(Address.parse(database.url(user="app")), role="test")) as session:
-        tables = PostgresTables(session, Upstream("s", "p"))
+    with closing(connect(PostgresAddress.parse(database.url(user="app")), role="test")) as session:
+        tables = PostgresTables(session, PostgresUpstream("s", "p"))
         chosen = tables.examine(NAMES)
         assert (sorted(chosen.defs), chosen.fit) == (NAMES, NAMES)
         # Between the choice and the record somebody alters tables and publication.
@@ -39,31 +39,31 @@ def test_what_is_not_captured_in_full_is_no_definition_to_go_by(database: Databa
         }
         again = tables.capture(NAMES)
         assert (sorted(again.defs), again.errors) == (NAMES, {})
-        assert tables.captured() == frozenset(NAMES)
+        assert tables.captured_tables() == frozenset(NAMES)
         tables.release(NAMES[:2])
-        assert tables.captured() == frozenset(NAMES[2:])
+        assert tables.captured_tables() == frozenset(NAMES[2:])
 
 
 def test_a_table_that_somebody_holds_keeps_no_other_out_of_our_publication(database: Database) -> None:
     database.execute(f"{TABLES}; CREATE PUBLICATION p FOR TABLE remade", user="app")
-    with closing(connect(Address.parse(database.url(user="app")), role="test")) as session:
+    with closing(connect(PostgresAddress.parse(database.url(user="app")), role="test")) as session:
         session.execute("SET lock_timeout = '300ms'")
-        tables = PostgresTables(session, Upstream("s", "p"))
+        tables = PostgresTables(session, PostgresUpstream("s", "p"))
         with database.connect() as holder, holder.transaction():
             holder.execute("LOCK TABLE lost IN SHARE UPDATE EXCLUSIVE MODE")
             found = tables.capture(NAMES)
             assert {name.name: error.code for name, error in found.errors.items()} == {
                 "lost": "PG_TABLE_LOCKED"
             }
-            assert tables.captured() == frozenset(found.fit) == frozenset(NAMES) - {NAMES[1]}
+            assert tables.captured_tables() == frozenset(found.fit) == frozenset(NAMES) - {NAMES[1]}
         assert tables.capture(NAMES).fit == NAMES
 
 
 def test_a_part_that_is_altered_before_it_is_recorded_is_looked_at_again(database: Database) -> None:
     """What was altered between the look and the record may have been sent otherwise by a slot in between."""
     database.execute(f"{TABLES}; CREATE PUBLICATION p FOR TABLE good WHERE (id > 5), part", user="app")
-    with closing(connect(Address.parse(database.url(user="app")), role="test")) as session:
-        tables = PostgresTables(session, Upstream("s", "p", owns_publication=False))
+    with closing(connect(PostgresAddress.parse(database.url(user="app")), role="test")) as session:
+        tables = PostgresTables(session, PostgresUpstream("s", "p", owns_publication=False))
         names = [TableName("public", "good"), TableName("public", "part")]
         chosen = tables.examine(names)
         assert tables.define(chosen.fit_defs).errors == {}

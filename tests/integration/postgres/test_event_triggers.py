@@ -14,10 +14,10 @@ from headrace.sources.postgres.preflight import examine as examine_postgres
 from headrace.sources.postgres.publication import (
     drop_publication,
     ensure_publication,
-    published,
+    published_tables,
     withdraw_by_oid,
 )
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import PINS, connect
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue import capture
@@ -52,7 +52,7 @@ CREATE EVENT TRIGGER audit_start ON ddl_command_start EXECUTE FUNCTION public.au
 @pytest.fixture
 def session(database: Database) -> Iterator[Session]:
     database.execute(AUDIT.format(name=database.name))
-    with closing(connect(Address.parse(database.url(user="app")), role="test")) as opened:
+    with closing(connect(PostgresAddress.parse(database.url(user="app")), role="test")) as opened:
         yield opened
 
 
@@ -67,21 +67,23 @@ def pinned(session: Session) -> bool:
 
 
 def test_our_publication_is_made_altered_and_dropped(database: Database, session: Session) -> None:
-    report = examine_postgres(Address.parse(database.url(user="app")), PostgresWish(("public.t",)))
+    report = examine_postgres(PostgresAddress.parse(database.url(user="app")), PostgresWish(("public.t",)))
     assert [finding.error.detail for finding in report.findings if finding.code == "PG_EVENT_TRIGGERS"] == [
         "audit_start (public.audited)"
     ]
     ensure_publication(session, "headrace", [T])
     oids = [oid for (oid,) in query(session, "SELECT 'public.t'::regclass::oid::int8")]
     withdraw_by_oid(session, "headrace", oids)
-    assert published(session, "headrace") == frozenset()
+    assert published_tables(session, "headrace") == frozenset()
     drop_publication(session, "headrace")
     assert {"CREATE PUBLICATION", "ALTER PUBLICATION", "DROP PUBLICATION"} <= set(logged(database))
     assert pinned(session)
 
 
 def test_the_queue_and_its_triggers_are_made_and_dropped(database: Database, session: Session) -> None:
-    report = examine_queue(Address.parse(database.url(user="app")), QueueWish(("public.t",), LAKE.objects))
+    report = examine_queue(
+        PostgresAddress.parse(database.url(user="app")), QueueWish(("public.t",), LAKE.objects)
+    )
     assert "PG_EVENT_TRIGGERS" in [finding.code for finding in report.findings]
     ensure_queue(session, LAKE.objects)
     assert capture.capture(session, LAKE, [T]).errors == {}
@@ -115,6 +117,6 @@ def test_a_login_trigger_runs_as_in_any_session(database: Database) -> None:
         " $$BEGIN INSERT INTO logins VALUES (now()); END$$;"
         "CREATE EVENT TRIGGER log_in ON login EXECUTE FUNCTION public.logged_in()"
     )
-    with closing(connect(Address.parse(database.url(user="app")), role="test")) as session:
+    with closing(connect(PostgresAddress.parse(database.url(user="app")), role="test")) as session:
         assert pinned(session)
     assert database.execute("SELECT count(*) FROM audit.logins") != [(0,)]

@@ -17,11 +17,11 @@ import psycopg
 import pytest
 
 from headrace.core.names import TableName
-from headrace.sources.postgres.catalog.alteration import derived, differs
+from headrace.sources.postgres.catalog.alteration import derive, differs
 from headrace.sources.postgres.catalog.definitions import read_entries_by_name
 from headrace.sources.postgres.catalog.table_def import TableEntry
 from headrace.sources.postgres.catalog.types import is_same_form, is_wider
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.testing.postgres import Server
@@ -104,7 +104,7 @@ def column(postgres_server: Server) -> Iterator[Column]:
     with ExitStack() as stack:
         database = stack.enter_context(postgres_server.database())
         owner = stack.enter_context(database.connect(user="app"))
-        address = Address.parse(database.url(user="app"))
+        address = PostgresAddress.parse(database.url(user="app"))
         yield Column(owner, stack.enter_context(closing(connect(address, role="test"))))
 
 
@@ -116,7 +116,7 @@ def alike(before: TableEntry, after: TableEntry) -> bool:
 
 def followed(before: TableEntry, after: TableEntry) -> bool:
     """Tell whether a look proves that the rows of before are the rows of after."""
-    return differs(before, after) is None or derived(before, after) == (0, 1)
+    return differs(before, after) is None or derive(before, after) == (0, 1)
 
 
 def test_a_type_that_is_followed_prints_every_value_as_before(column: Column) -> None:

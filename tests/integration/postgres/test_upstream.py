@@ -21,10 +21,10 @@ from headrace.sources.postgres.publication import (
     without_identity,
 )
 from headrace.sources.postgres.session import minor_releases, statements
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import PINS, WISHES, connect, replication
 from headrace.sources.postgres.session.statements import Session, query
-from headrace.sources.postgres.slot import bound, check_slot, ensure_slot, slot_state
+from headrace.sources.postgres.slot import bound_wait, check_slot, ensure_slot, slot_state
 from headrace.sources.postgres.upstream import drop_upstream, object_name
 from headrace.sources.postgres.writers import blockers, writers
 from headrace.testing.absent_standby import absent_standby
@@ -41,18 +41,18 @@ ODD = TableName('Ödd "Schema', "Select")
 
 
 @pytest.fixture
-def address(database: Database) -> Address:
+def address(database: Database) -> PostgresAddress:
     database.execute(
         "CREATE TABLE t (id int PRIMARY KEY, v int); CREATE TABLE u (id int PRIMARY KEY);"
         " CREATE TABLE keyless (v int); INSERT INTO keyless VALUES (1); INSERT INTO t VALUES (1, 1);"
         ' CREATE SCHEMA "Ödd ""Schema"; CREATE TABLE "Ödd ""Schema"."Select" (id int PRIMARY KEY)',
         user="app",
     )
-    return Address.parse(database.url(user="app"))
+    return PostgresAddress.parse(database.url(user="app"))
 
 
 @pytest.fixture
-def session(address: Address) -> Iterator[Session]:
+def session(address: PostgresAddress) -> Iterator[Session]:
     with closing(connect(address, role="test")) as connection:
         yield connection
 
@@ -153,7 +153,9 @@ def test_no_commit_of_ours_waits_for_a_standby_that_is_away(session: Session, da
     with absent_standby(database.server):
         ensure_publication(session, NAME, [T])
         withdraw(session, NAME, [T])
-        drop_upstream(Address.parse(database.url(user="app")), publication=NAME, slot=None, application="")
+        drop_upstream(
+            PostgresAddress.parse(database.url(user="app")), publication=NAME, slot=None, application=""
+        )
     assert published(session) == set()
 
 
@@ -186,7 +188,7 @@ def test_a_table_without_identity_is_found_and_leaves_whatever_it_is_called(
 # --- slot ---------------------------------------------------------------------------------------
 
 
-def test_a_slot_is_made_once_and_found_again(address: Address, session: Session) -> None:
+def test_a_slot_is_made_once_and_found_again(address: PostgresAddress, session: Session) -> None:
     made = ensure_slot(address, NAME)
     assert ensure_slot(address, NAME) == made
     state = slot_state(session, NAME)
@@ -194,13 +196,13 @@ def test_a_slot_is_made_once_and_found_again(address: Address, session: Session)
     assert (state.plugin, state.confirmed_flush_lsn, state.two_phase) == ("pgoutput", made, False)
     assert state.restart_lsn is not None
     assert state.restart_lsn <= made
-    assert not state.lost
+    assert not state.is_lost
     assert slot_state(session, "nothing") is None
 
 
 @pytest.mark.parametrize("how", ["open", "prepared"])
 def test_a_slot_that_waits_names_the_transaction_and_is_not_left_half_made(
-    address: Address, session: Session, database: Database, how: str
+    address: PostgresAddress, session: Session, database: Database, how: str
 ) -> None:
     with database.connect(user="app") as writer:
         writer.execute("BEGIN; SAVEPOINT s; INSERT INTO t VALUES (2); RELEASE s; INSERT INTO t VALUES (3)")
@@ -220,7 +222,7 @@ def test_a_slot_that_waits_names_the_transaction_and_is_not_left_half_made(
 
 
 def test_a_slot_is_made_while_writers_overlap(
-    address: Address, session: Session, database: Database, monkeypatch: pytest.MonkeyPatch
+    address: PostgresAddress, session: Session, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each attempt waits twice: for the transactions that run, and then for those that run by then.
 
@@ -250,7 +252,7 @@ def test_a_slot_is_made_while_writers_overlap(
 
 
 def test_a_wait_for_a_slot_ends_at_the_server_when_nobody_wants_it(
-    address: Address, session: Session, database: Database
+    address: PostgresAddress, session: Session, database: Database
 ) -> None:
     stops = iter([False, False, True])
 
@@ -268,7 +270,7 @@ def test_a_wait_for_a_slot_ends_at_the_server_when_nobody_wants_it(
 
 @pytest.mark.parametrize("what", ["slot", "table"])
 def test_a_backend_of_ours_that_waits_notices_that_we_are_gone(
-    address: Address, session: Session, database: Database, what: str, monkeypatch: pytest.MonkeyPatch
+    address: PostgresAddress, session: Session, database: Database, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(cast("dict[str, str]", WISHES), "client_connection_check_interval", "200ms")
     monkeypatch.setitem(cast("dict[str, str]", PINS), "lock_timeout", "10min")
@@ -280,7 +282,7 @@ def test_a_backend_of_ours_that_waits_notices_that_we_are_gone(
         holder.execute("BEGIN; LOCK TABLE t IN ACCESS EXCLUSIVE MODE; INSERT INTO t VALUES (2)")
         pgconn = replication(address, role="gone")
         wait_for(lambda: bool(query(session, idle.encode())), "its clock has run out")
-        bound(pgconn, 600)
+        bound_wait(pgconn, 600)
         commands = {"slot": f"CREATE_REPLICATION_SLOT {NAME} LOGICAL pgoutput", "table": "TABLE public.t"}
         pgconn.send_query(commands[what].encode())
         wait_for(lambda: bool(query(session, waiting.encode())), "it waits")
@@ -295,7 +297,7 @@ def test_blockers_that_are_young_are_not_named(session: Session, database: Datab
         assert blockers(session, older_than=60) == []
 
 
-def test_a_slot_of_another_kind_is_refused(address: Address, session: Session) -> None:
+def test_a_slot_of_another_kind_is_refused(address: PostgresAddress, session: Session) -> None:
     query(session, "SELECT pg_create_logical_replication_slot('two', 'pgoutput', twophase => true)")
     query(session, "SELECT pg_create_physical_replication_slot('other', false, true)")
     for name in ("two", "other"):
@@ -340,7 +342,7 @@ def test_writers_are_those_that_hold_a_write_lock_on_a_table(session: Session, d
 # --- removing -----------------------------------------------------------------------------------
 
 
-def reading(address: Address, role: str) -> psycopg.pq.abc.PGconn:
+def reading(address: PostgresAddress, role: str) -> psycopg.pq.abc.PGconn:
     """A session that reads the slot."""
     pgconn = replication(address, role=role)
     pgconn.exec_(
@@ -349,7 +351,7 @@ def reading(address: Address, role: str) -> psycopg.pq.abc.PGconn:
     return pgconn
 
 
-def test_drop_removes_everything_and_says_so(address: Address, session: Session) -> None:
+def test_drop_removes_everything_and_says_so(address: PostgresAddress, session: Session) -> None:
     ensure_publication(session, NAME, [T])
     ensure_slot(address, NAME)
     removed = drop_upstream(address, publication=NAME, slot=NAME, application="headrace stream x")
@@ -360,7 +362,7 @@ def test_drop_removes_everything_and_says_so(address: Address, session: Session)
 
 
 def test_a_publication_that_may_not_be_dropped_is_left_to_its_owner(
-    address: Address, session: Session, database: Database
+    address: PostgresAddress, session: Session, database: Database
 ) -> None:
     database.execute(f"CREATE PUBLICATION {NAME}")
     with pytest.raises(HeadraceError) as caught:
@@ -372,7 +374,7 @@ def test_a_publication_that_may_not_be_dropped_is_left_to_its_owner(
     assert published(session) == set()
 
 
-def test_drop_ends_our_own_zombie_on_the_slot(address: Address, session: Session) -> None:
+def test_drop_ends_our_own_zombie_on_the_slot(address: PostgresAddress, session: Session) -> None:
     ensure_slot(address, NAME)
     zombie = reading(address, "stream 1a2b3c4d")
     removed = drop_upstream(address, publication=None, slot=NAME, application="headrace stream 1a2b3c4d")
@@ -382,7 +384,7 @@ def test_drop_ends_our_own_zombie_on_the_slot(address: Address, session: Session
     assert slots(session) == []
 
 
-def test_drop_leaves_a_slot_that_somebody_else_reads(address: Address, session: Session) -> None:
+def test_drop_leaves_a_slot_that_somebody_else_reads(address: PostgresAddress, session: Session) -> None:
     ensure_slot(address, NAME)
     other = reading(address, "stream of another lake")
     with pytest.raises(HeadraceError) as caught:
@@ -393,11 +395,13 @@ def test_drop_leaves_a_slot_that_somebody_else_reads(address: Address, session: 
     other.finish()
 
 
-def test_a_dead_creator_leaves_no_slot(address: Address, session: Session, database: Database) -> None:
+def test_a_dead_creator_leaves_no_slot(
+    address: PostgresAddress, session: Session, database: Database
+) -> None:
     with database.connect(user="app") as writer:
         writer.execute("BEGIN; INSERT INTO t VALUES (2)")
         pgconn = replication(address, role="slot")
-        bound(pgconn, 0.2)
+        bound_wait(pgconn, 0.2)
         pgconn.send_query(f"CREATE_REPLICATION_SLOT {NAME} LOGICAL pgoutput NOEXPORT_SNAPSHOT".encode())
         pid = pgconn.backend_pid
         pgconn.finish()

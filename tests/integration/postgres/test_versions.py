@@ -13,11 +13,11 @@ from headrace.sources.postgres.catalog.sizes import sizes
 from headrace.sources.postgres.catalog.table_def import schema_of
 from headrace.sources.postgres.preflight import PostgresWish, examine
 from headrace.sources.postgres.publication import ensure_publication
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import identify
 from headrace.sources.postgres.slot import ensure_slot, slot_state
-from headrace.sources.postgres.snapshot.follower import Follower, copy
+from headrace.sources.postgres.snapshot.follower import PostgresFollower, copy
 from headrace.sources.postgres.snapshot.leader import lead
 from headrace.sources.postgres.snapshot.page_ranges import ranges
 from headrace.sources.postgres.upstream import drop_upstream, object_name
@@ -38,7 +38,7 @@ def test_a_table_is_checked_published_and_copied_whole(any_database: Database) -
     database = any_database
     database.execute("CREATE TABLE t (id int PRIMARY KEY, v numeric(8, 2))", user="app")
     database.execute("INSERT INTO t SELECT g, g / 4.0 FROM generate_series(1, 20000) g")
-    address = Address.parse(database.url(user="app"))
+    address = PostgresAddress.parse(database.url(user="app"))
     report = examine(address, PostgresWish(("public.t",)))
     assert report.errors == ()
     with closing(connect(address, role="test")) as session:
@@ -49,10 +49,10 @@ def test_a_table_is_checked_published_and_copied_whole(any_database: Database) -
         entry = read_entries_by_name(session, [T], [NAME])[T]
         barred = writers(session, [entry.oid])
         rows = 0
-        with lead(address, identity, NAME, barred=barred) as leader:
+        with lead(address, identity, NAME, barred_xids=barred) as leader:
             assert exact_from(leader.handoff).time >= int(start)
             for piece in ranges(T, entry.oid, sizes(session, [entry.oid])[entry.oid], 100_000):
-                with Follower(address, identity, role="copy") as follower:
+                with PostgresFollower(address, identity, role="copy") as follower:
                     names = schema_of(entry).names
                     for data in copy(follower.connection, leader.snapshot_id, names, piece):
                         rows += data.tobytes().count(b"\n")
@@ -66,7 +66,7 @@ def test_full_identity_with_generated_columns_is_refused_where_the_server_refuse
 ) -> None:
     """From 18 on the application's UPDATE would fail once the table is published; before it would not."""
     any_database.execute(GENERATED, user="app")
-    address = Address.parse(any_database.url(user="app"))
+    address = PostgresAddress.parse(any_database.url(user="app"))
     report = examine(address, PostgresWish(("public.g",)))
     refused = int(any_database.server.version) >= 18
     assert bool(report.errors) == refused

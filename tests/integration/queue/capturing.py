@@ -8,16 +8,16 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 from headrace.core.names import TableName
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.queue import capture
 from headrace.sources.queue.creation import ensure_queue
-from headrace.sources.queue.objects import Upstream
+from headrace.sources.queue.objects import QueueUpstream
 from headrace.sources.queue.statements import EMPTIED
 from headrace.testing.postgres import Database
 
-LAKE = Upstream("headrace", "main", "headrace_1234abcd_main")
+LAKE = QueueUpstream("headrace", "main", "headrace_1234abcd_main")
 # As numbers, which the decoder makes by itself.
 _COLUMNS = (
     "((id - '0/0')::bigint >> 3) << 16 | (tx::text::bigint & 65535) AS id, tx::text::bigint AS tx,"
@@ -79,7 +79,7 @@ def url(database: Database, user: str) -> str:
 @contextmanager
 def capturing(database: Database, user: str = "app") -> Iterator[Capturing]:
     """A queue that belongs to this user."""
-    with closing(connect(Address.parse(url(database, user)), role="test")) as session:
+    with closing(connect(PostgresAddress.parse(url(database, user)), role="test")) as session:
         ensure_queue(session, LAKE.objects)
         yield Capturing(database, session)
 

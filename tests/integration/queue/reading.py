@@ -10,15 +10,15 @@ import numpy as np
 
 from headrace.core.position import Position
 from headrace.decode.queue.framing import scan
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import identify
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.queue import readers
 from headrace.sources.queue import tick as ticks
-from headrace.sources.queue.identity import known
-from headrace.sources.queue.objects import Upstream
-from headrace.sources.queue.stream.queue_stream import QueueStream, Wanted
+from headrace.sources.queue.identity import lasting_part
+from headrace.sources.queue.objects import QueueUpstream
+from headrace.sources.queue.stream.queue_stream import QueueRequest, QueueStream
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
 from tests.integration.queue.capturing import LAKE
@@ -41,14 +41,14 @@ class Reading:
             return
         events = scan(received.data)
         # A tick that comes in parts has its head in the first of them.
-        times = np.append(events.heads.time, received.ended["time"])
+        times = np.append(events.heads.time, received.transactions["time"])
         for head, number, tx in zip(
             events.head.tolist(), events.id.tolist(), events.tx.tolist(), strict=True
         ):
             assert number not in self.times, "an event came twice"
             self.times[number], self.writers[number] = int(times[max(head, 0)]), tx
         self.complete = max(self.complete, received.complete)
-        self.clocks += received.ended["commit_ts"].tolist()
+        self.clocks += received.transactions["commit_ts"].tolist()
 
     def until(self, place: Position) -> None:
         """Read up to a place."""
@@ -65,7 +65,7 @@ class Reading:
 
 
 @contextmanager
-def reading(database: Database, lakes: Sequence[Upstream] = (LAKE,)) -> Iterator[list[Reading]]:
+def reading(database: Database, lakes: Sequence[QueueUpstream] = (LAKE,)) -> Iterator[list[Reading]]:
     """Streams from now on, one for each lake."""
     opened: list[Reading] = []
     try:
@@ -80,15 +80,15 @@ def reading(database: Database, lakes: Sequence[Upstream] = (LAKE,)) -> Iterator
             each.stream.close()
 
 
-def open_at(database: Database, lake: Upstream, start: Position) -> Reading:
+def open_at(database: Database, lake: QueueUpstream, start: Position) -> Reading:
     """A stream from a place on."""
     with connect(_address(database), role="test") as session:
-        identity = known(identify(session))
-    return Reading(QueueStream.open(_address(database), Wanted(lake, start, start, identity)))
+        identity = lasting_part(identify(session))
+    return Reading(QueueStream.open(_address(database), QueueRequest(lake, start, start, identity)))
 
 
-def _address(database: Database) -> Address:
-    return Address.parse(database.url(user="app"))
+def _address(database: Database) -> PostgresAddress:
+    return PostgresAddress.parse(database.url(user="app"))
 
 
 def end_of(session: Session) -> Position:

@@ -13,7 +13,7 @@ from headrace.core.errors import Misconfigured, Transient
 from headrace.core.names import TableName
 from headrace.sources.contract.errors import TableBusy
 from headrace.sources.contract.waiting import Waiting
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.statements import query
 from headrace.sources.queue import capture
@@ -55,9 +55,11 @@ def test_triggers_stay_while_any_lake_wants_them(database: Database, queue: Capt
     queue.capture("t")
     made = capture.capture(queue.session, OTHER, [T]).defs[T].details
     assert triggers(database) == OURS
-    assert capture.captured(queue.session, LAKE) == capture.captured(queue.session, OTHER) == {T}
+    assert (
+        capture.captured_tables(queue.session, LAKE) == capture.captured_tables(queue.session, OTHER) == {T}
+    )
     capture.release(queue.session, LAKE, [T])
-    assert (capture.captured(queue.session, LAKE), triggers(database)) == (frozenset(), OURS)
+    assert (capture.captured_tables(queue.session, LAKE), triggers(database)) == (frozenset(), OURS)
     again = capture.capture(queue.session, LAKE, [T]).defs[T].details
     assert again == made, "what was right is not made anew: other lakes go by it"
     capture.release(queue.session, LAKE, [T])
@@ -135,7 +137,7 @@ def test_a_table_that_is_not_ours_is_captured_by_the_right_to_make_triggers(data
         executed(database, ["INSERT INTO t VALUES (1)"], user="postgres")
         queue.agree("t")
         capture.release(queue.session, LAKE, [T])
-        assert (capture.captured(queue.session, LAKE), len(triggers(database))) == (frozenset(), 5)
+        assert (capture.captured_tables(queue.session, LAKE), len(triggers(database))) == (frozenset(), 5)
         assert capture.capture(queue.session, LAKE, [T]).errors == {}
 
 
@@ -217,7 +219,7 @@ def test_two_lakes_that_come_and_go_at_once_leave_what_one_of_them_wants(
     done = threading.Event()
 
     def come_and_go() -> None:
-        with closing(connect(Address.parse(database.url(user="app")), role="test")) as session:
+        with closing(connect(PostgresAddress.parse(database.url(user="app")), role="test")) as session:
             for _ in range(15):
                 capture.capture(session, OTHER, [T])
                 capture.release(session, OTHER, [T])

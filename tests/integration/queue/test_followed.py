@@ -26,7 +26,7 @@ from headrace.pipeline import mirror as pipeline
 from headrace.pipeline.state.alterations import Way
 from headrace.pipeline.state.records import TableRecord, tables_of
 from headrace.pipeline.state.table_state import State
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.queue import tick
 from headrace.testing import validators
@@ -220,7 +220,7 @@ def scene(queue_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Ite
         queue_server.database() as database,
         database.connect(user="app") as server,
         database.connect(user="app") as writer,
-        closing(connect(Address.parse(database.url(user="app")), role="test")) as ticks,
+        closing(connect(PostgresAddress.parse(database.url(user="app")), role="test")) as ticks,
     ):
         without_spark.jobs_in_process(patch)
         mirrors = QueueMirrors(database, tmp_path_factory.mktemp("followed") / "lake", None)
@@ -354,7 +354,9 @@ def test_every_mark_is_exact_whatever_was_altered_before_it(
             Author(connection, name, rolls.randrange(1 << 30))
             for connection, name in zip(connections, TABLES, strict=True)
         ]
-        ticks = stack.enter_context(closing(connect(Address.parse(database.url(user="app")), role="test")))
+        ticks = stack.enter_context(
+            closing(connect(PostgresAddress.parse(database.url(user="app")), role="test"))
+        )
         mirrors = QueueMirrors(database, tmp_path / "lake", None)
         mirrors.once()
         ways: Counter[Way] = Counter()

@@ -17,9 +17,9 @@ from headrace.sources.queue import readers, removal, tick, upstream
 from headrace.sources.queue.creation import Schema
 from headrace.sources.queue.creation import read_schema as real_schema
 from headrace.sources.queue.loss import QueueLost
-from headrace.sources.queue.objects import Upstream
+from headrace.sources.queue.objects import QueueUpstream
 from headrace.sources.queue.source import SOURCE, QueueSession
-from headrace.sources.queue.stream.queue_stream import QueueStream, Wanted
+from headrace.sources.queue.stream.queue_stream import QueueRequest, QueueStream
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
 from tests.integration.queue.capturing import LAKE, capturing, executed, url
@@ -35,7 +35,7 @@ class Mirrored:
 
     session: QueueSession
     stream: QueueStream
-    record: Upstream
+    record: QueueUpstream
     reached: Position
 
 
@@ -49,7 +49,7 @@ def mirrored(database: Database) -> Iterator[Mirrored]:
         reached = tick.take(queue.session, LAKE.objects)
         readers.register(queue.session, LAKE, reached)
         at = reached.position(LAKE.log)
-        wanted = Wanted(LAKE, at, at, session.identity)
+        wanted = QueueRequest(LAKE, at, at, session.identity)
         with closing(QueueStream.open(session.address.server, wanted)) as stream:
             yield Mirrored(session, stream, LAKE, at)
 
@@ -67,7 +67,7 @@ _ASKED: dict[str, Callable[[Mirrored], object]] = {
     "is_quiet": lambda m: m.session.is_quiet(m.record.as_record(), m.reached, m.reached),
     "health": lambda m: m.session.health(m.record.as_record()),
     "capture": lambda m: m.session.tables(m.record.as_record()).capture([T]),
-    "captured": lambda m: m.session.tables(m.record.as_record()).captured(),
+    "captured": lambda m: m.session.tables(m.record.as_record()).captured_tables(),
     "release": lambda m: m.session.tables(m.record.as_record()).release([T]),
     "release_now": lambda m: m.session.tables(m.record.as_record()).release_now([1]),
     "snapshot": lambda m: m.session.contents(m.record.as_record()).snapshot([], 1, 5.0),
@@ -85,7 +85,7 @@ def test_a_queue_that_is_gone_is_said_to_be_gone_by_whatever_is_asked_of_it(
         with pytest.raises(HeadraceError) as refused:
             ask(mirrored)
         said[name] = refused.value.code
-    broken = mirrored.session.tables(LAKE.as_record()).check({}).broken
+    broken = mirrored.session.tables(LAKE.as_record()).check({}).upstream_error
     assert broken is not None
     assert {*said.values(), broken.code} == {"QUEUE_GONE"}, said
 

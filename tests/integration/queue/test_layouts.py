@@ -20,12 +20,12 @@ import pytest
 
 from headrace.core.names import TableName
 from headrace.sources.contract.tables import TableDef
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.queue import capture, ddl, following, layouts, readers, tick
-from headrace.sources.queue.batch import Batch
+from headrace.sources.queue.batch import TickBatch
 from headrace.sources.queue.look_memory import LookMemory
-from headrace.sources.queue.position import Place
+from headrace.sources.queue.position import TickPlace
 from headrace.sources.queue.schema_check import check
 from headrace.testing.postgres import Database, Server
 from tests.integration.queue.capturing import EVENTS, LAKE, Capturing, capturing, executed
@@ -125,9 +125,12 @@ def test_a_look_sees_ddl_with_the_first_tick_that_could_show_its_rows(
         tick.take(queue.session, LAKE.objects)
         known = {"t": defined(queue)}
         looked = check(queue.session, LAKE, known, memory)
-        assert (looked.changes, looked.locked, looked.news, looked.broken) == ({}, frozenset(), {}, None), (
-            name
-        )
+        assert (looked.changes, looked.locked_tables, looked.news, looked.upstream_error) == (
+            {},
+            frozenset(),
+            {},
+            None,
+        ), name
         with database.connect(user="app") as connection:
             with connection.transaction():
                 for statement in statements:
@@ -150,7 +153,7 @@ def test_a_look_at_a_quiet_source_tells_later_rows_from_those_before(
         known = {"t": defined(queue)}
         executed(database, [*rows, "ALTER TABLE t DROP b, ADD c int"])
         change = check(queue.session, LAKE, known).changes["t"]
-        assert (change.derived is not None) == followed
+        assert (change.derivation is not None) == followed
         if followed:
             assert change.now is not None
             executed(database, ["INSERT INTO t DEFAULT VALUES"])
@@ -167,11 +170,11 @@ def test_a_row_too_long_to_be_asked_counts_as_one_of_either_layout(
     before = tick.take(queue.session, LAKE.objects)
     executed(database, ["INSERT INTO t (b) VALUES ('a,\"b')"])
     ticked = tick.take(queue.session, LAKE.objects)
-    batch = Batch.between(before.snapshot, ticked.snapshot)
+    batch = TickBatch.between(before.snapshot, ticked.snapshot)
     number = defined(queue).number
 
     def written() -> list[bool]:
-        return [ddl.written(queue.session, LAKE.objects, batch, number, count) for count in (2, 3, 4)]
+        return [ddl.has_rows_of(queue.session, LAKE.objects, batch, number, count) for count in (2, 3, 4)]
 
     assert written() == [False, True, False]
     monkeypatch.setattr(ddl, "_LONG", 5)
@@ -204,11 +207,11 @@ def test_maintenance_is_no_change(database: Database, queue: Capturing) -> None:
 def test_a_queue_that_is_another_one_is_told(database: Database, queue: Capturing) -> None:
     known = {"t": defined(queue)}
     executed(database, ["DROP TABLE headrace.event_main_1"])
-    found = check(queue.session, LAKE, known).broken
+    found = check(queue.session, LAKE, known).upstream_error
     assert found is not None
     assert found.code == "QUEUE_REMADE"
     executed(database, ["DROP SCHEMA headrace CASCADE"])
-    found = check(queue.session, LAKE, known).broken
+    found = check(queue.session, LAKE, known).upstream_error
     assert found is not None
     assert found.detail is not None
     assert found.detail.startswith("it is gone")
@@ -271,7 +274,7 @@ def test_no_write_fails_and_no_row_stands_under_another_layout(database: Databas
     for thread in threads:
         thread.start()
     try:
-        with closing(connect(Address.parse(database.url(user="app")), role="test")) as session:
+        with closing(connect(PostgresAddress.parse(database.url(user="app")), role="test")) as session:
             known, memory, changed = {"t": defined(queue)}, LookMemory(), 0
             reached = tick.newest(session, LAKE.objects).tick
             assert reached is not None
@@ -280,7 +283,7 @@ def test_no_write_fails_and_no_row_stands_under_another_layout(database: Databas
                 for _ in range(2):
                     tick.take(session, LAKE.objects)
                     looked = check(session, LAKE, known, memory)
-                    ahead = Place.parse(looked.end.text).tick
+                    ahead = TickPlace.parse(looked.end.text).tick
                     if not looked.changes:
                         rows = _rows_between(session, reached.number, ahead)
                         assert _widths(rows) <= {len(known["t"].details["attributes"])}, seed

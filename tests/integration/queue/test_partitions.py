@@ -27,7 +27,7 @@ from headrace.decode.queue import framing
 from headrace.lake.read.lake import Lake
 from headrace.pipeline.state.alterations import Way
 from headrace.pipeline.state.table_state import State
-from headrace.sources.contract.decoder import TableChanges, Wanted
+from headrace.sources.contract.decoder import TableChanges, TableFilter
 from headrace.sources.contract.tables import TableDef
 from headrace.sources.queue import capture, readers, retention, tick
 from headrace.sources.queue.decoder import QueueDecoder
@@ -377,7 +377,7 @@ class Followed:
     def look(self) -> None:
         tick.take(self.queue.session, LAKE.objects)
         looked = check(self.queue.session, LAKE, {"r": self.table})
-        assert looked.locked == frozenset()
+        assert looked.locked_tables == frozenset()
         self.table = looked.news.get("r", self.table)
         net = None if "r" in looked.changes else self.net(looked.end.time)
         if net is None:
@@ -390,7 +390,7 @@ class Followed:
 
     def net(self, time: int) -> Counter[tuple[Any, ...]] | None:
         """What the events of a tick come to; None where they are of another table than was recorded."""
-        wanted = {self.table.number: Wanted(R, self.table.schema, 0, 0, self.table.details)}
+        wanted = {self.table.number: TableFilter(R, self.table.schema, 0, 0, self.table.details)}
         data = np.frombuffer(framing.head(time, 0, 1) + self.events(), np.uint8)
         net: Counter[tuple[Any, ...]] = Counter()
         for each in QueueDecoder().decode(data, QueueDecoder().between(()), wanted):
@@ -559,7 +559,7 @@ def changed_while_held(
         for _ in range(2):
             passed = tick.take(queue.session, LAKE.objects)
             looked = check(queue.session, LAKE, known)
-            assert (looked.locked, looked.changes) == (frozenset(HELD), {})
+            assert (looked.locked_tables, looked.changes) == (frozenset(HELD), {})
             known |= looked.news
             readers.advance(queue.session, LAKE, passed.place)
             retention.tend(queue.session, LAKE.objects)

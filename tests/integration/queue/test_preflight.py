@@ -9,10 +9,10 @@ import pytest
 
 from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName
-from headrace.sources.contract.findings import Level, Report, Wish
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.contract.findings import CheckReport, Level, Wish
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.queue import capture
-from headrace.sources.queue.preflight import QueueWish, examine, script, unmirrored
+from headrace.sources.queue.preflight import QueueWish, examine, find_unmirrored, script
 from headrace.testing.postgres import Database, Setting, postgres
 from tests.integration.postgres.pooler import pooler
 from tests.integration.queue.capturing import LAKE, capturing, executed, url
@@ -21,12 +21,12 @@ from tests.integration.queue.test_removal import catalogs
 pytestmark = pytest.mark.server
 
 
-def examined(database: Database, *patterns: str, user: str = "app", **options: str) -> Report:
+def examined(database: Database, *patterns: str, user: str = "app", **options: str) -> CheckReport:
     wish = Wish(patterns or ("*.*",), options)
-    return examine(Address.parse(url(database, user)), QueueWish.of(wish))
+    return examine(PostgresAddress.parse(url(database, user)), QueueWish.of(wish))
 
 
-def codes(report: Report) -> Mapping[str, Level]:
+def codes(report: CheckReport) -> Mapping[str, Level]:
     return {finding.code: finding.level for finding in report.findings}
 
 
@@ -82,13 +82,13 @@ def test_each_table_is_fit_or_told_why(database: Database) -> None:
         assert [finding.code for finding in meant.errors] == [code]
         assert meant.errors[0].error.hint
     with capturing(database) as queue:
-        reasons = unmirrored(queue.session, LAKE.objects, ["*.*"], [TableName("public", "good")])
+        reasons = find_unmirrored(queue.session, LAKE.objects, ["*.*"], [TableName("public", "good")])
         assert {name.name: error and error.code for name, error in reasons.items()} == {
             **dict.fromkeys(FIT[1:]),
             **UNFIT,
         }
         queue.capture("good", "root")
-        reasons = unmirrored(queue.session, LAKE.objects, ["*.*"], [TableName("public", "root")])
+        reasons = find_unmirrored(queue.session, LAKE.objects, ["*.*"], [TableName("public", "root")])
         assert reasons.keys().isdisjoint({TableName("public", "leaf"), TableName("public", "branch")})
         assert [each.name.name for each in examined(database).tables] == FIT, "none of ours is among them"
 
@@ -222,7 +222,7 @@ def test_a_server_without_logical_replication_will_do() -> None:
 def test_a_pooler_in_between_is_refused_before_anything_is_made(database: Database) -> None:
     before = catalogs(database)
     with pooler(database.server.host, database.server.port) as port:
-        address = Address.parse(database.url(user="app", port=port, sslmode="disable"))
+        address = PostgresAddress.parse(database.url(user="app", port=port, sslmode="disable"))
         with pytest.raises(Misconfigured, match="goes through a connection pooler") as refused:
             examine(address, QueueWish.of(Wish(("*.*",), {})))
     assert refused.value.code == "PG_POOLER"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headrace.core.errors import HeadraceError
-from headrace.pipeline.ingest.replay_check import Known
+from headrace.pipeline.ingest.replay_check import RecentTransactions
 from headrace.pipeline.ingest.store_stream import Intake
 from headrace.sources.contract.stream import Orders
 from headrace.sources.queue import readers, tick
@@ -36,7 +36,7 @@ def receive(folder: Path, orders: Orders, until: int) -> None:
         def changed(sent: Sequence[int], again: Sequence[int]) -> HeadraceError:
             return STREAM_SOURCE.history_changed(orders.upstream, sent, again)
 
-        known = Known.of(folder, changed)
+        known = RecentTransactions.of(folder, changed)
         reached = writer.places.newest
         assert reached is not None
         with closing(STREAM_SOURCE.open_stream(replace(orders, reached=reached))) as stream:

@@ -16,7 +16,7 @@ from headrace.sources.contract.waiting import Waiting
 from headrace.sources.queue import capture
 from headrace.sources.queue.creation import ensure_queue
 from headrace.sources.queue.objects import Objects
-from headrace.sources.queue.readers import listed
+from headrace.sources.queue.readers import list_readers
 from headrace.sources.queue.removal import drop_reader
 from headrace.sources.queue.source import SOURCE
 from headrace.testing.postgres import Database
@@ -92,11 +92,11 @@ def test_the_last_lake_takes_the_queue_and_the_last_queue_the_schema(database: D
             capture.capture(queue.session, upstream, [T])
         read(queue, LAKE.lake, 5)
         read(queue, OTHER.lake, 3)
-        assert [each.lake for each in listed(queue.session, LAKE.objects)] == [OTHER.lake, LAKE.lake]
+        assert [each.lake for each in list_readers(queue.session, LAKE.objects)] == [OTHER.lake, LAKE.lake]
         with pytest.raises(Misconfigured) as refused:
-            drop_reader(queue.session, replace(LAKE, lake="nobody"), known=True)
+            drop_reader(queue.session, replace(LAKE, lake="nobody"), is_known=True)
         assert refused.value.code == "QUEUE_READER_UNKNOWN"
-        assert drop_reader(queue.session, OTHER, known=True)[1:] == [
+        assert drop_reader(queue.session, OTHER, is_known=True)[1:] == [
             f'reader "{OTHER.lake}" of the queue "main"'
         ]
         executed(database, ["INSERT INTO t VALUES (1)"])

@@ -11,13 +11,13 @@ import psycopg
 import pytest
 
 from headrace.core.errors import Misconfigured, Transient
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.queue import log_end, readers, retention, tick
-from headrace.sources.queue.batch import Snapshot
+from headrace.sources.queue.batch import TxidSnapshot
 from headrace.sources.queue.creation import ensure_queue
 from headrace.sources.queue.health import health
-from headrace.sources.queue.objects import Upstream
+from headrace.sources.queue.objects import QueueUpstream
 from headrace.sources.queue.retention import tend
 from headrace.sources.queue.statements import current_place
 from headrace.testing.postgres import Database
@@ -38,7 +38,7 @@ def queue(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Captu
         yield opened
 
 
-def passed(queue: Capturing, upstream: Upstream = LAKE) -> int:
+def passed(queue: Capturing, upstream: QueueUpstream = LAKE) -> int:
     """A tick that a reader has passed."""
     taken = tick.take(queue.session, upstream.objects)
     readers.register(queue.session, upstream, taken)
@@ -185,7 +185,7 @@ def test_turns_beside_writers_lose_no_event_and_fail_no_write(database: Database
     for worker in workers:
         worker.start()
     read, turns = 0, set()
-    with closing(connect(Address.parse(database.url(user="app")), role="test")) as session:
+    with closing(connect(PostgresAddress.parse(database.url(user="app")), role="test")) as session:
         for number in range(60):
             if number == 50:
                 over.set()
@@ -207,7 +207,7 @@ def test_turns_beside_writers_lose_no_event_and_fail_no_write(database: Database
     assert queue.session.execute("SELECT count(*) FROM public.t").fetchall() == [(read,)]
 
 
-def _text(snapshot: Snapshot) -> str:
+def _text(snapshot: TxidSnapshot) -> str:
     return f"{snapshot.xmin}:{snapshot.xmax}:{','.join(map(str, snapshot.xip))}"
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from headrace.core.errors import Misconfigured
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import identify
 from headrace.sources.queue import readers, schema_check, tick, upstream
@@ -24,7 +24,7 @@ MAIN = Objects("headrace", "main")
 
 
 def ensure(database: Database, objects: Objects = MAIN) -> Queue:
-    with closing(connect(Address.parse(database.url(user="app")), role="test")) as session:
+    with closing(connect(PostgresAddress.parse(database.url(user="app")), role="test")) as session:
         return ensure_queue(session, objects)
 
 

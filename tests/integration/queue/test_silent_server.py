@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from headrace.sources.postgres.session import cancellation
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import plain
 from headrace.sources.queue.stream import copying
 from headrace.sources.queue.stream.copying import BatchCopy
@@ -32,7 +32,9 @@ def test_a_batch_that_is_given_up_at_a_silent_server_leaves_nothing(
     with postgres(tls=issue(folder)) as server, Proxy(server.host, server.port) as proxy:
         # Another half stays with the server: no row comes until then.
         query = "SELECT pg_sleep(120)"
-        pgconn = plain(Address.parse(server.url(user="app", sslmode=mode, port=proxy.port)), role="test")
+        pgconn = plain(
+            PostgresAddress.parse(server.url(user="app", sslmode=mode, port=proxy.port)), role="test"
+        )
         assert pgconn.ssl_in_use == (mode == "require")
         batch = BatchCopy(pgconn, query)
         asked = "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'COPY%' AND state = 'active'"

@@ -23,9 +23,9 @@ from headrace.sources.contract.waiting import Waiting
 from headrace.sources.postgres.session.identity import identify
 from headrace.sources.queue import capture, origin
 from headrace.sources.queue import tick as ticks
-from headrace.sources.queue.batch import Batch
+from headrace.sources.queue.batch import TickBatch
 from headrace.sources.queue.creation import ensure_queue
-from headrace.sources.queue.position import Place
+from headrace.sources.queue.position import TickPlace
 from headrace.sources.queue.stream.queue_stream import COLUMNS
 from headrace.testing.binaries import ServerUser
 from headrace.testing.postgres import Database, Server, postgres
@@ -106,7 +106,7 @@ def test_a_quiet_queue_moves_when_it_is_asked_to(database: Database, table: Capt
             before = end_of(table.session)
             assert session.advance_log(LAKE.as_record())
             [(newest,)] = database.execute("SELECT max(tick) FROM headrace.tick")
-            assert Place.parse(before.text).tick + 1 == newest
+            assert TickPlace.parse(before.text).tick + 1 == newest
             stream.until(Position(before.time + STEP, ""))
     assert not stream.writers
 
@@ -174,7 +174,7 @@ def test_a_tick_waits_for_the_one_before_and_its_snapshot_is_younger(
     [second] = ticks.after(table.session, LAKE.objects, first.number, 9)
     assert second.number == first.number + 1
     [xid] = _captured(database).values()
-    assert Batch.between(first.snapshot, second.snapshot).holds(xid)
+    assert TickBatch.between(first.snapshot, second.snapshot).holds(xid)
 
 
 def test_a_lake_begins_behind_rows_that_were_printed_by_what_a_type_was(database: Database) -> None:
@@ -296,7 +296,7 @@ def test_a_batch_looks_at_its_own_rows_however_long_a_transaction_was_open(
         late.commit()
     executed(database, ["INSERT INTO t SELECT i, 1 FROM generate_series(1, 50) i"])
     now = ticks.take(table.session, LAKE.objects)
-    batch = Batch.between(before.snapshot, now.snapshot).query(LAKE.objects, COLUMNS)
+    batch = TickBatch.between(before.snapshot, now.snapshot).query(LAKE.objects, COLUMNS)
     [(plan,)] = database.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {batch}")
     assert "Seq Scan" not in json.dumps([p for p in _nodes(plan[0]["Plan"]) if p["Actual Rows"] > 0])
     assert 51 <= _scanned(plan[0]["Plan"]) < 500, "of a hundred thousand that lie between"

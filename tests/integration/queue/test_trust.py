@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from headrace.core.errors import Misconfigured
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.queue.creation import ensure_queue
@@ -40,7 +40,7 @@ def roles(database: Database) -> Iterator[None]:
 
 @contextmanager
 def session(database: Database, user: str = "mirror") -> Iterator[Session]:
-    with closing(connect(Address.parse(url(database, user)), role="test")) as opened:
+    with closing(connect(PostgresAddress.parse(url(database, user)), role="test")) as opened:
         yield opened
 
 

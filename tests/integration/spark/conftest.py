@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from headrace.spark.jobs import Runner
-from headrace.spark.session import Session, SparkConfig, open_session
+from headrace.spark.session import RunningSpark, SparkConfig, open_session
 from tests import jvms
 
 _ROOT = str(Path(__file__).resolve().parents[3])
@@ -33,7 +33,7 @@ class Engine:
     """A started Spark, a runner on it, and where its event log goes."""
 
     name: str
-    session: Session
+    session: RunningSpark
     runner: Runner
     events: Path
 
@@ -62,5 +62,5 @@ def started(name: str, events: Path, patch: pytest.MonkeyPatch) -> Iterator[Engi
     }
     config = ENGINES[name]
     with open_session(SparkConfig(config.master, config.remote, conf)) as session:
-        assert session.owned, "another test left its session running"
+        assert session.is_owned, "another test left its session running"
         yield Engine(name, session, Runner(session), events)

@@ -182,7 +182,7 @@ def test_what_is_too_large_for_a_row_goes_by_way_of_the_lake(engine: Engine, tmp
     items = [b"7" * size for size in (2000, 3, 1001)]
     assert runner.run(work.echo, items) == items
     assert runner.run_grouped(work.one_blob, work.whole, items) == [b"".join(items)]
-    with runner.shared(bytes(100_000)) as name:
+    with runner.share(bytes(100_000)) as name:
         assert len(name) < 1000
         assert runner.run(work.length_of_shared, [name, name]) == [b"100000"] * 2
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
@@ -242,7 +242,7 @@ def test_a_borrowed_session_is_left_as_it_was(engine: Engine) -> None:
     watched = ["spark.sql.adaptive.enabled", "spark.sql.execution.arrow.maxRecordsPerBatch"]
     before = [engine.session.spark.conf.get(key) for key in watched]
     with open_session(SparkConfig(master="local[7]")) as borrowed:
-        assert not borrowed.owned
+        assert not borrowed.is_owned
         assert borrowed.jobs.conf.get(watched[0]) == "false"
         assert Runner(borrowed).run(work.echo, [b"a"]) == [b"a"]
     assert SparkSession.getActiveSession() is engine.session.spark

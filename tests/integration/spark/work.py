@@ -17,8 +17,8 @@ from pyarrow import parquet
 
 from headrace.core.errors import Definite
 from headrace.spark import paths
-from headrace.spark.depot import opened
-from headrace.spark.secrets import Key, Sealed
+from headrace.spark.depot import receive_shared
+from headrace.spark.secrets import Key, SealedSecret
 from headrace.spark.worker import Merge
 
 __all__ = ["Merge"]
@@ -80,7 +80,7 @@ def whole(group: str, blobs: Iterator[bytes]) -> Iterable[bytes]:
 
 def length_of_shared(item: bytes) -> bytes:
     """How much an item stands for."""
-    return str(len(opened(item))).encode()
+    return str(len(receive_shared(item))).encode()
 
 
 def several(item: bytes) -> list[bytes]:
@@ -140,7 +140,7 @@ def length(item: bytes) -> bytes:
 
 def unseal(key: Key, item: bytes) -> bytes:
     """The length of the secret, which proves that it was read, and tells nothing."""
-    return str(len(Sealed(item).open(key))).encode()
+    return str(len(SealedSecret(item).open(key))).encode()
 
 
 def by_letter(item: bytes) -> Iterator[tuple[str, int, bytes]]:

@@ -20,9 +20,9 @@ from headrace.core.position import Position
 from headrace.decode import pgoutput
 from headrace.decode.kernel import Bytes
 from headrace.pipeline.ingest.supervisor import Feed, Receiver
-from headrace.sources.postgres.lsn import Log, Lsn
-from headrace.sources.postgres.objects import Upstream
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.lsn import Lsn, PostgresTimeline
+from headrace.sources.postgres.objects import PostgresUpstream
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import identify
 from headrace.spool.reader import SpoolReader
@@ -30,7 +30,7 @@ from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
 
 SLOT, ORACLE, PUBLICATION = "ours", "oracle", "pub"
-UPSTREAM = Upstream(SLOT, PUBLICATION)
+UPSTREAM = PostgresUpstream(SLOT, PUBLICATION)
 Transaction = tuple[int, list[bytes]]  # commit LSN, messages
 
 
@@ -47,8 +47,8 @@ class Stage:
         self.receiver = Receiver(self.feed)
 
     @property
-    def address(self) -> Address:
-        return Address(self.feed.address.text)
+    def address(self) -> PostgresAddress:
+        return PostgresAddress(self.feed.address.text)
 
     @property
     def reader(self) -> SpoolReader:
@@ -86,7 +86,7 @@ class Stage:
 
     def catch_up(self, deadline: float = 60) -> None:
         """Wait until everything that is committed now is in the spool."""
-        target = Log().position(
+        target = PostgresTimeline().position(
             Lsn.parse(self.database.execute("SELECT pg_current_wal_flush_lsn()::text")[0][0])
         )
         self.database.execute("INSERT INTO nudge DEFAULT VALUES")
@@ -130,7 +130,7 @@ class Stage:
             "SELECT confirmed_flush_lsn::text, active_pid FROM pg_replication_slots WHERE slot_name = %s",
             [SLOT],
         )
-        return Log().position(Lsn.parse(confirmed)), pid
+        return PostgresTimeline().position(Lsn.parse(confirmed)), pid
 
 
 def messages_of(reader: SpoolReader, record: np.void) -> list[bytes]:
@@ -166,13 +166,13 @@ def stage(database: Database, folder: Path, **feed: Any) -> Iterator[Stage]:
     )
     database.execute(f"SELECT pg_create_logical_replication_slot('{ORACLE}', 'pgoutput')")
     database.execute("GRANT SELECT ON t, u TO app")
-    address = Address.parse(feed.pop("url", None) or database.url(user="app"))
-    with connect(Address.parse(database.url(user="app")), role="test") as connection:
+    address = PostgresAddress.parse(feed.pop("url", None) or database.url(user="app"))
+    with connect(PostgresAddress.parse(database.url(user="app")), role="test") as connection:
         identity = identify(connection)
     made = Stage(
         database,
         Feed("postgres", address, identity.as_record(), UPSTREAM.as_record(), folder / "spool", **feed),
-        Log().position(Lsn.parse(begin)),
+        PostgresTimeline().position(Lsn.parse(begin)),
     )
     try:
         yield made

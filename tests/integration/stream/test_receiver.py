@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from headrace.core.errors import HeadraceError, Transient
-from headrace.sources.postgres.lsn import Log
+from headrace.sources.postgres.lsn import PostgresTimeline
 from headrace.sources.postgres.protocol.wire import LibpqWire, SocketWire
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.stream import slot_stream as stream_module
 from headrace.sources.postgres.stream import synchronous
-from headrace.sources.postgres.stream.slot_stream import SlotStream, Wanted
+from headrace.sources.postgres.stream.slot_stream import SlotRequest, SlotStream
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
 from tests.integration.stream.harness import PUBLICATION, SLOT, Stage, plugin_messages, stage
@@ -205,12 +205,12 @@ def test_the_server_is_answered_while_the_spool_is_full_and_nobody_listens(
         for i in range(30):  # 96 MB: more than a segment, so that the driver has something to free
             database.execute(fill, [i * 1000, i * 1000 + 999])
         wait_for(lambda: staged.receiver.poll().full, "the spool is full")
-        before = staged.receiver.poll().received
+        before = staged.receiver.poll().received_bytes
         # Twice the server's patience, by the server's clock; the driver reads nothing meanwhile.
         ((limit,),) = database.execute("SELECT clock_timestamp() + interval '8 seconds'")
         heard = "SELECT count(*) FROM pg_stat_replication WHERE pid = %s AND reply_time > %s"
         wait_for(lambda: bool(database.execute(heard, [pid, limit])[0][0]), "the server is still answered")
-        assert staged.receiver.poll().received == before
+        assert staged.receiver.poll().received_bytes == before
         found: list[int] = []
         reader = staged.reader
 
@@ -238,9 +238,9 @@ def test_both_wires_give_the_same_bytes(
     staged.database.execute("INSERT INTO t SELECT -i, repeat('b', 500) FROM generate_series(1, 5000) i")
     expected = [message for _, messages in staged.expected() for message in messages]
     got: list[bytes] = []
-    address = Address.parse(staged.database.url(user="app"))
-    begin = Log().lsn(staged.frontier)
-    wanted = Wanted(SLOT, (PUBLICATION,), begin, begin)
+    address = PostgresAddress.parse(staged.database.url(user="app"))
+    begin = PostgresTimeline().lsn(staged.frontier)
+    wanted = SlotRequest(SLOT, (PUBLICATION,), begin, begin)
 
     def arrived() -> bool:
         got.extend(plugin_messages(stream.read(0.1)))
@@ -353,9 +353,9 @@ def test_a_missing_slot_or_publication_is_refused(staged: Stage) -> None:
     error = staged.refusal()
     assert (error.code, error.family) == ("PG_PUBLICATION_MISSING", "misconfigured")
     assert error.detail == '"missing"'
-    begin = Log().lsn(staged.frontier)
+    begin = PostgresTimeline().lsn(staged.frontier)
     with pytest.raises(HeadraceError) as caught:
-        SlotStream.open(staged.address, Wanted(SLOT, (PUBLICATION, "missing"), begin, begin))
+        SlotStream.open(staged.address, SlotRequest(SLOT, (PUBLICATION, "missing"), begin, begin))
     assert (caught.value.code, caught.value.detail) == (error.code, error.detail)
 
 

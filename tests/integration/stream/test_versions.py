@@ -8,9 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headrace.sources.postgres.lsn import Log
-from headrace.sources.postgres.session.address import Address
-from headrace.sources.postgres.stream.slot_stream import SlotStream, Wanted
+from headrace.sources.postgres.lsn import PostgresTimeline
+from headrace.sources.postgres.session.address import PostgresAddress
+from headrace.sources.postgres.stream.slot_stream import SlotRequest, SlotStream
 from headrace.testing import tls
 from headrace.testing.postgres import Database, Server, postgres
 from headrace.testing.postmaster import wait_for
@@ -60,17 +60,17 @@ def test_a_backlog_over_tls_comes_in_large_pieces(over_tls: tuple[Server, str], 
     """Each message is a record of its own there, and each piece costs a round of the receiver."""
     server, authority = over_tls
     with server.database() as database, stage(database, tmp_path) as staged:
-        address = Address.parse(database.url(user="app", sslmode="verify-ca", sslrootcert=authority))
+        address = PostgresAddress.parse(database.url(user="app", sslmode="verify-ca", sslrootcert=authority))
         database.execute("INSERT INTO t SELECT i, repeat('x', 300) FROM generate_series(1, 20000) i")
         pieces: list[int] = []
-        begin = Log().lsn(staged.frontier)
+        begin = PostgresTimeline().lsn(staged.frontier)
 
         def arrived() -> bool:
             pieces.append(len(stream.read(0.1)))
             stream.feedback(begin)
             return sum(pieces) > 20_000 * 300
 
-        with SlotStream.open(address, Wanted(SLOT, (PUBLICATION,), begin, begin)) as stream:
+        with SlotStream.open(address, SlotRequest(SLOT, (PUBLICATION,), begin, begin)) as stream:
             wait_for(arrived, "the transaction is read")
         came = [length for length in pieces if length]
         assert sum(came) / len(came) > 3000, len(came)

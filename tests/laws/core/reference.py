@@ -14,7 +14,7 @@ from tests.laws.core.worlds import Change, Row, Side
 
 @dataclass
 class Outcome:
-    """What `Folded` says, in plain values."""
+    """What `FoldResult` says, in plain values."""
 
     state: dict[int, Row | None]  # None: a row with a value that is nowhere
     history: list[Side] = field(default_factory=list)

@@ -90,7 +90,7 @@ def test_changes_under_the_old_columns_are_those_of_the_converted_rows(
             ]
 
 
-def _decoded(values: list[tuple[Any, ...]], step: Conversion, new: TableSchema) -> batch.Changes:
+def _decoded(values: list[tuple[Any, ...]], step: Conversion, new: TableSchema) -> batch.PgoutputChanges:
     messages: list[bytes] = []
     for row in values:
         sent = tuple_data([None if value is None else value.encode() for value in row])
@@ -101,6 +101,8 @@ def _decoded(values: list[tuple[Any, ...]], step: Conversion, new: TableSchema) 
         ]
     data = array(b"".join(map(plugin, messages)))
     count = len(messages)
-    meta = batch.ChangeMeta(np.arange(count), np.arange(count), np.full(count, 900), np.full(count, 5))
-    taken = np.array(step.taken, np.int64)
+    meta = batch.PgoutputChangeMeta(
+        np.arange(count), np.arange(count), np.full(count, 900), np.full(count, 5)
+    )
+    taken = np.array(step.places, np.int64)
     return batch.changes(data, pgoutput.scan(data), taken, new, meta, step.values)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from headrace.core import difference
 from headrace.core.collection import DIFF, consolidate, of_rows
 from headrace.core.columns import narrow
-from headrace.core.difference import Moment
+from headrace.core.difference import DifferenceMoment
 from headrace.core.fold import fold
 from headrace.core.schema import Column, TableSchema
 
@@ -20,7 +20,7 @@ COLUMNS = (
 )
 KEYED = TableSchema(COLUMNS, ("id",), full=False)
 BAG = TableSchema(COLUMNS, (), full=True)
-AT = Moment(time=41, commit_ts=7, first=1000)
+AT = DifferenceMoment(time=41, commit_ts=7, first=1000)
 
 values = st.tuples(
     st.sampled_from([None, 0.0, -0.0, 1.5, float("nan")]), st.sampled_from([None, "", "a", "b\0"])
@@ -78,8 +78,8 @@ def test_nothing_differs_from_itself(rows: list[tuple[object, ...]]) -> None:
 
 
 def test_a_key_that_is_there_twice_is_noticed() -> None:
-    assert difference.doubled(KEYED, table([(1, 0.0, "a"), (1, 1.5, "b")]))
-    assert not difference.doubled(KEYED, table([(1, 0.0, "a"), (2, 0.0, "a")]))
+    assert difference.repeats_key(KEYED, table([(1, 0.0, "a"), (1, 1.5, "b")]))
+    assert not difference.repeats_key(KEYED, table([(1, 0.0, "a"), (2, 0.0, "a")]))
 
 
 def _by_key(rows: list[tuple[object, ...]]) -> list[tuple[object, object]]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.fold import Folded, fold
+from headrace.core.fold import FoldResult, fold
 from headrace.core.history import history
 from headrace.core.key_events import events
 from headrace.core.keycode import keycode
@@ -34,11 +34,11 @@ SCHEMAS = st.sampled_from([KEYED, FULL])
 LAWS = examples(50)
 
 
-def _nothing_reported(folded: Folded) -> None:
+def _nothing_reported(folded: FoldResult) -> None:
     assert len(folded.missing) == len(folded.conflict) == len(folded.holes) == 0
 
 
-def _fold(world: World, schema: TableSchema, base: pa.Table, first: int, stop: int) -> Folded:
+def _fold(world: World, schema: TableSchema, base: pa.Table, first: int, stop: int) -> FoldResult:
     return fold(schema, events(schema, changes(world, schema, range(first, stop))), base)
 
 
@@ -51,7 +51,7 @@ def test_fold_gives_the_end_state_and_the_whole_history(world: World, schema: Ta
     assert sides(folded.history()) == world.history()
     assert folded.keys.equals(keycode([folded.final.column("id")]))
     touched = {key for number in range(len(world.transactions)) for key in world.keys(number)}
-    assert folded.touched.equals(keycode([pa.array(sorted(touched), pa.int32())]))
+    assert folded.touched_keys.equals(keycode([pa.array(sorted(touched), pa.int32())]))
 
 
 @LAWS

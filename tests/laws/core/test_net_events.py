@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.fold import Folded, fold
-from headrace.core.key_events import Event, events
+from headrace.core.fold import FoldResult, fold
+from headrace.core.key_events import KeyEvent, events
 from headrace.core.net_events import net_events
 from headrace.core.schema import TableSchema
 from headrace.core.truncation import Truncation, Truncations
@@ -64,7 +64,7 @@ def _ticks(world: World, size: int, random: Random) -> tuple[pa.Table, Truncatio
     return pa.Table.from_pylist(records, change_schema_of(TICKED)), tuple(emptied)
 
 
-def _folded(world: World, size: int, seed: int) -> tuple[Folded, Truncations]:
+def _folded(world: World, size: int, seed: int) -> tuple[FoldResult, Truncations]:
     changes, emptied = _ticks(world, size, Random(seed))
     netted = net_events(TICKED, events(TICKED, changes), emptied)
     return fold(TICKED, netted, table(list(world.start.values())), emptied), emptied
@@ -140,7 +140,7 @@ def test_a_statement_that_fires_another_comes_behind_it() -> None:
     found, base = events(TICKED, changes), table([(1, 0, None)])
     assert rows(fold(TICKED, net_events(TICKED, found), base).final) == [(1, 2, None)]
     assert rows(fold(TICKED, found, base).final) != [(1, 2, None)]
-    assert net_events(TICKED, found)["_event"].to_pylist() == [Event.PUT]
+    assert net_events(TICKED, found)["_event"].to_pylist() == [KeyEvent.PUT]
 
 
 @pytest.mark.parametrize("base", [[], [(1, 9, None)]])

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.core.position import Position
-from headrace.sources.postgres.lsn import Log, Lsn
+from headrace.sources.postgres.lsn import Lsn, PostgresTimeline
 from headrace.sources.postgres.spelling import SPELLING
 
 LAWS = settings(max_examples=100, deadline=None)
@@ -44,7 +44,7 @@ def test_positions_are_ordered_by_what_they_cover(one: Position, other: Position
 @LAWS
 @given(st.integers(0, 1 << 20), TIMES, TIMES)
 def test_times_of_a_log_and_its_own_numbers_are_each_others_inverse(lives: int, lsn: int, other: int) -> None:
-    log = Log(lives << 32)
+    log = PostgresTimeline(lives << 32)
     position = log.position(Lsn(lsn))
     assert (log.lsn(position), log.at(position.time).text) == (Lsn(lsn), position.text)
     assert SPELLING.time(position.text, log.position(Lsn(other))) == position.time
@@ -54,7 +54,7 @@ def test_times_of_a_log_and_its_own_numbers_are_each_others_inverse(lives: int, 
 @LAWS
 @given(st.integers(0, 1 << 20), TIMES, TIMES)
 def test_the_next_life_of_a_log_lies_behind_the_last_one(lives: int, reached: int, start: int) -> None:
-    log = Log(lives << 32)
+    log = PostgresTimeline(lives << 32)
     again = log.behind(log.position(Lsn(reached)), Lsn(start))
     assert again.position(Lsn(start)) > log.position(Lsn(reached))
     assert again.base > log.base

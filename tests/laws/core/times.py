@@ -12,11 +12,11 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from headrace.core.position import Position
-from headrace.sources.mysql.gtid_set import Gtid, Origin
+from headrace.sources.mysql.gtid_set import Gtid, GtidOrigin
 from tests.places import place_at
 
 SERVERS = ("3e11fa47-71ca-11e1-9e33-c80aa9429562", "ed102faf-eb00-11eb-8f20-0c5415bfaa1d")
-ORIGINS = tuple(Origin(server, tag) for server in SERVERS for tag in ("", "audit"))
+ORIGINS = tuple(GtidOrigin(server, tag) for server in SERVERS for tag in ("", "audit"))
 
 
 @dataclass(frozen=True)

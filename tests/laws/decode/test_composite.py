@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from headrace.core.errors import Definite
 from headrace.decode.queue import composite
 from headrace.decode.reference import composite as reference
-from headrace.decode.reference.rows import Malformed
+from headrace.decode.reference.rows import MalformedRow
 from headrace.decode.text import TEXT, TextColumn
 
 Row = list[bytes | None]
@@ -63,7 +63,7 @@ def test_any_bytes_are_read_as_the_reference_reads_them_or_refused(text: bytes, 
 def _read(read: Callable[[], Row]) -> Row | None:
     try:
         return read()
-    except (Malformed, Definite, composite.FieldsDiffer):
+    except (MalformedRow, Definite, composite.FieldsDiffer):
         return None
 
 

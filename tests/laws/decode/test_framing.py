@@ -18,7 +18,7 @@ anything = st.one_of(st.binary(max_size=80), damaged(streams))
 def _frames(data: bytes) -> tuple[list[tuple[int, int, int]], int, bool]:
     found = copydata.frames(array(data))
     places = zip(found.starts.tolist(), found.stops.tolist(), found.kinds.tolist(), strict=True)
-    return list(places), found.tail, found.malformed
+    return list(places), found.tail, found.is_malformed
 
 
 def _outcome(data: bytes | Bytes, in_stream: bool, start: int = 0, stop: int | None = None) -> object:
@@ -36,7 +36,7 @@ def _outcome(data: bytes | Bytes, in_stream: bool, start: int = 0, stop: int | N
 def _expected(data: bytes, in_stream: bool) -> object:
     try:
         return framing.scan(data, in_stream)
-    except framing.Malformed as error:
+    except framing.MalformedFrame as error:
         return error.args[0]
 
 
@@ -76,7 +76,7 @@ def test_bytes_outside_of_the_bounds_do_not_matter(data: bytes, before: bytes, a
     padded, start, stop = array(before + data + after), len(before), len(before) + len(data)
     inner, found = copydata.frames(array(data)), copydata.frames(padded, start, stop)
     assert (found.starts - start).tolist() == inner.starts.tolist()
-    assert (found.tail - start, found.malformed) == (inner.tail, inner.malformed)
+    assert (found.tail - start, found.is_malformed) == (inner.tail, inner.is_malformed)
     assert _outcome(padded, False, start, stop) == _outcome(data, False)
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.decode.printing import printed
+from headrace.decode.printing import print_values
 from headrace.decode.text import TextColumn
 from headrace.decode.values import decode_column
 from tests.laws.decode.test_values import plain
@@ -39,7 +39,7 @@ KINDS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
 
 
 def _same(array: Any, form: str) -> None:
-    texts = [None if text is None else text.encode() for text in printed(array).to_pylist()]
+    texts = [None if text is None else text.encode() for text in print_values(array).to_pylist()]
     decoded = decode_column(TextColumn.of(texts), form, array.type)
     assert decoded.bad.tolist() == []
     assert plain(decoded.array) == plain(array)
@@ -84,4 +84,4 @@ SERVERS = [
 def test_a_servers_text_is_printed_again(form: str, kind: pa.DataType, texts: str) -> None:
     wanted = texts.split("|")
     decoded = decode_column(TextColumn.of([text.encode() for text in wanted]), form, kind)
-    assert printed(decoded.array).to_pylist() == wanted
+    assert print_values(decoded.array).to_pylist() == wanted

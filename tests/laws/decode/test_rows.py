@@ -84,7 +84,7 @@ def _read(step: Callable[[], object]) -> object:
     """What was read, or that it was refused."""
     try:
         return step()
-    except (Definite, reference.Malformed):
+    except (Definite, reference.MalformedRow):
         return "refused"
 
 
@@ -113,7 +113,7 @@ def test_copied_rows_come_back_as_they_were_written(table: list[list[bytes | Non
 )
 def test_damaged_rows_are_read_as_the_reference_reads_them_or_refused(data: bytes, ncols: int) -> None:
     buffer = array(data).copy()
-    assert _read(lambda: _copied(buffer, ncols)) == _read(lambda: reference.copied(data, ncols))
+    assert _read(lambda: _copied(buffer, ncols)) == _read(lambda: reference.copy_rows(data, ncols))
     assert buffer.tobytes() == data
 
 

@@ -9,7 +9,7 @@ import pytest
 from headrace.core.errors import Definite, Misconfigured, Transient
 from headrace.lake.format import layout
 from headrace.lake.format.plan import Plan, TableStep
-from headrace.lake.log.commit import Blocked, Claim, EpochLog
+from headrace.lake.log.commit import Claim, EpochLog, UnfinishablePlan
 from headrace.lake.log.marks import Mark
 from headrace.lake.log.table import Stamp
 from tests.laws.lake.scenes import Twin
@@ -38,10 +38,10 @@ def _published(log: EpochLog, plan: Plan) -> Mark:
     return mark
 
 
-def _blocked(log: EpochLog, plan: Plan) -> Blocked:
+def _blocked(log: EpochLog, plan: Plan) -> UnfinishablePlan:
     log.put_plan(plan)
     blocked = log.finish(plan)
-    assert isinstance(blocked, Blocked)
+    assert isinstance(blocked, UnfinishablePlan)
     return blocked
 
 
@@ -169,7 +169,7 @@ def test_a_successor_withdraws_what_can_never_be_finished() -> None:
     Twin(world).disturb(A, 1, faithful=False)
     _blocked(older, _plan(world, epoch + 1, _add(world, A, 0, 2)))
     taken = newer.takeover()
-    assert [blocked.step.path for blocked in taken.blocked] == [A]
+    assert [blocked.step.path for blocked in taken.unfinishable] == [A]
     assert [mark.kind for mark in world.marks][-2:] == ["withdraw", "takeover"]
 
 
@@ -199,14 +199,14 @@ def test_a_fault_of_ours_is_withdrawn_by_whoever_comes_with_what_the_plan_did_be
     epoch = log.takeover().mark.epoch + 1
     before = _published(log, _plan(world, epoch, _add(world, A, -1, 1), _add(world, B, -1, 1)))
     log.put_plan(_plan(world, epoch + 1, _add(world, A, 0, 2), _add(world, B, 0, 2), frontier="10"))
-    [blocked] = _faulty(world, B).takeover().blocked
+    [blocked] = _faulty(world, B).takeover().unfinishable
     assert (blocked.step.path, blocked.error.code, blocked.rewritten) == (B, "LAKE_STEP_FAILED", False)
     assert [(mark.kind, mark.frontier) for mark in world.marks[-2:]] == [
         ("withdraw", before.frontier),
         ("takeover", before.frontier),
     ]
     assert world.rows(A, len(world.tables[A]) - 1) == {1: 1}
-    assert _log(world).unfinished() is None
+    assert _log(world).unfinished_plan() is None
 
 
 class Unrestored(TwinTable):

@@ -12,7 +12,7 @@ from headrace.core.errors import Misconfigured
 from headrace.lake.log.marks import Mark
 from headrace.lake.read import resolve
 from headrace.lake.read.resolve import Late
-from headrace.lake.retain.thinning import Keeping, thinned
+from headrace.lake.retain.thinning import Keeping, thin_marks
 from headrace.sources.postgres.spelling import SPELLING
 
 START = datetime(2026, 11, 20, tzinfo=UTC)
@@ -92,7 +92,7 @@ def test_what_was_answered_is_answered_so_for_ever(source: Source) -> None:
 @given(sources())
 def test_thinning_changes_no_answer(source: Source) -> None:
     keeping = Keeping(marks=timedelta(0))
-    stay = thinned(source.marks, LONG_AFTER, keeping, lambda mark: {})
+    stay = thin_marks(source.marks, LONG_AFTER, keeping, lambda mark: {})
     for moment in SECONDS:
         assert source.holds(stay, moment) == source.holds(source.marks, moment), moment
 

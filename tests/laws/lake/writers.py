@@ -20,7 +20,7 @@ from headrace.core.errors import Definite, Misconfigured, Transient
 from headrace.core.position import Position
 from headrace.lake.format.plan import DataFile, Plan, TableStep
 from headrace.lake.log import catalog
-from headrace.lake.log.commit import EpochLog, Files, MarkLog, Tables, plan_base
+from headrace.lake.log.commit import DeltaTables, EpochLog, PlanFiles, PublishingMarkLog, plan_base
 from headrace.lake.log.marks import Mark
 from tests.laws.lake.schedule import Actor
 
@@ -45,7 +45,7 @@ def contents(table: str, frontier: int) -> Counter[int]:
 class Bench(Protocol):
     """Where writers work: the twin, or the real thing."""
 
-    def open(self) -> tuple[Files, MarkLog, Callable[[str], Tables]]: ...
+    def open(self) -> tuple[PlanFiles, PublishingMarkLog, Callable[[str], DeltaTables]]: ...
 
     def write_file(self, folder: str, epoch: int, rows: set[int]) -> DataFile: ...
 

@@ -18,8 +18,8 @@ from headrace.core.schema import Column, TableSchema
 from headrace.decode.kernel import Bytes
 from headrace.pipeline.tasks.slices import Slice
 from headrace.sources import registry
-from headrace.sources.contract.decoder import Context, TableChanges, Wanted
-from headrace.sources.postgres.context import OpenTransaction, StreamContext
+from headrace.sources.contract.decoder import Context, TableChanges, TableFilter
+from headrace.sources.postgres.context import PostgresOpenTransaction, PostgresStreamContext
 
 TABLES = (16400, 16401, 16402)
 NAMES = {oid: TableName("public", f"t{oid}") for oid in TABLES}
@@ -53,8 +53,8 @@ def begin(lsn: int, xid: int, time: int | None = None) -> bytes:
     return frame(b"B" + struct.pack(">QqI", lsn, lsn * 7 if time is None else time, xid))
 
 
-def piece(data: bytes, inside: OpenTransaction | None) -> Slice:
-    context = StreamContext(tuple(map(relation, TABLES)), inside)
+def piece(data: bytes, inside: PostgresOpenTransaction | None) -> Slice:
+    context = PostgresStreamContext(tuple(map(relation, TABLES)), inside)
     return Slice(DECODER, context, 0, len(data), data=data)
 
 
@@ -80,7 +80,7 @@ def plain(draw: st.DrawFn) -> Slice:
     if draw(st.booleans()):
         parts.pop()
     ordinals = {oid: draw(st.integers(0, 9)) for oid in TABLES}
-    return piece(b"".join(parts), OpenTransaction(990, 699, 5, ordinals) if begun else None)
+    return piece(b"".join(parts), PostgresOpenTransaction(990, 699, 5, ordinals) if begun else None)
 
 
 @st.composite
@@ -93,12 +93,12 @@ def streamed(draw: st.DrawFn) -> Slice:
             parts.append(relation(draw(st.sampled_from(TABLES)), xid))
         parts.append(truncate(tuple(change), xid) if isinstance(change, list) else insert(*change, xid))
     aborted = tuple(draw(st.lists(st.integers(801, 803), unique=True)))
-    return piece(b"".join(parts), OpenTransaction(2000, 800, 5, {}, streamed=True, aborted=aborted))
+    return piece(b"".join(parts), PostgresOpenTransaction(2000, 800, 5, {}, streamed=True, aborted=aborted))
 
 
 def said(data: Bytes, context: Context, oids: Iterable[int] = TABLES) -> Iterator[tuple[int, Any]]:
     """All that bytes say of the tables: the changes of each, then where it is truncated."""
-    wanted = {oid: Wanted(NAMES[oid], SCHEMA, 0) for oid in oids}
+    wanted = {oid: TableFilter(NAMES[oid], SCHEMA, 0) for oid in oids}
     for found in DECODER.decode(data, context, wanted):
         assert isinstance(found, TableChanges)
         yield found.table, found.batch.to_pylist()

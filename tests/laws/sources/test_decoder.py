@@ -91,14 +91,14 @@ def test_a_selection_says_all_of_its_tables_and_nothing_of_others(piece: Slice, 
 def _with_layouts(context: Context) -> Context:
     """The context of a selection, with the layouts of the tables that were not selected."""
     layouts = DECODER.between(map(relation, TABLES)).as_record()
-    return DECODER.restored({**layouts, "inside": context.as_record()["inside"]})
+    return DECODER.restore({**layouts, "inside": context.as_record()["inside"]})
 
 
 @given(slices, st.integers(1, 400))
 def test_a_context_travels_and_is_kept(piece: Slice, length: int) -> None:
     for context in (piece.context, DECODER.split(bytes_of(piece)[:length], piece.context)[1]):
         assert pickle.loads(pickle.dumps(context)) == context
-        assert DECODER.restored(json.loads(json.dumps(context.as_record()))) == context
+        assert DECODER.restore(json.loads(json.dumps(context.as_record()))) == context
     assert len(pickle.dumps(DECODER)) < 100
     assert pickle.loads(pickle.dumps(DECODER)) == DECODER
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
-from headrace.cli.argv import masked, passwords
+from headrace.cli.argv import mask, passwords
 from headrace.cli.main import main
 from headrace.sources import registry
 from headrace.testing.postmaster import wait_for
@@ -56,7 +56,7 @@ def test_a_password_is_found_in_the_url_of_every_source() -> None:
     schemes = [scheme for kind in registry.kinds() for scheme in registry.declaration(kind).schemes]
     assert len(schemes) >= 6
     for scheme in schemes:
-        assert masked(f"run {scheme}://me:secret@db/shop") == f"run {scheme}://me:xxxxxx@db/shop"
+        assert mask(f"run {scheme}://me:secret@db/shop") == f"run {scheme}://me:xxxxxx@db/shop"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it is said that the password can be seen")

@@ -11,7 +11,7 @@ from headrace.cli import main as cli
 from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName
 from headrace.pipeline.state import choice
-from headrace.sources.contract.findings import Finding, Level, Report
+from headrace.sources.contract.findings import CheckReport, Finding, Level
 
 NAMES = [TableName("public", f"t{number}") for number in range(20)]
 
@@ -28,8 +28,8 @@ def _printed(
     *findings: Finding,
     json: bool = False,
 ) -> list[str]:
-    report = Report(180000, (), {}, findings)
-    monkeypatch.setattr(choice, "examined", lambda config: report)
+    report = CheckReport(180000, (), {}, findings)
+    monkeypatch.setattr(choice, "examine", lambda config: report)
     assert cli.main(["check", "postgresql://me@nowhere.invalid/db", *(["--json"] if json else [])]) == 2
     return capsys.readouterr().out.splitlines()
 

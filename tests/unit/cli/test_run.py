@@ -16,7 +16,7 @@ import pytest
 import headrace
 from headrace.cli import main as cli
 from headrace.cli import run
-from headrace.cli.progress import Progress
+from headrace.cli.progress import ProgressView
 from headrace.core.errors import HeadraceError
 from headrace.lake.format import formatfile, statusfile
 from headrace.lake.format.status import SourceStatus
@@ -55,9 +55,9 @@ def test_the_pace_of_marks_is_for_every_source_of_a_run(tmp_path: Path) -> None:
     text = CONFIG.format(lake=tmp_path / "lake", url=URL) + f'[source.other]\nurl = "{URL}"\nevery = "5s"\n'
     file.write_text(text)
     arguments = cli.parser().parse_args(["run", "--config", str(file)])
-    paces = [source.every for source in run.paced(run.parse_config(arguments), None).sources.values()]
+    paces = [source.every for source in run.with_pace(run.parse_config(arguments), None).sources.values()]
     assert paces == ["1s", "5s"]
-    paces = [source.every for source in run.paced(run.parse_config(arguments), "0s").sources.values()]
+    paces = [source.every for source in run.with_pace(run.parse_config(arguments), "0s").sources.values()]
     assert paces == ["0s", "0s"]
 
 
@@ -294,7 +294,7 @@ def test_a_mirror_goes_on_where_nobody_reads_of_it(tmp_path: Path, monkeypatch: 
     os.close(reader)
     with os.fdopen(writer, "w") as unread:
         monkeypatch.setattr("sys.stdout", unread)
-        with Progress(as_json=True) as progress:
+        with ProgressView(as_json=True) as progress:
             progress.tell(SourceStatus("main", "running"))
             progress.tell(SourceStatus("main", "running"))
         os.dup2(os.open(os.devnull, os.O_WRONLY), writer)

@@ -18,9 +18,9 @@ from headrace.lake.format.status import (
     WorkStatus,
     moment_text,
 )
-from headrace.sources.postgres.slot import _said
+from headrace.sources.postgres.slot import _figures
 from headrace.status.faults import faults
-from headrace.status.picture import Source
+from headrace.status.picture import SourcePicture
 
 SLOT = {
     "wal_status": "reserved",
@@ -39,12 +39,12 @@ TRAFFIC = {
 }
 
 
-def source(**known: Any) -> Source:
-    return Source(SourceStatus("main", "running", **known), age=1.0, epoch=7)
+def source(**known: Any) -> SourcePicture:
+    return SourcePicture(SourceStatus("main", "running", **known), age=1.0, epoch=7)
 
 
 def lines(slot: Mapping[str, Any] | None = None, running: RunningStatus | None = None) -> list[str]:
-    upstream = None if slot is None else UpstreamStatus(slot, tuple(_said(slot)))
+    upstream = None if slot is None else UpstreamStatus(slot, tuple(_figures(slot)))
     return list(_head(source(upstream=upstream, streamed=running)))
 
 
@@ -106,14 +106,14 @@ def at(seconds: float) -> str:
     return moment_text(NOW.timestamp() - seconds)
 
 
-def seen(state: str = "running", age: float | None = 1.0, **known: Any) -> Source:
+def seen(state: str = "running", age: float | None = 1.0, **known: Any) -> SourcePicture:
     """A source at noon; what is known of it may be older."""
     position = PositionStatus("0/1", waiting_since=known.pop("waiting_since", None))
     known = {"contact_at": at(1), "turned_at": at(0), "position": position, **known}
-    return Source(SourceStatus("main", state, **known), age, 7, NOW)
+    return SourcePicture(SourceStatus("main", state, **known), age, 7, NOW)
 
 
-def codes(source: Source, max_lag: float = 60) -> list[str]:
+def codes(source: SourcePicture, max_lag: float = 60) -> list[str]:
     return [error.code for error in faults(source, max_lag)]
 
 

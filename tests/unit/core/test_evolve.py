@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.core.conversion import Conversion, Part, Take, Value
-from headrace.core.evolve import Converts, Copied, evolve
+from headrace.core.evolve import Converts, CopyNeeded, evolve
 from headrace.core.schema import Column, TableSchema
 
 ID = Column("id", pa.int64(), "int", "bigint", nullable=False)
@@ -76,7 +76,7 @@ def test_what_the_stream_may_still_bring_comes_along() -> None:
         (("id", "name"), UNTIL),
         (("id", "name", "more"), 1600),
     ]
-    assert [known.names for known in then.schema.reached(UNTIL).earlier] == [("id", "name", "more")]
+    assert [known.names for known in then.schema.at_time(UNTIL).earlier] == [("id", "name", "more")]
     assert TableSchema.from_record(then.schema.as_record()) == then.schema
 
 
@@ -111,12 +111,12 @@ def test_what_the_stream_may_still_bring_comes_along() -> None:
     ],
 )
 def test_what_cannot_follow_says_why(new: TableSchema, parts: tuple[Part, ...], reason: str) -> None:
-    assert evolve(OLD, new, parts, UNTIL) == Copied(reason)
+    assert evolve(OLD, new, parts, UNTIL) == CopyNeeded(reason)
 
 
 def test_what_went_is_told_apart_once_the_stream_has_come_to_the_change_before() -> None:
     """Rows that are still to come may have had the new names while they meant other columns."""
     first = _step(replace(OLD, columns=(ID, NAME, MORE)), (*BOTH, NONE)).schema
     dropped, parts = replace(OLD, columns=(ID, MORE)), (Take(0), Take(2))
-    assert isinstance(evolve(first, dropped, parts, 1600), Copied)
-    assert isinstance(evolve(first.reached(UNTIL), dropped, parts, 1600), Converts)
+    assert isinstance(evolve(first, dropped, parts, 1600), CopyNeeded)
+    assert isinstance(evolve(first.at_time(UNTIL), dropped, parts, 1600), Converts)

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.core.change_batch import Image
 from headrace.core.errors import Definite
-from headrace.core.key_events import Event, events
+from headrace.core.key_events import KeyEvent, events
 from headrace.core.keycode import keycode
 from tests.unit.core.batches import Change, batch, delete, insert, text_table, update
 
@@ -30,7 +30,7 @@ def _events(*changes: Change, full: bool = False) -> dict[str, list[Any]]:
 def test_inserts_and_deletes_happen_at_the_key_of_their_row() -> None:
     found = _events(insert(1, ("a", "s", "b")), delete(1, ("c", None, None)))
     assert found["_key"] == _code("a", "c")
-    assert found["_event"] == [Event.INSERT, Event.DELETE]
+    assert found["_event"] == [KeyEvent.INSERT, KeyEvent.DELETE]
     assert (found["c0"], found["c1"]) == (["a", "c"], ["s", None])
     assert (found["_time"], found["_ordinal"], found["_transaction"]) == ([1, 1], [0, 1], [101, 101])
 
@@ -39,14 +39,14 @@ def test_inserts_and_deletes_happen_at_the_key_of_their_row() -> None:
 def test_an_update_that_keeps_the_key_puts_the_row_there(image: Image) -> None:
     old = ("a", "s", "b") if image else None
     found = _events(update(1, ("a", "t", "b"), old, image))
-    assert (found["_key"], found["_event"], found["c1"]) == (_code("a"), [Event.PUT], ["t"])
+    assert (found["_key"], found["_event"], found["c1"]) == (_code("a"), [KeyEvent.PUT], ["t"])
 
 
 @pytest.mark.parametrize("image", [Image.KEY, Image.FULL])
 def test_an_update_of_the_key_deletes_before_it_inserts(image: Image) -> None:
     found = _events(insert(1, ("z", "", "")), update(1, ("n", "t", "b"), ("a", None, None), image))
     assert found["_key"] == _code("z", "a", "n")
-    assert found["_event"] == [Event.INSERT, Event.DELETE, Event.INSERT]
+    assert found["_event"] == [KeyEvent.INSERT, KeyEvent.DELETE, KeyEvent.INSERT]
     assert found["_ordinal"] == [0, 1, 1]
     assert found["c0"] == ["z", "a", "n"]
     assert found["_from"] == [None, None, None]
@@ -77,7 +77,7 @@ def test_a_whole_old_row_fills_every_hole() -> None:
 
 def test_a_key_value_that_was_not_sent_is_that_of_the_old_key() -> None:
     found = _events(update(1, (None, "t", "b"), ("long", None, None), Image.KEY, holes={0}))
-    assert (found["_key"], found["_event"], found["c0"]) == (_code("long"), [Event.PUT], ["long"])
+    assert (found["_key"], found["_event"], found["c0"]) == (_code("long"), [KeyEvent.PUT], ["long"])
     assert "u0" not in found
 
 

@@ -43,16 +43,16 @@ def delete(old: Row, letter: bytes = b"O") -> bytes:
     return b"D" + oid() + letter + tuple_data(old)
 
 
-def changes(*messages: bytes, positions: tuple[int, ...] = (0, 1, 2)) -> batch.Changes:
+def changes(*messages: bytes, positions: tuple[int, ...] = (0, 1, 2)) -> batch.PgoutputChanges:
     data = array(b"".join(map(plugin, messages)))
     count = len(messages)
-    meta = batch.ChangeMeta(
+    meta = batch.PgoutputChangeMeta(
         np.arange(100, 100 + count), np.arange(count), np.full(count, 900), np.full(count, 5)
     )
     return batch.changes(data, pgoutput.scan(data), np.array(positions), SCHEMA, meta)
 
 
-def column(found: batch.Changes, name: str) -> list[Any]:
+def column(found: batch.PgoutputChanges, name: str) -> list[Any]:
     return list(found.batch.column(name).to_pylist())
 
 

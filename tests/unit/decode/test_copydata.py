@@ -15,7 +15,7 @@ def test_a_frame_that_is_not_complete_stays_in_the_tail() -> None:
     whole = copy_data(b"one") + copy_data(b"two")
     for cut in range(len(copy_data(b"one")), len(whole)):
         found = copydata.frames(array(whole[:cut]))
-        assert (len(found.kinds), found.tail, found.malformed) == (1, 8, False)
+        assert (len(found.kinds), found.tail, found.is_malformed) == (1, 8, False)
 
 
 @pytest.mark.parametrize(
@@ -24,16 +24,16 @@ def test_a_frame_that_is_not_complete_stays_in_the_tail() -> None:
 )
 def test_an_impossible_head_is_malformed_and_ends_the_search(head: bytes) -> None:
     found = copydata.frames(array(copy_data(b"fine") + head + copy_data(b"never seen")))
-    assert (len(found.kinds), found.tail, found.malformed) == (1, 9, True)
+    assert (len(found.kinds), found.tail, found.is_malformed) == (1, 9, True)
 
 
 def test_a_head_that_is_not_complete_is_no_reason_to_give_up() -> None:
-    assert not copydata.frames(array(b"d\xff\xff\xff")).malformed
+    assert not copydata.frames(array(b"d\xff\xff\xff")).is_malformed
 
 
 def test_a_frame_as_long_as_a_server_may_send_is_waited_for() -> None:
     found = copydata.frames(array(b"d" + struct.pack(">I", copydata.LONGEST)))
-    assert (found.tail, found.malformed) == (0, False)
+    assert (found.tail, found.is_malformed) == (0, False)
 
 
 def test_a_buffer_that_is_written_to_is_as_good_as_one_that_is_not() -> None:
@@ -43,7 +43,7 @@ def test_a_buffer_that_is_written_to_is_as_good_as_one_that_is_not() -> None:
 
 def test_nothing_holds_no_frames() -> None:
     found = copydata.frames(array(b""))
-    assert (len(found.starts), found.tail, found.malformed) == (0, 0, False)
+    assert (len(found.starts), found.tail, found.is_malformed) == (0, 0, False)
 
 
 def test_payloads_leave_other_frames_out() -> None:

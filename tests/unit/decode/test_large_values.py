@@ -22,15 +22,15 @@ from headrace.decode import copydata, copyrows, copytext, digest, pgoutput, prin
 from headrace.decode.mysql import charsets, forms, framing, result_rows, rows
 from headrace.decode.mysql import table_map as maps
 from headrace.decode.mysql.collations import CHARSETS
-from headrace.decode.mysql.table_map import Layout, LayoutColumn
+from headrace.decode.mysql.table_map import LayoutColumn, TableMapLayout
 from headrace.decode.pgoutput import tuples
 from headrace.decode.queue import composite
 from headrace.decode.text import TextColumn
 from headrace.decode.values import decode_column
 from headrace.decode.values.forms import FORMS
-from headrace.decode.values.outcome import Decoded
+from headrace.decode.values.outcome import DecodedColumn
 from headrace.sources.mysql import values as mysql_values
-from headrace.sources.mysql.stream.events import Event
+from headrace.sources.mysql.stream.events import BinlogEvent
 from headrace.sources.mysql.stream.unpacking import inner_events
 from tests.laws.decode import wire
 from tests.laws.decode.mysql import events
@@ -141,12 +141,12 @@ def _of_mysql() -> dict[str, Work]:
 def _rows_of_mysql(row: bytes) -> None:
     data = np.frombuffer(events.begin(1) + events.told(7) + events.frame(23, row), np.uint8)
     found = framing.scan(data)
-    layout = Layout("d", "t", (LayoutColumn(maps.LONG), LayoutColumn(maps.VARCHAR, 20), BLOB))
+    layout = TableMapLayout("d", "t", (LayoutColumn(maps.LONG), LayoutColumn(maps.VARCHAR, 20), BLOB))
     assert rows.counts(data, found, np.flatnonzero(found.is_rows), layout).tolist() == [1]
 
 
 def _compressed_transaction(packed: bytes) -> None:
-    event = Event(40, 0, 0, 0, 0, memoryview(b"\x00" + packed))
+    event = BinlogEvent(40, 0, 0, 0, 0, memoryview(b"\x00" + packed))
     assert sum(1 for _ in inner_events(event)) == 2
 
 
@@ -177,10 +177,10 @@ def _walks() -> dict[str, Work]:
         "a compressed transaction": partial(_compressed_transaction, transaction),
         "a tuple": partial(_tuples, inserted),
         "a digest": partial(digest.digests, pa.array([TEXT])),
-        "a printed list": partial(printing.printed, lists),
-        "printed bytes": partial(printing.printed, pa.array([TEXT])),
-        "printed bytes of MySQL": partial(mysql_values.printed, pa.array([TEXT])),
-        "a printed vector": partial(mysql_values.printed, pa.array([[0.5] * 4_000_000], VECTOR)),
+        "a printed list": partial(printing.print_values, lists),
+        "printed bytes": partial(printing.print_values, pa.array([TEXT])),
+        "printed bytes of MySQL": partial(mysql_values.print_values, pa.array([TEXT])),
+        "a printed vector": partial(mysql_values.print_values, pa.array([[0.5] * 4_000_000], VECTOR)),
     }
 
 
@@ -191,7 +191,7 @@ def test_a_value_of_twenty_megabytes_takes_two_seconds_at_most(kind: Callable[[]
         begun = time.process_time()
         decoded = work()
         taken[name] = time.process_time() - begun
-        if isinstance(decoded, Decoded):
+        if isinstance(decoded, DecodedColumn):
             assert (name, decoded.bad.tolist()) == (name, [0] if name == "text that is none" else [])
     assert {name: seconds for name, seconds in taken.items() if seconds > SECONDS} == {}
 

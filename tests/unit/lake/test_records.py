@@ -133,8 +133,8 @@ def test_requests_are_answered_once_in_the_order_they_were_made(any_store: Store
     requests.answer(any_store, "main", first, {"ok": True})
     requests.answer(any_store, "main", first, {"ok": False})
     assert requests.pending(any_store, "main") == [second]
-    assert requests.answered(any_store, "main", first) == {"ok": True}
-    assert requests.answered(any_store, "main", second) is None
+    assert requests.answer_to(any_store, "main", first) == {"ok": True}
+    assert requests.answer_to(any_store, "main", second) is None
     requests.forget(any_store, "main", first)
     assert requests.pending(any_store, "main") == [second]
 

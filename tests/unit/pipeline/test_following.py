@@ -6,18 +6,18 @@ from itertools import pairwise
 
 from headrace.core.names import TableName
 from headrace.pipeline import following
-from headrace.pipeline.following import Following
+from headrace.pipeline.following import TableFollower
 
 T = TableName("public", "t")
 
 
 def _moments(seconds: float) -> list[float]:
     """When it is taken up if it is due again each time, within so many seconds."""
-    tended, now, found = Following(), 0.0, list[float]()
+    tended, now, found = TableFollower(), 0.0, list[float]()
     while now < seconds:
         found.append(now)
         tended.note(T, now)
-        now = tended.tried[T].again_at
+        now = tended.retries[T].again_at
     return found
 
 
@@ -30,9 +30,9 @@ def test_a_table_that_changes_all_the_time_costs_a_copy_in_five_minutes() -> Non
 
 
 def test_a_table_that_was_quiet_is_taken_up_at_once_again() -> None:
-    tended = Following()
+    tended = TableFollower()
     for now in (0.0, 1.0, 3.0):
         tended.note(T, now)
-    calm = tended.tried[T].again_at + following.LONGEST_PAUSE + 1
+    calm = tended.retries[T].again_at + following.LONGEST_PAUSE + 1
     tended.note(T, calm)
-    assert tended.tried[T].again_at == calm + following.FIRST_PAUSE
+    assert tended.retries[T].again_at == calm + following.FIRST_PAUSE

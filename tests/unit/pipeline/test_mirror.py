@@ -14,7 +14,7 @@ from headrace.core.errors import Definite
 from headrace.lake.store.open import open_store
 from headrace.pipeline import mirror
 from headrace.pipeline.mirror import Control
-from headrace.pipeline.state.place import Place
+from headrace.pipeline.state.place import RunContext
 from headrace.pipeline.status_report import Reporter
 
 
@@ -22,7 +22,7 @@ def _ends_of(monkeypatch: pytest.MonkeyPatch, errors: Mapping[str, Exception]) -
     """The error of a run of three sources, two of which end before the first is done."""
     begun, over = threading.Barrier(len(errors) + 1), list[str]()
 
-    def keep(place: Place, control: Control) -> None:
+    def keep(place: RunContext, control: Control) -> None:
         begun.wait(60)
         if place.name in errors:
             raise errors[place.name]
@@ -33,7 +33,7 @@ def _ends_of(monkeypatch: pytest.MonkeyPatch, errors: Mapping[str, Exception]) -
             over.append(place.name)
 
     monkeypatch.setattr(mirror, "keep", keep)
-    places = [cast("Place", SimpleNamespace(name=name)) for name in ("one", *errors)]
+    places = [cast("RunContext", SimpleNamespace(name=name)) for name in ("one", *errors)]
     with pytest.raises(Exception) as raised:  # noqa: PT011 - the caller says which
         mirror._keep_all(places, Control(once=True, stop=threading.Event()))
     assert over == ["one"]

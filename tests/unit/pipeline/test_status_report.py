@@ -16,19 +16,19 @@ from headrace.lake.format.status import PositionStatus, SourceStatus
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
 from headrace.pipeline import status_report
-from headrace.pipeline.copy.context import Progress
+from headrace.pipeline.copy.context import CopyProgress
 from headrace.pipeline.copy.scheduler import CopyScheduler
 from headrace.pipeline.state import choice
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_state import State
 from headrace.pipeline.status_report import Beside, Facts, Reporter, _since
-from headrace.sources.postgres.lsn import Log, Lsn
+from headrace.sources.postgres.lsn import Lsn, PostgresTimeline
 from tests.places import place_at
 from tests.unit.core.batches import text_table
 
 LIVE = TableRecord(TableName("public", "t"), State.LIVE, 5, text_table(), {}, None, since=0x70)
 ERROR = Definite("TABLE_CHANGED", "it is another", hint="copy it anew")
-LATER = Log(1 << 32)  # the server's next life
+LATER = PostgresTimeline(1 << 32)  # the server's next life
 
 
 def _run(frontier: Any) -> Any:
@@ -37,7 +37,7 @@ def _run(frontier: Any) -> Any:
 
 
 def test_a_table_that_stopped_in_an_earlier_life_of_the_server_is_exact_from_where_it_was_then() -> None:
-    stopped = LIVE.failed(ERROR, place_at(0x150))
+    stopped = LIVE.with_error(ERROR, place_at(0x150))
     assert _since(_run(LATER.position(Lsn(0x90))), stopped, 0x70) == "0/70"
 
 
@@ -72,9 +72,9 @@ def test_the_first_run_of_a_lake_leaves_nothing_before_it_is_admitted(tmp_path: 
 
 def test_a_copy_that_begins_while_the_progress_of_others_is_read_ends_nothing() -> None:
     copies = CopyScheduler(connections=4)
-    copies.room.progress[TableName("public", "t0")] = Progress(1, 1)
+    copies.room.progress[TableName("public", "t0")] = CopyProgress(1, 1)
     for number, _ in enumerate(Facts(copies=copies).progress.values(), 1):
-        copies.room.progress[TableName("public", f"t{number}")] = Progress(1, 1)  # as its thread does
+        copies.room.progress[TableName("public", f"t{number}")] = CopyProgress(1, 1)  # as its thread does
     assert len(copies.progress) == 2
 
 
@@ -91,7 +91,7 @@ def test_a_new_copy_that_came_to_nothing_is_warned_of_until_it_is_asked_for_agai
         "public.u was not copied anew: it is another"
     }
     ledger.staged = {name: LIVE}
-    ledger.tables = {name: LIVE, other: tables[other].failed(ERROR, place_at(0x150))}
+    ledger.tables = {name: LIVE, other: tables[other].with_error(ERROR, place_at(0x150))}
     reporter.facts.prune(ledger)
     assert reporter.facts.waits() == {}
 
@@ -131,7 +131,7 @@ def test_the_tables_beside_are_asked_for_the_more_seldom_the_longer_that_takes(
         return {}
 
     monkeypatch.setattr(status_report, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    monkeypatch.setattr(choice, "unmirrored", slow)
+    monkeypatch.setattr(choice, "find_unmirrored", slow)
     beside, source = Beside(), SimpleNamespace(upstream={})
     run = cast(Any, SimpleNamespace(tables=lambda _: {}))
     ledger = cast(Any, SimpleNamespace(source=source, tables={}))

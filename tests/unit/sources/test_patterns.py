@@ -61,7 +61,7 @@ def test_a_bare_name_in_two_schemas_is_refused() -> None:
 
 
 def selected(*texts: str) -> list[str]:
-    return [f"{name.schema}/{name.name}" for name in select(texts, NAMES).checked().names]
+    return [f"{name.schema}/{name.name}" for name in select(texts, NAMES).check().names]
 
 
 def test_an_exclusion_leaves_out_what_others_match_wherever_it_stands() -> None:
@@ -82,7 +82,7 @@ def test_exclusions_alone_take_nothing_and_are_refused() -> None:
 
 def test_a_selection_tells_what_was_meant_and_what_matched_nothing() -> None:
     selection = select(["public.*", "public.orders", "nothing.*", "!nowhere.at_all", '"!x".y'], NAMES)
-    assert selection.meant == {TableName("public", "orders")}
+    assert selection.named_tables == {TableName("public", "orders")}
     assert [pattern.text for pattern in selection.empty] == ["!nowhere.at_all", "nothing.*", '"!x".y']
     assert selection.errors == ()
     broken = select(["a.b.c", "orders", "public.*"], NAMES)

@@ -13,7 +13,7 @@ import pytest
 
 from headrace.lake.format import layout
 from headrace.lake.store.open import open_store
-from headrace.spark.depot import ABANDONED_SECONDS, LARGEST_NEARBY, Depot, arrived, sent
+from headrace.spark.depot import ABANDONED_SECONDS, LARGEST_NEARBY, Depot, receive, send
 
 NOW = int(time.time())
 HERE = socket.gethostname()
@@ -34,10 +34,10 @@ def _ended() -> int:
 
 def test_in_a_directory_what_is_large_goes_by_a_file(depot: Depot, tmp_path: Path) -> None:
     place, large = depot.job(), bytes(LARGEST_NEARBY + 1)
-    assert sent(place, large[1:]) == large[1:]
-    name = sent(place, large)
+    assert send(place, large[1:]) == large[1:]
+    name = send(place, large)
     assert len(name) < 1000
-    assert arrived(name) == large
+    assert receive(name) == large
     place.clear()
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
@@ -61,6 +61,6 @@ def test_jobs_whose_driver_has_ended_are_removed(depot: Depot, tmp_path: Path, j
 
 
 def test_a_job_of_this_process_stays(depot: Depot) -> None:
-    name = sent(depot.job(), bytes(LARGEST_NEARBY + 1))
+    name = send(depot.job(), bytes(LARGEST_NEARBY + 1))
     depot.tidy()
-    assert len(arrived(name)) == LARGEST_NEARBY + 1
+    assert len(receive(name)) == LARGEST_NEARBY + 1

@@ -36,7 +36,7 @@ esac
 
 @pytest.fixture
 def no_bundled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(java, "_bundled", lambda: None)
+    monkeypatch.setattr(java, "_packaged_java", lambda: None)
 
 
 def test_java_home_wins_over_path(tmp_path: Path) -> None:

@@ -44,11 +44,11 @@ def test_where_nobody_may_step_back_the_task_runs_all_the_same(monkeypatch: pyte
 
 def test_who_hardly_got_spare_time_waits_for_none_until_there_is_some() -> None:
     held_up, alone, io, quick = (12.0, 0.05), (12.0, 0.9), (12.0, 0.3), (2.0, 0.05)
-    assert priority.crowded(False, *held_up)
-    assert not priority.crowded(False, *alone)
-    assert not priority.crowded(False, *quick)  # it waited for a file, or for less than anybody minds
-    assert priority.crowded(True, *io)
-    assert not priority.crowded(True, *alone)
+    assert priority.is_crowded(False, *held_up)
+    assert not priority.is_crowded(False, *alone)
+    assert not priority.is_crowded(False, *quick)  # it waited for a file, or for less than anybody minds
+    assert priority.is_crowded(True, *io)
+    assert not priority.is_crowded(True, *alone)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody steps aside")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.spark.secrets import Key, Sealed, seal
+from headrace.spark.secrets import Key, SealedSecret, seal
 
 
 @settings(max_examples=60)
@@ -50,4 +50,4 @@ def test_a_changed_half_is_noticed() -> None:
     bent = bytearray(sealed.data)
     bent[14] ^= 1
     with pytest.raises(ValueError, match="another key"):
-        Sealed(bytes(bent)).open(key)
+        SealedSecret(bytes(bent)).open(key)

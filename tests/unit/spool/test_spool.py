@@ -25,7 +25,7 @@ from headrace.spool.layout import (
 )
 from headrace.spool.origin import prepare
 from headrace.spool.reader import SpoolReader
-from headrace.spool.running_files import Streamed
+from headrace.spool.running_files import TransactionName
 from headrace.spool.writer import SpoolWriter
 
 ORIGIN = {"system": "1", "slot": "s"}
@@ -112,7 +112,7 @@ def test_the_frontier_follows_commits_and_progress(folder: Path) -> None:
         assert reader.frontier() == 40
         put(writer, 5, 10)
         assert reader.frontier() == 58
-        writer.heard(source_end=99, source_ts=7)
+        writer.note_source_end(source_end=99, source_ts=7)
         writer.progress(77)
         newest = reader.newest()
         assert newest is not None
@@ -226,7 +226,7 @@ def test_what_is_rolled_back_may_vanish_while_the_driver_looks(folder: Path, wri
         for number in itertools.count(10):
             if over.is_set():
                 return
-            which = Streamed(writer.segment, number)
+            which = TransactionName(writer.segment, number)
             writer.streamed.append(which, random_bytes(number, 10))
             if number % 2:
                 writer.streamed.end(which, 1 << 40, [])
@@ -259,7 +259,7 @@ def test_a_transaction_larger_than_the_limit_passes_through(folder: Path) -> Non
 
 
 def test_streamed_transactions_count_and_only_what_has_ended_can_be_freed(folder: Path) -> None:
-    running, ended = Streamed(0, 7), Streamed(0, 8)
+    running, ended = TransactionName(0, 7), TransactionName(0, 8)
     with SpoolWriter(folder, 4 * SMALL, segment_bytes=SMALL) as writer:
         writer.streamed.append(running, random_bytes(1, 6 * SMALL))
         assert not writer.full()  # nothing that waiting could free

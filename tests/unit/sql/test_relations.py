@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.sql.relations import mentioned, rewritten
+from headrace.sql.relations import mentions_in, rewritten
 
 
 @pytest.mark.parametrize(
@@ -32,11 +32,11 @@ from headrace.sql.relations import mentioned, rewritten
     ],
 )  # fmt: skip
 def test_relations_are_found_where_they_stand(sql: str, names: str) -> None:
-    assert " ".join(".".join(mention.parts) for mention in mentioned(sql)) == names
+    assert " ".join(".".join(mention.parts) for mention in mentions_in(sql)) == names
 
 
 def _rewritten(sql: str) -> str:
-    return rewritten(sql, {mention: "/".join(mention.parts) for mention in mentioned(sql)}).text
+    return rewritten(sql, {mention: "/".join(mention.parts) for mention in mentions_in(sql)}).text
 
 
 @pytest.mark.parametrize(
@@ -58,6 +58,6 @@ def test_names_are_replaced_with_their_columns(sql: str, wanted: str) -> None:
 
 def test_a_place_leads_back_to_what_was_written() -> None:
     sql = "SELECT id FROM p.t WHERE wrong wrong"
-    found = rewritten(sql, dict.fromkeys(mentioned(sql), "a longer name"))
+    found = rewritten(sql, dict.fromkeys(mentions_in(sql), "a longer name"))
     assert sql[found.original(found.text.index("wrong")) :] == "wrong wrong"
     assert found.original(3) == 3

@@ -6,7 +6,15 @@ import pytest
 
 from headrace.core.errors import Misconfigured
 from headrace.sql import statements
-from headrace.sql.statements import CreateSource, CreateView, CreateViews, Drop, Query, Show, parse
+from headrace.sql.statements import (
+    CreateSource,
+    CreateView,
+    CreateViews,
+    DropStatement,
+    Show,
+    SparkQuery,
+    parse,
+)
 
 
 @pytest.mark.parametrize(
@@ -30,10 +38,10 @@ from headrace.sql.statements import CreateSource, CreateView, CreateViews, Drop,
         ("SHOW TABLES", Show("TABLES")),
         ("SHOW CREATE VIEW \"a b\"", Show("VIEW", "a b")),
         ("SHOW CREATE SOURCE s", Show("SOURCE", "s")),
-        ("DROP SOURCE IF EXISTS s", Drop("SOURCE", "s", True)),
-        ("DROP VIEW v", Drop("VIEW", "v", False)),
-        ("SELECT 1", Query("SELECT 1")),
-        ("SHOW FUNCTIONS", Query("SHOW FUNCTIONS")),
+        ("DROP SOURCE IF EXISTS s", DropStatement("SOURCE", "s", True)),
+        ("DROP VIEW v", DropStatement("VIEW", "v", False)),
+        ("SELECT 1", SparkQuery("SELECT 1")),
+        ("SHOW FUNCTIONS", SparkQuery("SHOW FUNCTIONS")),
     ],
 )  # fmt: skip
 def test_a_statement_is_read(sql: str, wanted: statements.Statement) -> None:

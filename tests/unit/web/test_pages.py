@@ -159,7 +159,7 @@ def test_curves_have_a_line_a_gap_and_figures() -> None:
         (words.size(999), "999 B"), (words.size(1_234_567), "1.2 MB"), (words.size(None), "unknown"),
         (words.span(0.25), "0.2 s"), (words.span(600), "10 min"), (words.span(7300), "2 h"),
         (words.span(10 * 86400), "10 days"), (words.number(1234.5), "1,234"),
-        (words.counted(1, "table"), "1 table"), (words.counted(2, "table"), "2 tables"),
+        (words.count_of(1, "table"), "1 table"), (words.count_of(2, "table"), "2 tables"),
         (words.clock(words.moment("2020-01-01T00:00:00")), "2020-01-01 00:00 UTC"), (words.ago(None), ""),
     ],
 )  # fmt: skip

@@ -1,13 +1,13 @@
 """The contents of a collection at a time: the sum of all its updates up to then.
 
-Called by the laws of collections and of joining. A negative sum is an error here as it is in a lake.
+A negative sum is an error here as it is in a lake.
 """
 
 from __future__ import annotations
 
 import pyarrow as pa
 
-from headrace.core.collection import TIME, checked, consolidate
+from headrace.core.collection import TIME, check_counts, consolidate
 from headrace.core.position import Position
 
 
@@ -19,4 +19,4 @@ def accumulate(updates: pa.Table, frontier: Position) -> pa.Table:
 
 def contents(updates: pa.Table, frontier: Position) -> pa.Table:
     """The contents of the collection at the frontier: rows and how many times each."""
-    return checked(accumulate(updates, frontier))
+    return check_counts(accumulate(updates, frontier))

@@ -25,7 +25,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.core.collection import TIME, checked, consolidate, negate
+from headrace.core.collection import TIME, check_counts, consolidate, negate
 from headrace.core.handoff import Handoff
 from headrace.core.position import Position
 
@@ -42,17 +42,17 @@ def rewind(
     nothing. Without a handoff the snapshot holds all updates given.
     """
     since = updates.filter(pc.invert(start.mask(updates.column(TIME))))
-    known = since if handoff is None else since.filter(_held(since, handoff))
+    known = since if handoff is None else since.filter(_holds(since, handoff))
     undone = negate(known).select(snapshot.column_names)
-    return checked(consolidate(pa.concat_tables([snapshot, undone.cast(snapshot.schema)])))
+    return check_counts(consolidate(pa.concat_tables([snapshot, undone.cast(snapshot.schema)])))
 
 
 def skip(updates: pa.Table, handoff: Handoff) -> pa.Table:
     """The updates that the snapshot does not hold yet."""
-    return updates.filter(pc.invert(_held(updates, handoff)))
+    return updates.filter(pc.invert(_holds(updates, handoff)))
 
 
-def _held(updates: pa.Table, handoff: Handoff) -> pa.BooleanArray:
+def _holds(updates: pa.Table, handoff: Handoff) -> pa.BooleanArray:
     named = TRANSACTION in updates.column_names
     xids = updates.column(TRANSACTION) if named else pa.nulls(updates.num_rows, pa.int64())
-    return handoff.held(updates.column(TIME), xids)
+    return handoff.holds(updates.column(TIME), xids)

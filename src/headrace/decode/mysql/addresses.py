@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 from numba import types
 
-from headrace.decode.kernel import Bytes, Ints, Lengths, filled, given, kernel
+from headrace.decode.kernel import Bytes, Ints, Lengths, input_array, kernel, output_array
 from headrace.decode.text import TEXT, TextColumn
-from headrace.decode.values.outcome import Decoded
+from headrace.decode.values.outcome import DecodedColumn
 
 _UUID_BYTES, _INET4_BYTES, _INET6_BYTES = 16, 4, 16
 _DASHES = (8, 13, 18, 23)
@@ -27,7 +27,7 @@ _MAPPED, _COMPATIBLE = b"\0" * 10 + b"\xff\xff", b"\0" * 12
 _NO_ROWS = np.empty(0, np.int64)
 
 
-def padded(column: TextColumn, width: int) -> TextColumn:
+def pad(column: TextColumn, width: int) -> TextColumn:
     """The values with the zeros that the binlog left out."""
     block = np.zeros((len(column), width), np.uint8)
     _pad(column.kinds, column.starts, column.lengths, column.data, block)
@@ -35,30 +35,30 @@ def padded(column: TextColumn, width: int) -> TextColumn:
     return TextColumn(column.kinds, starts, np.full(len(column), width, np.int32), block.reshape(-1))
 
 
-def uuids(column: TextColumn) -> Decoded:
+def uuids(column: TextColumn) -> DecodedColumn:
     """Form `uuid`."""
-    block = padded(column, _UUID_BYTES).data.reshape(-1, _UUID_BYTES)
+    block = pad(column, _UUID_BYTES).data.reshape(-1, _UUID_BYTES)
     letters = np.full((len(column), _UUID_TEXT), ord("-"), np.uint8)
     places = [i for i in range(_UUID_TEXT) if i not in _DASHES]
     letters[:, places[::2]] = _HEX[block >> 4]
     letters[:, places[1::2]] = _HEX[block & 15]
     starts = np.arange(len(column), dtype=np.int64) * _UUID_TEXT
     lengths = np.full(len(column), _UUID_TEXT, np.int32)
-    return Decoded(
+    return DecodedColumn(
         TextColumn(column.kinds, starts, lengths, letters.reshape(-1)).binary(pa.string()), _NO_ROWS
     )
 
 
-def inet4s(column: TextColumn) -> Decoded:
+def inet4s(column: TextColumn) -> DecodedColumn:
     """Form `inet4`, one value at a time."""
-    values = padded(column, _INET4_BYTES).binary(pa.binary()).to_pylist()
-    return Decoded(pa.array([None if v is None else inet4(v) for v in values], pa.string()), _NO_ROWS)
+    values = pad(column, _INET4_BYTES).binary(pa.binary()).to_pylist()
+    return DecodedColumn(pa.array([None if v is None else inet4(v) for v in values], pa.string()), _NO_ROWS)
 
 
-def inet6s(column: TextColumn) -> Decoded:
+def inet6s(column: TextColumn) -> DecodedColumn:
     """Form `inet6`, one value at a time."""
-    values = padded(column, _INET6_BYTES).binary(pa.binary()).to_pylist()
-    return Decoded(pa.array([None if v is None else inet6(v) for v in values], pa.string()), _NO_ROWS)
+    values = pad(column, _INET6_BYTES).binary(pa.binary()).to_pylist()
+    return DecodedColumn(pa.array([None if v is None else inet6(v) for v in values], pa.string()), _NO_ROWS)
 
 
 def inet4(value: bytes) -> str:
@@ -82,11 +82,11 @@ def inet6(value: bytes) -> str:
 
 @kernel(
     types.void,
-    given(types.uint8),
-    given(types.int64),
-    given(types.int32),
-    given(types.uint8),
-    filled(types.uint8, 2),
+    input_array(types.uint8),
+    input_array(types.int64),
+    input_array(types.int32),
+    input_array(types.uint8),
+    output_array(types.uint8, 2),
 )
 def _pad(kinds: Bytes, starts: Ints, lengths: Lengths, data: Bytes, block: Bytes) -> None:
     width = block.shape[1]

@@ -20,11 +20,11 @@ import numpy as np
 import pyarrow as pa
 from numba import types
 
-from headrace.decode.kernel import Bytes, Lengths, filled, given, kernel
+from headrace.decode.kernel import Bytes, Lengths, input_array, kernel, output_array
 from headrace.decode.kernel import Ints as Starts
 from headrace.decode.mysql.single_byte import CHARACTERS, UNDEFINED
 from headrace.decode.text import TEXT, TextColumn, validity
-from headrace.decode.values.outcome import ABSENT, BAD, GOOD, Decoded
+from headrace.decode.values.outcome import ABSENT, BAD, GOOD, DecodedColumn
 
 _LONGEST = 3
 
@@ -79,7 +79,7 @@ _ADDITIONS: Mapping[str, Callable[[], dict[bytes, str]]] = {
 }
 
 
-def _added(charset: str, error: UnicodeError) -> tuple[str, int]:
+def _add_codes(charset: str, error: UnicodeError) -> tuple[str, int]:
     """Read a code that the codec does not know, as a handler of its errors."""
     assert isinstance(error, UnicodeDecodeError)
     at = error.start
@@ -91,7 +91,7 @@ def _added(charset: str, error: UnicodeError) -> tuple[str, int]:
 
 
 for _charset in _ADDITIONS:
-    codecs.register_error(f"headrace.{_charset}", partial(_added, _charset))
+    codecs.register_error(f"headrace.{_charset}", partial(_add_codes, _charset))
 _AS_IN_CP932 = dict(zip(map(ord, "〜‖−¢£¬¦"), "～∥－￠￡￢￤", strict=True))
 _TILDE, _WAVE = b"\x8f\xa2\xb7", b"\xa1\xc1"  # no other code has the first byte of the first
 
@@ -128,14 +128,14 @@ def has_decoder(charset: str) -> bool:
     return charset in NAMES
 
 
-def decode_text(column: TextColumn, charset: str) -> Decoded:
+def decode_text(column: TextColumn, charset: str) -> DecodedColumn:
     """The texts of a column whose bytes are in this charset."""
     if charset in CHARACTERS:
         return _single_byte(column, charset)
     values = [_one(value, charset) for value in column.binary(pa.binary()).to_pylist()]
     there = column.kinds == TEXT
     missing = np.array([value is None for value in values], np.bool_)
-    return Decoded(pa.array(values, pa.string()), np.flatnonzero(there & missing))
+    return DecodedColumn(pa.array(values, pa.string()), np.flatnonzero(there & missing))
 
 
 def decode_one(value: bytes, charset: str | None) -> str | None:
@@ -173,7 +173,7 @@ def _strictly(value: bytes, codec: str, errors: str = "strict") -> str | None:
 
 @cache
 def _table(charset: str) -> tuple[Bytes, Bytes]:
-    """Of each byte the length of its character in UTF-8 (0 for none), and that."""
+    """Make a charset's tables: for each byte its character in UTF-8, and the length of that (0 for none)."""
     lengths, codes = np.zeros(256, np.uint8), np.zeros((256, _LONGEST), np.uint8)
     for byte, character in enumerate(CHARACTERS[charset]):
         if character != UNDEFINED:
@@ -183,7 +183,7 @@ def _table(charset: str) -> tuple[Bytes, Bytes]:
     return lengths, codes
 
 
-def _single_byte(column: TextColumn, charset: str) -> Decoded:
+def _single_byte(column: TextColumn, charset: str) -> DecodedColumn:
     widths, codes = _table(charset)
     offsets, states = np.empty(len(column) + 1, np.int32), np.empty(len(column), np.uint8)
     total = _measure(column.kinds, column.starts, column.lengths, column.data, widths, offsets, states)
@@ -193,18 +193,18 @@ def _single_byte(column: TextColumn, charset: str) -> Decoded:
     _fill(column.starts, column.lengths, column.data, widths, codes, states, offsets, joined)
     buffers = [validity(states == GOOD), pa.py_buffer(offsets), pa.py_buffer(joined)]
     array = pa.Array.from_buffers(pa.string(), len(column), buffers)
-    return Decoded(array, np.flatnonzero(states == BAD))
+    return DecodedColumn(array, np.flatnonzero(states == BAD))
 
 
 @kernel(
     types.int64,
-    given(types.uint8),
-    given(types.int64),
-    given(types.int32),
-    given(types.uint8),
-    given(types.uint8),
-    filled(types.int32),
-    filled(types.uint8),
+    input_array(types.uint8),
+    input_array(types.int64),
+    input_array(types.int32),
+    input_array(types.uint8),
+    input_array(types.uint8),
+    output_array(types.int32),
+    output_array(types.uint8),
 )
 def _measure(
     kinds: Bytes,
@@ -236,14 +236,14 @@ def _measure(
 
 @kernel(
     types.void,
-    given(types.int64),
-    given(types.int32),
-    given(types.uint8),
-    given(types.uint8),
-    given(types.uint8, 2),
-    given(types.uint8),
-    given(types.int32),
-    filled(types.uint8),
+    input_array(types.int64),
+    input_array(types.int32),
+    input_array(types.uint8),
+    input_array(types.uint8),
+    input_array(types.uint8, 2),
+    input_array(types.uint8),
+    input_array(types.int32),
+    output_array(types.uint8),
 )
 def _fill(
     starts: Starts,

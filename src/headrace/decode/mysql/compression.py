@@ -16,7 +16,7 @@ from headrace.decode.text import TextColumn
 _PLAIN, _DEFLATE = 0, 8
 
 
-def unpacked(column: TextColumn) -> TextColumn:
+def unpack(column: TextColumn) -> TextColumn:
     """The values as they were written."""
     values = column.binary(pa.binary()).to_pylist()
     return TextColumn.of([None if value is None else _one(value) for value in values])

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from numba import types
 
-from headrace.decode.kernel import Bytes, Lengths, filled, given, kernel, several
+from headrace.decode.kernel import Bytes, Lengths, input_array, kernel, output_array, several
 
 # The powers of ten between which a double has no exponent; nor has one with a digit behind its point.
 _LEAST_POWER, _MOST_POWER = -14, 15
@@ -45,7 +45,13 @@ def texts(values: npt.NDArray[np.float64], *, with_point: bool = False) -> Any:
     )
 
 
-@kernel(several(types.int64, types.int64), given(types.uint8), types.int64, types.int64, filled(types.uint8))
+@kernel(
+    several(types.int64, types.int64),
+    input_array(types.uint8),
+    types.int64,
+    types.int64,
+    output_array(types.uint8),
+)
 def _digits(text: Bytes, at: int, stop: int, digits: Bytes) -> tuple[int, int]:
     """Take a number's digits without the zeros at both ends; count them, and those before the point."""
     count, point, before, behind = 0, 0, True, 0
@@ -72,8 +78,10 @@ def _digits(text: Bytes, at: int, stop: int, digits: Bytes) -> tuple[int, int]:
     return count, point
 
 
-@kernel(types.int64, given(types.uint8), types.int64, types.int64, filled(types.uint8), types.int64)
-def _fixed(digits: Bytes, count: int, point: int, out: Bytes, to: int) -> int:
+@kernel(
+    types.int64, input_array(types.uint8), types.int64, types.int64, output_array(types.uint8), types.int64
+)
+def _write_fixed_point(digits: Bytes, count: int, point: int, out: Bytes, to: int) -> int:
     """Write digits with a point among, before or behind them; behind them it is left out."""
     if point <= 0:
         out[to], out[to + 1] = _ZERO, _POINT
@@ -90,7 +98,9 @@ def _fixed(digits: Bytes, count: int, point: int, out: Bytes, to: int) -> int:
     return to
 
 
-@kernel(types.int64, given(types.uint8), types.int64, types.int64, filled(types.uint8), types.int64)
+@kernel(
+    types.int64, input_array(types.uint8), types.int64, types.int64, output_array(types.uint8), types.int64
+)
 def _scientific(digits: Bytes, count: int, power: int, out: Bytes, to: int) -> int:
     for i in range(count):
         if i == 1:
@@ -112,12 +122,12 @@ def _scientific(digits: Bytes, count: int, power: int, out: Bytes, to: int) -> i
 
 @kernel(
     types.int64,
-    given(types.int32),
-    given(types.uint8),
+    input_array(types.int32),
+    input_array(types.uint8),
     types.boolean,
-    filled(types.uint8),
-    filled(types.int32),
-    filled(types.uint8),
+    output_array(types.uint8),
+    output_array(types.int32),
+    output_array(types.uint8),
 )
 def _print(
     starts: Lengths, text: Bytes, with_point: bool, digits: Bytes, offsets: Lengths, out: Bytes
@@ -135,7 +145,7 @@ def _print(
             out[to] = _ZERO
             to, pointed = to + 1, False
         elif _LEAST_POWER <= point <= _MOST_POWER or count > point > _MOST_POWER:
-            to = _fixed(digits, count, point, out, to)
+            to = _write_fixed_point(digits, count, point, out, to)
         else:
             to, pointed = _scientific(digits, count, point - 1, out, to), True
         if with_point and not pointed:

@@ -45,9 +45,9 @@ from headrace.decode.mysql.table_map import (
 )
 from headrace.decode.text import TextColumn
 from headrace.decode.values import decimals, floats, integers, moments, raw, strings
-from headrace.decode.values.outcome import Decoded
+from headrace.decode.values.outcome import DecodedColumn
 
-TextDecoder = Callable[[TextColumn, pa.DataType], Decoded]
+TextDecoder = Callable[[TextColumn, pa.DataType], DecodedColumn]
 
 # What a form may have in parentheses.
 _WITH_CHARSET = frozenset(("text", "enum", "set"))
@@ -60,17 +60,17 @@ def charset_of(form: str) -> tuple[str, str | None]:
     return (name, rest[:-1]) if rest.endswith(")") and name in _WITH_CHARSET else (form, None)
 
 
-def decode_text(column: TextColumn, form: str, type: pa.DataType) -> Decoded:
+def decode_text(column: TextColumn, form: str, type: pa.DataType) -> DecodedColumn:
     """Decode a column of a result set."""
     name, charset = charset_of(form)
     if charset is not None:
         return charsets.decode_text(column, charset)
     if name not in _TEXT:
-        raise unknown(form)
+        raise unknown_error(form)
     return _TEXT[name](column, type)
 
 
-def unknown(form: str) -> Misconfigured:
+def unknown_error(form: str) -> Misconfigured:
     """The error of a form that this version does not know."""
     return Misconfigured(
         "FORM_UNKNOWN",
@@ -79,17 +79,17 @@ def unknown(form: str) -> Misconfigured:
     )
 
 
-def _bytes(column: TextColumn, type: pa.DataType) -> Decoded:
-    return Decoded(column.binary(type), NO_ROWS)
+def _bytes(column: TextColumn, type: pa.DataType) -> DecodedColumn:
+    return DecodedColumn(column.binary(type), NO_ROWS)
 
 
-def _bits(column: TextColumn, type: pa.DataType) -> Decoded:
+def _bits(column: TextColumn, type: pa.DataType) -> DecodedColumn:
     if pa.types.is_decimal(type):
         return decimals.decode(column, type)
     if not pa.types.is_boolean(type):
         return integers.decode(column, type)
     number = integers.decode(column, pa.int16())
-    return Decoded(number.array.cast(type), number.bad)
+    return DecodedColumn(number.array.cast(type), number.bad)
 
 
 _TEXT: Mapping[str, TextDecoder] = {
@@ -116,11 +116,11 @@ _TEXT: Mapping[str, TextDecoder] = {
 
 # ── the bytes of a row event ────────────────────────────────────────────────────────────────────────
 
-ImageDecoder = Callable[[TextColumn, LayoutColumn, pa.DataType], Decoded]
+ImageDecoder = Callable[[TextColumn, LayoutColumn, pa.DataType], DecodedColumn]
 BadText = Callable[[bytes, int], str]
 
 
-def decode_image(column: TextColumn, form: str, type: pa.DataType, layout: LayoutColumn) -> Decoded:
+def decode_image(column: TextColumn, form: str, type: pa.DataType, layout: LayoutColumn) -> DecodedColumn:
     """Decode a column of row images whose layout fits the form."""
     name, charset = charset_of(form)
     if name in ("enum", "set"):
@@ -132,13 +132,13 @@ def decode_image(column: TextColumn, form: str, type: pa.DataType, layout: Layou
         return _IMAGES[name](column, layout, type)
     if name in _ALIKE:
         return _TEXT[name](column, type)
-    raise unknown(form)
+    raise unknown_error(form)
 
 
 def plain_bytes(column: TextColumn, layout: LayoutColumn) -> TextColumn:
     """The values without what is done to them for the sake of space."""
     if layout.type in (BLOB_COMPRESSED, VARCHAR_COMPRESSED):
-        return compression.unpacked(column)
+        return compression.unpack(column)
     return column
 
 
@@ -151,13 +151,13 @@ def bad_texts(column: TextColumn, layout: LayoutColumn, rows: Ints) -> pa.Array:
     return pa.array([show(value, layout.first) for value in values], pa.string())
 
 
-def _binary(column: TextColumn, layout: LayoutColumn, type: pa.DataType) -> Decoded:
+def _binary(column: TextColumn, layout: LayoutColumn, type: pa.DataType) -> DecodedColumn:
     if layout.type == STRING:
-        column = addresses.padded(column, layout.first)
+        column = addresses.pad(column, layout.first)
     return _bytes(column, type)
 
 
-def _timestamp(column: TextColumn, layout: LayoutColumn, type: pa.DataType) -> Decoded:
+def _timestamp(column: TextColumn, layout: LayoutColumn, type: pa.DataType) -> DecodedColumn:
     decoder = times.timestamps if layout.type == TIMESTAMP2 else times.datetimes
     return decoder(column, layout, type)
 

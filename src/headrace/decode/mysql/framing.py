@@ -25,7 +25,7 @@ import numpy.typing as npt
 from numba import types
 
 from headrace.core.errors import Definite
-from headrace.decode.kernel import Bytes, Flags, Ints, filled, given, kernel, several
+from headrace.decode.kernel import Bytes, Flags, Ints, input_array, kernel, output_array, several
 from headrace.decode.text import TEXT, TextColumn
 
 HEADER = 19
@@ -55,7 +55,7 @@ _PRIME, _OFFSET = np.uint64(1099511628211), np.uint64(14695981039346656037)
 
 
 @dataclass(frozen=True, slots=True)
-class Events:
+class EventFrames:
     """The whole frames of a buffer, in its order; positions are offsets into it."""
 
     start: Ints
@@ -78,27 +78,29 @@ class Events:
         return _IS_ROWS[self.kind].astype(np.bool_)
 
 
-def scan(data: Bytes, known: Sequence[bytes] = ()) -> Events:
+def scan(data: Bytes, table_maps: Sequence[bytes] = ()) -> EventFrames:
     """Find the events in a buffer, behind these table maps."""
     count, tail = _count(data)
     places, kinds = np.empty((2, count), np.int64), np.empty(count, np.uint8)
     trouble, row = _fill(data, places, kinds)
     if trouble != _FINE:
-        raise _damaged(f"frame at byte {places[0, row]} of the buffer: {_WORDS[trouble]}")
+        raise _damaged_error(f"frame at byte {places[0, row]} of the buffer: {_WORDS[trouble]}")
     start, stop = places
     begun = np.cumsum(kinds == BEGIN) - 1
-    told, numbers, maps = _distinct(data, start, stop, kinds, known)
+    told, numbers, maps = _distinct(data, start, stop, kinds, table_maps)
     found = np.full(count, _NO_MAP, np.int64)
-    ids = np.array([_table_id(frame) for frame in known], np.int64)
+    ids = np.array([_table_id(frame) for frame in table_maps], np.int64)
     lost = _resolve(data, start, kinds, numbers, ids, told, found)
     if lost >= 0:
-        raise _damaged(f"frame at byte {start[lost]} of the buffer: rows without their table map")
-    return Events(start, stop, kinds, begun, found, maps, tail)
+        raise _damaged_error(f"frame at byte {start[lost]} of the buffer: rows without their table map")
+    return EventFrames(start, stop, kinds, begun, found, maps, tail)
 
 
-def newest(events: Events, data: Bytes, known: Sequence[bytes], transaction: int) -> tuple[bytes, ...]:
+def newest(
+    events: EventFrames, data: Bytes, table_maps: Sequence[bytes], transaction: int
+) -> tuple[bytes, ...]:
     """The table maps that hold at the end of the buffer, whose last transaction is this one."""
-    latest = {_table_id(frame): frame for frame in (known if transaction < 0 else ())}
+    latest = {_table_id(frame): frame for frame in (table_maps if transaction < 0 else ())}
     for row in np.flatnonzero((events.kind == TABLE_MAP) & (events.transaction == transaction)):
         frame = data[events.start[row] : events.stop[row]].tobytes()
         latest[_table_id(frame)] = frame
@@ -109,7 +111,7 @@ def _table_id(frame: bytes) -> int:
     return int.from_bytes(frame[HEADER : HEADER + _TABLE_ID], "little")
 
 
-def _damaged(detail: str) -> Definite:
+def _damaged_error(detail: str) -> Definite:
     return Definite(
         "MY_BAD_FRAME",
         "an event of the spool can't be read",
@@ -146,7 +148,7 @@ def _distinct(
     return np.array(told, np.int64), found, tuple(maps)
 
 
-@kernel(types.int64, given(types.uint8), types.int64)
+@kernel(types.int64, input_array(types.uint8), types.int64)
 def _size(data: Bytes, at: int) -> int:
     return (
         int(np.int64(data[at + _SIZE]))
@@ -156,7 +158,7 @@ def _size(data: Bytes, at: int) -> int:
     )
 
 
-@kernel(several(types.int64, types.int64), given(types.uint8))
+@kernel(several(types.int64, types.int64), input_array(types.uint8))
 def _count(data: Bytes) -> tuple[int, int]:
     # A malformed frame counts as well, so that the second pass has a place to report it.
     at, count = 0, 0
@@ -171,7 +173,12 @@ def _count(data: Bytes) -> tuple[int, int]:
     return count, at
 
 
-@kernel(several(types.int64, types.int64), given(types.uint8), filled(types.int64, 2), filled(types.uint8))
+@kernel(
+    several(types.int64, types.int64),
+    input_array(types.uint8),
+    output_array(types.int64, 2),
+    output_array(types.uint8),
+)
 def _fill(data: Bytes, places: Ints, kinds: Bytes) -> tuple[int, int]:
     at = 0
     for row in range(len(kinds)):
@@ -187,7 +194,13 @@ def _fill(data: Bytes, places: Ints, kinds: Bytes) -> tuple[int, int]:
     return _FINE, 0
 
 
-@kernel(types.void, given(types.uint8), given(types.int64), given(types.int64), filled(types.uint64))
+@kernel(
+    types.void,
+    input_array(types.uint8),
+    input_array(types.int64),
+    input_array(types.int64),
+    output_array(types.uint64),
+)
 def _digest(data: Bytes, starts: Ints, stops: Ints, digests: npt.NDArray[np.uint64]) -> None:
     for i in range(len(starts)):
         value = _OFFSET
@@ -196,7 +209,13 @@ def _digest(data: Bytes, starts: Ints, stops: Ints, digests: npt.NDArray[np.uint
         digests[i] = value
 
 
-@kernel(types.boolean, given(types.uint8), given(types.int64), given(types.int64), given(types.int64))
+@kernel(
+    types.boolean,
+    input_array(types.uint8),
+    input_array(types.int64),
+    input_array(types.int64),
+    input_array(types.int64),
+)
 def _agree(data: Bytes, starts: Ints, stops: Ints, first: Ints) -> bool:
     """Tell whether each of these says the same as the one that stands for it."""
     for i in range(len(starts)):
@@ -212,7 +231,7 @@ def _agree(data: Bytes, starts: Ints, stops: Ints, first: Ints) -> bool:
     return True
 
 
-@kernel(types.int64, given(types.uint8), types.int64)
+@kernel(types.int64, input_array(types.uint8), types.int64)
 def _id_at(data: Bytes, at: int) -> int:
     value = 0
     for i in range(_TABLE_ID):
@@ -222,13 +241,13 @@ def _id_at(data: Bytes, at: int) -> int:
 
 @kernel(
     types.int64,
-    given(types.uint8),
-    given(types.int64),
-    given(types.uint8),
-    given(types.int64),
-    given(types.int64),
-    given(types.int64),
-    filled(types.int64),
+    input_array(types.uint8),
+    input_array(types.int64),
+    input_array(types.uint8),
+    input_array(types.int64),
+    input_array(types.int64),
+    input_array(types.int64),
+    output_array(types.int64),
 )
 def _resolve(
     data: Bytes, starts: Ints, kinds: Bytes, numbers: Ints, known: Ints, told: Ints, found: Ints
@@ -263,7 +282,7 @@ def _resolve(
 
 
 @dataclass(frozen=True, slots=True)
-class Begins:
+class TransactionHeads:
     """The heads of transactions: `row` is the number of the event."""
 
     row: Ints
@@ -272,7 +291,7 @@ class Begins:
     name: TextColumn
 
 
-def begins(data: Bytes, events: Events) -> Begins:
+def begins(data: Bytes, events: EventFrames) -> TransactionHeads:
     """All BEGINs of the buffer."""
     rows = np.flatnonzero(events.kind == BEGIN)
     at = events.body[rows]
@@ -282,7 +301,7 @@ def begins(data: Bytes, events: Events) -> Begins:
     first = at + 18
     lengths = (events.stop[rows] - first).astype(np.int32)
     names = TextColumn(np.full(len(rows), TEXT, np.uint8), first, lengths, data)
-    return Begins(rows, numbers[:, 0].astype(np.int64), numbers[:, 1].astype(np.int64), names)
+    return TransactionHeads(rows, numbers[:, 0].astype(np.int64), numbers[:, 1].astype(np.int64), names)
 
 
 def table_named(data: Bytes, at: int, stop: int) -> tuple[str, str]:
@@ -302,7 +321,7 @@ def _names(data: Bytes, at: int, stop: int) -> tuple[str, str, int]:
     for _ in range(2):
         length = int.from_bytes(data[at : at + 2].tobytes(), "little")
         if at + 2 + length > stop:
-            raise _damaged("a name runs past its frame")
+            raise _damaged_error("a name runs past its frame")
         found.append(data[at + 2 : at + 2 + length].tobytes().decode("utf-8", "surrogateescape"))
         at += 2 + length
     return found[0], found[1], at

@@ -27,12 +27,22 @@ import numpy.typing as npt
 import pyarrow as pa
 from numba import types
 
-from headrace.decode.kernel import Bytes, Flags, Ints, Lengths, copy_bytes, filled, given, kernel, several
+from headrace.decode.kernel import (
+    Bytes,
+    Flags,
+    Ints,
+    Lengths,
+    copy_bytes,
+    input_array,
+    kernel,
+    output_array,
+    several,
+)
 from headrace.decode.mysql import doubles
 from headrace.decode.mysql.table_map import DATE, DECIMAL, TIME2, TIMESTAMP2, decimal_width
 from headrace.decode.text import NULL, TEXT, TextColumn
 from headrace.decode.values import strings
-from headrace.decode.values.outcome import Decoded
+from headrace.decode.values.outcome import DecodedColumn
 
 Span = bytes | memoryview
 _TIMESTAMP, _DATETIME, _TIME = 7, 12, 11
@@ -62,7 +72,7 @@ for _byte, _letter in zip(b'\b\t\n\f\r"\\', b'btnfr"\\', strict=True):
     _SHORT[_byte], _WIDTHS[_byte] = _letter, 2
 
 
-def decode(column: TextColumn, type: pa.DataType) -> Decoded:
+def decode(column: TextColumn, type: pa.DataType) -> DecodedColumn:
     """Form `json` of row images."""
     rows, there = len(column), column.kinds == TEXT
     room = int(column.lengths.sum(where=there, dtype=np.int64)) // _LEAST_APART + rows
@@ -80,7 +90,7 @@ def decode(column: TextColumn, type: pa.DataType) -> Decoded:
     lengths = np.diff(starts).astype(np.int32)
     decoded = strings.decode(TextColumn(kinds, starts[:-1], lengths, out), type)
     bad = np.concatenate((np.flatnonzero(there & ~good), decoded.bad))
-    return Decoded(decoded.array, np.sort(bad))
+    return DecodedColumn(decoded.array, np.sort(bad))
 
 
 class _Texts:
@@ -118,16 +128,16 @@ def _doubles(numbers: Ints) -> tuple[Any, Flags]:
 
 
 def _moments(numbers: Ints) -> tuple[Any, Flags]:
-    letters, fits = _spelled(numbers)
+    letters, fits = _spell(numbers)
     return _of_one_width(letters), fits
 
 
 def _days(numbers: Ints) -> tuple[Any, Flags]:
-    letters, fits = _spelled(numbers)
+    letters, fits = _spell(numbers)
     return _of_one_width(np.ascontiguousarray(np.delete(letters, np.s_[11:27], axis=1))), fits
 
 
-def _spelled(numbers: Ints) -> tuple[npt.NDArray[np.uint8], Flags]:
+def _spell(numbers: Ints) -> tuple[npt.NDArray[np.uint8], Flags]:
     """Print moments whose parts have the usual widths, and tell which have."""
     packed, micros = numbers >> 24, numbers & 0xFFFFFF
     fits = (numbers >= 0) & (packed >> 22 < 13 * 10_000) & (micros < 1_000_000)
@@ -166,7 +176,7 @@ def opaque(kind: int, value: Span) -> str:
     return f'"base64:type{kind}:{base64.b64encode(value).decode()}"'
 
 
-def _packed(value: Span) -> tuple[int, int]:
+def _unpack_time(value: Span) -> tuple[int, int]:
     """Read what stands before the second's fraction (below 0 for a time below 0), and the fraction's size."""
     number = int.from_bytes(value[:8], "little", signed=True)
     sign = -1 if number < 0 else 1
@@ -174,12 +184,12 @@ def _packed(value: Span) -> tuple[int, int]:
 
 
 def _moment(value: Span) -> str:
-    packed, micros = _packed(value)
+    packed, micros = _unpack_time(value)
     return f"{_day(packed)} {_clock(packed & 0x1FFFF)}.{micros:06}"
 
 
 def _date(value: Span) -> str:
-    return _day(_packed(value)[0])
+    return _day(_unpack_time(value)[0])
 
 
 def _day(packed: int) -> str:
@@ -193,7 +203,7 @@ def _clock(packed: int) -> str:
 
 
 def _time(value: Span) -> str:
-    packed, micros = _packed(value)
+    packed, micros = _unpack_time(value)
     negative = int.from_bytes(value[:8], "little", signed=True) < 0
     return f"{'-' if negative else ''}{_clock(abs(packed))}.{micros:06}"
 
@@ -249,7 +259,7 @@ _DECIMAL_WIDTHS = np.array([decimal_width(digits, 0) for digits in range(_MOST_D
 # `out` it measures alone.
 
 
-@kernel(types.int64, given(types.uint8), types.int64, types.int64)
+@kernel(types.int64, input_array(types.uint8), types.int64, types.int64)
 def _little(data: Bytes, at: int, width: int) -> int:
     """The unsigned number at `at`, of at most four bytes; the caller has checked that it is there."""
     value = 0
@@ -258,7 +268,9 @@ def _little(data: Bytes, at: int, width: int) -> int:
     return value
 
 
-@kernel(types.int64, given(types.uint8), types.int64, types.int64, filled(types.uint8), types.int64)
+@kernel(
+    types.int64, input_array(types.uint8), types.int64, types.int64, output_array(types.uint8), types.int64
+)
 def _integer(data: Bytes, at: int, kind: int, out: Bytes, to: int) -> int:
     width = 2 << ((kind - _FIRST_INTEGER) >> 1)
     value = np.uint64(0)
@@ -280,8 +292,10 @@ def _integer(data: Bytes, at: int, kind: int, out: Bytes, to: int) -> int:
     return to + count
 
 
-@kernel(types.int64, given(types.uint8), types.int64, types.int64, filled(types.uint8), types.int64)
-def _quoted(data: Bytes, at: int, stop: int, out: Bytes, to: int) -> int:
+@kernel(
+    types.int64, input_array(types.uint8), types.int64, types.int64, output_array(types.uint8), types.int64
+)
+def _quote(data: Bytes, at: int, stop: int, out: Bytes, to: int) -> int:
     if not len(out):
         for i in range(at, stop):
             to += _WIDTHS[data[i]]
@@ -305,7 +319,7 @@ def _quoted(data: Bytes, at: int, stop: int, out: Bytes, to: int) -> int:
     return to + 1
 
 
-@kernel(several(types.int64, types.int64), given(types.uint8), types.int64, types.int64)
+@kernel(several(types.int64, types.int64), input_array(types.uint8), types.int64, types.int64)
 def _length(data: Bytes, at: int, limit: int) -> tuple[int, int]:
     """A length of seven bits a byte, and where what it is of begins; -1 if that is not all there."""
     length = 0
@@ -320,7 +334,7 @@ def _length(data: Bytes, at: int, limit: int) -> tuple[int, int]:
     return _MALFORMED, at
 
 
-@kernel(types.boolean, given(types.uint8), types.int64, types.int64, types.int64)
+@kernel(types.boolean, input_array(types.uint8), types.int64, types.int64, types.int64)
 def _is_field(data: Bytes, field: int, at: int, size: int) -> bool:
     """Tell whether bytes are enough for a value of a field's type."""
     if size < _LEAST_BYTES[field]:
@@ -333,7 +347,9 @@ def _is_field(data: Bytes, field: int, at: int, size: int) -> bool:
     return bool(size - 2 >= _DECIMAL_WIDTHS[precision - scale] + _DECIMAL_WIDTHS[scale])
 
 
-@kernel(types.boolean, given(types.uint8), types.int64, types.int64, types.int64, filled(types.int64))
+@kernel(
+    types.boolean, input_array(types.uint8), types.int64, types.int64, types.int64, output_array(types.int64)
+)
 def _place(data: Bytes, kind: int, at: int, limit: int, place: Ints) -> bool:
     """Find a value that is printed elsewhere: a double that is a number, or an opaque value."""
     if kind == _DOUBLE:
@@ -349,7 +365,13 @@ def _place(data: Bytes, kind: int, at: int, limit: int, place: Ints) -> bool:
 
 
 @kernel(
-    types.int64, given(types.uint8), types.int64, types.int64, types.int64, filled(types.uint8), types.int64
+    types.int64,
+    input_array(types.uint8),
+    types.int64,
+    types.int64,
+    types.int64,
+    output_array(types.uint8),
+    types.int64,
 )
 def _scalar(data: Bytes, kind: int, at: int, limit: int, out: Bytes, to: int) -> int:
     """Print a literal, an integer or a text."""
@@ -367,10 +389,12 @@ def _scalar(data: Bytes, kind: int, at: int, limit: int, out: Bytes, to: int) ->
     if kind != _STRING:
         return _MALFORMED
     length, at = _length(data, at, limit)
-    return _quoted(data, at, at + length, out, to) if length >= 0 else _MALFORMED
+    return _quote(data, at, at + length, out, to) if length >= 0 else _MALFORMED
 
 
-@kernel(types.boolean, given(types.uint8), types.int64, types.int64, types.int64, filled(types.int64))
+@kernel(
+    types.boolean, input_array(types.uint8), types.int64, types.int64, types.int64, output_array(types.int64)
+)
 def _enter(data: Bytes, kind: int, at: int, limit: int, frame: Ints) -> bool:
     """Go into a container; False if it is none."""
     width = 4 if kind & 1 else 2
@@ -387,7 +411,9 @@ def _enter(data: Bytes, kind: int, at: int, limit: int, frame: Ints) -> bool:
     return True
 
 
-@kernel(types.int64, given(types.uint8), given(types.int64), filled(types.uint8), types.int64)
+@kernel(
+    types.int64, input_array(types.uint8), input_array(types.int64), output_array(types.uint8), types.int64
+)
 def _lead(data: Bytes, frame: Ints, out: Bytes, to: int) -> int:
     """Print what stands before the next value of a container: a comma, and its key."""
     if frame[_NEXT] > 0:
@@ -401,13 +427,13 @@ def _lead(data: Bytes, frame: Ints, out: Bytes, to: int) -> int:
     start, size = frame[_BASE] + _little(data, entry, width), _little(data, entry + width, 2)
     if start > frame[_LIMIT] or size > frame[_LIMIT] - start:
         return _MALFORMED
-    to = _quoted(data, start, start + size, out, to)
+    to = _quote(data, start, start + size, out, to)
     if len(out):
         out[to], out[to + 1] = _COLON, _BLANK
     return to + 2
 
 
-@kernel(several(types.int64, types.int64, types.int64), given(types.uint8), given(types.int64))
+@kernel(several(types.int64, types.int64, types.int64), input_array(types.uint8), input_array(types.int64))
 def _member(data: Bytes, frame: Ints) -> tuple[int, int, int]:
     """The next value of a container: its kind, where it begins, and where it ends at the latest."""
     width = frame[_WIDTH]
@@ -421,18 +447,18 @@ def _member(data: Bytes, frame: Ints) -> tuple[int, int, int]:
 
 @kernel(
     several(types.int64, types.int64),
-    given(types.uint8),
+    input_array(types.uint8),
     types.int64,
     types.int64,
     types.int64,
     types.int64,
-    filled(types.int64, 2),
-    given(types.int64),
-    given(types.uint8),
-    filled(types.uint8),
+    output_array(types.int64, 2),
+    input_array(types.int64),
+    input_array(types.uint8),
+    output_array(types.uint8),
     types.int64,
 )
-def _placed(
+def _place_value(
     data: Bytes,
     kind: int,
     at: int,
@@ -455,15 +481,15 @@ def _placed(
 
 @kernel(
     several(types.int64, types.int64),
-    given(types.uint8),
+    input_array(types.uint8),
     types.int64,
     types.int64,
-    filled(types.int64, 2),
+    output_array(types.int64, 2),
     types.int64,
-    filled(types.int64, 2),
-    given(types.int64),
-    given(types.uint8),
-    filled(types.uint8),
+    output_array(types.int64, 2),
+    input_array(types.int64),
+    input_array(types.uint8),
+    output_array(types.uint8),
     types.int64,
 )
 def _tree(
@@ -491,7 +517,7 @@ def _tree(
                 out[to] = _OPEN[kind]
             to, depth = to + 1, depth + 1
         elif kind in (_DOUBLE, _OPAQUE):
-            to, spent = _placed(data, kind, at, limit, place, places, ends, apart, out, to)
+            to, spent = _place_value(data, kind, at, limit, place, places, ends, apart, out, to)
             budget -= spent
             place += 1
         else:
@@ -513,12 +539,12 @@ def _tree(
 
 @kernel(
     types.int64,
-    given(types.uint8),
-    given(types.int64),
-    given(types.int32),
-    given(types.uint8),
-    filled(types.int64),
-    filled(types.int64, 2),
+    input_array(types.uint8),
+    input_array(types.int64),
+    input_array(types.int32),
+    input_array(types.uint8),
+    output_array(types.int64),
+    output_array(types.int64, 2),
 )
 def _measure(kinds: Bytes, starts: Ints, lengths: Lengths, data: Bytes, sizes: Ints, places: Ints) -> int:
     """Measure each text without what is printed elsewhere, -1 for none; find and count the latter."""
@@ -538,15 +564,15 @@ def _measure(kinds: Bytes, starts: Ints, lengths: Lengths, data: Bytes, sizes: I
 
 @kernel(
     types.void,
-    given(types.uint8),
-    given(types.int64),
-    given(types.int32),
-    given(types.uint8),
-    given(types.int64),
-    given(types.int64),
-    given(types.uint8),
-    filled(types.int64),
-    filled(types.uint8),
+    input_array(types.uint8),
+    input_array(types.int64),
+    input_array(types.int32),
+    input_array(types.uint8),
+    input_array(types.int64),
+    input_array(types.int64),
+    input_array(types.uint8),
+    output_array(types.int64),
+    output_array(types.uint8),
 )
 def _write(
     kinds: Bytes,

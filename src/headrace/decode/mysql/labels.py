@@ -15,28 +15,28 @@ import pyarrow as pa
 
 from headrace.decode.kernel import Ints
 from headrace.decode.mysql import charsets
-from headrace.decode.mysql.numbers import unsigned
+from headrace.decode.mysql.numbers import read_unsigned
 from headrace.decode.mysql.table_map import LayoutColumn
 from headrace.decode.text import TEXT, TextColumn
-from headrace.decode.values.outcome import Decoded
+from headrace.decode.values.outcome import DecodedColumn
 
 
-def enums(column: TextColumn, layout: LayoutColumn, charset: str | None) -> Decoded:
+def enums(column: TextColumn, layout: LayoutColumn, charset: str | None) -> DecodedColumn:
     """Form `enum`."""
-    numbers = unsigned(column, layout.width)
+    numbers = read_unsigned(column, layout.width)
     labels = pa.array(["", *_labels(layout, charset)], pa.string())
     known = (column.kinds == TEXT) & (numbers < len(labels))
     rows = pa.array(np.where(known, numbers, 0).astype(np.int64), mask=~known)
-    return _decoded(labels.take(rows), column)
+    return _label_column(labels.take(rows), column)
 
 
-def sets(column: TextColumn, layout: LayoutColumn, charset: str | None) -> Decoded:
+def sets(column: TextColumn, layout: LayoutColumn, charset: str | None) -> DecodedColumn:
     """Form `set`."""
-    bits, numbers = np.unique(unsigned(column, layout.width), return_inverse=True)
+    bits, numbers = np.unique(read_unsigned(column, layout.width), return_inverse=True)
     labels = _labels(layout, charset)
     texts = pa.array([_set(int(each), labels) for each in bits], pa.string())
     there = column.kinds == TEXT
-    return _decoded(texts.take(pa.array(numbers.astype(np.int64), mask=~there)), column)
+    return _label_column(texts.take(pa.array(numbers.astype(np.int64), mask=~there)), column)
 
 
 def number_text(value: bytes, digits: int) -> str:
@@ -55,7 +55,7 @@ def _set(bits: int, labels: list[str | None]) -> str | None:
     return None if None in chosen else ",".join(map(str, chosen))
 
 
-def _decoded(array: pa.Array, column: TextColumn) -> Decoded:
+def _label_column(array: pa.Array, column: TextColumn) -> DecodedColumn:
     missing: npt.NDArray[np.bool_] = array.is_null().to_numpy(zero_copy_only=False)
     bad: Ints = np.flatnonzero(missing & (column.kinds == TEXT))
-    return Decoded(array, bad)
+    return DecodedColumn(array, bad)

@@ -24,10 +24,10 @@ import numpy.typing as npt
 import pyarrow as pa
 from numba import types
 
-from headrace.decode.kernel import Bytes, Ints, filled, given, kernel, several
+from headrace.decode.kernel import Bytes, Ints, input_array, kernel, output_array, several
 from headrace.decode.mysql.table_map import LayoutColumn
 from headrace.decode.text import TEXT, TextColumn, validity
-from headrace.decode.values.outcome import BAD, GOOD, Decoded, fixed
+from headrace.decode.values.outcome import BAD, GOOD, DecodedColumn, fixed_width
 
 assert sys.byteorder == "little"
 
@@ -53,82 +53,82 @@ def states_of(column: TextColumn) -> Bytes:
     return states
 
 
-def unsigned(column: TextColumn, width: int) -> npt.NDArray[np.uint64]:
+def read_unsigned(column: TextColumn, width: int) -> npt.NDArray[np.uint64]:
     """The numbers of so many bytes, little endian, 0 where there is none."""
     values = np.empty(len(column), np.int64)
     _little(column.kinds, column.starts, column.data, width, False, values)
     return values.view(np.uint64)
 
 
-def integers(column: TextColumn, layout: LayoutColumn, type: pa.DataType) -> Decoded:
+def integers(column: TextColumn, layout: LayoutColumn, type: pa.DataType) -> DecodedColumn:
     """Form `int`, and of an unsigned bigint `decimal`."""
     values = np.empty(len(column), np.int64)
     _little(column.kinds, column.starts, column.data, layout.width, not layout.unsigned, values)
     if pa.types.is_decimal(type):
-        return _unsigned(values, column, type)
-    return fixed(type, values.astype(_WIDTHS[type], copy=False), states_of(column))
+        return _unsigned_column(values, column, type)
+    return fixed_width(type, values.astype(_WIDTHS[type], copy=False), states_of(column))
 
 
-def years(column: TextColumn, layout: LayoutColumn, type: pa.DataType) -> Decoded:
+def years(column: TextColumn, layout: LayoutColumn, type: pa.DataType) -> DecodedColumn:
     """Form `year`."""
     values = np.empty(len(column), np.int64)
     _little(column.kinds, column.starts, column.data, layout.width, False, values)
-    return fixed(type, np.where(values == 0, 0, values + 1900).astype(np.int16), states_of(column))
+    return fixed_width(type, np.where(values == 0, 0, values + 1900).astype(np.int16), states_of(column))
 
 
-def bits(column: TextColumn, layout: LayoutColumn, type: pa.DataType) -> Decoded:
+def bits(column: TextColumn, layout: LayoutColumn, type: pa.DataType) -> DecodedColumn:
     """Form `bit`."""
     values = np.empty(len(column), np.int64)
     _big(column.kinds, column.starts, column.data, layout.width, values)
     if pa.types.is_decimal(type):
-        return _unsigned(values, column, type)
+        return _unsigned_column(values, column, type)
     if pa.types.is_boolean(type):
-        return fixed(type, np.packbits(values != 0, bitorder="little"), states_of(column))
-    return fixed(type, values.astype(_WIDTHS[type], copy=False), states_of(column))
+        return fixed_width(type, np.packbits(values != 0, bitorder="little"), states_of(column))
+    return fixed_width(type, values.astype(_WIDTHS[type], copy=False), states_of(column))
 
 
-def floats(column: TextColumn, layout: LayoutColumn, type: pa.DataType) -> Decoded:
+def floats(column: TextColumn, layout: LayoutColumn, type: pa.DataType) -> DecodedColumn:
     """Form `float`."""
     values = np.empty(len(column), np.int64)
     _little(column.kinds, column.starts, column.data, layout.width, False, values)
     stored: npt.NDArray[Any] = values if layout.width == 8 else values.astype(np.uint32)
-    return fixed(type, stored, states_of(column))
+    return fixed_width(type, stored, states_of(column))
 
 
-def _unsigned(values: Ints, column: TextColumn, type: pa.DataType) -> Decoded:
+def _unsigned_column(values: Ints, column: TextColumn, type: pa.DataType) -> DecodedColumn:
     """64 bits without a sign, as decimal128."""
     pairs = np.zeros((len(values), 2), np.int64)
     pairs[:, 0] = values
-    return fixed(type, pairs, states_of(column))
+    return fixed_width(type, pairs, states_of(column))
 
 
-def decimals(column: TextColumn, layout: LayoutColumn, type: pa.DataType) -> Decoded:
+def decimals(column: TextColumn, layout: LayoutColumn, type: pa.DataType) -> DecodedColumn:
     """Form `decimal`."""
     if layout.first == 0:  # a bigint
         return integers(column, layout, type)
     limbs, states = np.zeros((len(column), 4), np.uint32), states_of(column)
     _limbs(column.kinds, column.starts, column.data, layout.first, layout.second, limbs, states)
-    return fixed(type, limbs, states)
+    return fixed_width(type, limbs, states)
 
 
-def digits(column: TextColumn, layout: LayoutColumn, type: pa.DataType) -> Decoded:
+def digits(column: TextColumn, layout: LayoutColumn, type: pa.DataType) -> DecodedColumn:
     """Form `digits`."""
     offsets = np.empty(len(column) + 1, np.int32)
     joined, states = np.empty(len(column) * (_MOST_DIGITS + 3), np.uint8), states_of(column)
     of = (column.kinds, column.starts, column.data, layout.first, layout.second)
     size = _texts(*of, offsets, joined, states)
     buffers = [validity(states == GOOD), pa.py_buffer(offsets), pa.py_buffer(joined[:size])]
-    return Decoded(pa.Array.from_buffers(type, len(column), buffers), np.flatnonzero(states == BAD))
+    return DecodedColumn(pa.Array.from_buffers(type, len(column), buffers), np.flatnonzero(states == BAD))
 
 
 @kernel(
     types.void,
-    given(types.uint8),
-    given(types.int64),
-    given(types.uint8),
+    input_array(types.uint8),
+    input_array(types.int64),
+    input_array(types.uint8),
     types.int64,
     types.boolean,
-    filled(types.int64),
+    output_array(types.int64),
 )
 def _little(kinds: Bytes, starts: Ints, data: Bytes, width: int, signed: bool, values: Ints) -> None:
     shift = np.int64(64 - 8 * width)
@@ -144,7 +144,12 @@ def _little(kinds: Bytes, starts: Ints, data: Bytes, width: int, signed: bool, v
 
 
 @kernel(
-    types.void, given(types.uint8), given(types.int64), given(types.uint8), types.int64, filled(types.int64)
+    types.void,
+    input_array(types.uint8),
+    input_array(types.int64),
+    input_array(types.uint8),
+    types.int64,
+    output_array(types.int64),
 )
 def _big(kinds: Bytes, starts: Ints, data: Bytes, width: int, values: Ints) -> None:
     for i in range(len(kinds)):
@@ -157,7 +162,12 @@ def _big(kinds: Bytes, starts: Ints, data: Bytes, width: int, values: Ints) -> N
 
 
 @kernel(
-    several(types.int64, types.int64), given(types.uint8), types.int64, types.int64, types.int64, types.int64
+    several(types.int64, types.int64),
+    input_array(types.uint8),
+    types.int64,
+    types.int64,
+    types.int64,
+    types.int64,
 )
 def _group(data: Bytes, start: int, at: int, count: int, mask: int) -> tuple[int, int]:
     """The number of a group of digits, and where the next one begins."""
@@ -170,7 +180,7 @@ def _group(data: Bytes, start: int, at: int, count: int, mask: int) -> tuple[int
     return value, at + int(_GROUP_BYTES[count])
 
 
-@kernel(types.void, filled(types.uint32, 2), types.int64, types.int64, types.int64)
+@kernel(types.void, output_array(types.uint32, 2), types.int64, types.int64, types.int64)
 def _append(limbs: Limbs, row: int, digits: int, chunk: int) -> None:
     """Put `digits` (at most nine) decimal digits, whose value is `chunk`, behind the number."""
     carry, tens = chunk, int(_TENS[digits])
@@ -180,7 +190,7 @@ def _append(limbs: Limbs, row: int, digits: int, chunk: int) -> None:
         carry >>= 32
 
 
-@kernel(types.void, filled(types.uint32, 2), types.int64)
+@kernel(types.void, output_array(types.uint32, 2), types.int64)
 def _negate(limbs: Limbs, row: int) -> None:
     carry = 1
     for i in range(4):
@@ -191,13 +201,13 @@ def _negate(limbs: Limbs, row: int) -> None:
 
 @kernel(
     types.void,
-    given(types.uint8),
-    given(types.int64),
-    given(types.uint8),
+    input_array(types.uint8),
+    input_array(types.int64),
+    input_array(types.uint8),
     types.int64,
     types.int64,
-    filled(types.uint32, 2),
-    filled(types.uint8),
+    output_array(types.uint32, 2),
+    output_array(types.uint8),
 )
 def _limbs(
     kinds: Bytes, starts: Ints, data: Bytes, precision: int, scale: int, limbs: Limbs, states: Bytes
@@ -227,7 +237,7 @@ def _limbs(
             limbs[i] = 0
 
 
-@kernel(types.int64, filled(types.uint8), types.int64, types.int64, types.int64)
+@kernel(types.int64, output_array(types.uint8), types.int64, types.int64, types.int64)
 def _spell(joined: Bytes, to: int, value: int, count: int) -> int:
     """Write so many digits of a number; where the next ones go."""
     for j in range(to + count - 1, to - 1, -1):
@@ -236,7 +246,7 @@ def _spell(joined: Bytes, to: int, value: int, count: int) -> int:
     return to + count
 
 
-@kernel(types.int64, filled(types.uint8), types.int64, types.int64)
+@kernel(types.int64, output_array(types.uint8), types.int64, types.int64)
 def _without_zeros(joined: Bytes, first: int, stop: int) -> int:
     """Drop the zeros in front of a number, but for one digit; where it ends then."""
     start = first
@@ -252,14 +262,14 @@ def _without_zeros(joined: Bytes, first: int, stop: int) -> int:
 
 @kernel(
     types.int64,
-    given(types.uint8),
-    given(types.int64),
-    given(types.uint8),
+    input_array(types.uint8),
+    input_array(types.int64),
+    input_array(types.uint8),
     types.int64,
     types.int64,
-    filled(types.int32),
-    filled(types.uint8),
-    filled(types.uint8),
+    output_array(types.int32),
+    output_array(types.uint8),
+    output_array(types.uint8),
 )
 def _texts(
     kinds: Bytes,

@@ -22,7 +22,7 @@ from numba import types
 from headrace.core.errors import Definite
 from headrace.core.schema import Column
 from headrace.decode.copyrows import CopiedRows, Unrepresentable
-from headrace.decode.kernel import Bytes, Ints, Lengths, filled, given, kernel, several
+from headrace.decode.kernel import Bytes, Ints, Lengths, input_array, kernel, output_array, several
 from headrace.decode.mysql.forms import decode_text
 from headrace.decode.text import NULL, TEXT, TextColumn
 from headrace.decode.values import raw
@@ -81,7 +81,7 @@ def columns_of(block: RowBlock, ncols: int) -> list[TextColumn]:
     return [TextColumn(kinds[i], starts[i], lengths[i], block.data) for i in range(ncols)]
 
 
-@kernel(several(types.int64, types.int64), given(types.uint8), types.int64, types.int64)
+@kernel(several(types.int64, types.int64), input_array(types.uint8), types.int64, types.int64)
 def _length(data: Bytes, at: int, stop: int) -> tuple[int, int]:
     """The length that stands at `at` (-1: NULL, -2: none), and where its value begins."""
     first = int(np.int64(data[at]))
@@ -102,11 +102,11 @@ def _length(data: Bytes, at: int, stop: int) -> tuple[int, int]:
 
 @kernel(
     several(types.int64, types.int64),
-    given(types.uint8),
-    given(types.int64),
-    filled(types.uint8, 2),
-    filled(types.int64, 2),
-    filled(types.int32, 2),
+    input_array(types.uint8),
+    input_array(types.int64),
+    output_array(types.uint8, 2),
+    output_array(types.int64, 2),
+    output_array(types.int32, 2),
 )
 def _tokenise(data: Bytes, rows: Ints, kinds: Bytes, starts: Ints, lengths: Lengths) -> tuple[int, int]:
     ncols, nrows = kinds.shape

@@ -27,10 +27,10 @@ from numba import types
 from headrace.core.change_batch import BAD, TIMESTAMP, Image, Op, change_schema
 from headrace.core.errors import Definite
 from headrace.core.schema import Column, TableSchema
-from headrace.decode.kernel import Bytes, Flags, Ints, Lengths, filled, given, kernel, several
+from headrace.decode.kernel import Bytes, Flags, Ints, Lengths, input_array, kernel, output_array, several
 from headrace.decode.mysql.forms import bad_texts, decode_image
-from headrace.decode.mysql.framing import DELETES, HEADER, INSERTS, PARTIAL_UPDATE, UPDATES, Events
-from headrace.decode.mysql.table_map import Layout, LayoutColumn
+from headrace.decode.mysql.framing import DELETES, HEADER, INSERTS, PARTIAL_UPDATE, UPDATES, EventFrames
+from headrace.decode.mysql.table_map import LayoutColumn, TableMapLayout
 from headrace.decode.text import NULL, TEXT, TextColumn
 
 _POST_HEADER = 8
@@ -54,8 +54,8 @@ _WORDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeMeta:
-    """Of each row change, what only its transaction knows."""
+class MysqlChangeMeta:
+    """The facts about each row change that only its transaction knows."""
 
     time: Ints
     ordinal: Ints
@@ -71,7 +71,7 @@ class BadEvent(Definite):
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class MysqlChanges:
     """A change batch, and the values that it could not hold."""
 
     batch: Any
@@ -105,7 +105,7 @@ class _Side:
         return not self.kinds.size
 
 
-def counts(data: Bytes, events: Events, rows: Ints, layout: Layout) -> Ints:
+def counts(data: Bytes, events: EventFrames, rows: Ints, layout: TableMapLayout) -> Ints:
     """Count the rows that each of these events changes."""
     found = np.zeros(len(rows), np.int64)
     none = _Side.empty(0, 0)
@@ -130,21 +130,21 @@ def counts(data: Bytes, events: Events, rows: Ints, layout: Layout) -> Ints:
 
 def changes(
     data: Bytes,
-    events: Events,
+    events: EventFrames,
     rows: Ints,
-    layout: Layout,
+    layout: TableMapLayout,
     positions: Ints,
     schema: TableSchema,
-    found: Ints,
-    meta: ChangeMeta,
+    event_rows: Ints,
+    meta: MysqlChangeMeta,
     before: Before | None = None,
-) -> Changes:
+) -> MysqlChanges:
     """Decode events of one layout, whose `counts` are known.
 
     `positions[i]` is the schema's position of the layout's column `i`, or -1 where it is not mirrored.
     """
     before = before or Before()
-    total, kinds = int(found.sum()), events.kind[rows]
+    total, kinds = int(event_rows.sum()), events.kind[rows]
     has_old, has_new = not _IS_INSERT[kinds].all(), not _IS_DELETE[kinds].all()
     width = len(schema.columns)
     new, old = _Side.empty(width, total if has_new else 0), _Side.empty(width, total if has_old else 0)
@@ -157,7 +157,7 @@ def changes(
             _widths(layout),
             positions,
             True,
-            found,
+            event_rows,
             *(new.kinds, new.starts, new.lengths),
             *(old.kinds, old.starts, old.lengths),
         ),
@@ -168,7 +168,7 @@ def changes(
     then = replace(schema, columns=tuple(before.columns.get(i, c) for i, c in enumerate(schema.columns)))
     news, new_bad = _decode(new, "n", data, then, layouts, meta)
     olds, old_bad = _decode(old, "o", data, then, layouts, meta)
-    each = np.repeat(kinds, found)
+    each = np.repeat(kinds, event_rows)
     news = _as_now(news, schema, before, _IS_DELETE[each] == 0)
     olds = _as_now(olds, schema, before, _IS_INSERT[each] == 0)
     arrays = [
@@ -182,14 +182,14 @@ def changes(
         *olds,
     ]
     batch = pa.RecordBatch.from_arrays(arrays, schema=change_schema(schema))
-    return Changes(batch, pa.concat_tables([BAD.empty_table(), *new_bad, *old_bad]))
+    return MysqlChanges(batch, pa.concat_tables([BAD.empty_table(), *new_bad, *old_bad]))
 
 
-def _widths(layout: Layout) -> Ints:
+def _widths(layout: TableMapLayout) -> Ints:
     return np.array([column.width for column in layout.columns], np.int64)
 
 
-def _by_position(layout: Layout, positions: Ints) -> dict[int, LayoutColumn]:
+def _by_position(layout: TableMapLayout, positions: Ints) -> dict[int, LayoutColumn]:
     return {int(at): column for at, column in zip(positions, layout.columns, strict=True) if at >= 0}
 
 
@@ -232,7 +232,7 @@ def _decode(
     data: Bytes,
     schema: TableSchema,
     layouts: dict[int, LayoutColumn],
-    meta: ChangeMeta,
+    meta: MysqlChangeMeta,
 ) -> tuple[list[Any], list[Any]]:
     """The columns of one side, and the tables of their bad values."""
     if side.is_absent:
@@ -271,7 +271,7 @@ def _column(values: TextColumn, column: Column, layout: LayoutColumn | None) -> 
     return decoded.array, decoded.bad, bad_texts(values, layout, decoded.bad)
 
 
-def _bad(side: str, position: int, rows: Ints, texts: Any, meta: ChangeMeta) -> Any:
+def _bad(side: str, position: int, rows: Ints, texts: Any, meta: MysqlChangeMeta) -> Any:
     columns = [
         pa.array(meta.time[rows]),
         pa.array(meta.ordinal[rows]),
@@ -288,7 +288,7 @@ def _bad(side: str, position: int, rows: Ints, texts: Any, meta: ChangeMeta) -> 
 _HOP = several(types.int64, types.int64)
 
 
-@kernel(_HOP, given(types.uint8), types.int64, types.int64, types.int64, types.int64)
+@kernel(_HOP, input_array(types.uint8), types.int64, types.int64, types.int64, types.int64)
 def _head(data: Bytes, at: int, stop: int, kind: int, ncols: int) -> tuple[int, int]:
     """The trouble with the head of an event, and where its rows begin."""
     at += _POST_HEADER
@@ -321,15 +321,15 @@ def _head(data: Bytes, at: int, stop: int, kind: int, ncols: int) -> tuple[int, 
 
 @kernel(
     _HOP,
-    given(types.uint8),
+    input_array(types.uint8),
     types.int64,
     types.int64,
-    given(types.int64),
-    given(types.int64),
+    input_array(types.int64),
+    input_array(types.int64),
     types.boolean,
-    filled(types.uint8, 2),
-    filled(types.int64, 2),
-    filled(types.int32, 2),
+    output_array(types.uint8, 2),
+    output_array(types.int64, 2),
+    output_array(types.int32, 2),
     types.int64,
 )
 def _row(
@@ -372,20 +372,20 @@ def _row(
 
 @kernel(
     _HOP,
-    given(types.uint8),
-    given(types.int64),
-    given(types.int64),
-    given(types.uint8),
-    given(types.int64),
-    given(types.int64),
+    input_array(types.uint8),
+    input_array(types.int64),
+    input_array(types.int64),
+    input_array(types.uint8),
+    input_array(types.int64),
+    input_array(types.int64),
     types.boolean,
-    filled(types.int64),
-    filled(types.uint8, 2),
-    filled(types.int64, 2),
-    filled(types.int32, 2),
-    filled(types.uint8, 2),
-    filled(types.int64, 2),
-    filled(types.int32, 2),
+    output_array(types.int64),
+    output_array(types.uint8, 2),
+    output_array(types.int64, 2),
+    output_array(types.int32, 2),
+    output_array(types.uint8, 2),
+    output_array(types.int64, 2),
+    output_array(types.int32, 2),
 )
 def _walk(
     data: Bytes,

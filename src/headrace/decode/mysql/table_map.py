@@ -100,7 +100,7 @@ class LayoutColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class TableMapLayout:
     """The layout of a table's rows, from its table map."""
 
     database: str
@@ -128,7 +128,7 @@ class _Reader:
 
     def take(self, size: int) -> bytes:
         if size < 0 or self._at + size > len(self._data):
-            raise _malformed()
+            raise _malformed_error()
         self._at += size
         return self._data[self._at - size : self._at]
 
@@ -138,7 +138,7 @@ class _Reader:
     def length(self) -> int:
         first = self.number(1)
         if first == 0xFB or first == 0xFF:
-            raise _malformed()
+            raise _malformed_error()
         return first if first < 0xFB else self.number({0xFC: 2, 0xFD: 3, 0xFE: 8}[first])
 
     def text(self) -> bytes:
@@ -149,7 +149,7 @@ class _Reader:
             yield self.length()
 
 
-def _malformed() -> Definite:
+def _malformed_error() -> Definite:
     return Definite(
         "MY_BAD_TABLE_MAP",
         "a table map of the binlog can't be read",
@@ -164,7 +164,7 @@ def names(body: bytes) -> tuple[str, str]:
     return _names(reader)
 
 
-def layout(body: bytes, *, mariadb: bool) -> Layout:
+def layout(body: bytes, *, mariadb: bool) -> TableMapLayout:
     """Read a table map, given its body."""
     reader = _Reader(body)
     reader.take(8)
@@ -173,16 +173,16 @@ def layout(body: bytes, *, mariadb: bool) -> Layout:
     metadata = _Reader(reader.text())
     columns = [_column(kind, metadata) for kind in kinds]
     if not columns or not all(map(_is_possible, columns)):
-        raise _malformed()
+        raise _malformed_error()
     reader.take((len(columns) + 7) // 8)
     fields: dict[int, bytes] = {}
     while reader:
         kind = reader.number(1)
         fields[kind] = reader.text()
-    return Layout(
+    return TableMapLayout(
         database,
         table,
-        tuple(_described(columns, fields, mariadb)),
+        tuple(_describe(columns, fields, mariadb)),
         _key(fields),
         _NAMES in fields,
     )
@@ -201,7 +201,7 @@ def _column(kind: int, metadata: _Reader) -> LayoutColumn:
         return LayoutColumn(kind, metadata.number(1))
     if kind not in _TWO_BYTES:
         if kind not in _PLAIN_WIDTHS:
-            raise _unknown(kind)
+            raise _unknown_error(kind)
         return LayoutColumn(kind)
     low, high = metadata.take(2)
     if kind == DECIMAL:
@@ -232,7 +232,7 @@ def _is_possible(column: LayoutColumn) -> bool:
     return True
 
 
-def _unknown(kind: int) -> Definite:
+def _unknown_error(kind: int) -> Definite:
     return Definite(
         "MY_UNKNOWN_COLUMN_TYPE",
         "a table map of the binlog has a column of a type that this version does not know",
@@ -241,7 +241,7 @@ def _unknown(kind: int) -> Definite:
     )
 
 
-def _described(
+def _describe(
     columns: Sequence[LayoutColumn], fields: dict[int, bytes], mariadb: bool
 ) -> Iterator[LayoutColumn]:
     """The columns with what the fields say of them."""
@@ -279,12 +279,12 @@ def _collations(count: int, fields: dict[int, bytes], default: int, each: int) -
     if default not in fields:
         return []
     if not fields[default]:
-        raise _malformed()
+        raise _malformed_error()
     first, *pairs = _Reader(fields[default]).lengths()
     found = [first] * count
     for i, collation in zip(pairs[::2], pairs[1::2], strict=False):
         if i >= count:
-            raise _malformed()
+            raise _malformed_error()
         found[i] = collation
     return found
 

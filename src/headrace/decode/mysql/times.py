@@ -19,10 +19,10 @@ import numpy.typing as npt
 import pyarrow as pa
 from numba import types
 
-from headrace.decode.kernel import Bytes, Ints, filled, given, kernel
+from headrace.decode.kernel import Bytes, Ints, input_array, kernel, output_array
 from headrace.decode.mysql.table_map import LayoutColumn
 from headrace.decode.text import TEXT, TextColumn, validity
-from headrace.decode.values.outcome import ABSENT, BAD, GOOD, Decoded, fixed
+from headrace.decode.values.outcome import ABSENT, BAD, GOOD, DecodedColumn, fixed_width
 
 _MONTHS = np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], np.int64)
 _DATETIME_BYTES, _TIMESTAMP_BYTES, _TIME_BYTES = 5, 4, 3
@@ -32,34 +32,34 @@ _ZERO, _MINUS, _POINT, _COLON = ord("0"), ord("-"), ord("."), ord(":")
 _LONGEST_TIME = 17
 
 
-def dates(column: TextColumn, layout: LayoutColumn, type: pa.DataType) -> Decoded:
+def dates(column: TextColumn, layout: LayoutColumn, type: pa.DataType) -> DecodedColumn:
     """Form `date`."""
     values, states = np.empty(len(column), np.int32), np.empty(len(column), np.uint8)
     _dates(column.kinds, column.starts, column.data, values, states)
-    return fixed(type, values, states)
+    return fixed_width(type, values, states)
 
 
-def datetimes(column: TextColumn, layout: LayoutColumn, type: pa.DataType) -> Decoded:
+def datetimes(column: TextColumn, layout: LayoutColumn, type: pa.DataType) -> DecodedColumn:
     """Form `timestamp`, of a DATETIME."""
     values, states = np.empty(len(column), np.int64), np.empty(len(column), np.uint8)
     _datetimes(column.kinds, column.starts, column.data, (layout.first + 1) // 2, values, states)
-    return fixed(type, values, states)
+    return fixed_width(type, values, states)
 
 
-def timestamps(column: TextColumn, layout: LayoutColumn, type: pa.DataType) -> Decoded:
+def timestamps(column: TextColumn, layout: LayoutColumn, type: pa.DataType) -> DecodedColumn:
     """Form `timestamp`, of a TIMESTAMP."""
     values, states = np.empty(len(column), np.int64), np.empty(len(column), np.uint8)
     _timestamps(column.kinds, column.starts, column.data, (layout.first + 1) // 2, values, states)
-    return fixed(type, values, states)
+    return fixed_width(type, values, states)
 
 
-def times(column: TextColumn, layout: LayoutColumn, type: pa.DataType) -> Decoded:
+def times(column: TextColumn, layout: LayoutColumn, type: pa.DataType) -> DecodedColumn:
     """Form `time`."""
     offsets = np.empty(len(column) + 1, np.int32)
     joined = np.empty(len(column) * _LONGEST_TIME, np.uint8)
     size = _times(column.kinds, column.starts, column.data, layout.first, offsets, joined)
     buffers = [validity(column.kinds == TEXT), pa.py_buffer(offsets), pa.py_buffer(joined[:size])]
-    return Decoded(pa.Array.from_buffers(type, len(column), buffers), np.empty(0, np.int64))
+    return DecodedColumn(pa.Array.from_buffers(type, len(column), buffers), np.empty(0, np.int64))
 
 
 # ── the texts of bad values ─────────────────────────────────────────────────────────────────────────
@@ -113,7 +113,7 @@ def _exists(year: int, month: int, day: int) -> bool:
     return day <= int(_MONTHS[month - 1]) + int(leap)
 
 
-@kernel(types.int64, given(types.uint8), types.int64, types.int64)
+@kernel(types.int64, input_array(types.uint8), types.int64, types.int64)
 def _number(data: Bytes, at: int, width: int) -> int:
     value = 0
     for i in range(at, at + width):
@@ -123,11 +123,11 @@ def _number(data: Bytes, at: int, width: int) -> int:
 
 @kernel(
     types.void,
-    given(types.uint8),
-    given(types.int64),
-    given(types.uint8),
-    filled(types.int32),
-    filled(types.uint8),
+    input_array(types.uint8),
+    input_array(types.int64),
+    input_array(types.uint8),
+    output_array(types.int32),
+    output_array(types.uint8),
 )
 def _dates(kinds: Bytes, starts: Ints, data: Bytes, values: npt.NDArray[np.int32], states: Bytes) -> None:
     for i in range(len(kinds)):
@@ -146,12 +146,12 @@ def _dates(kinds: Bytes, starts: Ints, data: Bytes, values: npt.NDArray[np.int32
 
 @kernel(
     types.void,
-    given(types.uint8),
-    given(types.int64),
-    given(types.uint8),
+    input_array(types.uint8),
+    input_array(types.int64),
+    input_array(types.uint8),
     types.int64,
-    filled(types.int64),
-    filled(types.uint8),
+    output_array(types.int64),
+    output_array(types.uint8),
 )
 def _datetimes(kinds: Bytes, starts: Ints, data: Bytes, extra: int, values: Ints, states: Bytes) -> None:
     for i in range(len(kinds)):
@@ -170,12 +170,12 @@ def _datetimes(kinds: Bytes, starts: Ints, data: Bytes, extra: int, values: Ints
 
 @kernel(
     types.void,
-    given(types.uint8),
-    given(types.int64),
-    given(types.uint8),
+    input_array(types.uint8),
+    input_array(types.int64),
+    input_array(types.uint8),
     types.int64,
-    filled(types.int64),
-    filled(types.uint8),
+    output_array(types.int64),
+    output_array(types.uint8),
 )
 def _timestamps(kinds: Bytes, starts: Ints, data: Bytes, extra: int, values: Ints, states: Bytes) -> None:
     for i in range(len(kinds)):
@@ -190,7 +190,7 @@ def _timestamps(kinds: Bytes, starts: Ints, data: Bytes, extra: int, values: Int
             values[i] = seconds * 1_000_000 + micros
 
 
-@kernel(types.int64, filled(types.uint8), types.int64, types.int64, types.int64)
+@kernel(types.int64, output_array(types.uint8), types.int64, types.int64, types.int64)
 def _spell(joined: Bytes, to: int, value: int, count: int) -> int:
     """Write a number with so many digits; where the next ones go."""
     for j in range(to + count - 1, to - 1, -1):
@@ -201,12 +201,12 @@ def _spell(joined: Bytes, to: int, value: int, count: int) -> int:
 
 @kernel(
     types.int64,
-    given(types.uint8),
-    given(types.int64),
-    given(types.uint8),
+    input_array(types.uint8),
+    input_array(types.int64),
+    input_array(types.uint8),
     types.int64,
-    filled(types.int32),
-    filled(types.uint8),
+    output_array(types.int32),
+    output_array(types.uint8),
 )
 def _times(
     kinds: Bytes, starts: Ints, data: Bytes, digits: int, offsets: npt.NDArray[np.int32], joined: Bytes

@@ -16,13 +16,13 @@ the bytes, also within one transaction: tuples are never decoded by "the current
 
 from headrace.decode.pgoutput.framing import Messages, alone, scan
 from headrace.decode.pgoutput.positions import (
-    Begins,
+    BeginMessages,
     Commits,
     Keepalives,
     begins,
     commits,
     keepalives,
-    shifted,
+    shift,
     stream_commits,
 )
 from headrace.decode.pgoutput.rare import (
@@ -37,7 +37,7 @@ from headrace.decode.pgoutput.rare import (
 from headrace.decode.pgoutput.unstreaming import whole
 
 __all__ = [
-    "Begins",
+    "BeginMessages",
     "Commits",
     "Keepalives",
     "Messages",
@@ -51,7 +51,7 @@ __all__ = [
     "keepalives",
     "relation",
     "scan",
-    "shifted",
+    "shift",
     "stream_abort",
     "stream_commits",
     "truncate",

@@ -1,8 +1,8 @@
 """Change batches: the messages of one relation version as Arrow, in the shape of `core.change_batch`.
 
 Who calls this has split a segment by relation and by relation version, and knows of each message the
-transaction that it belongs to (`ChangeMeta`); the batch adds what happened (`_op`), how much of the old
-row is there (`_image`), and the rows themselves, old and new, decoded column by column with the same
+transaction that it belongs to (`PgoutputChangeMeta`); the batch adds what happened (`_op`), how much of the
+old row is there (`_image`), and the rows themselves, old and new, decoded column by column with the same
 decoders that read the snapshot.
 
 A column of the schema that no position names holds the same value in every row, NULL for most: the caller
@@ -33,8 +33,8 @@ _OPS[[INSERT, UPDATE, DELETE]] = Op.INSERT, Op.UPDATE, Op.DELETE
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeMeta:
-    """Of each message, what only its transaction knows."""
+class PgoutputChangeMeta:
+    """The facts about each message that only its transaction knows."""
 
     time: Ints
     ordinal: Ints
@@ -43,7 +43,7 @@ class ChangeMeta:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class PgoutputChanges:
     """A change batch, and the values that it could not hold."""
 
     batch: Any
@@ -55,9 +55,9 @@ def changes(
     messages: Messages,
     positions: Ints,
     schema: TableSchema,
-    meta: ChangeMeta,
+    meta: PgoutputChangeMeta,
     values: Mapping[int, pa.Scalar] | None = None,
-) -> Changes:
+) -> PgoutputChanges:
     """Decode I, U and D messages of one relation version.
 
     `positions[i]` is the schema's position of the relation's column `i`, or -1 where it is not
@@ -67,8 +67,8 @@ def changes(
     new, new_bad = _decode(found.new, "n", data, schema, meta)
     old, old_bad = _decode(found.old, "o", data, schema, meta)
     for position, value in (values or {}).items():
-        new[position] = _held(value, messages.kind != DELETE)
-        old[position] = _held(value, found.image == Image.FULL)
+        new[position] = _repeat(value, messages.kind != DELETE)
+        old[position] = _repeat(value, found.image == Image.FULL)
     unchanged = [(i, kinds == UNCHANGED) for i, kinds in enumerate(found.new.kinds)]
     holes = {i: pa.array(flags) for i, flags in unchanged if flags.any()}
     arrays = [
@@ -83,11 +83,11 @@ def changes(
         *holes.values(),
     ]
     batch = pa.RecordBatch.from_arrays(arrays, schema=change_schema(schema, tuple(holes)))
-    return Changes(batch, pa.concat_tables([BAD.empty_table(), *new_bad, *old_bad]))
+    return PgoutputChanges(batch, pa.concat_tables([BAD.empty_table(), *new_bad, *old_bad]))
 
 
 def _decode(
-    side: Side, name: str, data: Bytes, schema: TableSchema, meta: ChangeMeta
+    side: Side, name: str, data: Bytes, schema: TableSchema, meta: PgoutputChangeMeta
 ) -> tuple[list[Any], list[Any]]:
     """The columns of one side, and the tables of their bad values."""
     arrays: list[Any] = []
@@ -109,12 +109,12 @@ def _column(side: Side, position: int, column: Column, data: Bytes) -> tuple[Any
     return decoded.array, [(decoded.bad, raw(text, decoded.bad))]
 
 
-def _held(value: pa.Scalar, there: Flags) -> Any:
-    """The same value in all rows that are there."""
+def _repeat(value: pa.Scalar, there: Flags) -> Any:
+    """Repeat one value in all rows that are there."""
     return pa.repeat(value, 1).take(pa.array(np.zeros(len(there), np.int64), mask=~there))
 
 
-def _bad(side: str, position: int, rows: Ints, texts: Any, meta: ChangeMeta) -> Any:
+def _bad(side: str, position: int, rows: Ints, texts: Any, meta: PgoutputChangeMeta) -> Any:
     columns = [
         pa.array(meta.time[rows]),
         pa.array(meta.ordinal[rows]),

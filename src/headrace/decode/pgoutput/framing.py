@@ -34,7 +34,7 @@ from numba import types
 
 from headrace.core.errors import Definite, Transient
 from headrace.decode.copydata import LONGEST
-from headrace.decode.kernel import Bytes, Ints, Oids, filled, given, int32_at, kernel, several
+from headrace.decode.kernel import Bytes, Ints, Oids, input_array, int32_at, kernel, output_array, several
 
 OTHER = 0
 KEEPALIVE = ord("k")
@@ -174,7 +174,7 @@ _LETTER = several(types.int64, types.int64, types.int64)
 _BODY = several(types.int64, types.int64, types.int64, types.int64)
 
 
-@kernel(_HOP, given(types.uint8), types.int64, types.int64)
+@kernel(_HOP, input_array(types.uint8), types.int64, types.int64)
 def _count(data: Bytes, start: int, stop: int) -> tuple[int, int]:
     # A malformed frame counts as well, so that the second pass has a place to report it.
     at, count = start, 0
@@ -189,7 +189,7 @@ def _count(data: Bytes, start: int, stop: int) -> tuple[int, int]:
     return count, at
 
 
-@kernel(_LETTER, given(types.uint8), types.int64, types.int64)
+@kernel(_LETTER, input_array(types.uint8), types.int64, types.int64)
 def _letter(data: Bytes, frame: int, stop: int) -> tuple[int, int, int]:
     """Read the head of a frame: the message's kind, where it starts, and the trouble with it."""
     at = frame + _FRAME
@@ -205,9 +205,9 @@ def _letter(data: Bytes, frame: int, stop: int) -> tuple[int, int, int]:
     return OTHER, at, _UNKNOWN_KIND
 
 
-@kernel(_BODY, given(types.uint8), types.int64, types.int64, types.int64, types.boolean)
+@kernel(_BODY, input_array(types.uint8), types.int64, types.int64, types.int64, types.boolean)
 def _body(data: Bytes, letter: int, start: int, stop: int, in_stream: bool) -> tuple[int, int, int, int]:
-    """Of a plugin message: where its body is, its relation, its xid, and the trouble with it."""
+    """Read the head of a plugin message: where its body is, its relation, its xid, what is wrong."""
     at = start + 1
     relation = xid = 0
     if _OUTSIDE[letter] == 1 if in_stream else letter == STREAM_STOP:
@@ -229,13 +229,13 @@ def _body(data: Bytes, letter: int, start: int, stop: int, in_stream: bool) -> t
 
 @kernel(
     several(types.int64, types.int64, types.boolean),
-    given(types.uint8),
+    input_array(types.uint8),
     types.int64,
     types.boolean,
-    filled(types.int64, 2),
-    filled(types.uint8),
-    filled(types.uint32),
-    filled(types.uint32),
+    output_array(types.int64, 2),
+    output_array(types.uint8),
+    output_array(types.uint32),
+    output_array(types.uint32),
 )
 def _fill(
     data: Bytes, at: int, in_stream: bool, places: Ints, kind: Bytes, relation: Oids, xid: Oids

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numba import types
 
-from headrace.decode.kernel import Bytes, Flags, Ints, filled, given, int32_at, int64_at, kernel
+from headrace.decode.kernel import Bytes, Flags, Ints, input_array, int32_at, int64_at, kernel, output_array
 from headrace.decode.pgoutput.framing import BEGIN, COMMIT, KEEPALIVE, STREAM_COMMIT, Messages
 
 # PostgreSQL counts from 2000-01-01.
@@ -22,7 +22,7 @@ _EPOCH = 946_684_800_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Begins:
+class BeginMessages:
     """The B messages: `row` is the message's number."""
 
     row: Ints
@@ -52,10 +52,10 @@ class Keepalives:
     reply_requested: Flags
 
 
-def begins(data: Bytes, messages: Messages) -> Begins:
+def begins(data: Bytes, messages: Messages) -> BeginMessages:
     """All BEGINs of the buffer."""
     row, body = _of(messages, BEGIN)
-    return Begins(
+    return BeginMessages(
         row,
         _int64s(data, body),
         _int64s(data, body + 8) + _EPOCH,
@@ -93,8 +93,8 @@ def keepalives(data: Bytes, messages: Messages) -> Keepalives:
     )
 
 
-def shifted(data: Bytes, messages: Messages, by: int) -> Bytes:
-    """The same bytes, with all of these positions moved."""
+def shift(data: Bytes, messages: Messages, by: int) -> Bytes:
+    """Copy the bytes and shift all of these positions."""
     _, begun = _of(messages, BEGIN)
     _, committed = _of(messages, COMMIT)
     _, streamed = _of(messages, STREAM_COMMIT)
@@ -132,13 +132,13 @@ def _int32s(data: Bytes, at: Ints) -> Ints:
     return values
 
 
-@kernel(types.void, given(types.uint8), given(types.int64), filled(types.int64))
+@kernel(types.void, input_array(types.uint8), input_array(types.int64), output_array(types.int64))
 def _read_int64s(data: Bytes, at: Ints, values: Ints) -> None:
     for i in range(len(at)):
         values[i] = int64_at(data, at[i])
 
 
-@kernel(types.void, given(types.uint8), given(types.int64), filled(types.int64))
+@kernel(types.void, input_array(types.uint8), input_array(types.int64), output_array(types.int64))
 def _read_int32s(data: Bytes, at: Ints, values: Ints) -> None:
     for i in range(len(at)):
         values[i] = int32_at(data, at[i])

@@ -72,17 +72,17 @@ class _Reader:
     def text(self) -> str:
         end = self._bytes.find(b"\0", self._at)
         if end < 0:
-            raise _malformed()
+            raise _malformed_error()
         return self.take(end + 1 - self._at)[:-1].decode("utf-8", "surrogateescape")
 
     def take(self, size: int) -> bytes:
         if self._at + size > len(self._bytes):
-            raise _malformed()
+            raise _malformed_error()
         self._at += size
         return self._bytes[self._at - size : self._at]
 
 
-def _malformed() -> Definite:
+def _malformed_error() -> Definite:
     return Definite(
         "PG_BAD_MESSAGE",
         "a message of the replication stream ends too early",
@@ -107,7 +107,7 @@ def truncate(data: Bytes, body: int, stop: int) -> Truncate:
     reader = _Reader(data, body, stop)
     count, flags = reader.number(">I"), reader.number(">B")
     if count > (stop - body) // 4:
-        raise _malformed()
+        raise _malformed_error()
     oids = tuple(reader.number(">I") for _ in range(count))
     return Truncate(bool(flags & 1), bool(flags & 2), oids)
 

@@ -24,7 +24,17 @@ from numba import types
 
 from headrace.core.change_batch import Image
 from headrace.core.errors import Definite
-from headrace.decode.kernel import Bytes, Ints, Lengths, filled, given, int16_at, int32_at, kernel, several
+from headrace.decode.kernel import (
+    Bytes,
+    Ints,
+    Lengths,
+    input_array,
+    int16_at,
+    int32_at,
+    kernel,
+    output_array,
+    several,
+)
 from headrace.decode.pgoutput.framing import DELETE, INSERT, UPDATE, Messages
 from headrace.decode.text import NULL, TEXT, UNCHANGED, TextColumn
 
@@ -99,14 +109,14 @@ def _empty(width: int, rows: int) -> Side:
 
 @kernel(
     several(types.int64, types.int64),
-    given(types.uint8),
+    input_array(types.uint8),
     types.int64,
     types.int64,
     types.boolean,
-    given(types.int64),
-    filled(types.uint8, 2),
-    filled(types.int64, 2),
-    filled(types.int32, 2),
+    input_array(types.int64),
+    output_array(types.uint8, 2),
+    output_array(types.int64, 2),
+    output_array(types.int32, 2),
     types.int64,
 )
 def _tuple(
@@ -162,18 +172,18 @@ def _sides(kind: int, first: int) -> tuple[int, bool, bool]:
 
 @kernel(
     several(types.int64, types.int64),
-    given(types.uint8),
-    given(types.int64),
-    given(types.int64),
-    given(types.uint8),
-    given(types.int64),
-    filled(types.uint8, 2),
-    filled(types.int64, 2),
-    filled(types.int32, 2),
-    filled(types.uint8, 2),
-    filled(types.int64, 2),
-    filled(types.int32, 2),
-    filled(types.uint8),
+    input_array(types.uint8),
+    input_array(types.int64),
+    input_array(types.int64),
+    input_array(types.uint8),
+    input_array(types.int64),
+    output_array(types.uint8, 2),
+    output_array(types.int64, 2),
+    output_array(types.int32, 2),
+    output_array(types.uint8, 2),
+    output_array(types.int64, 2),
+    output_array(types.int32, 2),
+    output_array(types.uint8),
 )
 def _walk(
     data: Bytes,

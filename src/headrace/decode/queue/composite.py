@@ -9,8 +9,7 @@ shortened where they lie in the copy.
 
 A text with another number of fields is of another layout of the table, which its caller can tell: `fields`
 takes rows of several and says how many each has, `columns` those of one. A text that the server would not
-write is a definite error: no value of the row can be trusted then. Called by the queue's decoder, with rows
-of one table.
+write is a definite error: no value of the row can be trusted then.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import numpy as np
 from numba import types
 
 from headrace.core.errors import Definite
-from headrace.decode.kernel import Bytes, Ints, Lengths, filled, given, kernel, several
+from headrace.decode.kernel import Bytes, Ints, Lengths, input_array, kernel, output_array, several
 from headrace.decode.text import NULL, TEXT, TextColumn
 
 _OPEN, _CLOSE, _COMMA, _QUOTE, _BACKSLASH = (ord(letter) for letter in '(),"\\')
@@ -70,8 +69,8 @@ _ENDS[[_OPEN, _CLOSE, _COMMA, _QUOTE, _BACKSLASH]] = 1
 _DOUBLED[[_QUOTE, _BACKSLASH]] = 1
 
 
-@kernel(several(types.int64, types.boolean), given(types.uint8), types.int64, types.int64)
-def _quoted(data: Bytes, at: int, last: int) -> tuple[int, bool]:
+@kernel(several(types.int64, types.boolean), input_array(types.uint8), types.int64, types.int64)
+def _end_of_quotes(data: Bytes, at: int, last: int) -> tuple[int, bool]:
     """Find the end of the quotes that were opened before `at`; tell whether letters are doubled in them."""
     doubled = False
     while at < last:
@@ -89,14 +88,14 @@ def _quoted(data: Bytes, at: int, last: int) -> tuple[int, bool]:
 
 @kernel(
     several(types.int64, types.boolean),
-    given(types.uint8),
-    given(types.uint8),
-    given(types.int64),
-    given(types.int32),
-    filled(types.uint8, 2),
-    filled(types.int64, 2),
-    filled(types.int32, 2),
-    filled(types.int32),
+    input_array(types.uint8),
+    input_array(types.uint8),
+    input_array(types.int64),
+    input_array(types.int32),
+    output_array(types.uint8, 2),
+    output_array(types.int64, 2),
+    output_array(types.int32, 2),
+    output_array(types.int32),
 )
 def _split(
     data: Bytes,
@@ -124,7 +123,7 @@ def _split(
             start = at
             if data[at] == _QUOTE:
                 start += 1
-                at, doubled = _quoted(data, start, last)
+                at, doubled = _end_of_quotes(data, start, last)
                 if at < 0:
                     return row, False
                 kinds[count, row], lengths[count, row] = _BACKSLASH if doubled else TEXT, at - start
@@ -143,7 +142,11 @@ def _split(
 
 
 @kernel(
-    types.void, filled(types.uint8), filled(types.uint8, 2), given(types.int64, 2), filled(types.int32, 2)
+    types.void,
+    output_array(types.uint8),
+    output_array(types.uint8, 2),
+    input_array(types.int64, 2),
+    output_array(types.int32, 2),
 )
 def _shorten(data: Bytes, kinds: Bytes, starts: Ints, lengths: Lengths) -> None:
     """Shorten the values that hold doubled letters, in place."""

@@ -13,7 +13,7 @@ end of its transaction's id, for those that ask for the place at once. That is 4
 multiple of 8, and 16 of the other. A transaction's events have numbers in the order in which it wrote them.
 
 Nothing here looks into a row. Another number of fields, or a field of another length, is a definite error:
-nothing behind it can be trusted. Called by the receiver (`sources.queue.stream`) and by the decoder.
+nothing behind it can be trusted.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from headrace.decode.kernel import (
     Bytes,
     Flags,
     Ints,
-    filled,
-    given,
+    input_array,
     int16_at,
     int32_at,
     int64_at,
     kernel,
+    output_array,
     several,
 )
 
@@ -74,7 +74,7 @@ class Heads:
 
 
 @dataclass(frozen=True, slots=True)
-class Events:
+class QueueEvents:
     """The whole events of a buffer, in its order; positions are offsets into it."""
 
     start: Ints
@@ -102,7 +102,7 @@ class Events:
         return np.asarray(self.diff != BEGUN, np.bool_)
 
 
-def scan(data: Bytes) -> Events:
+def scan(data: Bytes) -> QueueEvents:
     """Find the whole frames."""
     events, heads, tail, trouble = _count(data)
     if trouble != _FINE:
@@ -110,7 +110,7 @@ def scan(data: Bytes) -> Events:
     of_event, of_head = np.empty((9, events), np.int64), np.empty((4, heads), np.int64)
     _fill(data, of_event, of_head)
     start, number, lsn, tx, relation, layout, diff, row, length = of_event
-    return Events(
+    return QueueEvents(
         start, number, numbers(lsn, tx), tx, relation, layout, diff, row, length, Heads(*of_head), tail
     )
 
@@ -129,7 +129,7 @@ def _error(trouble: int, at: int) -> Definite:
     )
 
 
-@kernel(several(types.int64, types.int64), given(types.uint8), types.int64)
+@kernel(several(types.int64, types.int64), input_array(types.uint8), types.int64)
 def _head_at(data: Bytes, at: int) -> tuple[int, int]:
     """The size of the head that begins here, 0 where it is not whole; or what is wrong with it."""
     if at + 38 > len(data):
@@ -140,9 +140,9 @@ def _head_at(data: Bytes, at: int) -> tuple[int, int]:
     return 38, _FINE
 
 
-@kernel(several(types.int64, types.int64), given(types.uint8), types.int64)
+@kernel(several(types.int64, types.int64), input_array(types.uint8), types.int64)
 def _event_at(data: Bytes, at: int) -> tuple[int, int]:
-    """The same of an event."""
+    """Read the head of an event."""
     if at + _FIXED > len(data):
         return 0, _FINE
     fixed = int32_at(data, at + 2) == 8 and int32_at(data, at + 14) == 8
@@ -159,7 +159,7 @@ def _event_at(data: Bytes, at: int) -> tuple[int, int]:
     return (size if at + size <= len(data) else 0), _FINE
 
 
-@kernel(several(types.int64, types.int64, types.int64, types.int64), given(types.uint8))
+@kernel(several(types.int64, types.int64, types.int64, types.int64), input_array(types.uint8))
 def _count(data: Bytes) -> tuple[int, int, int, int]:
     """Count events and heads; where the first frame begins that is not whole, or cannot be."""
     at, events, heads = 0, 0, 0
@@ -180,7 +180,7 @@ def _count(data: Bytes) -> tuple[int, int, int, int]:
     return events, heads, at, _FINE
 
 
-@kernel(types.void, given(types.uint8), filled(types.int64, 2), filled(types.int64, 2))
+@kernel(types.void, input_array(types.uint8), output_array(types.int64, 2), output_array(types.int64, 2))
 def _fill(data: Bytes, of_event: Ints, of_head: Ints) -> None:
     at, event, head = 0, 0, 0
     while event < of_event.shape[1] or head < of_head.shape[1]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from headrace.decode.reference.rows import Malformed
+from headrace.decode.reference.rows import MalformedRow
 
 _QUOTED = re.compile(rb'"((?:[^"\\]|""|\\\\)*)"', re.DOTALL)
 _PLAIN = re.compile(rb'[^",()\\]*', re.DOTALL)
@@ -15,7 +15,7 @@ _QUOTES = re.compile(rb'[",()\\\s]')
 def fields(text: bytes) -> list[bytes | None]:
     """The fields of one composite value."""
     if not (text.startswith(b"(") and text.endswith(b")") and len(text) > 1):
-        raise Malformed
+        raise MalformedRow
     found: list[bytes | None] = []
     at, last = 1, len(text) - 1
     while True:
@@ -31,7 +31,7 @@ def fields(text: bytes) -> list[bytes | None]:
         if at == last:
             return found
         if text[at : at + 1] != b",":
-            raise Malformed
+            raise MalformedRow
         at += 1
 
 

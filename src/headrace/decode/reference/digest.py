@@ -12,9 +12,9 @@ def digest(data: bytes) -> tuple[int, int]:
     whole = len(data) // 16 * 16
     for at in range(0, whole, 16):
         one ^= _k1(data[at : at + 8])
-        one = (_turned(one, 27) + two) * 5 + 0x52DCE729 & _MASK
+        one = (_turn(one, 27) + two) * 5 + 0x52DCE729 & _MASK
         two ^= _k2(data[at + 8 : at + 16])
-        two = (_turned(two, 31) + one) * 5 + 0x38495AB5 & _MASK
+        two = (_turn(two, 31) + one) * 5 + 0x38495AB5 & _MASK
     tail = data[whole:]
     two ^= _k2(tail[8:]) ^ len(data)
     one ^= _k1(tail[:8]) ^ len(data)
@@ -25,16 +25,16 @@ def digest(data: bytes) -> tuple[int, int]:
     return one, two + one & _MASK
 
 
-def _turned(value: int, by: int) -> int:
+def _turn(value: int, by: int) -> int:
     return (value << by | value >> (64 - by)) & _MASK
 
 
 def _k1(part: bytes) -> int:
-    return _turned(int.from_bytes(part, "little") * _C1 & _MASK, 31) * _C2 & _MASK
+    return _turn(int.from_bytes(part, "little") * _C1 & _MASK, 31) * _C2 & _MASK
 
 
 def _k2(part: bytes) -> int:
-    return _turned(int.from_bytes(part, "little") * _C2 & _MASK, 33) * _C1 & _MASK
+    return _turn(int.from_bytes(part, "little") * _C2 & _MASK, 33) * _C1 & _MASK
 
 
 def _final(value: int) -> int:

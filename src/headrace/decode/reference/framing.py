@@ -32,7 +32,7 @@ _LAYOUTS = {
 }
 
 
-class Malformed(Exception):
+class MalformedFrame(Exception):
     """The bytes are no frame or no message: what, in one word, and the frame's place."""
 
 
@@ -70,7 +70,7 @@ def scan(data: bytes, in_stream: bool = False) -> tuple[list[Message], int, bool
     while at + 5 <= len(data):
         length = struct.unpack_from(">I", data, at + 1)[0]
         if not 4 <= length <= _LONGEST:
-            raise Malformed("PG_BAD_FRAME", at)
+            raise MalformedFrame("PG_BAD_FRAME", at)
         if at + 1 + length > len(data):
             break
         message = _message(data, at, at + 1 + length, in_stream)
@@ -89,29 +89,29 @@ def _message(data: bytes, frame: int, stop: int, in_stream: bool) -> Message:
     payload = data[frame + 5 : stop]
     if payload[:1] == b"k":
         if len(payload) < 18:
-            raise Malformed("PG_BAD_MESSAGE", frame)
+            raise MalformedFrame("PG_BAD_MESSAGE", frame)
         return Message(frame, frame + 5, frame + 5, stop, ord("k"), 0, 0)
     if payload[:1] != b"w":
-        raise Malformed("PG_UNKNOWN_MESSAGE", frame)
+        raise MalformedFrame("PG_UNKNOWN_MESSAGE", frame)
     if len(payload) <= 25:
-        raise Malformed("PG_BAD_MESSAGE", frame)
+        raise MalformedFrame("PG_BAD_MESSAGE", frame)
     return _plugin_message(data, frame, frame + 30, stop, in_stream)
 
 
 def _plugin_message(data: bytes, frame: int, start: int, stop: int, in_stream: bool) -> Message:
     kind = data[start : start + 1]
     if kind not in _LAYOUTS:
-        raise Malformed("PG_UNKNOWN_MESSAGE", frame)
+        raise MalformedFrame("PG_UNKNOWN_MESSAGE", frame)
     if (in_stream and kind in b"BCSAcbPpKr") or (not in_stream and kind == b"E"):
-        raise Malformed("PG_BAD_MESSAGE", frame)
+        raise MalformedFrame("PG_BAD_MESSAGE", frame)
     xid, relation, body = 0, 0, start + 1
     if in_stream and kind in b"RYIUDTM":
         if stop - body < 4:
-            raise Malformed("PG_BAD_MESSAGE", frame)
+            raise MalformedFrame("PG_BAD_MESSAGE", frame)
         xid = struct.unpack_from(">I", data, body)[0]
         body += 4
     if stop - body < struct.calcsize(_LAYOUTS[kind]):
-        raise Malformed("PG_BAD_MESSAGE", frame)
+        raise MalformedFrame("PG_BAD_MESSAGE", frame)
     if kind in b"ScA":
         xid = struct.unpack_from(">I", data, body)[0]
     if kind in b"IUDR":

@@ -7,17 +7,17 @@ import struct
 from enum import Enum
 
 
-class Unchanged(Enum):
+class UnchangedToast(Enum):
     """The value of a TOAST column that was not sent."""
 
     UNCHANGED = "unchanged"
 
 
-UNCHANGED = Unchanged.UNCHANGED
-Row = list[bytes | Unchanged | None]
+UNCHANGED = UnchangedToast.UNCHANGED
+Row = list[bytes | UnchangedToast | None]
 
 
-class Malformed(Exception):
+class MalformedRow(Exception):
     """The bytes are no row."""
 
 
@@ -30,27 +30,27 @@ def change(message: bytes, ncols: int) -> tuple[bytes, Row | None, Row | None]:
         old, at = _tuple(message, at + 1, ncols, new=False)
     if kind in b"IU":
         if message[at : at + 1] != b"N":
-            raise Malformed
+            raise MalformedRow
         new, at = _tuple(message, at + 1, ncols, new=True)
     if at != len(message) or (old is None and new is None):
-        raise Malformed
+        raise MalformedRow
     return letter, old, new
 
 
 def _tuple(message: bytes, at: int, ncols: int, *, new: bool) -> tuple[Row, int]:
     row: Row = []
     if message[at : at + 2] != struct.pack(">H", ncols):
-        raise Malformed
+        raise MalformedRow
     at += 2
     for _ in range(ncols):
         kind = message[at : at + 1]
         at += 1
         if kind == b"t":
             if at + 4 > len(message):
-                raise Malformed
+                raise MalformedRow
             length = struct.unpack_from(">I", message, at)[0]
             if at + 4 + length > len(message):
-                raise Malformed
+                raise MalformedRow
             row.append(message[at + 4 : at + 4 + length])
             at += 4 + length
         elif kind == b"n":
@@ -58,7 +58,7 @@ def _tuple(message: bytes, at: int, ncols: int, *, new: bool) -> tuple[Row, int]
         elif kind == b"u" and new:
             row.append(UNCHANGED)
         else:
-            raise Malformed
+            raise MalformedRow
     return row, at
 
 
@@ -74,14 +74,14 @@ _MEANINGS = {
 }
 
 
-def copied(data: bytes, ncols: int) -> list[list[bytes | None]]:
+def copy_rows(data: bytes, ncols: int) -> list[list[bytes | None]]:
     """The rows of COPY text."""
     lines = data.split(b"\n")
     if lines.pop():
-        raise Malformed
+        raise MalformedRow
     rows = [[_unescape(field) for field in line.split(b"\t")] for line in lines]
     if any(len(row) != ncols for row in rows):
-        raise Malformed
+        raise MalformedRow
     return rows
 
 
@@ -91,7 +91,7 @@ def _unescape(field: bytes) -> bytes | None:
     try:
         return _ESCAPE.sub(lambda match: _MEANINGS[match[1]], field)
     except KeyError:
-        raise Malformed from None
+        raise MalformedRow from None
 
 
 def encode(value: bytes | None) -> bytes:

@@ -11,6 +11,6 @@ listed as bad, and its raw text goes to the lake's errors table.
 """
 
 from headrace.decode.values.forms import FORMS, decode_column
-from headrace.decode.values.outcome import Decoded, raw
+from headrace.decode.values.outcome import DecodedColumn, raw
 
-__all__ = ["FORMS", "Decoded", "decode_column", "raw"]
+__all__ = ["FORMS", "DecodedColumn", "decode_column", "raw"]

@@ -21,11 +21,11 @@ import numpy as np
 import pyarrow as pa
 from numba import types
 
-from headrace.decode.kernel import Bytes, Ints, Lengths, filled, given, kernel, several
+from headrace.decode.kernel import Bytes, Ints, Lengths, input_array, kernel, output_array, several
 from headrace.decode.text import NULL, TEXT, TextColumn, validity
-from headrace.decode.values.outcome import ABSENT, BAD, GOOD, Decoded
+from headrace.decode.values.outcome import ABSENT, BAD, GOOD, DecodedColumn
 
-Decoder = Callable[[TextColumn, pa.DataType], Decoded]
+Decoder = Callable[[TextColumn, pa.DataType], DecodedColumn]
 
 _OPEN, _CLOSE, _COMMA, _QUOTE, _BACKSLASH = ord("{"), ord("}"), ord(","), ord('"'), ord("\\")
 _NULL_WORD = np.frombuffer(b"NULL", np.uint8)
@@ -41,7 +41,7 @@ class _Lists:
     elements: TextColumn
 
 
-def decode(column: TextColumn, type: pa.DataType, element: Decoder) -> Decoded:
+def decode(column: TextColumn, type: pa.DataType, element: Decoder) -> DecodedColumn:
     """Form `array(...)`, whose elements `element` decodes."""
     lists = _split(column)
     decoded = element(lists.elements, type.value_type)
@@ -53,7 +53,7 @@ def decode(column: TextColumn, type: pa.DataType, element: Decoder) -> Decoded:
         decoded = element(lists.elements, type.value_type)
     buffers = [validity(lists.states == GOOD), pa.py_buffer(lists.offsets)]
     array = pa.Array.from_buffers(type, len(column), buffers, children=[decoded.array])
-    return Decoded(array, np.flatnonzero(bad))
+    return DecodedColumn(array, np.flatnonzero(bad))
 
 
 def _split(column: TextColumn) -> _Lists:
@@ -65,7 +65,7 @@ def _split(column: TextColumn) -> _Lists:
     return _Lists(offsets, states, TextColumn(kinds, starts, lengths, joined))
 
 
-@kernel(types.int64, given(types.uint8), types.int64, types.int64)
+@kernel(types.int64, input_array(types.uint8), types.int64, types.int64)
 def _element(data: Bytes, at: int, stop: int) -> int:
     """Find the end of the element at `at`; -1 if it is not one."""
     start = at
@@ -79,7 +79,7 @@ def _element(data: Bytes, at: int, stop: int) -> int:
     return at if at > start else -1
 
 
-@kernel(several(types.int64, types.int64), given(types.uint8), types.int64, types.int64)
+@kernel(several(types.int64, types.int64), input_array(types.uint8), types.int64, types.int64)
 def _measure(data: Bytes, at: int, stop: int) -> tuple[int, int]:
     """Count an array's elements, and at most how many bytes; -1 if it has not our shape."""
     if stop - at < 2 or data[at] != _OPEN or data[stop - 1] != _CLOSE:
@@ -102,12 +102,12 @@ def _measure(data: Bytes, at: int, stop: int) -> tuple[int, int]:
 
 @kernel(
     several(types.int64, types.int64),
-    given(types.uint8),
-    given(types.int64),
-    given(types.int32),
-    given(types.uint8),
-    filled(types.int32),
-    filled(types.uint8),
+    input_array(types.uint8),
+    input_array(types.int64),
+    input_array(types.int32),
+    input_array(types.uint8),
+    output_array(types.int32),
+    output_array(types.uint8),
 )
 def _count(
     kinds: Bytes, starts: Ints, lengths: Lengths, data: Bytes, offsets: Lengths, states: Bytes
@@ -125,7 +125,9 @@ def _count(
     return elements, bytes_
 
 
-@kernel(types.int64, given(types.uint8), types.int64, types.int64, filled(types.uint8), types.int64)
+@kernel(
+    types.int64, input_array(types.uint8), types.int64, types.int64, output_array(types.uint8), types.int64
+)
 def _copy(data: Bytes, at: int, stop: int, joined: Bytes, to: int) -> int:
     """Copy an element without its quotes and escapes; returns its length."""
     begin = to
@@ -143,7 +145,7 @@ def _copy(data: Bytes, at: int, stop: int, joined: Bytes, to: int) -> int:
     return to - begin
 
 
-@kernel(types.boolean, given(types.uint8), types.int64, types.int64)
+@kernel(types.boolean, input_array(types.uint8), types.int64, types.int64)
 def _is_null(data: Bytes, at: int, stop: int) -> bool:
     same, i = stop - at == len(_NULL_WORD), 0
     while same and i < len(_NULL_WORD):
@@ -154,15 +156,15 @@ def _is_null(data: Bytes, at: int, stop: int) -> bool:
 
 @kernel(
     types.void,
-    given(types.int64),
-    given(types.int32),
-    given(types.uint8),
-    given(types.int32),
-    given(types.uint8),
-    filled(types.uint8),
-    filled(types.int64),
-    filled(types.int32),
-    filled(types.uint8),
+    input_array(types.int64),
+    input_array(types.int32),
+    input_array(types.uint8),
+    input_array(types.int32),
+    input_array(types.uint8),
+    output_array(types.uint8),
+    output_array(types.int64),
+    output_array(types.int32),
+    output_array(types.uint8),
 )
 def _fill(
     list_starts: Ints,

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 from numba import types
 
-from headrace.decode.kernel import Bytes, Ints, Lengths, filled, given, kernel
+from headrace.decode.kernel import Bytes, Ints, Lengths, input_array, kernel, output_array
 from headrace.decode.text import TEXT, TextColumn, validity
-from headrace.decode.values.outcome import ABSENT, BAD, GOOD, Decoded
+from headrace.decode.values.outcome import ABSENT, BAD, GOOD, DecodedColumn
 
 _NO_DIGIT = 255
 _DIGITS = np.full(256, _NO_DIGIT, np.uint8)
@@ -17,7 +17,7 @@ for _i, _letter in enumerate(b"0123456789abcdef"):
 _BACKSLASH, _X = ord("\\"), ord("x")
 
 
-def decode(column: TextColumn, type: pa.DataType) -> Decoded:
+def decode(column: TextColumn, type: pa.DataType) -> DecodedColumn:
     """Form `bytea`."""
     offsets, states = np.empty(len(column) + 1, np.int32), np.empty(len(column), np.uint8)
     total = _check(column.kinds, column.starts, column.lengths, column.data, offsets, states)
@@ -25,10 +25,10 @@ def decode(column: TextColumn, type: pa.DataType) -> Decoded:
     _fill(column.starts, column.data, states, offsets, joined)
     buffers = [validity(states == GOOD), pa.py_buffer(offsets), pa.py_buffer(joined)]
     array = pa.Array.from_buffers(type, len(column), buffers)
-    return Decoded(array, np.flatnonzero(states == BAD))
+    return DecodedColumn(array, np.flatnonzero(states == BAD))
 
 
-@kernel(types.int64, given(types.uint8), types.int64, types.int64)
+@kernel(types.int64, input_array(types.uint8), types.int64, types.int64)
 def _state(data: Bytes, at: int, length: int) -> int:
     if length < 2 or length % 2 or data[at] != _BACKSLASH or data[at + 1] != _X:
         return BAD
@@ -40,12 +40,12 @@ def _state(data: Bytes, at: int, length: int) -> int:
 
 @kernel(
     types.int64,
-    given(types.uint8),
-    given(types.int64),
-    given(types.int32),
-    given(types.uint8),
-    filled(types.int32),
-    filled(types.uint8),
+    input_array(types.uint8),
+    input_array(types.int64),
+    input_array(types.int32),
+    input_array(types.uint8),
+    output_array(types.int32),
+    output_array(types.uint8),
 )
 def _check(kinds: Bytes, starts: Ints, lengths: Lengths, data: Bytes, offsets: Lengths, states: Bytes) -> int:
     total = 0
@@ -62,11 +62,11 @@ def _check(kinds: Bytes, starts: Ints, lengths: Lengths, data: Bytes, offsets: L
 
 @kernel(
     types.void,
-    given(types.int64),
-    given(types.uint8),
-    given(types.uint8),
-    given(types.int32),
-    filled(types.uint8),
+    input_array(types.int64),
+    input_array(types.uint8),
+    input_array(types.uint8),
+    input_array(types.int32),
+    output_array(types.uint8),
 )
 def _fill(starts: Ints, data: Bytes, states: Bytes, offsets: Lengths, joined: Bytes) -> None:
     for i in range(len(states)):

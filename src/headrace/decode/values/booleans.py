@@ -6,28 +6,28 @@ import numpy as np
 import pyarrow as pa
 from numba import types
 
-from headrace.decode.kernel import Bytes, Ints, Lengths, filled, given, kernel
+from headrace.decode.kernel import Bytes, Ints, Lengths, input_array, kernel, output_array
 from headrace.decode.text import TEXT, TextColumn
-from headrace.decode.values.outcome import ABSENT, BAD, GOOD, Decoded, fixed
+from headrace.decode.values.outcome import ABSENT, BAD, GOOD, DecodedColumn, fixed_width
 
 _TRUE, _FALSE = ord("t"), ord("f")
 
 
-def decode(column: TextColumn, type: pa.DataType) -> Decoded:
+def decode(column: TextColumn, type: pa.DataType) -> DecodedColumn:
     """Form `bool`."""
     values, states = np.empty(len(column), np.uint8), np.empty(len(column), np.uint8)
     _parse(column.kinds, column.starts, column.lengths, column.data, values, states)
-    return fixed(type, np.packbits(values, bitorder="little"), states)
+    return fixed_width(type, np.packbits(values, bitorder="little"), states)
 
 
 @kernel(
     types.void,
-    given(types.uint8),
-    given(types.int64),
-    given(types.int32),
-    given(types.uint8),
-    filled(types.uint8),
-    filled(types.uint8),
+    input_array(types.uint8),
+    input_array(types.int64),
+    input_array(types.int32),
+    input_array(types.uint8),
+    output_array(types.uint8),
+    output_array(types.uint8),
 )
 def _parse(kinds: Bytes, starts: Ints, lengths: Lengths, data: Bytes, values: Bytes, states: Bytes) -> None:
     for i in range(len(kinds)):

@@ -18,9 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from numba import types
 
-from headrace.decode.kernel import Bytes, Ints, Lengths, filled, given, kernel, several
+from headrace.decode.kernel import Bytes, Ints, Lengths, input_array, kernel, output_array, several
 from headrace.decode.text import TEXT, TextColumn
-from headrace.decode.values.outcome import ABSENT, BAD, GOOD, Decoded, fixed
+from headrace.decode.values.outcome import ABSENT, BAD, GOOD, DecodedColumn, fixed_width
 
 assert sys.byteorder == "little"
 
@@ -30,7 +30,7 @@ _CHUNK = 9
 _TENS = np.array([10**i for i in range(_CHUNK + 1)], np.int64)
 
 
-def decode(column: TextColumn, type: pa.DataType) -> Decoded:
+def decode(column: TextColumn, type: pa.DataType) -> DecodedColumn:
     """Form `decimal`."""
     limbs, states = np.zeros((len(column), 4), np.uint32), np.empty(len(column), np.uint8)
     _parse(
@@ -43,10 +43,10 @@ def decode(column: TextColumn, type: pa.DataType) -> Decoded:
         limbs,
         states,
     )
-    return fixed(type, limbs, states)
+    return fixed_width(type, limbs, states)
 
 
-@kernel(types.void, filled(types.uint32, 2), types.int64, types.int64, types.int64)
+@kernel(types.void, output_array(types.uint32, 2), types.int64, types.int64, types.int64)
 def _append(limbs: Limbs, row: int, digits: int, chunk: int) -> None:
     """Put `digits` (at most nine) decimal digits, whose value is `chunk`, behind the number."""
     carry, tens = chunk, int(_TENS[digits])
@@ -56,7 +56,7 @@ def _append(limbs: Limbs, row: int, digits: int, chunk: int) -> None:
         carry >>= 32
 
 
-@kernel(types.void, filled(types.uint32, 2), types.int64)
+@kernel(types.void, output_array(types.uint32, 2), types.int64)
 def _negate(limbs: Limbs, row: int) -> None:
     carry = 1
     for i in range(4):
@@ -65,7 +65,7 @@ def _negate(limbs: Limbs, row: int) -> None:
         carry >>= 32
 
 
-@kernel(several(types.int64, types.int64), given(types.uint8), types.int64, types.int64)
+@kernel(several(types.int64, types.int64), input_array(types.uint8), types.int64, types.int64)
 def _shape(data: Bytes, at: int, stop: int) -> tuple[int, int]:
     """Count the digits before and behind the point; -1 if this is no number."""
     start, point = at, -1
@@ -83,12 +83,12 @@ def _shape(data: Bytes, at: int, stop: int) -> tuple[int, int]:
 
 @kernel(
     types.int64,
-    given(types.uint8),
+    input_array(types.uint8),
     types.int64,
     types.int64,
     types.int64,
     types.int64,
-    filled(types.uint32, 2),
+    output_array(types.uint32, 2),
     types.int64,
 )
 def _number(data: Bytes, at: int, stop: int, precision: int, scale: int, limbs: Limbs, row: int) -> int:
@@ -113,14 +113,14 @@ def _number(data: Bytes, at: int, stop: int, precision: int, scale: int, limbs: 
 
 @kernel(
     types.void,
-    given(types.uint8),
-    given(types.int64),
-    given(types.int32),
-    given(types.uint8),
+    input_array(types.uint8),
+    input_array(types.int64),
+    input_array(types.int32),
+    input_array(types.uint8),
     types.int64,
     types.int64,
-    filled(types.uint32, 2),
-    filled(types.uint8),
+    output_array(types.uint32, 2),
+    output_array(types.uint8),
 )
 def _parse(
     kinds: Bytes,

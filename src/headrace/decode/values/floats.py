@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numba import types
 
-from headrace.decode.kernel import Bytes, Flags, Ints, Lengths, filled, given, kernel
+from headrace.decode.kernel import Bytes, Flags, Ints, Lengths, input_array, kernel, output_array
 from headrace.decode.text import TEXT, TextColumn
-from headrace.decode.values.outcome import Decoded
+from headrace.decode.values.outcome import DecodedColumn
 
 _ZERO, _MINUS, _PLUS, _POINT, _E = ord("0"), ord("-"), ord("+"), ord("."), ord("e")
 _TAME = 38
@@ -26,20 +26,20 @@ _NAN = np.frombuffer(b"NaN", np.uint8)
 _INFINITY = np.frombuffer(b"Infinity", np.uint8)
 
 
-def decode(column: TextColumn, type: pa.DataType) -> Decoded:
+def decode(column: TextColumn, type: pa.DataType) -> DecodedColumn:
     """Form `float`."""
     bad, special = np.zeros(len(column), np.bool_), np.zeros(len(column), np.bool_)
     wild = _check(column.kinds, column.starts, column.lengths, column.data, bad, special)
     rows = np.flatnonzero(bad)
     texts = (column.without(rows) if len(rows) else column).binary(pa.string())
     if not wild:
-        return Decoded(texts.cast(type), rows)
+        return DecodedColumn(texts.cast(type), rows)
     array = _cast(texts, type)
     beyond = _flags(pc.and_(pc.is_valid(texts), pc.fill_null(pc.invert(pc.is_finite(array)), True)))
     beyond &= ~special
     if not beyond.any():
-        return Decoded(array, rows)
-    return Decoded(pc.if_else(pa.array(beyond), None, array), np.flatnonzero(bad | beyond))
+        return DecodedColumn(array, rows)
+    return DecodedColumn(pc.if_else(pa.array(beyond), None, array), np.flatnonzero(bad | beyond))
 
 
 def _flags(array: Any) -> Flags:
@@ -62,7 +62,7 @@ def _cast_one(text: Any, type: pa.DataType) -> Any:
         return None
 
 
-@kernel(types.boolean, given(types.uint8), types.int64, types.int64, given(types.uint8))
+@kernel(types.boolean, input_array(types.uint8), types.int64, types.int64, input_array(types.uint8))
 def _spells(data: Bytes, at: int, stop: int, word: Bytes) -> bool:
     same, i = stop - at == len(word), 0
     while same and i < len(word):
@@ -71,14 +71,14 @@ def _spells(data: Bytes, at: int, stop: int, word: Bytes) -> bool:
     return same
 
 
-@kernel(types.int64, given(types.uint8), types.int64, types.int64)
+@kernel(types.int64, input_array(types.uint8), types.int64, types.int64)
 def _digits(data: Bytes, at: int, stop: int) -> int:
     while at < stop and _ZERO <= data[at] <= _ZERO + 9:
         at += 1
     return at
 
 
-@kernel(types.boolean, given(types.uint8), types.int64, types.int64)
+@kernel(types.boolean, input_array(types.uint8), types.int64, types.int64)
 def _is_number(data: Bytes, at: int, stop: int) -> bool:
     """Tell whether this is a number without its sign."""
     end = _digits(data, at, stop)
@@ -96,7 +96,7 @@ def _is_number(data: Bytes, at: int, stop: int) -> bool:
     return fine and end == stop
 
 
-@kernel(types.boolean, given(types.uint8), types.int64, types.int64)
+@kernel(types.boolean, input_array(types.uint8), types.int64, types.int64)
 def _has_exponent(data: Bytes, at: int, stop: int) -> bool:
     while at < stop and data[at] != _E:
         at += 1
@@ -105,12 +105,12 @@ def _has_exponent(data: Bytes, at: int, stop: int) -> bool:
 
 @kernel(
     types.boolean,
-    given(types.uint8),
-    given(types.int64),
-    given(types.int32),
-    given(types.uint8),
-    filled(types.boolean),
-    filled(types.boolean),
+    input_array(types.uint8),
+    input_array(types.int64),
+    input_array(types.int32),
+    input_array(types.uint8),
+    output_array(types.boolean),
+    output_array(types.boolean),
 )
 def _check(kinds: Bytes, starts: Ints, lengths: Lengths, data: Bytes, bad: Flags, special: Flags) -> bool:
     """Mark what is no float and what is no number; tells whether a number may be beyond the range."""

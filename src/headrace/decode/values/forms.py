@@ -34,7 +34,7 @@ from headrace.decode.values import (
     moments,
     strings,
 )
-from headrace.decode.values.outcome import Decoded
+from headrace.decode.values.outcome import DecodedColumn
 
 FORMS: dict[str, arrays.Decoder] = {
     "bool": booleans.decode,
@@ -50,7 +50,7 @@ FORMS: dict[str, arrays.Decoder] = {
 _ARRAY = "array("
 
 
-def decode_column(column: TextColumn, form: str, type: pa.DataType) -> Decoded:
+def decode_column(column: TextColumn, form: str, type: pa.DataType) -> DecodedColumn:
     """Decode a column by its form, to its type."""
     return _decoder(form)(column, type)
 

@@ -14,9 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from numba import types
 
-from headrace.decode.kernel import Bytes, Ints, Lengths, filled, given, kernel, several
+from headrace.decode.kernel import Bytes, Ints, Lengths, input_array, kernel, output_array, several
 from headrace.decode.text import TEXT, TextColumn
-from headrace.decode.values.outcome import ABSENT, BAD, GOOD, Decoded, fixed
+from headrace.decode.values.outcome import ABSENT, BAD, GOOD, DecodedColumn, fixed_width
 
 _WIDTHS: dict[pa.DataType, npt.DTypeLike] = {
     pa.int8(): np.int8,
@@ -29,7 +29,7 @@ _LEAST_TENTH = -((1 << 63) // 10)
 _ZERO, _MINUS = ord("0"), ord("-")
 
 
-def decode(column: TextColumn, type: pa.DataType) -> Decoded:
+def decode(column: TextColumn, type: pa.DataType) -> DecodedColumn:
     """Form `int`."""
     width: np.dtype[Any] = np.dtype(_WIDTHS[type])
     values, states = np.empty(len(column), np.int64), np.empty(len(column), np.uint8)
@@ -44,11 +44,11 @@ def decode(column: TextColumn, type: pa.DataType) -> Decoded:
         values,
         states,
     )
-    return fixed(type, values.astype(width, copy=False), states)
+    return fixed_width(type, values.astype(width, copy=False), states)
 
 
-@kernel(several(types.int64, types.int64), given(types.uint8), types.int64, types.int64)
-def _negated(data: Bytes, at: int, stop: int) -> tuple[int, int]:
+@kernel(several(types.int64, types.int64), input_array(types.uint8), types.int64, types.int64)
+def _negate(data: Bytes, at: int, stop: int) -> tuple[int, int]:
     """Minus the number that the digits spell, and whether they are digits that spell one."""
     value = 0
     if at == stop:
@@ -66,14 +66,14 @@ def _negated(data: Bytes, at: int, stop: int) -> tuple[int, int]:
 
 @kernel(
     types.void,
-    given(types.uint8),
-    given(types.int64),
-    given(types.int32),
-    given(types.uint8),
+    input_array(types.uint8),
+    input_array(types.int64),
+    input_array(types.int32),
+    input_array(types.uint8),
     types.int64,
     types.int64,
-    filled(types.int64),
-    filled(types.uint8),
+    output_array(types.int64),
+    output_array(types.uint8),
 )
 def _parse(
     kinds: Bytes,
@@ -91,7 +91,7 @@ def _parse(
             continue
         at, stop = starts[i], starts[i] + lengths[i]
         minus = at < stop and data[at] == _MINUS
-        value, state = _negated(data, at + 1 if minus else at, stop)
+        value, state = _negate(data, at + 1 if minus else at, stop)
         if state == GOOD and not minus:
             state = BAD if value == _LEAST else GOOD
             value = -value if state == GOOD else 0

@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 from numba import types
 
-from headrace.decode.kernel import Bytes, Ints, Lengths, filled, given, kernel, several
+from headrace.decode.kernel import Bytes, Ints, Lengths, input_array, kernel, output_array, several
 from headrace.decode.text import TEXT, TextColumn
-from headrace.decode.values.outcome import ABSENT, BAD, GOOD, Decoded, fixed
+from headrace.decode.values.outcome import ABSENT, BAD, GOOD, DecodedColumn, fixed_width
 
 _ZERO, _DASH, _COLON, _POINT = ord("0"), ord("-"), ord(":"), ord(".")
 _PLUS, _SPACE, _B, _C = ord("+"), ord(" "), ord("B"), ord("C")
@@ -28,30 +28,30 @@ _LONGEST_YEAR = 7
 _MONTHS = np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], np.int64)
 
 
-def decode_date(column: TextColumn, type: pa.DataType) -> Decoded:
+def decode_date(column: TextColumn, type: pa.DataType) -> DecodedColumn:
     """Form `date`."""
     values, states = np.empty(len(column), np.int32), np.empty(len(column), np.uint8)
     _dates(column.kinds, column.starts, column.lengths, column.data, values, states)
-    return fixed(type, values, states)
+    return fixed_width(type, values, states)
 
 
-def decode_timestamp(column: TextColumn, type: pa.DataType) -> Decoded:
+def decode_timestamp(column: TextColumn, type: pa.DataType) -> DecodedColumn:
     """Form `timestamp`."""
     return _decode(column, type, False)
 
 
-def decode_timestamptz(column: TextColumn, type: pa.DataType) -> Decoded:
+def decode_timestamptz(column: TextColumn, type: pa.DataType) -> DecodedColumn:
     """Form `timestamptz`."""
     return _decode(column, type, True)
 
 
-def _decode(column: TextColumn, type: pa.DataType, zoned: bool) -> Decoded:
+def _decode(column: TextColumn, type: pa.DataType, zoned: bool) -> DecodedColumn:
     values, states = np.empty(len(column), np.int64), np.empty(len(column), np.uint8)
     _timestamps(column.kinds, column.starts, column.lengths, column.data, zoned, values, states)
-    return fixed(type, values, states)
+    return fixed_width(type, values, states)
 
 
-@kernel(types.int64, given(types.uint8), types.int64, types.int64)
+@kernel(types.int64, input_array(types.uint8), types.int64, types.int64)
 def _pair(data: Bytes, at: int, stop: int) -> int:
     """The number of the two digits at `at`."""
     if stop - at < 2:
@@ -79,7 +79,7 @@ def _month_length(year: int, month: int) -> int:
     return int(_MONTHS[month - 1]) + int(leap)
 
 
-@kernel(several(types.int64, types.int64), given(types.uint8), types.int64, types.int64, types.boolean)
+@kernel(several(types.int64, types.int64), input_array(types.uint8), types.int64, types.int64, types.boolean)
 def _date(data: Bytes, at: int, stop: int, before_christ: bool) -> tuple[int, int]:
     """Days since 1970-01-01, and where the date ends."""
     start, year = at, 0
@@ -99,7 +99,7 @@ def _date(data: Bytes, at: int, stop: int, before_christ: bool) -> tuple[int, in
     return _days(year, month, day), at + 6
 
 
-@kernel(several(types.int64, types.int64, types.int64), given(types.uint8), types.int64, types.int64)
+@kernel(several(types.int64, types.int64, types.int64), input_array(types.uint8), types.int64, types.int64)
 def _clock(data: Bytes, at: int, stop: int) -> tuple[int, int, int]:
     """Seconds and microseconds since midnight, and where the time of day ends."""
     hours, minutes, seconds = (
@@ -126,7 +126,7 @@ def _clock(data: Bytes, at: int, stop: int) -> tuple[int, int, int]:
     return hours * 3600 + minutes * 60 + seconds, micros, at
 
 
-@kernel(several(types.int64, types.int64), given(types.uint8), types.int64, types.int64)
+@kernel(several(types.int64, types.int64), input_array(types.uint8), types.int64, types.int64)
 def _offset(data: Bytes, at: int, stop: int) -> tuple[int, int]:
     """The zone's offset from UTC in seconds, and where it ends."""
     if at >= stop or (data[at] != _PLUS and data[at] != _DASH):
@@ -145,13 +145,13 @@ def _offset(data: Bytes, at: int, stop: int) -> tuple[int, int]:
     return sign * seconds, at
 
 
-@kernel(types.boolean, given(types.uint8), types.int64, types.int64)
+@kernel(types.boolean, input_array(types.uint8), types.int64, types.int64)
 def _before_christ(data: Bytes, at: int, stop: int) -> bool:
     """Tell whether the text ends in ` BC`."""
     return bool(stop - at > 3 and data[stop - 3] == _SPACE and data[stop - 2] == _B and data[stop - 1] == _C)
 
 
-@kernel(several(types.int64, types.int64), given(types.uint8), types.int64, types.int64, types.boolean)
+@kernel(several(types.int64, types.int64), input_array(types.uint8), types.int64, types.int64, types.boolean)
 def _moment(data: Bytes, at: int, stop: int, zoned: bool) -> tuple[int, int]:
     """Microseconds since 1970, and the state of the row."""
     before_christ = _before_christ(data, at, stop)
@@ -178,12 +178,12 @@ def _moment(data: Bytes, at: int, stop: int, zoned: bool) -> tuple[int, int]:
 
 @kernel(
     types.void,
-    given(types.uint8),
-    given(types.int64),
-    given(types.int32),
-    given(types.uint8),
-    filled(types.int32),
-    filled(types.uint8),
+    input_array(types.uint8),
+    input_array(types.int64),
+    input_array(types.int32),
+    input_array(types.uint8),
+    output_array(types.int32),
+    output_array(types.uint8),
 )
 def _dates(kinds: Bytes, starts: Ints, lengths: Lengths, data: Bytes, values: Lengths, states: Bytes) -> None:
     for i in range(len(kinds)):
@@ -203,13 +203,13 @@ def _dates(kinds: Bytes, starts: Ints, lengths: Lengths, data: Bytes, values: Le
 
 @kernel(
     types.void,
-    given(types.uint8),
-    given(types.int64),
-    given(types.int32),
-    given(types.uint8),
+    input_array(types.uint8),
+    input_array(types.int64),
+    input_array(types.int32),
+    input_array(types.uint8),
     types.boolean,
-    filled(types.int64),
-    filled(types.uint8),
+    output_array(types.int64),
+    output_array(types.uint8),
 )
 def _timestamps(
     kinds: Bytes,

@@ -21,18 +21,18 @@ ABSENT, GOOD, BAD = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
+class DecodedColumn:
     """A column in Arrow, and the numbers of the rows whose text has no faithful value."""
 
     array: Any
     bad: Ints
 
 
-def fixed(type: pa.DataType, values: npt.NDArray[Any], states: Bytes) -> Decoded:
+def fixed_width(type: pa.DataType, values: npt.NDArray[Any], states: Bytes) -> DecodedColumn:
     """A column of a fixed-width type from its values and states."""
     bitmap = validity(states == GOOD)
     array = pa.Array.from_buffers(type, len(states), [bitmap, pa.py_buffer(values)])
-    return Decoded(array, np.flatnonzero(states == BAD))
+    return DecodedColumn(array, np.flatnonzero(states == BAD))
 
 
 def raw(column: TextColumn, rows: Ints) -> Any:

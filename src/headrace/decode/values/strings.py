@@ -11,14 +11,14 @@ import numpy as np
 import pyarrow as pa
 from numba import types
 
-from headrace.decode.kernel import Bytes, Flags, Ints, Lengths, filled, given, kernel
+from headrace.decode.kernel import Bytes, Flags, Ints, Lengths, input_array, kernel, output_array
 from headrace.decode.text import TEXT, TextColumn
-from headrace.decode.values.outcome import Decoded
+from headrace.decode.values.outcome import DecodedColumn
 
 _NO_BAD = np.empty(0, np.int64)
 
 
-def decode(column: TextColumn, type: pa.DataType) -> Decoded:
+def decode(column: TextColumn, type: pa.DataType) -> DecodedColumn:
     """Form `text`."""
     array = column.binary(type)
     try:
@@ -28,11 +28,11 @@ def decode(column: TextColumn, type: pa.DataType) -> Decoded:
         bad = np.zeros(len(column), np.bool_)
         _find_bad(column.kinds, column.starts, column.lengths, column.data, bad)
         rows = np.flatnonzero(bad)
-        return Decoded(column.without(rows).binary(type), rows)
-    return Decoded(array, _NO_BAD)
+        return DecodedColumn(column.without(rows).binary(type), rows)
+    return DecodedColumn(array, _NO_BAD)
 
 
-@kernel(types.int64, given(types.uint8), types.int64, types.int64)
+@kernel(types.int64, input_array(types.uint8), types.int64, types.int64)
 def _character(data: Bytes, at: int, stop: int) -> int:
     """The length of the well-formed character at `at`, or 0 (Unicode, table 3-7)."""
     first = int(data[at])
@@ -54,11 +54,11 @@ def _character(data: Bytes, at: int, stop: int) -> int:
 
 @kernel(
     types.void,
-    given(types.uint8),
-    given(types.int64),
-    given(types.int32),
-    given(types.uint8),
-    filled(types.boolean),
+    input_array(types.uint8),
+    input_array(types.int64),
+    input_array(types.int32),
+    input_array(types.uint8),
+    output_array(types.boolean),
 )
 def _find_bad(kinds: Bytes, starts: Ints, lengths: Lengths, data: Bytes, bad: Flags) -> None:
     for i in range(len(kinds)):

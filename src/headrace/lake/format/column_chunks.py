@@ -65,7 +65,7 @@ def convert(
         if between is None or not old.parquet.metadata.num_rows:
             return None
         sources = _Sources.of(old, shape)
-        size, stats = _described(sources)
+        size, stats = _describe(sources)
     if size > at_most:
         return None
     with store.open_output(f"{folder}/{name}") as sink:
@@ -118,7 +118,7 @@ class _Column:
 
     first: int
     leaves: int
-    described: list[Struct]
+    chunk_metas: list[Struct]
 
 
 def _children(element: Struct) -> int:
@@ -139,8 +139,8 @@ class _Sources:
 
     old: _File
     schema: pa.Schema  # of the new file
-    taken: dict[str, str]  # names of new columns in the lake, and of those that they are
-    made: pa.Table
+    origins: dict[str, str]  # names of new columns in the lake, and of those that they are
+    converted_rows: pa.Table
 
     @classmethod
     def of(cls, old: _File, shape: Shape) -> _Sources:
@@ -152,15 +152,15 @@ class _Sources:
             for field, part in zip(schema, shape.conversion.parts, strict=True)
             if isinstance(part, Take)
             and names[part.column] in old.columns
-            and old.columns[names[part.column]].described == wanted[field.name].described
+            and old.columns[names[part.column]].chunk_metas == wanted[field.name].chunk_metas
         }
-        return cls(old, schema, taken, _made(old, shape, schema, taken))
+        return cls(old, schema, taken, _convert_rest(old, shape, schema, taken))
 
     def column(self, name: str) -> pa.ChunkedArray:
-        return self.old.read(self.taken[name]) if name in self.taken else self.made.column(name)
+        return self.old.read(self.origins[name]) if name in self.origins else self.converted_rows.column(name)
 
 
-def _made(old: _File, shape: Shape, schema: pa.Schema, taken: dict[str, str]) -> pa.Table:
+def _convert_rest(old: _File, shape: Shape, schema: pa.Schema, taken: dict[str, str]) -> pa.Table:
     """The columns whose chunks can't be taken, converted."""
     places = [place for place, field in enumerate(schema) if field.name not in taken]
     parts = [shape.conversion.parts[place] for place in places]
@@ -176,7 +176,7 @@ def _made(old: _File, shape: Shape, schema: pa.Schema, taken: dict[str, str]) ->
     return narrower.apply(datafile.conform(rows, known), pa.schema([schema.field(place) for place in places]))
 
 
-def _described(sources: _Sources) -> tuple[int, str]:
+def _describe(sources: _Sources) -> tuple[int, str]:
     """The memory that the rows take, and the statistics of their values; one column is held at a time."""
     size = 0
 
@@ -194,14 +194,14 @@ def _described(sources: _Sources) -> tuple[int, str]:
 def _pieces(sources: _Sources, entries: dict[bytes, bytes]) -> Iterator[bytes | memoryview]:
     """The new file's bytes, in order."""
     old = sources.old
-    made = _encoded(sources.made, [group[_GROUP_ROWS][1] for group in old.groups])
+    made = _encode(sources.converted_rows, [group[_GROUP_ROWS][1] for group in old.groups])
     yield _MAGIC
     at, groups = len(_MAGIC), []
     for number, group in enumerate(old.groups):
         chunks: list[Struct] = []
         for field in sources.schema:
             file, name = (
-                (old, sources.taken[field.name]) if field.name in sources.taken else (made, field.name)
+                (old, sources.origins[field.name]) if field.name in sources.origins else (made, field.name)
             )
             assert file is not None
             column = file.columns[name]
@@ -209,7 +209,7 @@ def _pieces(sources: _Sources, entries: dict[bytes, bytes]) -> Iterator[bytes | 
             for meta in (leaf[_CHUNK_META][1] for leaf in leaves):
                 start, size = _begin(meta), meta[_STORED_BYTES][1]
                 yield file.data[start : start + size]
-                chunks.append(_moved(meta, at - start, field.name))
+                chunks.append(_shift(meta, at - start, field.name))
                 at += size
         groups.append(_group(chunks, number, group[_GROUP_ROWS][1]))
     footer = _empty(sources.schema, entries).footer
@@ -224,7 +224,7 @@ def _begin(meta: Struct) -> int:
     return int(min(start for start in starts if start > 0))
 
 
-def _moved(meta: Struct, by: int, name: str) -> Struct:
+def _shift(meta: Struct, by: int, name: str) -> Struct:
     """A chunk so many bytes further on, of a column of this name."""
     kind, path = meta[_PATH][1]
     there = {place: field for place, field in meta.items() if place not in _BLOOM_FILTER}
@@ -254,7 +254,7 @@ def _empty(schema: pa.Schema, entries: dict[bytes, bytes]) -> _File:
     return _File(sink.getvalue())
 
 
-def _encoded(made: pa.Table, groups: Sequence[int]) -> _File | None:
+def _encode(made: pa.Table, groups: Sequence[int]) -> _File | None:
     """The made columns as a file of its own, in the same groups of rows."""
     if not made.num_columns:
         return None

@@ -210,7 +210,7 @@ def describe(store: Store, folder: str, path: str) -> DataFile:
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The same rows under exactly this schema; a column that is not there is NULL throughout."""
+    """Bring rows under exactly this schema; a missing column is NULL in every row."""
     columns = [_column(table, field) for field in schema]
     return pa.Table.from_arrays(columns, schema=schema) if columns else table.select([])
 

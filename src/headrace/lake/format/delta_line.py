@@ -1,8 +1,6 @@
 """A line of a Delta table's log, written by hand: for what delta-rs does not do.
 
-    commitInfo · protocol · metaData · remove ... · add ... · txn        one version, one JSON text a line
-
-Called by `lake.log` for a replacement that raises the protocol, and where a power cut is mended.
+commitInfo · protocol · metaData · remove ... · add ... · txn        one version, one JSON text a line
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def _parse(data: bytes) -> Format:
     try:
         record = json.loads(data)
         if "version" in record:
-            raise _unreleased()
+            raise _unreleased_error()
         return Format(number=int(record["format"]), lake_id=str(record["lake_id"]))
     except (ValueError, KeyError, TypeError) as error:
         raise Misconfigured(
@@ -93,7 +93,7 @@ def _parse(data: bytes) -> Format:
         ) from error
 
 
-def _unreleased() -> Misconfigured:
+def _unreleased_error() -> Misconfigured:
     return Misconfigured(
         "LAKE_FORMAT_UNRELEASED",
         "the lake was written by a headrace of before its first release",

@@ -234,12 +234,12 @@ def epoch_of(path: str) -> int | None:
 def unfit_tables(
     tables: Iterable[TableName], beside: Iterable[TableName] = ()
 ) -> dict[TableName, HeadraceError]:
-    """Those that can have no folder of their own, each with the reason: the first to come has it."""
-    folders = {_folded(table): table for table in beside}
+    """Find the tables that can have no folder of their own, with the reason; the first of two keeps it."""
+    folders = {_fold_case(table): table for table in beside}
     unfit: dict[TableName, HeadraceError] = {}
     for table in tables:
         try:
-            other = folders.setdefault(_folded(table), table)
+            other = folders.setdefault(_fold_case(table), table)
         except Definite as error:
             unfit[table] = error
             continue
@@ -253,5 +253,5 @@ def unfit_tables(
     return unfit
 
 
-def _folded(table: TableName) -> str:
+def _fold_case(table: TableName) -> str:
     return f"{quote(table.schema)}/{quote(table.name)}".lower()

@@ -20,13 +20,13 @@ def newest_epoch(store: Store, source: str) -> int:
     """Find the epoch of the source's newest mark; 0 where it has none."""
     keys = store.list(f"{layout.marks_folder(source)}/_delta_log")
     for key in reversed([key for key in keys if _LINE.search(key)]):
-        epoch = _published(store.get(key) or b"")
+        epoch = _newest_published(store.get(key) or b"")
         if epoch is not None:
             return epoch
     return 0
 
 
-def _published(text: bytes) -> int | None:
+def _newest_published(text: bytes) -> int | None:
     """The epoch whose mark this version of the log publishes; None of any other version.
 
     Maintenance puts files of marks together under the number of its own epoch, before that epoch's mark is

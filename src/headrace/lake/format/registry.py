@@ -8,8 +8,6 @@ first such statement, which means all of its tables. Options of its kind stand b
 names. A view keeps the columns that the tables of its sources had when it was written (`sql.rawrows`). A
 connection stands here without its password: that is whoever runs the lake's to know. Nothing in here says
 what is mirrored: that is the catalog's, once a run has begun.
-
-Called by `headrace.sql`, which writes, and by `pipeline.state.last_config`, for `headrace run --lake DIR`.
 """
 
 from __future__ import annotations
@@ -82,7 +80,7 @@ class Registry:
         for key in self._store.list(folder):
             data = self._store.get(key)
             if data is not None:
-                found[layout.unquote(key.rsplit("/", 1)[1].removesuffix(".json"))] = _parsed(key, data)
+                found[layout.unquote(key.rsplit("/", 1)[1].removesuffix(".json"))] = _parse(key, data)
         return found
 
 
@@ -98,7 +96,7 @@ def _text(thing: RegisteredSource | RegisteredView) -> bytes:
     return json.dumps(record, sort_keys=True).encode()
 
 
-def _parsed(key: str, data: bytes) -> dict[str, Any]:
+def _parse(key: str, data: bytes) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads(data)
     except ValueError as error:

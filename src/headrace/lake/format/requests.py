@@ -59,7 +59,7 @@ def answer(store: Store, source: str, request: Request, outcome: Mapping[str, An
     store.put_if_absent(_key(source, request.id, _ANSWER), json.dumps(dict(outcome)).encode())
 
 
-def answered(store: Store, source: str, request: Request) -> dict[str, Any] | None:
+def answer_to(store: Store, source: str, request: Request) -> dict[str, Any] | None:
     """The outcome, once there is one."""
     data = store.get(_key(source, request.id, _ANSWER))
     return None if data is None else dict(json.loads(data))

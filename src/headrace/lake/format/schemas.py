@@ -29,7 +29,7 @@ def decode(text: str) -> pa.Schema:
 
 
 def to_lake(schema: pa.Schema) -> pa.Schema:
-    """The same schema with the columns as the lake spells them, all of types that Delta holds."""
+    """Spell the columns as the lake does, all of types that Delta holds."""
     for field in schema:
         spark_type(field.name, field.type)
     return pa.schema([field.with_name(layout.lake_column(field.name)) for field in schema])

@@ -45,7 +45,7 @@ def delta_statistics(table: pa.Table) -> str:
 
 
 def of_columns(rows: int, columns: Iterable[tuple[str, pa.ChunkedArray]]) -> str:
-    """The same of columns that come one after another, under their names in the lake."""
+    """Make statistics of columns that come one after another, under their names in the lake."""
     found = [(name, _bounds(column), str(column.null_count)) for name, column in columns]
     names, nulls = [name for name, _, _ in found], [count for _, _, count in found]
     low, high = ([pair[side] for _, pair, _ in found] for side in (0, 1))

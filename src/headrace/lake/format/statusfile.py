@@ -24,13 +24,13 @@ class Status:
     age: float
 
 
-def write(store: Store, source: str, said: SourceStatus, *, now: datetime | None = None) -> None:
+def write(store: Store, source: str, status: SourceStatus, *, now: datetime | None = None) -> None:
     """Replace the source's status."""
-    wrapped = {"written_at": (now or datetime.now(UTC)).isoformat(), "record": said.as_record()}
+    wrapped = {"written_at": (now or datetime.now(UTC)).isoformat(), "record": status.as_record()}
     store.put(layout.status_key(source), json.dumps(wrapped).encode(), lasting=False)
 
 
-def dropped(store: Store, source: str) -> None:
+def mark_dropped(store: Store, source: str) -> None:
     """Write down that what was made upstream for a source is gone: nobody runs it, and no warning holds."""
     now, before = datetime.now(UTC), read(store, source)
     said = SourceStatus(source, "dropped") if before is None else before.said

@@ -3,8 +3,8 @@
     struct ─► {id: (kind, value), ...}        list ─► (kind, [value, ...])        number ─► int
 
 Nothing is known here of what the fields mean, so that a field which came later is kept as it is. Numbers and
-truths are values of Python, floating point and text are bytes. Called by `column_chunks`. Bytes that are no
-such tree raise an error of Python's own (IndexError, ValueError, RecursionError).
+truths are values of Python, floating point and text are bytes. Bytes that are no such tree raise an error of
+Python's own (IndexError, ValueError, RecursionError).
 """
 
 from __future__ import annotations

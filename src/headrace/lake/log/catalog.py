@@ -27,7 +27,7 @@ from headrace.lake.format.plan import Plan
 INTERVAL = 100
 
 
-class Files(Protocol):
+class CatalogFiles(Protocol):
     """The part of a `Store` that is needed here."""
 
     def put_if_absent(self, key: str, data: bytes) -> bool: ...
@@ -55,15 +55,15 @@ class Catalog:
         return Catalog(self.source, plan.epoch, kept)
 
     def at(self, epoch: int) -> Catalog:
-        """The same records at the mark of a withdrawal or a takeover, which change none."""
+        """Carry the records over to the mark of a withdrawal or a takeover, which changes none."""
         return Catalog(self.source, epoch, self.records)
 
 
-def load(files: Files, source: str, epoch: int) -> Catalog:
+def load(files: CatalogFiles, source: str, epoch: int) -> Catalog:
     """The catalog as of the mark of `epoch` (0: before the first)."""
     start = _checkpoint(files, source, epoch)
     while True:
-        catalog = _folded(files, start, epoch)
+        catalog = _fold_catalog(files, start, epoch)
         if catalog is not None:
             return catalog
         # An owner may have cleaned up between our look for a checkpoint and the plans after it.
@@ -77,7 +77,7 @@ def load(files: Files, source: str, epoch: int) -> Catalog:
         start = later
 
 
-def _folded(files: Files, catalog: Catalog, epoch: int) -> Catalog | None:
+def _fold_catalog(files: CatalogFiles, catalog: Catalog, epoch: int) -> Catalog | None:
     for number in range(catalog.epoch + 1, epoch + 1):
         plan = final_plan(files, catalog.source, number)
         if plan is None:
@@ -86,20 +86,20 @@ def _folded(files: Files, catalog: Catalog, epoch: int) -> Catalog | None:
     return catalog
 
 
-def save(files: Files, catalog: Catalog, interval: int = INTERVAL) -> None:
+def save(files: CatalogFiles, catalog: Catalog, interval: int = INTERVAL) -> None:
     """Write the catalog down if its epoch is one of those that are."""
     if catalog.epoch and catalog.epoch % interval == 0:
         write(files, catalog)
 
 
-def write(files: Files, catalog: Catalog) -> None:
+def write(files: CatalogFiles, catalog: Catalog) -> None:
     """Write the catalog down, so that it can be had without the plans before it."""
     key = layout.checkpoint_key(catalog.source, catalog.epoch)
     text = json.dumps({"epoch": catalog.epoch, "records": dict(catalog.records)}, sort_keys=True)
     files.put_if_absent(key, text.encode())
 
 
-def clean(files: Files, source: str, epoch: int, needed: Collection[int] = ()) -> int:
+def clean(files: CatalogFiles, source: str, epoch: int, needed_epochs: Collection[int] = ()) -> int:
     """Delete the plans and checkpoints that the last checkpoint at or before `epoch` replaces.
 
     For the source's owner, once no kept mark before that checkpoint needs its catalog any more, but for
@@ -109,20 +109,20 @@ def clean(files: Files, source: str, epoch: int, needed: Collection[int] = ()) -
     if not keys:
         return 0
     last = layout.plan_of(keys[-1])[0]
-    spent = [key for key in keys[:-1] if layout.plan_of(key)[0] not in needed]
+    spent = [key for key in keys[:-1] if layout.plan_of(key)[0] not in needed_epochs]
     spent += [key for key in files.list(layout.plans_folder(source)) if layout.plan_of(key)[0] <= last]
     for key in spent:
         files.delete(key)
     return len(spent)
 
 
-def _checkpoints(files: Files, source: str, epoch: int) -> list[str]:
+def _checkpoints(files: CatalogFiles, source: str, epoch: int) -> list[str]:
     # Epochs stand in the names with leading zeros, so their order is the order of the names.
     limit = layout.checkpoint_key(source, epoch)
     return [key for key in files.list(layout.checkpoints_folder(source)) if key <= limit]
 
 
-def _checkpoint(files: Files, source: str, epoch: int) -> Catalog:
+def _checkpoint(files: CatalogFiles, source: str, epoch: int) -> Catalog:
     keys = _checkpoints(files, source, epoch)
     data = files.get(keys[-1]) if keys else None
     if data is None:
@@ -131,7 +131,7 @@ def _checkpoint(files: Files, source: str, epoch: int) -> Catalog:
     return Catalog(source, raw["epoch"], raw["records"])
 
 
-def final_plan(files: Files, source: str, epoch: int) -> Plan | None:
+def final_plan(files: CatalogFiles, source: str, epoch: int) -> Plan | None:
     """The last attempt at an epoch: the one whose mark was published. None where there is none."""
     final: bytes | None = None
     for attempt in itertools.count():

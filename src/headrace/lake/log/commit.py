@@ -57,14 +57,14 @@ from headrace.lake.format import layout
 from headrace.lake.format.plan import Plan, TableStep, attempts
 from headrace.lake.log import syncing
 from headrace.lake.log.marks import Mark, Marks, mark_of, repeating
-from headrace.lake.log.syncing import Fenced, Syncing, fenced
+from headrace.lake.log.syncing import FencedOut, Syncing, fenced_error
 from headrace.lake.log.table import Entry, LakeTable, Stamp, tables_of
 from headrace.lake.store.contract import Store
 
 _ROUNDS = 20
 
 
-class Tables(syncing.Table, Protocol):
+class DeltaTables(syncing.Table, Protocol):
     """One Delta table as the machine needs it; `headrace.lake.log.table` tells what each operation does."""
 
     def refresh(self) -> int: ...
@@ -78,7 +78,7 @@ class Tables(syncing.Table, Protocol):
     def restoration(self, base: int) -> TableStep | None: ...
 
 
-class MarkLog(syncing.MarkLog, Protocol):
+class PublishingMarkLog(syncing.MarkLog, Protocol):
     """The marks of the source; see `headrace.lake.log.marks`."""
 
     def newest(self) -> Mark | None: ...
@@ -86,7 +86,7 @@ class MarkLog(syncing.MarkLog, Protocol):
     def append(self, mark: Mark) -> bool: ...
 
 
-class Files(syncing.Files, Protocol):
+class PlanFiles(syncing.SyncedFiles, Protocol):
     """The part of a `Store` that plans are kept in."""
 
     def put_if_absent(self, key: str, data: bytes) -> bool: ...
@@ -105,7 +105,7 @@ class WithdrawalFailed(Definite):
 
 
 @dataclass(frozen=True, slots=True)
-class Blocked:
+class UnfinishablePlan:
     """A plan that can never be finished: at which step, and why.
 
     `rewritten` tells that another program only rewrote files: plan anew on the new version. Otherwise it
@@ -123,14 +123,14 @@ class Takeover:
     """The outcome of a takeover: the mark of its own empty epoch, and what had to be withdrawn before."""
 
     mark: Mark
-    blocked: tuple[Blocked, ...] = ()
+    unfinishable: tuple[UnfinishablePlan, ...] = ()
 
 
 @dataclass(slots=True)
 class Claim:
     """The claim of a process, over its attempts, to the source that it took over."""
 
-    held: bool = False  # a plan of ours got its place: the source is ours until somebody else's does
+    is_held: bool = False  # a plan of ours got its place: the source is ours until somebody else's does
     plan_ids: set[str] = field(default_factory=set)  # the last one that got its place, those tried since
 
 
@@ -140,9 +140,9 @@ class EpochLog:
     def __init__(
         self,
         source: str,
-        files: Files,
-        marks: MarkLog,
-        table: Callable[[str], Tables],
+        files: PlanFiles,
+        marks: PublishingMarkLog,
+        table: Callable[[str], DeltaTables],
         *,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
@@ -161,7 +161,7 @@ class EpochLog:
     def newest_mark(self) -> Mark | None:
         return self._marks.newest()
 
-    def unfinished(self) -> Plan | None:
+    def unfinished_plan(self) -> Plan | None:
         """The plan that has no mark yet, in its last attempt; finish it before anything else."""
         tried = self._attempts(_epoch(self._marks.newest()) + 1)
         return tried[-1] if tried else None
@@ -170,7 +170,7 @@ class EpochLog:
         """Claim the plan's epoch for it, or raise `LAKE_FENCED` if another writer was there first."""
         newest = _epoch(self._marks.newest())
         if newest >= plan.epoch:
-            raise _fenced(self.source, plan.epoch)
+            raise _fenced_error(self.source, plan.epoch)
         if newest != plan.epoch - 1:
             raise AssertionError("a plan stands on the mark before it")
         begun = monotonic()
@@ -180,20 +180,20 @@ class EpochLog:
         self._claim.plan_ids.add(plan.plan_id)
         # Equal bytes are our own: a store may refuse the repetition of a request whose answer was lost.
         if not self._files.put_if_absent(key, data) and self._files.get(key) != data:
-            raise _fenced(self.source, plan.epoch)
+            raise _fenced_error(self.source, plan.epoch)
         failpoint("lake.plan.after")
         # The number may have been free only because old plans are cleaned away.
         if _epoch(self._marks.newest()) >= plan.epoch:
-            raise _fenced(self.source, plan.epoch)
-        self._claim.held, self._claim.plan_ids = True, {plan.plan_id}
+            raise _fenced_error(self.source, plan.epoch)
+        self._claim.is_held, self._claim.plan_ids = True, {plan.plan_id}
         self.durations = {"plan": monotonic() - begun}
 
-    def finish(self, plan: Plan) -> Mark | Blocked:
+    def finish(self, plan: Plan) -> Mark | UnfinishablePlan:
         """Carry out a plan that was put, from wherever it got stuck, and publish its mark.
 
         Acknowledge the frontier of the mark that is returned, and only after `syncing.sync`.
         """
-        published = self._published(plan)
+        published = self._mark_of(plan)
         if published is not None:
             return published
         stamp = Stamp(app=f"headrace/{self.source}", epoch=plan.epoch, plan_id=plan.plan_id)
@@ -210,15 +210,15 @@ class EpochLog:
         self.durations |= {"commit": committed - begun, "publish": monotonic() - committed}
         return mark
 
-    def withdraw(self, blocked: Blocked) -> Mark:
+    def withdraw(self, problem: UnfinishablePlan) -> Mark:
         """Undo a plan that can never be finished; its epoch ends where the one before ended."""
-        epoch = blocked.plan.epoch
+        epoch = problem.plan.epoch
         for _ in range(_ROUNDS):
             tried = self._attempts(epoch)
-            if tried[-1].plan_id == blocked.plan.plan_id:
+            if tried[-1].plan_id == problem.plan.plan_id:
                 key = layout.plan_key(self.source, epoch, len(tried))
                 withdrawal = self._withdrawal(tried[0])
-                _check_progress(blocked, withdrawal)
+                _check_progress(problem, withdrawal)
                 self._claim.plan_ids.add(withdrawal.plan_id)
                 failpoint("lake.withdrawal.before")
                 self._files.put_if_absent(key, withdrawal.to_json().encode())
@@ -229,7 +229,7 @@ class EpochLog:
                 # No later acknowledgement names these files, and all rest on them.
                 self.syncing.forget()
                 return outcome
-            blocked = outcome
+            problem = outcome
         raise _restless(self.source)
 
     def takeover(self, *, origin: Position = ORIGIN) -> Takeover:
@@ -238,13 +238,13 @@ class EpochLog:
         The origin is what the first mark of a new source says. Where the source is this process's already
         (`Claim`) it goes on without one; where somebody else came in between, `LAKE_FENCED` is raised.
         """
-        blocked: list[Blocked] = []
+        blocked: list[UnfinishablePlan] = []
         for _ in range(_ROUNDS):
-            plan, newest = self.unfinished(), self._marks.newest()
+            plan, newest = self.unfinished_plan(), self._marks.newest()
             last = plan or newest
-            held = self._claim.held and last is not None
+            held = self._claim.is_held and last is not None
             if held and last is not None and last.plan_id not in self._claim.plan_ids:
-                raise _fenced(self.source, last.epoch)
+                raise _fenced_error(self.source, last.epoch)
             if plan is not None:
                 blocked.extend(self._settle(plan))
             elif held and newest is not None:
@@ -258,14 +258,14 @@ class EpochLog:
                 return Takeover(mark, tuple(blocked))
         raise _restless(self.source)
 
-    def _settle(self, plan: Plan) -> list[Blocked]:
+    def _settle(self, plan: Plan) -> list[UnfinishablePlan]:
         """Finish or withdraw what an older writer left; it may be alive and do the same."""
         try:
             outcome = self.finish(plan)
             if isinstance(outcome, Mark):
                 return []
             self.withdraw(outcome)
-        except Fenced:
+        except FencedOut:
             # It went on meanwhile: the next round finds what it left now.
             return []
         return [outcome]
@@ -273,22 +273,22 @@ class EpochLog:
     def _claims(self, plan: Plan) -> bool:
         try:
             self.put_plan(plan)
-        except Fenced:
+        except FencedOut:
             return False
         return True
 
-    def _published(self, plan: Plan) -> Mark | None:
+    def _mark_of(self, plan: Plan) -> Mark | None:
         """The plan's mark if it has one; a later mark, or another plan's, is another writer's."""
         newest = self._marks.newest()
         if newest is None or newest.epoch < plan.epoch:
             return None
         if newest.plan_id != plan.plan_id:
-            raise _fenced(self.source, plan.epoch)
+            raise _fenced_error(self.source, plan.epoch)
         return newest
 
     def _publish(self, plan: Plan) -> Mark:
         for _ in range(_ROUNDS):
-            published = self._published(plan)
+            published = self._mark_of(plan)
             if published is not None:
                 return published
             mark = mark_of(plan, self._clock())
@@ -308,7 +308,7 @@ class EpochLog:
         """The plan that brings every table that `first` touched back to what it held before."""
         newest = self._marks.newest()
         if newest is None or newest.epoch >= first.epoch:
-            raise _fenced(self.source, first.epoch)
+            raise _fenced_error(self.source, first.epoch)
         bases: dict[str, int] = {}
         for step in first.steps:
             bases.setdefault(step.path, step.base)
@@ -327,8 +327,8 @@ class EpochLog:
         return attempts(self._files, self.source, epoch)
 
 
-def _fenced(source: str, epoch: int) -> Misconfigured:
-    return fenced(source, f"epoch {epoch} is not ours")
+def _fenced_error(source: str, epoch: int) -> Misconfigured:
+    return fenced_error(source, f"epoch {epoch} is not ours")
 
 
 def _restless(source: str) -> Transient:
@@ -343,37 +343,39 @@ def _epoch(mark: Mark | None) -> int:
     return 0 if mark is None else mark.epoch
 
 
-def _apply(table: Tables, plan: Plan, step: TableStep, stamp: Stamp) -> Blocked | None:
+def _apply(table: DeltaTables, plan: Plan, step: TableStep, stamp: Stamp) -> UnfinishablePlan | None:
     """Get the step into the table's log, unless it is there; tell why if it can never be."""
     try:
-        return _applied(table, plan, step, stamp)
+        return _apply_step(table, plan, step, stamp)
     except Exception as fault:
         if not is_fault(fault):
             raise
         # It would end every run: the plan is withdrawn instead.
-        return _failed(table, plan, step, fault)
+        return _step_failure(table, plan, step, fault)
 
 
-def _failed(table: Tables, plan: Plan, step: TableStep, fault: Exception) -> Blocked | None:
+def _step_failure(
+    table: DeltaTables, plan: Plan, step: TableStep, fault: Exception
+) -> UnfinishablePlan | None:
     """Tell why the step can never be, unless it is in the log, and what came behind it failed."""
     newest = table.refresh()
     entry = table.entry(step.base + 1) if newest > step.base else None
     if entry is not None and entry.plan_id == plan.plan_id:
         return None
-    return Blocked(plan, step, _fault(step, fault), rewritten=False)
+    return UnfinishablePlan(plan, step, _fault(step, fault), rewritten=False)
 
 
-def _applied(table: Tables, plan: Plan, step: TableStep, stamp: Stamp) -> Blocked | None:
+def _apply_step(table: DeltaTables, plan: Plan, step: TableStep, stamp: Stamp) -> UnfinishablePlan | None:
     if table.refresh() == step.base:
         dead = set(step.remove) - table.live()
         if dead:
-            return Blocked(plan, step, _dead_file(step, len(dead)), rewritten=False)
+            return UnfinishablePlan(plan, step, _dead_file(step, len(dead)), rewritten=False)
         if table.write(step, stamp):
             return None
     return _judge(table, plan, step)
 
 
-def _judge(table: Tables, plan: Plan, step: TableStep) -> Blocked | None:
+def _judge(table: DeltaTables, plan: Plan, step: TableStep) -> UnfinishablePlan | None:
     """Tell whose commit stands where this step belongs."""
     newest = table.refresh()
     entries = [table.entry(version) for version in range(step.base + 1, newest + 1)]
@@ -387,10 +389,10 @@ def _judge(table: Tables, plan: Plan, step: TableStep) -> Blocked | None:
     if entries[0].plan_id == plan.plan_id:
         return None
     rewritten = all(entry is not None and entry.rewrite for entry in entries)
-    return Blocked(plan, step, _foreign(step, rewritten), rewritten)
+    return UnfinishablePlan(plan, step, _foreign(step, rewritten), rewritten)
 
 
-def plan_base(table: Tables) -> int:
+def plan_base(table: DeltaTables) -> int:
     """The version to plan the next change of a table on: its newest (-1: there is none yet).
 
     Whatever another program put on top of our last commit may only be the same rows in other files.
@@ -410,14 +412,14 @@ def plan_base(table: Tables) -> int:
     return newest
 
 
-def _restoration(table: Tables, base: int, plan_id: str) -> TableStep | None:
+def _restoration(table: DeltaTables, base: int, plan_id: str) -> TableStep | None:
     newest = table.refresh()
     entry = table.entry(base + 1) if newest > base else None
     touched = entry is not None and entry.plan_id == plan_id
     return table.restoration(base) if touched else None
 
 
-def _restoration_or_end(table: Tables, path: str, base: int, plan_id: str) -> TableStep | None:
+def _restoration_or_end(table: DeltaTables, path: str, base: int, plan_id: str) -> TableStep | None:
     """The restoration of a table; a fault of ours in it says which table it is of."""
     try:
         return _restoration(table, base, plan_id)
@@ -427,7 +429,7 @@ def _restoration_or_end(table: Tables, path: str, base: int, plan_id: str) -> Ta
         raise _not_withdrawn(path, place_of(fault)) from fault
 
 
-def _check_progress(blocked: Blocked, withdrawal: Plan) -> None:
+def _check_progress(blocked: UnfinishablePlan, withdrawal: Plan) -> None:
     """End where a withdrawal failed by a fault of ours and the next one would do the very same."""
     again = blocked.plan.kind == withdrawal.kind and blocked.plan.steps == withdrawal.steps
     if again and isinstance(blocked.error, StepFailed):

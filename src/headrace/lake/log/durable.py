@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from headrace.lake.format import layout
 
 
-class Files(Protocol):
+class DurableFiles(Protocol):
     """The part of a `Store` that is needed here."""
 
     @property
@@ -45,7 +45,7 @@ class Durable:
     id: str = ""  # of that taking back: what stands in the commits that it makes
 
 
-def read(files: Files, source: str) -> Durable | None:
+def read(files: DurableFiles, source: str) -> Durable | None:
     """Read the newest of these notes; None where there is none."""
     data = files.get(layout.durable_key(source))
     if data is None:
@@ -54,7 +54,7 @@ def read(files: Files, source: str) -> Durable | None:
     return Durable(record["epoch"], record.get("until"), record.get("id", ""))
 
 
-def write(files: Files, source: str, durable: Durable) -> None:
+def write(files: DurableFiles, source: str, durable: Durable) -> None:
     """Write it down, durably."""
     if files.durable_at_once:
         return

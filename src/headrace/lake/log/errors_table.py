@@ -8,9 +8,9 @@ column or raw text. Like history, rows count only up to the newest mark's time.
     file    rows in the order of (table, key), in small row groups: the log and the file have bounds of both
 
 Most of them stand for as long as their row does, so there may be as many as there are rows. A merge that has
-to know what stands for its rows reads those keys (`said`); whoever needs all of a table's goes part by part
-(`standing_in_parts`). What was said and taken back at one time is never written, and what was taken back
-before history begins goes with it (`netted`).
+to know what stands for its rows reads those keys (`all_said`); whoever needs all of a table's goes part by
+part (`standing_in_parts`). What was said and taken back at one time is never written, and what was taken back
+before history begins goes with it (`net`).
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ def standing(
     store: Store, folder: str, table: TableName, time: int | None = None, keys: pl.Series | None = None
 ) -> pl.DataFrame:
     """The errors of a table that were not retracted (as of a time; of these keys): how often each stands."""
-    rows = said(store, folder, table, keys)
+    rows = all_said(store, folder, table, keys)
     return standing_of(rows if time is None else rows.filter(pl.col("time") <= time))
 
 
-def said(store: Store, folder: str, table: TableName, keys: pl.Series | None = None) -> pl.DataFrame:
+def all_said(store: Store, folder: str, table: TableName, keys: pl.Series | None = None) -> pl.DataFrame:
     """All that was ever said of a table (of these keys) and retracted; only what may hold it is read."""
     wanted = None if keys is None else sorted(keys.unique().to_list())
     frames = [_NOTHING]
@@ -88,7 +88,7 @@ def said(store: Store, folder: str, table: TableName, keys: pl.Series | None = N
 
 
 def standing_in_parts(store: Store, folder: str, table: TableName) -> Iterator[pl.DataFrame]:
-    """As `read.intervals`, in parts of about `PART_ROWS`."""
+    """Read like `read.intervals`, in parts of about `PART_ROWS`."""
     for said_of_some in said_in_parts(store, folder, table):
         part = standing_of(said_of_some)
         if part.height:
@@ -96,7 +96,7 @@ def standing_in_parts(store: Store, folder: str, table: TableName) -> Iterator[p
 
 
 def said_in_parts(store: Store, folder: str, table: TableName) -> Iterator[pl.DataFrame]:
-    """As `said`, in parts of about `PART_ROWS`, each with all that was said of its keys."""
+    """Read like `all_said`, in parts of about `PART_ROWS`, each with all that was said of its keys."""
     for rows in _in_parts(store, folder, list(_pieces(store, folder, table))):
         part = rows.filter(pl.col("table") == str(table)).select(_NOTHING.columns)
         if part.height:
@@ -111,7 +111,7 @@ def rewritten(store: Store, folder: str, paths: Sequence[str], until: int | None
     pieces = [piece for path in paths for piece in _pieces_of(store, folder, path)]
     held: list[pa.Table] = []
     for rows in _in_parts(store, folder, pieces):
-        held.append(netted(rows.to_arrow().cast(ERRORS), until))
+        held.append(net(rows.to_arrow().cast(ERRORS), until))
         if sum(each.num_rows for each in held) >= ROWS_PER_FILE or sum(e.nbytes for e in held) >= FILE_BYTES:
             yield pa.concat_tables(held)
             held = []
@@ -151,7 +151,7 @@ def _pieces(
     lake_table = LakeTable(store, folder)
     lake_table.refresh()
     name = str(table)
-    for file in lake_table.described().to_pylist():
+    for file in lake_table.describe().to_pylist():
         of_keys = keys is None or _between(keys, file.get("min.key"), file.get("max.key"))
         if of_keys and _between([name], file.get("min.table"), file.get("max.table")):
             yield from (p for p in _pieces_of(store, folder, file["path"]) if p.may_hold(name, keys))
@@ -206,8 +206,8 @@ def taken_back(rows: pa.Table, time: int) -> pa.Table:
     return rows.set_column(ERRORS.get_field_index("diff"), ERRORS.field("diff"), diffs)
 
 
-def netted(rows: pa.Table, until: int | None = None) -> pa.Table:
-    """The same sums at every time, or at every one after `until`, in few rows and in the order of keys.
+def net(rows: pa.Table, until: int | None = None) -> pa.Table:
+    """Net rows: equal sums at every time, or at every time after `until`, in the order of keys.
 
     What was said and taken back at one time is gone; up to `until`, before which nobody reads any more, what
     was taken back later too.

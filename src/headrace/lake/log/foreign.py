@@ -10,8 +10,6 @@ part of ours. Where it may be ours nothing is done: then the disk lost what it h
 
 The commits that are made here don't say that they are ours: what such a program did before, whole, is judged
 as ever (`commit.plan_base`).
-
-Called by the owner of the source where the newest line of a log is not its own, and by `recovery`.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ def is_newest(table: LakeTable) -> bool:
     return entry is not None and entry.plan_id is None
 
 
-def opened(store: Store, source: str, folder: str) -> LakeTable:
+def open_table(store: Store, source: str, folder: str) -> LakeTable:
     """A table, once what was torn of others is undone; what was torn of ours has been by now."""
     found, torn = LakeTable(store, folder), None
     try:
@@ -93,7 +91,7 @@ def _last_own(store: Store, source: str, folder: str, until: int | None = None) 
 
 
 def _actions(table: LakeTable, step: TableStep, base: int) -> Iterator[delta_line.Action]:
-    """The same rows in other files."""
+    """Make the actions of a pure rewrite: equal rows in other files."""
     if step.schema is not None:
         yield {"metaData": columns(table.at(base))}
     for path in step.remove:

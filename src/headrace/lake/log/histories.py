@@ -7,8 +7,7 @@ A table's history is read as of now, always cut to times that a mark has reached
 history before its mark, and a plan that was withdrawn took its rows with it. Files outside the times are
 left out by what Delta's log says of their `_time`.
 
-Called by `travel` for contents between marks, by `read.lake` for `changes`, and to find out where in an epoch
-a moment lies. It never nets anything.
+It never nets anything.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ Times = tuple[int | None, int]  # after < _time <= until; None: since the beginn
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class HistoryPart:
     """The files of one schema that may hold updates of some times."""
 
     table: LakeTable
@@ -66,7 +65,7 @@ class Part:
         return [f"{self.table.folder}/{path}" for path in self.paths]
 
     def reaching(self, xid: int) -> tuple[str, ...]:
-        """Those of the files that may hold updates of this transaction or of one with a higher xid."""
+        """Select the files that may hold updates of this transaction or of one with a higher xid."""
         highest = f"max.{layout.lake_column(self.own['_transaction'])}"
         stated = {file["path"]: file.get(highest) for file in figures(self.table, highest)}
         return tuple(path for path in self.paths if (most := stated[path]) is None or most >= xid)
@@ -91,20 +90,20 @@ class Part:
         return rows.filter(within)
 
 
-def parts(store: Store, source: str, table: TableName, times: Times) -> list[Part]:
+def parts(store: Store, source: str, table: TableName, times: Times) -> list[HistoryPart]:
     """The table's history of these times, one part for each schema; none where it has none."""
     found = (part_of(folder, times) for folder in folders(store, source, table))
     return [part for part in found if part.paths]
 
 
-def part_of(folder: LakeTable, times: Times) -> Part:
+def part_of(folder: LakeTable, times: Times) -> HistoryPart:
     """The history of these times in one folder."""
     schema = folder.schema()
     start = _own_start(schema)
-    return Part(folder, schema, _within(folder, layout.lake_column(schema.names[start]), times), times)
+    return HistoryPart(folder, schema, _within(folder, layout.lake_column(schema.names[start]), times), times)
 
 
-def numbered(store: Store, source: str, table: TableName, k: int) -> LakeTable | None:
+def history_number(store: Store, source: str, table: TableName, k: int) -> LakeTable | None:
     """The history under one of the incompatible schemas that the table had; None where it has none yet."""
     found = LakeTable(store, layout.history_folder(source, table, k))
     return found if found.refresh() >= 0 else None
@@ -116,7 +115,7 @@ def first_later(
     """The first transaction between the marks that committed after `limit`, and whether others precede it."""
     late: list[int] = []
     early: list[int] = []
-    for table in _touched(store, source, before, mark):
+    for table in _touched_tables(store, source, before, mark):
         for part in parts(store, source, table, (before.time if before else None, mark.time)):
             rows = part.of_own("_commit_ts")
             is_late = pc.greater(rows[part.own["_commit_ts"]], pa.scalar(limit, TIMESTAMP))
@@ -128,9 +127,9 @@ def first_later(
     return min(late), bool(early) and min(early) < min(late)
 
 
-def parted(store: Store, source: str, covers: Covers, time: int, before: Mark | None, mark: Mark) -> bool:
+def splits_at(store: Store, source: str, covers: Covers, time: int, before: Mark | None, mark: Mark) -> bool:
     """Tell whether of the transactions between the marks just those up to this time are covered."""
-    for table in _touched(store, source, before, mark):
+    for table in _touched_tables(store, source, before, mark):
         for part in parts(store, source, table, (before.time if before else None, mark.time)):
             rows = part.of_own("_transaction")
             rows = rows.filter(of_somebody(rows[part.own["_transaction"]]))
@@ -144,7 +143,7 @@ def _least(times: pa.ChunkedArray) -> list[int]:
     return [pc.min(times).as_py()] if len(times) else []
 
 
-def _touched(store: Store, source: str, before: Mark | None, mark: Mark) -> list[TableName]:
+def _touched_tables(store: Store, source: str, before: Mark | None, mark: Mark) -> list[TableName]:
     """The tables whose history may have updates between the marks; between neighbours the plan says which."""
     neighbours = before is not None and before.epoch + 1 == mark.epoch
     plan = catalog.final_plan(store, source, mark.epoch) if neighbours else None
@@ -171,7 +170,7 @@ def tables_under(store: Store, root: str) -> list[TableName]:
 def folders(store: Store, source: str, table: TableName) -> Iterator[LakeTable]:
     """The histories of a table, one for each incompatible schema, opened."""
     k = 1
-    while (found := numbered(store, source, table, k)) is not None:
+    while (found := history_number(store, source, table, k)) is not None:
         yield found
         k += 1
 

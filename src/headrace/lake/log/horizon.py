@@ -5,9 +5,9 @@
     told      whoever opens a cut from now on finds times before T refused
     gone      a grace time later: history up to G may be gone, for everybody
 
-Each is written before what it announces. A cut takes notice of `time` when it is opened, and of `gone` each
-time that it has looked into history: so it reads on for the grace time, and is never shown a part of what was
-there. Both only ever move on.
+Each is written before what it announces. A cut takes notice of `time` when it is opened, and of `gone_before`
+each time that it has looked into history: so it reads on for the grace time, and is never shown a part of
+what was there. Both only ever move on.
 
 Written by the source's owner (`headrace maintain`), read by `read.intervals`.
 """
@@ -24,11 +24,11 @@ from headrace.lake.store.contract import Store
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """History is whole after `time`, told at `since`; what lies up to `gone` has begun to go."""
+    """History is whole after `time`, told at `since`; what lies up to `gone_before` has begun to go."""
 
     time: int
     since: datetime
-    gone: int | None = None
+    gone_before: int | None = None
 
 
 def read(store: Store, source: str) -> Reach | None:
@@ -43,6 +43,6 @@ def read(store: Store, source: str) -> Reach | None:
 def write(store: Store, source: str, reach: Reach) -> None:
     """Move the reach on, durably."""
     key = layout.reach_key(source)
-    record = {"time": reach.time, "since": reach.since.isoformat(), "gone": reach.gone}
+    record = {"time": reach.time, "since": reach.since.isoformat(), "gone": reach.gone_before}
     store.put(key, json.dumps(record).encode())
     store.sync([key])

@@ -1,9 +1,7 @@
 """A table's log read and written line by line, without delta-rs, which refuses a log with a torn line.
 
-    whole       a line that parses; a Parquet file of the size that its line says, with its end
-    torn        a line, or a file, that a power cut left empty, cut, or without its name
-
-Called by `recovery`, which takes back what is torn of ours, and by `foreign`, for what is torn of others.
+whole       a line that parses; a Parquet file of the size that its line says, with its end
+torn        a line, or a file, that a power cut left empty, cut, or without its name
 """
 
 from __future__ import annotations

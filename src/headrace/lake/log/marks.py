@@ -9,7 +9,7 @@ not exact at that mark.
 only if nothing was committed since this object's last look, so the machine, which looked at the newest
 epoch there, knows that its mark is the next one.
 
-A lake of some weeks has hundreds of thousands of marks. `kept` is all of them as a sequence that reads no
+A lake of some weeks has hundreds of thousands of marks. `index` is all of them as a sequence that reads no
 more files than are looked into: what Delta's log says of each file's epochs tells where a mark lies.
 
     file      epochs    max commit timestamp
@@ -151,7 +151,7 @@ class Block:
     latest: datetime | None
 
 
-class Kept(Sequence[Mark]):
+class MarkIndex(Sequence[Mark]):
     """The marks of a source by epoch, as of one look; files are read when they are first looked into."""
 
     def __init__(self, store: Store, folder: str, blocks: Sequence[Block]) -> None:
@@ -249,25 +249,25 @@ class Marks:
         """The mark of the highest epoch, as of a look taken now."""
         version = self.table.refresh()
         if version != self._seen:
-            kept = self._kept()
+            kept = self._index()
             self._newest = kept[-1] if kept else None
             paths = kept.blocks[-1].paths if kept else ()
             self._note(range(max(self._seen, version - 1) + 1, version + 1), paths)
             self._seen = version
         return self._newest
 
-    def kept(self) -> Kept:
+    def index(self) -> MarkIndex:
         """Every mark, by epoch, as of a look taken now; read only where it is looked into."""
         self.table.refresh()
-        return self._kept()
+        return self._index()
 
     def all(self) -> list[Mark]:
         """Every mark, by epoch, as of a look taken now."""
-        return list(self.kept())
+        return list(self.index())
 
-    def at(self, version: int) -> Kept:
+    def at(self, version: int) -> MarkIndex:
         """Every mark as of an older version of the table."""
-        return Kept(self.store, self.table.folder, _blocks(self.table.at(version).described()))
+        return MarkIndex(self.store, self.table.folder, _blocks(self.table.at(version).describe()))
 
     def append(self, mark: Mark) -> bool:
         """Publish `mark` if nothing was committed here since the last `newest`; tell whether it was."""
@@ -290,9 +290,9 @@ class Marks:
         keys, self._new_keys = self._new_keys, []
         return keys
 
-    def _kept(self) -> Kept:
+    def _index(self) -> MarkIndex:
         """Every mark as of the last look."""
-        return Kept(self.store, self.table.folder, _blocks(self.table.described()))
+        return MarkIndex(self.store, self.table.folder, _blocks(self.table.describe()))
 
     def _note(self, versions: range, paths: Iterable[str]) -> None:
         self._new_keys += [key for version in versions for key in self.table.log_keys(version)]
@@ -318,14 +318,14 @@ def _block(file: Mapping[str, Any]) -> Block:
     """A file as a block of its own; without statistics it may hold any epoch."""
     return Block(
         paths=(file["path"],),
-        first=_bound(file, "min.epoch", 0),
-        last=_bound(file, "max.epoch", 1 << 63),
+        first=_stat(file, "min.epoch", 0),
+        last=_stat(file, "max.epoch", 1 << 63),
         count=file["num_records"],
         latest=_latest(file),
     )
 
 
-def _bound(file: Mapping[str, Any], name: str, otherwise: int) -> int:
+def _stat(file: Mapping[str, Any], name: str, otherwise: int) -> int:
     stated = file.get(name)
     if stated is None:
         stated = layout.epoch_of(file["path"])

@@ -26,8 +26,7 @@ A mark that was never acknowledged can so be withdrawn, after a power cut and ne
 comes again with the stream. Checkpoints of Delta's logs are spared where they are whole and deleted where
 they aren't: the lines that they stand for are all still there.
 
-Called by the pipeline's ledger before a process takes a source over for the first time. Never by a process
-that has it already, and never on a store whose writes are durable at once.
+Never by a process that has it already, and never on a store whose writes are durable at once.
 """
 
 from __future__ import annotations
@@ -98,7 +97,7 @@ def _last_plan(store: Store, source: str, epoch: int) -> int:
 
 def _first_torn(store: Store, source: str, known: int, last: int, whole: Whole) -> int | None:
     """The first epoch after the one that is known to be durable that is not whole."""
-    published = _published(store, layout.marks_folder(source), known)
+    published = _published_epochs(store, layout.marks_folder(source), known)
     folders: dict[str, int] = {layout.marks_folder(source): -1}
     durable_plan = attempts(store, source, known)[-1:]
     pinned = dict(durable_plan[0].versions) if durable_plan else {}
@@ -122,7 +121,7 @@ def _first_torn(store: Store, source: str, known: int, last: int, whole: Whole) 
     return None
 
 
-def _published(store: Store, folder: str, known: int) -> set[int | None]:
+def _published_epochs(store: Store, folder: str, known: int) -> set[int | None]:
     """The epochs of whole marks after the one that is known, in order; None where a torn line ends them."""
     found: set[int | None] = set()
     versions = log_lines.versions(store, folder)
@@ -204,7 +203,7 @@ def _take_back(store: Store, source: str, known: Durable) -> None:
 def _see_that_it_lasts(store: Store, source: str, known: Durable) -> None:
     """Two may do this at once; when the first has done, what comes after is not to be taken back."""
     if durable.read(store, source) != known:
-        raise _moved(source)
+        raise _moved_error(source)
 
 
 def _stamp(source: str, known: Durable) -> Stamp:
@@ -219,7 +218,7 @@ def _restore(store: Store, folder: str, base: int, steps: list[TableStep], stamp
             store.delete(key)
         return
     log_lines.spare_checkpoints(store, folder, above=base)
-    if _restored(store, folder, base, stamp):
+    if _restore_version(store, folder, base, stamp):
         return
     # Versions that were lost, name and all, may have been read as well.
     newest = max([*log_lines.versions(store, folder), *(step.base + 1 for step in steps)])
@@ -244,10 +243,10 @@ def _restore(store: Store, folder: str, base: int, steps: list[TableStep], stamp
 
 def _write(table: LakeTable, step: TableStep, stamp: Stamp) -> None:
     if not table.write(step, stamp):
-        raise _moved(table.folder)
+        raise _moved_error(table.folder)
 
 
-def _moved(what: str) -> Transient:
+def _moved_error(what: str) -> Transient:
     return Transient(
         "LAKE_RESTLESS",
         f'another program writes into "{what}" while a power cut is mended',
@@ -255,7 +254,7 @@ def _moved(what: str) -> Transient:
     )
 
 
-def _restored(store: Store, folder: str, base: int, stamp: Stamp) -> bool:
+def _restore_version(store: Store, folder: str, base: int, stamp: Stamp) -> bool:
     lines = (
         log_lines.line(store, folder, version)
         for version in log_lines.versions(store, folder)
@@ -269,7 +268,7 @@ def _put_columns(table: LakeTable, base: int, version: int, stamp: Stamp) -> Non
     columns = {"metaData": columns_of(table.at(base))}
     line = _line(stamp, _COLUMNS, columns)
     if not table.store.put_if_absent(line_key(table.folder, version), line):
-        raise _moved(table.folder)
+        raise _moved_error(table.folder)
 
 
 def _line(stamp: Stamp, what: str, *actions: Mapping[str, object]) -> bytes:
@@ -312,7 +311,7 @@ def _restore_marks(store: Store, source: str, known: Durable, mark: Mark, steps:
     folder = layout.marks_folder(source)
     stamp = _stamp(source, known)
     base = _version_at(store, folder, known.epoch)
-    if _restored(store, folder, base, stamp):
+    if _restore_version(store, folder, base, stamp):
         return
     # One commit a mark, and one a step, were perhaps made.
     newest = max([*log_lines.versions(store, folder), base + mark.epoch - known.epoch + len(steps)])

@@ -21,7 +21,7 @@ from headrace.lake.log import durable
 from headrace.lake.log.durable import Durable
 
 
-class Files(durable.Files, Protocol):
+class SyncedFiles(durable.DurableFiles, Protocol):
     """The part of a `Store` that is needed here."""
 
     def sync_all(self) -> None: ...
@@ -44,7 +44,9 @@ class MarkLog(Protocol):
 class Syncing:
     """The durable part of one source's epochs."""
 
-    def __init__(self, source: str, files: Files, marks: MarkLog, table: Callable[[str], Table]) -> None:
+    def __init__(
+        self, source: str, files: SyncedFiles, marks: MarkLog, table: Callable[[str], Table]
+    ) -> None:
         self._source = source
         self._files = files
         self._marks = marks
@@ -85,7 +87,7 @@ class Syncing:
             plans = [*self._not_durable(last), *plans]
         keys = [layout.plan_key(self._source, each.epoch) for each in plans]
         keys += self._marks.new_keys()
-        keys += self._written(plans)
+        keys += self._written_files(plans)
         self._files.sync(keys)
         if not self._files.durable_at_once:
             self._see_that_it_is_ours(last)
@@ -96,7 +98,7 @@ class Syncing:
         """A writer that was frozen here may wake when a successor is far ahead, or has taken this back."""
         known = durable.read(self._files, self._source)
         if known is not None and (known.epoch > last or known.until is not None):
-            raise fenced(self._source, f"it made epoch {known.epoch} durable, and we are at {last}")
+            raise fenced_error(self._source, f"it made epoch {known.epoch} durable, and we are at {last}")
 
     def _not_durable(self, last: int) -> Iterator[Plan]:
         """The plans up to this epoch that nobody knows to be durable."""
@@ -104,21 +106,21 @@ class Syncing:
         for epoch in range(first, last + 1):
             yield from attempts(self._files, self._source, epoch)[-1:]
 
-    def _written(self, plans: Iterable[Plan]) -> Iterator[str]:
+    def _written_files(self, plans: Iterable[Plan]) -> Iterator[str]:
         for step in (step for plan in plans for step in plan.steps):
             yield from self._table(step.path).log_keys(step.base + 1)
             yield from (f"{step.path}/{file.path}" for file in step.add)
 
 
-class Fenced(Misconfigured):
+class FencedOut(Misconfigured):
     """Another writer has the source."""
 
     codes = ("LAKE_FENCED",)
 
 
-def fenced(source: str, detail: str) -> Fenced:
+def fenced_error(source: str, detail: str) -> FencedOut:
     """The error of a writer whose source has become another's."""
-    return Fenced(
+    return FencedOut(
         "LAKE_FENCED",
         f'another writer has taken over source "{source}" of this lake',
         detail=detail,

@@ -116,17 +116,17 @@ class LakeTable:
         return self.version
 
     def at(self, version: int) -> LakeTable:
-        """The same table as of an older version."""
+        """Open this table as of an older version."""
         older = LakeTable(self.store, self.folder)
         try:
             older._delta = self._open(version)
         except (DeltaError, OSError) as error:
             # delta-rs has one error for a version that is not there and for a store that does not answer.
             if self.store.exists(line_key(self.folder, version)):
-                raise _failed(self.folder, error) from error
-            raise _gone(self.folder, version) from error
+                raise _failed_error(self.folder, error) from error
+            raise _gone_error(self.folder, version) from error
         if older.version != version:
-            raise _gone(self.folder, version)
+            raise _gone_error(self.folder, version)
         return older
 
     def files(self) -> dict[str, LiveFile]:
@@ -139,7 +139,7 @@ class LakeTable:
         files = [LiveFile(unquote(row["path"]), row["size_bytes"], row["num_records"] or 0) for row in rows]
         return {file.path: file for file in files}
 
-    def described(self) -> pa.Table:
+    def describe(self) -> pa.Table:
         """The live files with what the log says of each: a row a file.
 
         `path`, `num_records`, and for the columns that have statistics `min.<column>`, `max.<column>` and
@@ -252,7 +252,7 @@ class LakeTable:
             if self.refresh() <= step.base:
                 if isinstance(error, SchemaMismatchError):
                     raise  # the step is at fault, not the world
-                raise _failed(self.folder, error) from error
+                raise _failed_error(self.folder, error) from error
             return False
         self.refresh()
         if not done:
@@ -272,8 +272,8 @@ class LakeTable:
 
 
 def figures(table: LakeTable, *names: str) -> list[dict[str, Any]]:
-    """Read `path`, `num_records` and these columns of `described`: all of a wide table are many."""
-    described = table.described()
+    """Read `path`, `num_records` and these columns of `describe`: all of a wide table are many."""
+    described = table.describe()
     wanted = {"path", "num_records", *names}
     stated = described.select([name for name in described.column_names if name in wanted])
     found: list[dict[str, Any]] = stated.to_pylist()
@@ -388,7 +388,7 @@ def _put_line(table: LakeTable, step: TableStep, stamp: Stamp) -> bool:
     assert table._delta is not None
     assert step.schema is not None
     line = delta_line.text(
-        *_raised(table._delta, _missing_features(table._delta, step.schema)),
+        *_with_features(table._delta, _missing_features(table._delta, step.schema)),
         {"metaData": columns(table) | {"schemaString": _delta_schema(step.schema).to_json()}},
         *(delta_line.remove(path, changes=True) for path in step.remove),
         *(delta_line.add(file, changes=True) for file in step.add),
@@ -398,7 +398,7 @@ def _put_line(table: LakeTable, step: TableStep, stamp: Stamp) -> bool:
     return table.store.put_if_absent(line_key(table.folder, step.base + 1), line)
 
 
-def _raised(delta: DeltaTable, features: frozenset[str]) -> list[Mapping[str, Any]]:
+def _with_features(delta: DeltaTable, features: frozenset[str]) -> list[Mapping[str, Any]]:
     """The protocol with further features, if there are any."""
     known = delta.protocol()
     readers, writers = known.reader_features or (), known.writer_features or ()
@@ -451,10 +451,10 @@ class _Refusals:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, DeltaError | OSError):
-            raise _failed(self.folder, error) from error
+            raise _failed_error(self.folder, error) from error
 
 
-def _failed(folder: str, error: Exception) -> Definite | Transient:
+def _failed_error(folder: str, error: Exception) -> Definite | Transient:
     if isinstance(error, DeltaError) and "json error" in str(error).lower():
         return _unreadable(folder)
     return Transient(
@@ -478,7 +478,7 @@ def _unreadable(folder: str) -> TornLog:
     )
 
 
-def _gone(folder: str, version: int) -> Definite:
+def _gone_error(folder: str, version: int) -> Definite:
     return Definite(
         "LAKE_VERSION_GONE",
         f'version {version} of the lake table at "{folder}" cannot be read any more',

@@ -24,7 +24,7 @@ KEY = "unseen"  # in the catalog
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class TimeGap:
     """Moments after the one and before the other; without `after`, all before."""
 
     after: datetime | None
@@ -34,19 +34,19 @@ class Stretch:
         return moment < self.until and (self.after is None or self.after < moment)
 
 
-def of(records: Mapping[str, Any]) -> tuple[Stretch, ...] | None:
+def of(records: Mapping[str, Any]) -> tuple[TimeGap, ...] | None:
     """Read them from a source's catalog; None where it was begun before there was such a record."""
     found = records.get(KEY)
     if found is None:
         return None
     return tuple(
-        Stretch(None if after is None else datetime.fromisoformat(after), datetime.fromisoformat(until))
+        TimeGap(None if after is None else datetime.fromisoformat(after), datetime.fromisoformat(until))
         for after, until in found
     )
 
 
-def record(stretches: tuple[Stretch, ...]) -> list[list[str | None]]:
-    """As the catalog keeps them."""
+def record(stretches: tuple[TimeGap, ...]) -> list[list[str | None]]:
+    """Return the records that the catalog keeps."""
     return [
         [None if each.after is None else each.after.isoformat(), each.until.isoformat()] for each in stretches
     ]

@@ -30,7 +30,7 @@ class Catalogs:
         self._store = store
         self._most = most
         self._lock = threading.Lock()
-        self._kept: dict[tuple[str, int, str], _Known] = {}  # by the last use
+        self._kept: dict[tuple[str, int, str], _MarkRecords] = {}  # by the last use
 
     def at(self, source: str, mark: Mark) -> Mapping[str, Any]:
         """The source's records as of a mark of it."""
@@ -39,7 +39,7 @@ class Catalogs:
             known = self._kept.get(named)
         if known is None:  # two threads may read it at once, and both find the same
             records = catalog.load(self._store, source, mark.epoch).records
-            known = _Known(records, _values(records))
+            known = _MarkRecords(records, _values(records))
         with self._lock:
             self._kept.pop(named, None)
             self._kept[named] = known
@@ -53,7 +53,7 @@ class Catalogs:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _MarkRecords:
     """A mark's records, and how many values are in them."""
 
     records: Mapping[str, Any]

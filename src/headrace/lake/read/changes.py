@@ -2,9 +2,9 @@
 
     contents(until)  =  contents(after)  +  Σ changes(after, until)
 
-Called by `lake` for `Lake.changes` and its kin. The rows are history's own, nothing is netted: an update is
-a row with `_diff` -1 and one with +1, at one `_time`. Where history does not lead from one place to the other
-(the table was copied anew in between, or began later) that is an error which says from where on it does.
+The rows are history's own, nothing is netted: an update is a row with `_diff` -1 and one with +1, at one
+`_time`. Where history does not lead from one place to the other (the table was copied anew in between, or
+began later) that is an error which says from where on it does.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from headrace.core.errors import Definite, Misconfigured
 from headrace.core.history import own_names
 from headrace.lake.format import datafile, schemas
 from headrace.lake.log import histories
-from headrace.lake.log.histories import Part
+from headrace.lake.log.histories import HistoryPart
 from headrace.lake.read import travel
 from headrace.lake.read.cut import Cut, scan_part
 from headrace.lake.read.intervals import Name
-from headrace.lake.read.resolve import Place
+from headrace.lake.read.resolve import CommitPlace
 from headrace.lake.store.contract import Store
 
 SHOWN = ("_time", "_diff")
@@ -35,7 +35,7 @@ SHOWN = ("_time", "_diff")
 class Changes:
     """The updates of a table between two places, under the columns that it has at the end."""
 
-    parts: Sequence[Part]
+    parts: Sequence[HistoryPart]
     schema: pa.Schema  # the table's columns, `_time` and `_diff`
 
     def table(self, spark: Any) -> Any:
@@ -53,27 +53,27 @@ class Changes:
         """A Polars query; no file is read before it is collected."""
         empty = pl.from_arrow(self.schema.empty_table())
         assert isinstance(empty, pl.DataFrame)
-        return pl.concat([empty.lazy(), *(self._scanned(part, empty.schema) for part in self.parts)])
+        return pl.concat([empty.lazy(), *(self._scan(part, empty.schema) for part in self.parts)])
 
-    def _own(self, part: Part) -> dict[str, str]:
+    def _own(self, part: HistoryPart) -> dict[str, str]:
         """The part's names of our columns, by those that they are shown under."""
         shown = self.schema.names[-len(SHOWN) :]
         return {name: part.own[plain] for plain, name in zip(SHOWN, shown, strict=True)}
 
-    def _frame(self, spark: Any, part: Part) -> Any:
-        columns = [travel.quoted(name) for name in part.columns]
+    def _frame(self, spark: Any, part: HistoryPart) -> Any:
+        columns = [travel.quote(name) for name in part.columns]
         own = self._own(part)
-        ours = [f"{travel.quoted(there)} AS {travel.quoted(name)}" for name, there in own.items()]
+        ours = [f"{travel.quote(there)} AS {travel.quote(name)}" for name, there in own.items()]
         rows = travel.frame(spark, part).selectExpr(*columns, *ours)
         had = pa.schema([self.schema.field(name) for name in [*part.columns, *own]])
-        return travel.widened(rows, had, self.schema)
+        return travel.with_columns(rows, had, self.schema)
 
-    def _rows(self, part: Part) -> pa.Table:
+    def _rows(self, part: HistoryPart) -> pa.Table:
         rows, own = part.rows(), self._own(part)
         had = rows.select([*part.columns, *own.values()]).rename_columns([*part.columns, *own])
         return datafile.conform(had, self.schema)
 
-    def _scanned(self, part: Part, types: pl.Schema) -> pl.LazyFrame:
+    def _scan(self, part: HistoryPart, types: pl.Schema) -> pl.LazyFrame:
         own = self._own(part)
         columns = [
             (
@@ -84,7 +84,7 @@ class Changes:
         return scan_part(part).select(columns)
 
 
-def changes(store: Store, end: Cut, full: Name, start: Place | None) -> Changes:
+def changes(store: Store, end: Cut, full: Name, start: CommitPlace | None) -> Changes:
     """The updates of a table with `start` < time <= `end`; without a start, all that lead to the end."""
     source, table = full
     schema = end.standings.schema(full)
@@ -99,32 +99,32 @@ def changes(store: Store, end: Cut, full: Name, start: Place | None) -> Changes:
     parts = histories.parts(store, source, table, (after, until))
     if _after(full, end, start) > after:
         # It ran out of its retention while we looked: not to be missed in silence.
-        raise _broken(full, end)
+        raise _broken_error(full, end)
     for part in parts:
         if not travel.fits(schema, [part]):
             raise travel.incompatible(str(table))
-    return Changes(parts, _wanted(schema))
+    return Changes(parts, _wanted_schema(schema))
 
 
-def _after(full: Name, end: Cut, start: Place | None) -> int:
+def _after(full: Name, end: Cut, start: CommitPlace | None) -> int:
     since = end.standings.since(full)
     if since is not None and start is None:
         return since - 1
     if since is None or start is None or start.time < since - 1:
-        raise _broken(full, end)
+        raise _broken_error(full, end)
     return start.time
 
 
-def _broken(full: Name, end: Cut) -> Definite:
+def _broken_error(full: Name, end: Cut) -> Definite:
     since = end.standings.since(full)
     return Definite(
         "LAKE_HISTORY_BROKEN",
         f'the history of table "{full[1]}" does not lead from the one place to the other',
-        detail=None if since is None else f"it is exact from {end.standings.pasts[full[0]].shown(since)} on",
+        detail=None if since is None else f"it is exact from {end.standings.pasts[full[0]].show(since)} on",
         hint="begin there: after=...",
     )
 
 
-def _wanted(schema: pa.Schema) -> pa.Schema:
+def _wanted_schema(schema: pa.Schema) -> pa.Schema:
     ours = own_names(schema.names)
     return pa.schema([*schema, *(pa.field(ours[name], pa.int64()) for name in SHOWN)])

@@ -27,20 +27,20 @@ from headrace.core.names import TableName, quote_identifier
 from headrace.core.position import plain
 from headrace.lake.format import datafile, layout, schemas
 from headrace.lake.log import histories
-from headrace.lake.log.histories import Part
+from headrace.lake.log.histories import HistoryPart
 from headrace.lake.log.marks import Mark
 from headrace.lake.log.table import LakeTable
 from headrace.lake.read import pruning, travel
 from headrace.lake.read.catalogs import Catalogs
 from headrace.lake.read.intervals import Name, Standings
-from headrace.lake.read.resolve import Place
+from headrace.lake.read.resolve import CommitPlace
 from headrace.lake.store.contract import Store, locate
 
 
 class Cut:
     """The tables of one or several sources, each source at one place."""
 
-    def __init__(self, store: Store, places: Mapping[str, Place], catalogs: Catalogs) -> None:
+    def __init__(self, store: Store, places: Mapping[str, CommitPlace], catalogs: Catalogs) -> None:
         self._store = store
         self.places = dict(places)
         self.standings = Standings(store, self.places, catalogs)
@@ -79,7 +79,7 @@ class Cut:
 
     def tables(self) -> list[str]:
         """The tables that are exact here, as `schema.table` (with the source before it if several)."""
-        return [self._printed(name) for name in self.standings.names()]
+        return [self._print_position(name) for name in self.standings.names()]
 
     def version(self, name: str) -> int:
         """The Delta version of the table that is exact here."""
@@ -130,7 +130,7 @@ class Cut:
         if not standing.parts:
             return rows
         journey = self.standings.journey(full)
-        return travel.on_spark(spark, travel.widened(rows, base.schema(), journey.schema), journey)
+        return travel.on_spark(spark, travel.with_columns(rows, base.schema(), journey.schema), journey)
 
     def register(self, spark: Any) -> list[str]:
         """Make every table a temporary view, all at this cut; the views' names are returned.
@@ -142,8 +142,10 @@ class Cut:
         bare = [table.name.lower() for _, table in names]
         views: list[str] = []
         for name in names:
-            frame = self.table(spark, self._printed(name))
-            wanted = [self._printed(name)] + ([name[1].name] if bare.count(name[1].name.lower()) == 1 else [])
+            frame = self.table(spark, self._print_position(name))
+            wanted = [self._print_position(name)] + (
+                [name[1].name] if bare.count(name[1].name.lower()) == 1 else []
+            )
             for view in wanted:
                 frame.createOrReplaceTempView(f"`{view.replace('`', '``')}`")
             views += wanted
@@ -160,10 +162,10 @@ class Cut:
         return rows
 
     def history_polars(self, name: str) -> pl.LazyFrame:
-        """The same as a Polars query; no file is read before it is collected."""
+        """Return the contents as a Polars query; no file is read before it is collected."""
         return scan_part(_history(self, name))
 
-    def _printed(self, name: Name) -> str:
+    def _print_position(self, name: Name) -> str:
         source, table = name
         return str(table) if len(self.places) == 1 else f"{quote_identifier(source)}.{table}"
 
@@ -174,7 +176,7 @@ class NoHistory(Misconfigured):
     codes = ("LAKE_NO_HISTORY",)
 
 
-def _history(cut: Cut, name: str) -> Part:
+def _history(cut: Cut, name: str) -> HistoryPart:
     full = cut.standings.resolve(name)
     folder = cut.standings.history(full)
     if folder is None:
@@ -205,17 +207,17 @@ def _rows(table: LakeTable) -> pa.Table:
 
 
 def _scan(table: LakeTable) -> pl.LazyFrame:
-    return _scanned(table, sorted(table.files()), table.schema())
+    return _scan_files(table, sorted(table.files()), table.schema())
 
 
-def scan_part(part: Part) -> pl.LazyFrame:
+def scan_part(part: HistoryPart) -> pl.LazyFrame:
     """The updates of a part of history as a Polars query, with all columns."""
     time, (after, until) = pl.col(part.own["_time"]), part.times
-    rows = _scanned(part.table, part.paths, part.schema).filter(time <= until)
+    rows = _scan_files(part.table, part.paths, part.schema).filter(time <= until)
     return rows if after is None else rows.filter(time > after)
 
 
-def _scanned(table: LakeTable, paths: Iterable[str], schema: pa.Schema) -> pl.LazyFrame:
+def _scan_files(table: LakeTable, paths: Iterable[str], schema: pa.Schema) -> pl.LazyFrame:
     empty = pl.from_arrow(schemas.to_lake(schema).empty_table())
     assert isinstance(empty, pl.DataFrame)
     urls = [locate(table.store, f"{table.folder}/{path}") for path in paths]

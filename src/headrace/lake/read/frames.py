@@ -9,8 +9,7 @@ Which of the two it is, is asked of Spark with the first file. The store's optio
 credentials, travel to tasks as a part of the function: Spark shows functions nowhere, neither in a plan nor
 in an event log.
 
-Called by `pruning` for a table and by `travel` for its history. Spark is used only through the session that
-is handed in; this room does not import it.
+Spark is used only through the session that is handed in; this room does not import it.
 """
 
 from __future__ import annotations

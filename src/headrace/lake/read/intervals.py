@@ -13,7 +13,7 @@ of the pipeline's records.
 Nothing is told of times before the source's reach (`headrace.lake.log.horizon`), whatever old catalogs say:
 history that ran out of its retention is gone from there.
 
-Called by `cut` and `changes`. It opens tables and looks into logs, and reads no row.
+It opens tables and looks into logs, and reads no row.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from headrace.core.names import TableName, quote_identifier, split_identifiers
 from headrace.core.position import plain
 from headrace.lake.format import layout
 from headrace.lake.log import histories, horizon
-from headrace.lake.log.histories import Part
-from headrace.lake.log.marks import Kept, Mark, Marks
+from headrace.lake.log.histories import HistoryPart
+from headrace.lake.log.marks import Mark, MarkIndex, Marks
 from headrace.lake.log.table import LakeTable
 from headrace.lake.read import travel
 from headrace.lake.read.catalogs import Catalogs
-from headrace.lake.read.positions import shown, spelling_of
-from headrace.lake.read.resolve import Place
+from headrace.lake.read.positions import show_position, spelling_of
+from headrace.lake.read.resolve import CommitPlace
 from headrace.lake.store.contract import Store
 
 Name = tuple[str, TableName]  # of a table in the lake: its source, and its name there
@@ -50,8 +50,8 @@ class Standing:
     """The way to a table at a place: a mark's version, and what history adds to it or takes away."""
 
     base: Mark
-    shown: Mark  # whose schema the rows have
-    parts: tuple[Part, ...] = ()
+    schema_mark: Mark  # whose schema the rows have
+    parts: tuple[HistoryPart, ...] = ()
     sign: int = 1
 
 
@@ -65,19 +65,19 @@ class Past:
         self._catalogs = catalogs
 
     @cached_property
-    def kept(self) -> Kept:
-        return Marks(self._store, self._source).kept()
+    def index(self) -> MarkIndex:
+        return Marks(self._store, self._source).index()
 
     def first(self, time: int, table: TableName | None = None) -> Mark | None:
         """The first mark at or after a time (that has the table)."""
-        start = bisect_left(self.kept, time, key=lambda mark: mark.time)
-        following = (self.kept[at] for at in range(start, len(self.kept)))
+        start = bisect_left(self.index, time, key=lambda mark: mark.time)
+        following = (self.index[at] for at in range(start, len(self.index)))
         return next((mark for mark in following if table is None or str(table) in mark.versions), None)
 
     def last(self, time: int) -> Mark | None:
         """The last mark at or before a time."""
-        at = bisect_right(self.kept, time, key=lambda mark: mark.time)
-        return self.kept[at - 1] if at else None
+        at = bisect_right(self.index, time, key=lambda mark: mark.time)
+        return self.index[at - 1] if at else None
 
     def since(self, mark: Mark, table: TableName) -> int | None:
         """The frontier from which the table's history is exact: as the catalog had it at a mark, and not
@@ -89,7 +89,7 @@ class Past:
             return None
         now = horizon.read(self._store, self._source)
         reach = -1 if self._reach is None else self._reach.time
-        gone = -1 if now is None or now.gone is None else now.gone
+        gone = -1 if now is None or now.gone_before is None else now.gone_before
         return max(int(since), reach + 1, gone + 1)
 
     def exact_tables(self, mark: Mark, time: int) -> Iterator[TableName]:
@@ -101,30 +101,30 @@ class Past:
 
     def last_with(self, time: int, table: TableName) -> Mark | None:
         """The last mark at or before a time that has the table."""
-        end = bisect_right(self.kept, time, key=lambda mark: mark.time)
-        earlier = (self.kept[at] for at in reversed(range(end)))
+        end = bisect_right(self.index, time, key=lambda mark: mark.time)
+        earlier = (self.index[at] for at in reversed(range(end)))
         return next((mark for mark in earlier if str(table) in mark.versions), None)
 
     def history(self, mark: Mark, table: TableName) -> LakeTable | None:
         """The history that the table had at a mark: its record says under which number."""
         record = self.records(mark).get(f"{_TABLE}{table}") or {}
         number = record.get("schema", {}).get("version", 1)
-        return histories.numbered(self._store, self._source, table, number)
+        return histories.history_number(self._store, self._source, table, number)
 
     def stop(self, table: TableName) -> str | None:
         """The place and the reason of the table's stop, if it did."""
-        record = self.records(self.kept[-1]).get(f"{_TABLE}{table}") or {}
+        record = self.records(self.index[-1]).get(f"{_TABLE}{table}") or {}
         error, at = record.get("error"), record.get("stopped_at")
         return None if error is None or at is None else f'it stopped at "{at["text"]}" ({error["code"]})'
 
-    def shown(self, time: int) -> str:
+    def show(self, time: int) -> str:
         """A frontier in time as a person is told it."""
-        near = self.first(time - 1) or self.kept[-1]
-        return shown(spelling_of(self.records(near)), time, near.position)
+        near = self.first(time - 1) or self.index[-1]
+        return show_position(spelling_of(self.records(near)), time, near.position)
 
-    def known(self) -> set[TableName]:
+    def known_tables(self) -> set[TableName]:
         """All tables that the newest catalog knows of, or that a folder of the lake is left of."""
-        newest = self.kept[-1]
+        newest = self.index[-1]
         keys = self.records(newest)
         names = {*newest.versions, *(key[len(_TABLE) :] for key in keys if key.startswith(_TABLE))}
         roots = layout.tables_folder(self._source), layout.histories_folder(self._source)
@@ -139,7 +139,7 @@ class Past:
 class Standings:
     """The tables of a cut; what is looked up is remembered."""
 
-    def __init__(self, store: Store, places: Mapping[str, Place], catalogs: Catalogs) -> None:
+    def __init__(self, store: Store, places: Mapping[str, CommitPlace], catalogs: Catalogs) -> None:
         self._store = store
         self._places = places
         self.pasts = {source: Past(store, source, catalogs) for source in places}
@@ -148,7 +148,7 @@ class Standings:
 
     def names(self) -> list[Name]:
         """The tables that are exact here: those of the mark; between two, those that can be read here."""
-        listed = self.listed()
+        listed = self.list_tables()
         found = [name for name in listed if self._find(name) is not None]
         for source, place in self._places.items():
             past = self.pasts[source]
@@ -162,16 +162,16 @@ class Standings:
 
     def resolve(self, text: str) -> Name:
         """The table that is meant; parts that are unambiguous may be left out."""
-        matching = matches(text, self.listed())
+        matching = matches(text, self.list_tables())
         if not matching:
             # A table that joined at a later mark may be exact here all the same.
-            known = [(source, table) for source in self.pasts for table in self.pasts[source].known()]
+            known = [(source, table) for source in self.pasts for table in self.pasts[source].known_tables()]
             matching = matches(text, sorted(known))
         if len(matching) == 1:
             return matching[0]
         if matching:
             raise ambiguous(text, matching)
-        raise _unknown(text)
+        raise _unknown_error(text)
 
     def of(self, full: Name) -> Standing:
         """The way to the table here; an error where it is not exact."""
@@ -211,14 +211,14 @@ class Standings:
         return self._opened[full, version]
 
     def schema(self, full: Name) -> pa.Schema:
-        return self.open(full, self.of(full).shown).schema()
+        return self.open(full, self.of(full).schema_mark).schema()
 
     def journey(self, full: Name) -> travel.Journey:
         """From the table's base to its contents here."""
         standing = self.of(full)
         return travel.Journey(self.schema(full), standing.parts, standing.sign)
 
-    def listed(self) -> list[Name]:
+    def list_tables(self) -> list[Name]:
         """The tables of the marks, or of those that follow where a place is between two; not looked into."""
         found = []
         for source, place in sorted(self._places.items()):
@@ -265,17 +265,17 @@ class Standings:
         source, table = full
         since = self.since(full)
         if since is not None:
-            detail = f'it is exact from "{self.pasts[source].shown(since)}" on'
+            detail = f'it is exact from "{self.pasts[source].show(since)}" on'
             hint = "read it there or later: headrace sql --at POSITION, at(position=...)"
         else:
-            last, stop = _last_with(table, self.pasts[source].kept), self.pasts[source].stop(table)
+            last, stop = _last_with(table, self.pasts[source].index), self.pasts[source].stop(table)
             if last is None:
-                return _unknown(str(table), stop)
+                return _unknown_error(str(table), stop)
             detail = f'the last mark that has it is epoch {last.epoch} at "{plain(last.frontier)}"'
             detail += f"; {stop}" if stop else ""
             hint = f"read it there: headrace sql --at {last.epoch}, at(epoch={last.epoch})"
             hint += "; headrace status tells why it stopped" if stop else ""
-        where = self._places[source].shown
+        where = self._places[source].text
         return Definite(
             "LAKE_TABLE_NOT_EXACT", f'table "{table}" is not exact at {where}', detail=detail, hint=hint
         )
@@ -305,7 +305,7 @@ def ambiguous(text: str, matching: Sequence[Name]) -> Misconfigured:
     )
 
 
-def _unknown(text: str, stop: str | None = None) -> Misconfigured:
+def _unknown_error(text: str, stop: str | None = None) -> Misconfigured:
     return Misconfigured(
         "LAKE_TABLE_UNKNOWN",
         f'no mark of this lake has a table "{text}"',

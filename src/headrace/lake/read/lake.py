@@ -28,13 +28,13 @@ from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.lake.format import formatfile, layout
 from headrace.lake.log import catalog, histories, unknown_moments
-from headrace.lake.log.marks import Kept, Mark, Marks
+from headrace.lake.log.marks import Mark, MarkIndex, Marks
 from headrace.lake.read import changes as changing
 from headrace.lake.read import resolve
 from headrace.lake.read.catalogs import Catalogs
 from headrace.lake.read.cut import Cut
 from headrace.lake.read.positions import spelling_at, spelling_of
-from headrace.lake.read.resolve import NoMark, Place
+from headrace.lake.read.resolve import CommitPlace, NoMark
 from headrace.lake.store.open import open_store
 
 Moment = int | str | Position | datetime | Cut  # an epoch, a position, a timestamp, or another cut's place
@@ -107,7 +107,7 @@ class Lake:
         for source, table in map(newest.standings.resolve, texts):
             tables.setdefault(source, []).append(table)
         places = {
-            name: resolve.with_all(newest.standings.pasts[name].kept, wanted)
+            name: resolve.with_all(newest.standings.pasts[name].index, wanted)
             for name, wanted in tables.items()
         }
         return Cut(self.store, newest.places | places, self._catalogs)
@@ -175,16 +175,16 @@ class Lake:
         epoch: int | None,
         position: str | Position | None,
         timestamp: datetime | str | None,
-    ) -> Place:
+    ) -> CommitPlace:
         marks = Marks(self.store, source)
         if epoch is not None:
-            return self._at_epoch(marks.kept(), source, epoch)
+            return self._at_epoch(marks.index(), source, epoch)
         if position is not None or timestamp is not None:
-            kept = marks.kept()
+            kept = marks.index()
             known = self._catalogs.at(source, kept[-1]) if kept else {}
             spelling = spelling_of(known)
             if position is not None:
-                parted = partial(histories.parted, self.store, source)
+                parted = partial(histories.splits_at, self.store, source)
                 return resolve.at_position(kept, position, spelling, parted)
             assert timestamp is not None
             late = partial(histories.first_later, self.store, source, resolve.instant(timestamp))
@@ -192,7 +192,7 @@ class Lake:
         newest = marks.newest()
         return resolve.place_of(resolve.newest([newest] if newest else []))
 
-    def _at_epoch(self, kept: Kept, source: str, epoch: int) -> Place:
+    def _at_epoch(self, kept: MarkIndex, source: str, epoch: int) -> CommitPlace:
         """The mark, or where it was if its plan is still there."""
         try:
             return resolve.at_epoch(kept, epoch)

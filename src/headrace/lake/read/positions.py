@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # they load Arrow and Delta
 _SOURCE = "source"  # the source's own record in the catalog
 
 
-class Unspelled:
+class NoSpelling:
     """Positions of a source of which nothing is recorded yet."""
 
     def reads(self, text: str) -> bool:
@@ -42,15 +42,15 @@ class Unspelled:
 def spelling_of(records: Mapping[str, Any]) -> Spelling:
     """Find the spelling of the source whose catalog this is."""
     record = records.get(_SOURCE)
-    return Unspelled() if record is None else registry.spelling(record["kind"])
+    return NoSpelling() if record is None else registry.spelling(record["kind"])
 
 
 def spelling_at(catalogs: Catalogs, source: str, mark: Mark | None) -> Spelling:
     """Find the spelling of the source as of a mark."""
-    return Unspelled() if mark is None else spelling_of(catalogs.at(source, mark))
+    return NoSpelling() if mark is None else spelling_of(catalogs.at(source, mark))
 
 
-def shown(spelling: Spelling, time: int, near: Position) -> str:
+def show_position(spelling: Spelling, time: int, near: Position) -> str:
     """A place in time as a person is told it, who may give it back as a position."""
     text = spelling.text(time, near)
     return f"_time {time - 1}" if text is None else plain(text)

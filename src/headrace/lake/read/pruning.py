@@ -31,7 +31,7 @@ from headrace.core.spark_types import spark_type
 from headrace.lake.format import layout, schemas
 from headrace.lake.log.table import LakeTable
 from headrace.lake.read.frames import Frames
-from headrace.lake.read.travel import quoted
+from headrace.lake.read.travel import quote
 
 # Each group costs Spark some milliseconds of planning.
 MOST_GROUPS = 24
@@ -39,7 +39,7 @@ _File = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class FileGroup:
     """Files that are read together, and what is true of each of their rows, in Spark's SQL."""
 
     keys: tuple[str, ...]
@@ -57,18 +57,18 @@ def frame(spark: Any, table: LakeTable) -> Any:
     return spark.createDataFrame([], schemas.spark_ddl(schema)) if found is None else found
 
 
-def groups(table: LakeTable, schema: pa.Schema) -> list[Group]:
+def groups(table: LakeTable, schema: pa.Schema) -> list[FileGroup]:
     """The table's files in groups; one without a condition where bounds would not tell them apart."""
-    files = table.described().to_pylist()
+    files = table.describe().to_pylist()
     column = _telling(files, schema)
     if column is None:
         ordered = _keys(table, sorted(files, key=lambda file: str(file["path"])))
-        return [Group(ordered)] if ordered else []
+        return [FileGroup(ordered)] if ordered else []
     stated = layout.lake_column(column.name)
     files.sort(key=lambda file: (file[f"max.{stated}"], file[f"min.{stated}"]))
     width = -(-len(files) // MOST_GROUPS)
     chunks = [files[start : start + width] for start in range(0, len(files), width)]
-    return [Group(_keys(table, chunk), _condition(chunk, column)) for chunk in chunks]
+    return [FileGroup(_keys(table, chunk), _condition(chunk, column)) for chunk in chunks]
 
 
 def _keys(table: LakeTable, files: Sequence[_File]) -> tuple[str, ...]:
@@ -77,7 +77,11 @@ def _keys(table: LakeTable, files: Sequence[_File]) -> tuple[str, ...]:
 
 def _telling(files: Sequence[_File], schema: pa.Schema) -> pa.Field | None:
     """The column whose bounds overlap least, if a value of it is in less than half of the files."""
-    fit = [field for field in schema if _literal_kind(field.type) and all(_stated(f, field) for f in files)]
+    fit = [
+        field
+        for field in schema
+        if _literal_kind(field.type) and all(_has_statistics(f, field) for f in files)
+    ]
     scored = [(_depth(files, layout.lake_column(field.name)), number) for number, field in enumerate(fit)]
     if len(files) < 2 or not scored:
         return None
@@ -85,7 +89,7 @@ def _telling(files: Sequence[_File], schema: pa.Schema) -> pa.Field | None:
     return fit[number] if depth * 2 <= len(files) or depth == 1 else None
 
 
-def _stated(file: _File, field: pa.Field) -> bool:
+def _has_statistics(file: _File, field: pa.Field) -> bool:
     name = layout.lake_column(field.name)
     low, high = file.get(f"min.{name}"), file.get(f"max.{name}")
     return low is not None and high is not None and file.get(f"null_count.{name}") == 0
@@ -105,7 +109,7 @@ def _condition(files: Sequence[_File], column: pa.Field) -> str:
     stated = layout.lake_column(column.name)
     low = min(file[f"min.{stated}"] for file in files)
     high = max(file[f"max.{stated}"] for file in files)
-    name = quoted(column.name)
+    name = quote(column.name)
     return f"{name} >= {_literal(low, column.type)} AND {name} <= {_literal(high, column.type)}"
 
 

@@ -43,9 +43,9 @@ import pyarrow as pa
 from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName
 from headrace.core.position import Position, Spelling, plain
-from headrace.lake.log.marks import Kept, Mark
-from headrace.lake.log.unknown_moments import Stretch
-from headrace.lake.read.positions import shown
+from headrace.lake.log.marks import Mark, MarkIndex
+from headrace.lake.log.unknown_moments import TimeGap
+from headrace.lake.read.positions import show_position
 
 # (before, mark): of the transactions between the two marks, the time of the first that is later than T, and
 # whether there are others before it; None where none is later.
@@ -60,7 +60,7 @@ _BEGINNING = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CommitPlace:
     """A place in the commit order of a source; `incarnation` says how its frontier is to be read."""
 
     time: int
@@ -69,25 +69,25 @@ class Place:
     mark: Mark | None = None
 
     @property
-    def shown(self) -> str:
+    def text(self) -> str:
         """The place as a person is told it."""
         return f'"{plain(self.frontier)}"' if self.mark is None else f"epoch {self.mark.epoch}"
 
     @property
-    def named(self) -> str:
+    def text_with_position(self) -> str:
         """The place with its position, which alone names it between two marks."""
         at = plain(self.frontier)
-        return f"{self.shown} ({at})" if self.mark is not None and at else self.shown
+        return f"{self.text} ({at})" if self.mark is not None and at else self.text
 
 
 class NoMark(Misconfigured):
-    """There is no mark to read at."""
+    """The error where the lake has no mark to read at."""
 
     codes = ("LAKE_NO_MARK",)
 
 
-def place_of(mark: Mark) -> Place:
-    return Place(mark.time, mark.frontier, mark.incarnation, mark)
+def place_of(mark: Mark) -> CommitPlace:
+    return CommitPlace(mark.time, mark.frontier, mark.incarnation, mark)
 
 
 def newest(marks: Sequence[Mark]) -> Mark:
@@ -101,9 +101,9 @@ def newest(marks: Sequence[Mark]) -> Mark:
     return marks[-1]
 
 
-def at_epoch(marks: Sequence[Mark], epoch: int) -> Place:
+def at_epoch(marks: Sequence[Mark], epoch: int) -> CommitPlace:
     """The mark with this number."""
-    if isinstance(marks, Kept):
+    if isinstance(marks, MarkIndex):
         found = marks.find(epoch)
     else:
         found = next((mark for mark in marks if mark.epoch == epoch), None)
@@ -112,7 +112,7 @@ def at_epoch(marks: Sequence[Mark], epoch: int) -> Place:
     raise _none(marks, f"there is no mark of epoch {epoch}")
 
 
-def with_all(marks: Sequence[Mark], tables: Collection[TableName]) -> Place:
+def with_all(marks: Sequence[Mark], tables: Collection[TableName]) -> CommitPlace:
     """The newest mark that has all these tables."""
     wanted = set(map(str, tables))
     found = next((mark for mark in reversed(marks) if wanted <= mark.versions.keys()), None)
@@ -121,7 +121,9 @@ def with_all(marks: Sequence[Mark], tables: Collection[TableName]) -> Place:
     raise _none(marks, f"no mark has all of the tables {', '.join(sorted(wanted))}")
 
 
-def at_time(marks: Sequence[Mark], time: int, spelling: Spelling, incarnation: int | None = None) -> Place:
+def at_time(
+    marks: Sequence[Mark], time: int, spelling: Spelling, incarnation: int | None = None
+) -> CommitPlace:
     """The place that holds everything up to this time; the newest mark that is exactly there, if any."""
     last = newest(marks)
     if time > last.time:
@@ -130,13 +132,13 @@ def at_time(marks: Sequence[Mark], time: int, spelling: Spelling, incarnation: i
     if at and marks[at - 1].time == time:
         return place_of(marks[at - 1])
     life = marks[min(at, len(marks) - 1)]
-    text = shown(spelling, time + 1, life.position)
-    return Place(time, text, life.incarnation if incarnation is None else incarnation)
+    text = show_position(spelling, time + 1, life.position)
+    return CommitPlace(time, text, life.incarnation if incarnation is None else incarnation)
 
 
 def at_position(
-    marks: Sequence[Mark], position: str | Position, spelling: Spelling, parted: Parted | None = None
-) -> Place:
+    marks: Sequence[Mark], position: str | Position, spelling: Spelling, splits: Parted | None = None
+) -> CommitPlace:
     """The place at this position: it holds all transactions that committed before it."""
     newest(marks)
     if isinstance(position, Position):
@@ -147,7 +149,7 @@ def at_position(
     for first, mark in _lives(marks, spelling):
         time = spelling.time(position, mark.position) if spelling.reads(position) else None
         if time is None:
-            return _spelled(marks, position)
+            return _at_spelling(marks, position)
         within = first is None or first.position.time <= time
         if time <= mark.position.time and (within or found is None):
             found = time, first, mark
@@ -157,14 +159,14 @@ def at_position(
         raise _ahead(marks, "the lake has not reached that position yet")
     time, first, mark = found
     place = at_time(marks, time - 1, spelling, mark.incarnation)
-    if not _was_there(marks, place, position, spelling, (first, mark), parted):
+    if not _was_there(marks, place, position, spelling, (first, mark), splits):
         raise _none(marks, f'the source never was at position "{position}"')
     return place
 
 
 def _was_there(
     marks: Sequence[Mark],
-    place: Place,
+    place: CommitPlace,
     position: str,
     spelling: Spelling,
     life: tuple[Mark | None, Mark],
@@ -193,17 +195,17 @@ def at_timestamp(
     moment: datetime | str,
     late: Late,
     spelling: Spelling,
-    unseen: Sequence[Stretch] | None = None,
-) -> Place:
+    gaps: Sequence[TimeGap] | None = None,
+) -> CommitPlace:
     """The place of the longest prefix of the commit order with no commit timestamp after this moment.
 
     `log.unknown_moments` says of which moments nothing is known; None: it was not written down.
     """
     limit = instant(moment)
     newest(marks)
-    for stretch in (Stretch(None, marks[0].published_at),) if unseen is None else unseen:
+    for stretch in (TimeGap(None, marks[0].published_at),) if gaps is None else gaps:
         if stretch.holds(limit):
-            raise _unseen(marks, limit, stretch)
+            raise _unseen_error(marks, limit, stretch)
     end = bisect_left(marks, limit, key=lambda mark: mark.complete_until or _BEGINNING)
     for at in _later(marks, limit, min(end + 1, len(marks))):
         before = marks[at - 1] if at else None
@@ -226,7 +228,7 @@ def at_timestamp(
 def _later(marks: Sequence[Mark], limit: datetime, end: int) -> Iterator[int]:
     """The places in `marks`, before `end`, of those with a transaction after the limit."""
     spans = [(0, end)]
-    if isinstance(marks, Kept):
+    if isinstance(marks, MarkIndex):
         blocks = enumerate(marks.blocks)
         spans = [
             (marks.start(number), marks.start(number) + block.count)
@@ -262,7 +264,7 @@ def _lives(marks: Sequence[Mark], spelling: Spelling) -> Iterator[tuple[Mark | N
         stop = first
 
 
-def _spelled(marks: Sequence[Mark], position: str) -> Place:
+def _at_spelling(marks: Sequence[Mark], position: str) -> CommitPlace:
     """The newest mark whose position is spelled so: where only the source could tell more."""
     for mark in reversed(marks):
         if mark.frontier == position.strip():
@@ -293,11 +295,14 @@ def _none(marks: Sequence[Mark], primary: str) -> Misconfigured:
     if not marks:
         return NoMark("LAKE_NO_MARK", primary, hint="headrace status shows how far the copy is")
     return NoMark(
-        "LAKE_NO_MARK", primary, detail=kept(marks), hint="name one of those, or a position between them"
+        "LAKE_NO_MARK",
+        primary,
+        detail=kept_range(marks),
+        hint="name one of those, or a position between them",
     )
 
 
-def _unseen(marks: Sequence[Mark], limit: datetime, stretch: Stretch) -> Misconfigured:
+def _unseen_error(marks: Sequence[Mark], limit: datetime, stretch: TimeGap) -> Misconfigured:
     if stretch.after is None:
         return _none(marks, f"the lake does not reach back to {limit.isoformat()}")
     return NoMark(
@@ -312,12 +317,12 @@ def _ahead(marks: Sequence[Mark], primary: str) -> Misconfigured:
     return Misconfigured(
         "LAKE_NOT_REACHED",
         primary,
-        detail=kept(marks),
+        detail=kept_range(marks),
         hint="leave out --at (at=...) for the newest mark; headrace status shows how far the mirror is",
     )
 
 
-def kept(marks: Sequence[Mark]) -> str:
+def kept_range(marks: Sequence[Mark]) -> str:
     """Say for a person what is kept."""
     first, last = marks[0], marks[-1]
     until = last.complete_until

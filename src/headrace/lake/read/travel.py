@@ -16,8 +16,8 @@ it takes -0.0 and 0.0 for one: there the number's text stands for it. Whether `n
 by a hash of the row, where a collision costs a row the longer way and changes nothing. A sum below zero
 means that history is not this table's, and is an error, never shown.
 
-Called by `cut` alone, with a base that it found exact. Columns go by number in here (`c0`, `c1`, ...), so
-that no user's name can collide with ours. Spark is used only through the session that is handed in.
+Columns go by number in here (`c0`, `c1`, ...), so that no user's name can collide with ours. Spark is used
+only through the session that is handed in.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from headrace.core.collection import DIFF, as_multiset, consolidate, of_rows
 from headrace.core.errors import Definite
 from headrace.core.spark_types import spark_type
 from headrace.lake.format import datafile
-from headrace.lake.log.histories import Part
+from headrace.lake.log.histories import HistoryPart
 from headrace.lake.read.frames import Frames
 
 NEGATIVE = "COLLECTION_NEGATIVE"
@@ -44,7 +44,7 @@ class Journey:
     """From a base to the contents wanted: the updates between them, and whether they are added or undone."""
 
     schema: pa.Schema
-    parts: Sequence[Part]
+    parts: Sequence[HistoryPart]
     sign: int  # +1: the base is the earlier mark; -1: the later one
 
     @property
@@ -52,7 +52,7 @@ class Journey:
         return [f"c{i}" for i in range(len(self.schema))]
 
 
-def fits(schema: pa.Schema, parts: Sequence[Part]) -> bool:
+def fits(schema: pa.Schema, parts: Sequence[HistoryPart]) -> bool:
     """Tell whether rows of these parts of history can be rows of this schema."""
     return all(
         part.schema.field(name).type == schema.field(name).type
@@ -64,13 +64,13 @@ def fits(schema: pa.Schema, parts: Sequence[Part]) -> bool:
 
 def in_memory(base: pa.Table, journey: Journey) -> pa.Table:
     """The contents, as Arrow."""
-    updates = [_numbered(part.rows(), part, journey) for part in journey.parts]
+    updates = [_number_rows(part.rows(), part, journey) for part in journey.parts]
     rows = datafile.conform(base, journey.schema).rename_columns(journey.columns)
     summed = consolidate(pa.concat_tables([of_rows(rows), *updates]))
     return as_multiset(summed).rename_columns(journey.schema.names).cast(journey.schema)
 
 
-def _numbered(rows: pa.Table, part: Part, journey: Journey) -> pa.Table:
+def _number_rows(rows: pa.Table, part: HistoryPart, journey: Journey) -> pa.Table:
     diffs = pc.multiply(rows[part.own["_diff"]], journey.sign)
     named = datafile.conform(rows.select(part.columns), journey.schema).rename_columns(journey.columns)
     return named.append_column(DIFF, diffs)
@@ -85,7 +85,7 @@ def on_spark(spark: Any, base: Any, journey: Journey) -> Any:
     spoken = net.selectExpr(f"xxhash64({', '.join(identity)}) AS h").distinct()
     kept = marked.join(spoken, "h", "left_anti").select(*journey.columns)
     mixed = marked.join(spoken, "h", "left_semi").selectExpr(*journey.columns, "1L AS n")
-    whole = _summed(mixed.unionAll(net), journey.schema).where(
+    whole = _sum_rows(mixed.unionAll(net), journey.schema).where(
         f"CASE WHEN n > 0 THEN true WHEN n < 0 THEN raise_error('{NEGATIVE}') ELSE false END"
     )
     copies = whole.selectExpr(*journey.columns, "explode(array_repeat(true, CAST(n AS INT))) AS copy")
@@ -93,22 +93,22 @@ def on_spark(spark: Any, base: Any, journey: Journey) -> Any:
     return found.toDF(*journey.schema.names)
 
 
-def widened(rows: Any, have: pa.Schema, want: pa.Schema) -> Any:
+def with_columns(rows: Any, have: pa.Schema, want: pa.Schema) -> Any:
     """The rows with exactly the wanted columns; those that they lack are NULL."""
     if have.names == want.names:
         return rows
     columns = [
-        quoted(field.name) if field.name in have.names else f"{_null(field)} AS {quoted(field.name)}"
+        quote(field.name) if field.name in have.names else f"{_null(field)} AS {quote(field.name)}"
         for field in want
     ]
     return rows.selectExpr(*columns)
 
 
-def frame(spark: Any, part: Part) -> Any:
+def frame(spark: Any, part: HistoryPart) -> Any:
     """The updates of a part as a DataFrame with the history's own columns."""
     rows = Frames(spark, part.table.store).parquet(part.keys(), part.schema)
     after, until = part.times
-    time = quoted(part.own["_time"])
+    time = quote(part.own["_time"])
     rows = rows.where(f"{time} <= {until}")
     return rows if after is None else rows.where(f"{time} > {after}")
 
@@ -118,19 +118,19 @@ def _net(spark: Any, journey: Journey) -> Any:
     updates = None
     for part in journey.parts:
         columns = [
-            f"{quoted(field.name)} AS c{i}" if field.name in part.columns else f"{_null(field)} AS c{i}"
+            f"{quote(field.name)} AS c{i}" if field.name in part.columns else f"{_null(field)} AS c{i}"
             for i, field in enumerate(journey.schema)
         ]
-        rows = frame(spark, part).selectExpr(*columns, f"{journey.sign} * {quoted(part.own['_diff'])} AS n")
+        rows = frame(spark, part).selectExpr(*columns, f"{journey.sign} * {quote(part.own['_diff'])} AS n")
         updates = rows if updates is None else updates.unionAll(rows)
-    return _summed(updates, journey.schema).where("n <> 0")
+    return _sum_rows(updates, journey.schema).where("n <> 0")
 
 
 def _null(field: pa.Field) -> str:
     return f"CAST(NULL AS {spark_type(field.name, field.type)})"
 
 
-def _summed(rows: Any, schema: pa.Schema) -> Any:
+def _sum_rows(rows: Any, schema: pa.Schema) -> Any:
     """One line for each distinct row, with the sum of `n`."""
     width = len(schema)
     keys = [f"{expression} AS k{i}" for i, expression in enumerate(_identity(schema))]
@@ -160,7 +160,7 @@ def _has_floats(kind: pa.DataType) -> bool:
     return pa.types.is_floating(kind) or (pa.types.is_list(kind) and _has_floats(kind.value_type))
 
 
-def quoted(name: str) -> str:
+def quote(name: str) -> str:
     """A name as Spark's SQL takes it."""
     return "`" + name.replace("`", "``") + "`"
 

@@ -22,7 +22,7 @@ MOST_BYTES = 128 << 20  # in memory: what is repetitive enough may be as large t
 
 
 @dataclass(frozen=True, slots=True)
-class Small:
+class SmallFile:
     """A file, as far as that decides."""
 
     path: str
@@ -35,9 +35,9 @@ class Small:
         return self.size >= SMALL or self.bytes >= MOST_BYTES // 2
 
 
-def groups(files: Iterable[Small], least: int = 2) -> list[tuple[Small, ...]]:
+def groups(files: Iterable[SmallFile], least: int = 2) -> list[tuple[SmallFile, ...]]:
     """The files that become one, group by group; `least` is how many there must be to make it worth it."""
-    found: list[list[Small]] = [[]]
+    found: list[list[SmallFile]] = [[]]
     for file in files:
         if file.large:
             found.append([])
@@ -48,7 +48,7 @@ def groups(files: Iterable[Small], least: int = 2) -> list[tuple[Small, ...]]:
     return [tuple(group) for group in found if len(group) >= max(2, least)]
 
 
-def _full(group: Sequence[Small]) -> bool:
+def _full(group: Sequence[SmallFile]) -> bool:
     return (
         sum(file.size for file in group) > TARGET
         or sum(file.rows for file in group) > MOST_ROWS

@@ -11,7 +11,7 @@ The new files carry the bounds of their epochs in Delta's log, as `marks.Kept` w
 their first epoch in their names: so it is told without opening a file that its marks are young. The result
 is a step of the next epoch's plan, like any other; what it removes stays readable for the grace time.
 
-Called by the pipeline in a thread of its own: it reads and writes files and commits nothing.
+It reads and writes files and commits nothing.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ import pyarrow.compute as pc
 from headrace.core.change_batch import TIMESTAMP
 from headrace.lake.format import datafile, layout
 from headrace.lake.format.plan import DataFile
-from headrace.lake.log.marks import FINAL, Kept, Mark, rows_of
-from headrace.lake.retain.thinning import HOURLY, Keeping, Known, folded, thinned
+from headrace.lake.log.marks import FINAL, Mark, MarkIndex, rows_of
+from headrace.lake.retain.thinning import HOURLY, Keeping, Known, fold_marks, thin_marks
 from headrace.lake.store.contract import Store
 
 MARKS_PER_FILE = 1000
@@ -46,12 +46,12 @@ class MarksFile:
 
 
 @dataclass(slots=True)
-class Tidied:
+class TidyResult:
     """The outcome of tidying the files of marks."""
 
     remove: list[str] = field(default_factory=list)
     add: list[MarksFile] = field(default_factory=list)
-    dropped: int = 0  # marks that go
+    dropped_marks: int = 0  # marks that go
     more: bool = False  # not all that are old enough were looked into
 
     def __bool__(self) -> bool:
@@ -71,15 +71,20 @@ class Tidied:
         )
 
 
-def tidied(
-    kept: Kept, now: datetime, keeping: Keeping, floor: int | None, known: Callable[[Mark], Known], least: int
-) -> Tidied:
+def tidy_files(
+    marks: MarkIndex,
+    now: datetime,
+    keeping: Keeping,
+    floor: int | None,
+    known_of: Callable[[Mark], Known],
+    least: int,
+) -> TidyResult:
     """Thin out the marks that are old enough, and put the files of the others together.
 
     Of marks before the time `floor` only the last stays, which is the first that can be read.
     """
-    tidying = _Tidying(kept, now, keeping, known)
-    if kept:
+    tidying = _Tidying(marks, now, keeping, known_of)
+    if marks:
         tidying.put_together(tidying.thin(floor), least)
     return tidying.found
 
@@ -87,8 +92,10 @@ def tidied(
 class _Tidying:
     """One look at the marks of a source; `found` says what follows from it."""
 
-    def __init__(self, kept: Kept, now: datetime, keeping: Keeping, known: Callable[[Mark], Known]) -> None:
-        self.found = Tidied()
+    def __init__(
+        self, kept: MarkIndex, now: datetime, keeping: Keeping, known: Callable[[Mark], Known]
+    ) -> None:
+        self.found = TidyResult()
         self._kept = kept
         self._now = now
         self._keeping = keeping
@@ -110,9 +117,9 @@ class _Tidying:
         young = self._now - self._keeping.marks
         old = bisect_right(kept, young, lo=kept.start(final), key=lambda mark: mark.published_at)
         wanted = min(max(old, first) + 1, len(kept))
-        window = self._thinned(max(first, kept.start(final)), wanted)
+        window = self._thin(max(first, kept.start(final)), wanted)
         if window is None and not first:
-            return self._closed(final, wanted)
+            return self._is_closed(final, wanted)
         begin = 0 if first else final
         start, end, stay = window or (first, first + 1, kept[first : first + 1])
         rest = kept.start(begin)
@@ -120,29 +127,29 @@ class _Tidying:
             rest = first + 1
             stay = stay[1:] if start == first else stay
         parts = [
-            rows_of(folded(kept[:rest], [first]) if first else []),
+            rows_of(fold_marks(kept[:rest], [first]) if first else []),
             kept.between(rest, start),
             rows_of(stay),
         ]
         self.found.more = end < wanted
         return self._replace(begin, end, pa.concat_tables(parts))
 
-    def _thinned(self, start: int, wanted: int) -> tuple[int, int, list[Mark]] | None:
+    def _thin(self, start: int, wanted: int) -> tuple[int, int, list[Mark]] | None:
         """Find the oldest marks of which some may go: from where to where, and those that stay."""
         while wanted - start >= 2:
             end = min(wanted, start + self._at_once)
-            stay = thinned(self._kept[start:end], self._now, self._keeping, self._known)
+            stay = thin_marks(self._kept[start:end], self._now, self._keeping, self._known)
             if len(stay) < end - start:
                 return start, end, stay
             start = end - 1
         return None
 
-    def _closed(self, final: int, wanted: int) -> int:
+    def _is_closed(self, final: int, wanted: int) -> int:
         """Write final files as soon as there are enough marks that no thinning changes any more."""
         kept, last = self._kept, final
         while last < len(kept.blocks):
             end = kept.start(last + 1)
-            if end >= wanted or kept[end - 1].published_at >= self._settled:
+            if end >= wanted or kept[end - 1].published_at >= self._settle:
                 break
             last += 1
         start, end = kept.start(final), kept.start(last)
@@ -155,14 +162,14 @@ class _Tidying:
         behind = kept.between(end, kept.start(number))
         rows = pa.concat_tables([looked_into, behind])
         # The last mark of a window always stays, and may go with the next one.
-        old = pc.less(looked_into["published_at"], pa.scalar(self._settled, TIMESTAMP)).to_pylist()[:-1]
-        self.found.dropped = kept.start(number) - kept.start(begin) - rows.num_rows
+        old = pc.less(looked_into["published_at"], pa.scalar(self._settle, TIMESTAMP)).to_pylist()[:-1]
+        self.found.dropped_marks = kept.start(number) - kept.start(begin) - rows.num_rows
         self.found.remove += [path for block in kept.blocks[begin:number] for path in block.paths]
         self.found.add += self._cut(rows, old.index(False) if False in old else len(old))
         return number
 
     @property
-    def _settled(self) -> datetime:
+    def _settle(self) -> datetime:
         """Marks from before this are thinned out to one a day, and stay as they are."""
         return self._now - HOURLY - timedelta(days=1)
 
@@ -193,7 +200,7 @@ class _Tidying:
             yield MarksFile(rows.slice(start, self._per_file), final=end <= settled)
 
 
-def _first_kept(kept: Kept, floor: int) -> int:
+def _first_kept(kept: MarkIndex, floor: int) -> int:
     """The last mark at or before the floor: there is where reading begins."""
     return max(0, bisect_right(kept, floor, key=lambda mark: mark.time) - 1)
 
@@ -204,11 +211,11 @@ def young(path: str, epoch: int) -> bool:
     return named is not None and named >= epoch
 
 
-def first_young(kept: Kept, moment: datetime) -> int:
+def first_young(marks: MarkIndex, moment: datetime) -> int:
     """The epoch from which on every mark was published after this moment, even if a clock was set back."""
-    first = kept[-1].epoch + 1
-    for number in reversed(range(len(kept.blocks))):
-        rows = kept.rows(number)
+    first = marks[-1].epoch + 1
+    for number in reversed(range(len(marks.blocks))):
+        rows = marks.rows(number)
         old = pc.indices_nonzero(pc.less_equal(rows["published_at"], pa.scalar(moment, TIMESTAMP)))
         if len(old):
             last = old[-1].as_py()

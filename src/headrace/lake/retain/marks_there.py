@@ -33,7 +33,7 @@ class There:
     """The marks that are there: those that are kept, and those that went less than a grace time ago."""
 
     old: tuple[int, ...]  # epochs of kept marks from before the time in which nothing is removed
-    gone: tuple[int, ...]  # epochs of marks that are no longer kept
+    gone_epochs: tuple[int, ...]  # epochs of marks that are no longer kept
     # Of each table the versions that all of those name, each with the epoch of the last one that does.
     versions: Mapping[str, Mapping[int, int]]
 
@@ -41,7 +41,7 @@ class There:
 def marks_there(store: Store, source: str, before: datetime) -> There:
     """Find every mark of which a file is there, but for those published after `before`."""
     marks = Marks(store, source)
-    kept = marks.kept()
+    kept = marks.index()
     first = mark_files.first_young(kept, before)
     end = bisect_left(kept, first, key=lambda mark: mark.epoch)
     old = kept.between(0, end)

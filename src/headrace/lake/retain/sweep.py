@@ -13,9 +13,8 @@ to go. Files that no log ever held are orphans of writers that were ended; they 
 and never from a table that is being copied, whose files are named by their plan much later.
 
 Everything in here can be ended at any moment and begun again: what is deleted is needed by nobody, in
-whatever order. Called by the owner of the source, between epochs or beside them: what epochs write that come
-meanwhile carries their numbers, which are later than `newest`; marks that come meanwhile need no other files
-than those, and those of the marks that were seen.
+whatever order. What epochs write that come meanwhile carries their numbers, which are later than `newest`;
+marks that come meanwhile need no other files than those, and those of the marks that were seen.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _LOG = re.compile(r"(\d{20})\.(json|checkpoint\.parquet)\Z")
 
 
 @dataclass(slots=True)
-class Swept:
+class SweepResult:
     """The amount that went, or would go."""
 
     files: int = 0
@@ -81,9 +80,9 @@ class Sweeper:
 
     # --- the whole ------------------------------------------------------------------------------
 
-    def sweep(self, tell: Callable[[str, HeadraceError], None]) -> Swept:
+    def sweep(self, tell: Callable[[str, HeadraceError], None]) -> SweepResult:
         """All of it; a table that cannot be swept is told of and left alone."""
-        found = Swept()
+        found = SweepResult()
         self._table(layout.marks_folder(self.source), {}, found)
         there = marks_there(self.store, self.source, self.before)
         for folder, table in self._in_turn():
@@ -105,27 +104,27 @@ class Sweeper:
     def _in_turn(self) -> list[tuple[str, TableName | None]]:
         """The folders, from the one on that the last sweep did not get to."""
         folders = list(self._folders())
-        begin = _noted(self.store, layout.sweep_key(self.source)).get("folder")
+        begin = _read_note(self.store, layout.sweep_key(self.source)).get("folder")
         at = next((number for number, (folder, _) in enumerate(folders) if folder == begin), 0)
         return folders[at:] + folders[:at]
 
     def _folders(self) -> Iterator[tuple[str, TableName | None]]:
-        for folder, table in self._named(layout.tables_folder(self.source)):
+        for folder, table in self._named_files(layout.tables_folder(self.source)):
             yield folder, table
-        for folder, table in self._named(layout.histories_folder(self.source)):
+        for folder, table in self._named_files(layout.histories_folder(self.source)):
             yield from ((f"{folder}/{k}", table) for k in self.store.folders(folder))
         # A copy writes there too, long before its plan names the files.
         if not self.busy:
             yield layout.errors_folder(self.source), None
 
-    def _named(self, room: str) -> Iterator[tuple[str, TableName]]:
+    def _named_files(self, room: str) -> Iterator[tuple[str, TableName]]:
         for schema in self.store.folders(room):
             for name in self.store.folders(f"{room}/{schema}"):
                 yield f"{room}/{schema}/{name}", TableName(layout.unquote(schema), layout.unquote(name))
 
     # --- a table --------------------------------------------------------------------------------
 
-    def _table(self, folder: str, pins: Mapping[int, int], found: Swept) -> None:
+    def _table(self, folder: str, pins: Mapping[int, int], found: SweepResult) -> None:
         table = LakeTable(self.store, folder)
         if table.refresh() < 0:
             return
@@ -135,13 +134,13 @@ class Sweeper:
         last = self._last(table)
         held, strays = table.unneeded(self.hours, last)
         over = {path for path in there & (held | strays) if self._over(path, held=path in held)}
-        spent = sorted(over - self._pinned(table, over, pins))
+        spent = sorted(over - self._pinned_files(table, over, pins))
         failpoint("maintain.files.before", layout.place(folder))
         self._delete((f"{folder}/{path}" for path in spent), len(spent))
         failpoint("maintain.files.after", layout.place(folder))
         found.files += len(spent)
         if not self.dry:
-            self._checkpointed(table)
+            self._checkpoint(table)
         lines = spent_log(table, self.before, {*pins, last}, last)
         if lines and not self.dry:
             # They are replaced by a checkpoint, which nobody else syncs.
@@ -151,8 +150,8 @@ class Sweeper:
         failpoint("maintain.log.after", layout.place(folder))
         found.log += len(lines)
 
-    def _pinned(self, table: LakeTable, paths: Set[str], pins: Mapping[int, int]) -> Set[str]:
-        """Those of the files that a pinned version holds; `pins` has the last epoch of a mark that names it.
+    def _pinned_files(self, table: LakeTable, paths: Set[str], pins: Mapping[int, int]) -> Set[str]:
+        """Find the files that a pinned version holds; `pins` has the last epoch of a mark that names it.
 
         Versions never change, so a note keeps which one holds a file: each sweep opens only those versions
         that may hold what the sweep before did not meet. Newer ones come first; a file is removed at last
@@ -161,7 +160,7 @@ class Sweeper:
         if not paths or not pins:
             return frozenset()
         key = layout.held_key(self.source, table.folder)
-        noted = _noted(self.store, key)
+        noted = _read_note(self.store, key)
         holders = {path: noted[path] for path in paths & noted.keys() if noted[path] in pins}
         open_ = set(paths - holders.keys())
         for version in sorted(pins, reverse=True):
@@ -189,7 +188,7 @@ class Sweeper:
         epoch = layout.epoch_of(path)
         return held if epoch is None else epoch <= self.newest
 
-    def _checkpointed(self, table: LakeTable) -> None:
+    def _checkpoint(self, table: LakeTable) -> None:
         checkpoints = _log(table)[1]
         if table.version - max(checkpoints, default=0) >= _CHECKPOINTED:
             table.checkpoint()
@@ -201,9 +200,9 @@ class Sweeper:
 
     # --- what the owner knows -------------------------------------------------------------------
 
-    def _records(self, there: There, found: Swept) -> None:
+    def _records(self, there: There, found: SweepResult) -> None:
         """Plans and catalogs that no mark needs which is there."""
-        limit = min(there.gone, default=self.newest)
+        limit = min(there.gone_epochs, default=self.newest)
         needed = [epoch for epoch in there.old if epoch < limit]
         if not needed:
             return
@@ -223,7 +222,7 @@ class Sweeper:
         found.plans += catalog.clean(self.store, self.source, needed[-1], frozenset(needed))
         failpoint("maintain.plans.after")
 
-    def _requests(self, found: Swept) -> None:
+    def _requests(self, found: SweepResult) -> None:
         """Answers that nobody fetched."""
         for request in requests.finished_requests(self.store, self.source, self.before):
             found.requests += 1
@@ -236,7 +235,7 @@ class Sweeper:
                 self.store.delete(key)
 
 
-def _noted(store: Store, key: str) -> dict[str, Any]:
+def _read_note(store: Store, key: str) -> dict[str, Any]:
     """Read a note of an earlier sweep; without one it only takes longer."""
     try:
         found = json.loads(store.get(key) or b"{}")
@@ -255,7 +254,9 @@ def spent_log(table: LakeTable, before: datetime, versions: Collection[int], las
     All after the version `last` stays.
     """
     lines, checkpoints, strange = _log(table)
-    floor = max((each for each in checkpoints if each <= last and _made(table, each) <= before), default=0)
+    floor = max(
+        (each for each in checkpoints if each <= last and _commit_time(table, each) <= before), default=0
+    )
     if strange or not floor:
         return []
     starts = {v: max((c for c in checkpoints if c <= v), default=-1) for v in versions if v < floor}
@@ -282,7 +283,7 @@ def _log(table: LakeTable) -> tuple[set[int], set[int], bool]:
     return lines, checkpoints, strange
 
 
-def _made(table: LakeTable, version: int) -> datetime:
+def _commit_time(table: LakeTable, version: int) -> datetime:
     """The time of a version's commit; the beginning of time where its line is gone."""
     text = table.store.get(f"{table.folder}/_delta_log/{version:020d}.json")
     for line in (text or b"").splitlines():

@@ -78,19 +78,19 @@ class Keeping:
         return max(self.grace, self.marks)
 
 
-def thinned(
-    marks: Sequence[Mark], now: datetime, keeping: Keeping, known: Callable[[Mark], Known]
+def thin_marks(
+    marks: Sequence[Mark], now: datetime, keeping: Keeping, known_of: Callable[[Mark], Known]
 ) -> list[Mark]:
     """The marks that stay of these; the first and the last always do."""
     if len(marks) < 3:
         return list(marks)
     stay = sorted({0, len(marks) - 1, *_last_of_each(marks, now, keeping), *_needed_for_times(marks)})
-    gaps = _Gaps(marks, known)
+    gaps = _Gaps(marks, known_of)
     also = [middle for first, last in reversed([*pairwise(stay)]) for middle in gaps.middles(first, last)]
-    return folded(marks, sorted({*stay, *also}))
+    return fold_marks(marks, sorted({*stay, *also}))
 
 
-def folded(marks: Sequence[Mark], stay: Sequence[int]) -> list[Mark]:
+def fold_marks(marks: Sequence[Mark], stay: Sequence[int]) -> list[Mark]:
     """The marks at these indices, each with what those before it told that go."""
     starts = [0, *(index + 1 for index in stay)]
     return [_together(marks[start : index + 1]) for start, index in zip(starts, stay, strict=False)]

@@ -6,5 +6,5 @@
     many       many requests at once
     open       from an address to its store; the only one that knows the others
 
-Called by all of `lake` and by the tasks. Nothing here looks into what a store holds.
+Nothing here looks into what a store holds.
 """

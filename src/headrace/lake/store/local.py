@@ -176,7 +176,7 @@ _REFUSED: set[Path] = set()
 
 
 def _write_anew(path: Path) -> None:
-    """The same bytes in a new file under the same name, durable but for the folder's entry."""
+    """Write the bytes to a new file under the same name; all but the folder's entry is durable."""
     with _temporary(path, path.read_bytes(), durable=True) as temporary:
         os.replace(temporary, path)
 

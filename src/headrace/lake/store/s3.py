@@ -162,13 +162,13 @@ class _Reader(io.RawIOBase):
             return bytes(self._inner.read(None if size < 0 else size))
 
 
-def open_s3(rest: str, given: Mapping[str, str]) -> S3Store:
+def open_s3(rest: str, storage_options: Mapping[str, str]) -> S3Store:
     """The store at `bucket/prefix`; the environment's AWS settings, overridden by the given ones."""
     name, _, prefix = rest.strip("/").partition("/")
     if not name:
         raise Misconfigured("LAKE_URL", "the lake's address names no bucket", hint="give s3://bucket/prefix")
-    ambient = {key: value for key, value in os.environ.items() if key.startswith("AWS_") and _known(key)}
-    options = ambient | dict(given)
+    ambient = {key: value for key, value in os.environ.items() if key.startswith("AWS_") and _is_known(key)}
+    options = ambient | dict(storage_options)
     client = {_CLIENT[key.lower()]: _plain(value) for key, value in options.items() if key.lower() in _CLIENT}
     config = {setting: value for key, value in options.items() if (setting := _setting(key)) in _SETTINGS}
     bucket = _bucket(name, prefix, config, client)
@@ -192,7 +192,7 @@ def _setting(key: str) -> str:
     return key.lower().removeprefix("aws_")
 
 
-def _known(key: str) -> bool:
+def _is_known(key: str) -> bool:
     return _setting(key) in _SETTINGS or key.lower() in _CLIENT
 
 

@@ -33,7 +33,7 @@ from headrace.pipeline.state import arrivals, choice, last_config
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.owner import Owner, Steps
-from headrace.sources.contract.findings import Report, Wish
+from headrace.sources.contract.findings import CheckReport, Wish
 from headrace.sources.patterns import Pattern, select
 
 
@@ -58,7 +58,7 @@ def choose(owner: Owner, patterns: tuple[str, ...]) -> Steps:
         identity=place.identity,
     )
     report = yield partial(place.source.examine, place.address, wish)
-    already = select(patterns, ledger.tables, folded=_folded(owner, place)).names
+    already = select(patterns, ledger.tables, case_insensitive=_is_case_insensitive(owner, place)).names
     report = _of_new(report, ledger)
     if report.errors or not already:
         choice.refuse(report)
@@ -83,8 +83,8 @@ def drop(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
     """Let tables go; what the lake has of them stays readable at the marks that name them."""
     resync.refuse_while_recovering(owner.ledger)
     ledger, place = owner.ledger, SourcePlace.of(owner)
-    folded = _folded(owner, place)
-    chosen = select(arguments["tables"], ledger.tables, folded=folded).checked()
+    folded = _is_case_insensitive(owner, place)
+    chosen = select(arguments["tables"], ledger.tables, case_insensitive=folded).check()
     leaving = chosen.names
     ours = place.source.owns_capture(place.upstream)
     unknown = [pattern.text for pattern in chosen.empty if not pattern.excludes]
@@ -95,8 +95,8 @@ def drop(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
         outcomes = (arrivals.without_errors(ledger, ledger.tables[name], time) for name in leaving)
         with_errors = tuple(outcome for outcome in outcomes if outcome.errors is not None)
         gone = [known[name] for known in (ledger.tables, ledger.staged) for name in leaving if name in known]
-        owner.publish(Epoch("drop", ledger.frontier, outcomes=with_errors, removed=tuple(gone)))
-    last_config.tables_go(owner.place.store, ledger.name, leaving, folded=folded)
+        owner.publish(Epoch("drop", ledger.frontier, outcomes=with_errors, removed_tables=tuple(gone)))
+    last_config.tables_go(owner.place.store, ledger.name, leaving, case_insensitive=folded)
     failpoint("tables.drop.between")
     if ours:
         yield partial(_withdraw, place, leaving, unknown)
@@ -106,18 +106,20 @@ def drop(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
 # --- adding -------------------------------------------------------------------------------------
 
 
-def _of_new(report: Report, ledger: Ledger) -> Report:
+def _of_new(report: CheckReport, ledger: Ledger) -> CheckReport:
     """Pick from a preflight the tables that are not mirrored yet and that the lake can take."""
     new = replace(
         report,
         tables=tuple(table for table in report.tables if table.name not in ledger.tables),
-        findings=tuple(f for f in report.findings if not f.concerned or f.concerned - ledger.tables.keys()),
+        findings=tuple(
+            f for f in report.findings if not f.concerned_tables or f.concerned_tables - ledger.tables.keys()
+        ),
     )
     return new.without(layout.unfit_tables([table.name for table in new.tables], ledger.tables))
 
 
-def _folded(owner: Owner, place: SourcePlace) -> bool:
-    return owner.session.tables(place.upstream).folded
+def _is_case_insensitive(owner: Owner, place: SourcePlace) -> bool:
+    return owner.session.tables(place.upstream).case_insensitive
 
 
 def _standing(ledger: Ledger, names: Sequence[TableName]) -> dict[str, str]:
@@ -137,9 +139,9 @@ def _not_mirrored(text: str) -> Misconfigured:
 
 def _withdraw(place: SourcePlace, leaving: Sequence[TableName], unknown: Sequence[str]) -> None:
     """Capture tables no longer; of `unknown`, those that a drop left there when it was ended."""
-    with place.connected() as session:
+    with place.connect() as session:
         tables = session.tables(place.upstream)
-        listed = tables.captured()
+        listed = tables.captured_tables()
         left = {text: Pattern.parse(text).of(listed) for text in unknown}
         tables.release([*leaving, *(name for found in left.values() for name in found)])
     for text, found in left.items():

@@ -27,7 +27,7 @@ from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.owner import Answer
 from headrace.pipeline.state.ownership import living_owner
-from headrace.pipeline.state.place import Place, placed
+from headrace.pipeline.state.place import RunContext, open_contexts
 from headrace.sources import registry
 from headrace.sources.contract.session import Session
 
@@ -46,7 +46,7 @@ def ask(
     name = the_source(path, source)
     while True:
         if living_owner(store, name) is not None:
-            answer = _asked(store, name, kind, arguments)
+            answer = _ask_owner(store, name, kind, arguments)
             if answer is not None:
                 return _good(answer)
         try:
@@ -79,19 +79,19 @@ def the_source(path: str, source: str | None) -> str:
     return source
 
 
-def _asked(store: Store, source: str, kind: str, arguments: Mapping[str, Any]) -> Answer | None:
+def _ask_owner(store: Store, source: str, kind: str, arguments: Mapping[str, Any]) -> Answer | None:
     """The owner's answer; None where it ended without one. Nothing of ours is left behind."""
     request = requests.ask(store, source, kind, arguments)
     try:
         while True:
             again = time.monotonic() + ALIVE_SECONDS
             while time.monotonic() < again:
-                answer = requests.answered(store, source, request)
+                answer = requests.answer_to(store, source, request)
                 if answer is not None:
                     return answer
                 time.sleep(ANSWER_SECONDS)
             if living_owner(store, source) is None:
-                return requests.answered(store, source, request)
+                return requests.answer_to(store, source, request)
     finally:
         requests.forget(store, source, request)
 
@@ -109,7 +109,7 @@ def _good(answer: Answer) -> Answer:
 class Alone:
     """The fence of a source, held by a command for as long as it takes; connects when it has to."""
 
-    place: Place
+    place: RunContext
     ledger: Ledger
     _stack: ExitStack
     _session: Session | None = None
@@ -141,7 +141,7 @@ def alone(path: str, source: str, *, url: str | None = None) -> Iterator[Alone]:
     if url is not None:
         config = replace(config, url=url)
     with ExitStack() as stack:
-        [place] = stack.enter_context(placed(Config(known.lake, {source: config}, known.spark)))
+        [place] = stack.enter_context(open_contexts(Config(known.lake, {source: config}, known.spark)))
         ledger = Ledger(place.store, source)
         ledger.sync()  # what the last owner left: a command may delete what the newest mark does not need
         yield Alone(place, ledger, stack)

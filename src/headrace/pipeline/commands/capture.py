@@ -1,6 +1,6 @@
 """Tables whose changes are captured at the source, and a position that was read after that.
 
-Called by the deeds `add_drop` and `resync`, in a thread: it may have to wait.
+It may have to wait.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from headrace.sources import registry
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.session import Address, Session
 from headrace.sources.contract.source import Source
-from headrace.sources.contract.tables import Examined
+from headrace.sources.contract.tables import ExaminedTables
 
 
 @dataclass(frozen=True, slots=True)
-class Captured:
+class CapturedTables:
     """Tables whose changes are captured, and a position that was read after."""
 
-    found: Examined
+    examined_tables: ExaminedTables
     position: Position
 
 
@@ -32,9 +32,9 @@ class Capturing:
     """A background job that has tables captured: until it is taken note of, they are where it puts them."""
 
     names: Sequence[TableName]
-    capture: Callable[[Sequence[TableName]], Captured]
+    capture: Callable[[Sequence[TableName]], CapturedTables]
 
-    def __call__(self) -> Captured:
+    def __call__(self) -> CapturedTables:
         return self.capture(self.names)
 
 
@@ -55,27 +55,27 @@ class SourcePlace:
         return cls(source, owner.session.address, owner.session.identity, known.upstream)
 
     @contextmanager
-    def connected(self, role: str = "publish") -> Iterator[Session]:
+    def connect(self, role: str = "publish") -> Iterator[Session]:
         with closing(self.source.connect(self.address, role=role)) as session:
             session.prove(self.identity)
             yield session
 
-    def capture(self, names: Sequence[TableName]) -> Captured:
+    def capture(self, names: Sequence[TableName]) -> CapturedTables:
         """See that changes of the tables are captured; committed when this returns.
 
         Where one of them comes with an error, none is.
         """
-        with self.connected() as session:
+        with self.connect() as session:
             tables = session.tables(self.upstream)
             found = tables.capture(names)
             if found.errors:
                 tables.release(names)
-            return Captured(found, session.behind_all(self.upstream))
+            return CapturedTables(found, session.behind_all(self.upstream))
 
-    def capture_again(self, names: Sequence[TableName]) -> Captured:
-        """The same of tables that have been mirrored: those that are still fit for it."""
-        with self.connected("resync") as session:
+    def capture_again(self, names: Sequence[TableName]) -> CapturedTables:
+        """Capture tables that were mirrored before, as far as they are still fit for it."""
+        with self.connect("resync") as session:
             tables = session.tables(self.upstream)
             found = tables.examine(names)
             found = found.then(tables.capture(found.fit))
-            return Captured(found, session.behind_all(self.upstream))
+            return CapturedTables(found, session.behind_all(self.upstream))

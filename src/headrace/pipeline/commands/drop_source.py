@@ -29,28 +29,28 @@ STOP_WITHIN = 60.0
 
 
 def drop(
-    path: str, *, url: str | None = None, only: str | None = None, stop: bool = False, moved: bool = False
+    path: str, *, url: str | None = None, only: str | None = None, stop: bool = False, is_moved: bool = False
 ) -> Iterator[str]:
     """Remove the upstream objects of a lake's sources; says what it did.
 
     Those of a lake that lies elsewhere than it did may be another's, unless it was `moved`.
     """
     store = Lake(path).store
-    if not moved:
+    if not is_moved:
         placefile.require(store)
-    known = _known(path, store, only)
+    known = _known_objects(path, store, only)
     for name, made in known.items():
         _free(store, name, stop)
         yield from _drop(name, url or made.address, made.record)
-        last_config.dropped(store, name)
-        statusfile.dropped(store, name)
+        last_config.dropped_at(store, name)
+        statusfile.mark_dropped(store, name)
     if not known:
         yield _NOTHING
 
 
 def drop_reader(path: str, reader: str, *, url: str | None = None, only: str | None = None) -> Iterator[str]:
     """Remove another mirror that reads through the same objects as this lake's; this one may be running."""
-    known = _known(path, Lake(path).store, only)
+    known = _known_objects(path, Lake(path).store, only)
     for name, made in known.items():
         address = url or made.address
         source = registry.by_address(address)
@@ -65,7 +65,7 @@ def removable(
 ) -> list[str]:
     """The objects that `drop`, or with a reader `drop_reader`, would remove now; nothing is changed."""
     found = []
-    for name, made in _known(path, Lake(path).store, only).items():
+    for name, made in _known_objects(path, Lake(path).store, only).items():
         address = url or made.address
         source = registry.by_address(address)
         gone = source.drop(source.address(address), made.record, reader, rehearse=True)
@@ -76,9 +76,11 @@ def removable(
 _NOTHING = "this lake has run no source: nothing was made upstream for it"
 
 
-def _known(path: str, store: Store, only: str | None) -> dict[str, _Upstream]:
+def _known_objects(path: str, store: Store, only: str | None) -> dict[str, _Upstream]:
     """Find what the sources of the lake have upstream, or the one that is named."""
-    known = _begun(store) | {name: _made(record) for name, record in last_config.sources(path).items()}
+    known = _begun_objects(store) | {
+        name: _upstream_of(record) for name, record in last_config.sources(path).items()
+    }
     if only is not None and only not in known:
         raise Misconfigured(
             "LAKE_SOURCE_UNKNOWN",
@@ -96,15 +98,15 @@ class _Upstream:
     record: Json
 
 
-def _made(record: SourceRecord) -> _Upstream:
+def _upstream_of(record: SourceRecord) -> _Upstream:
     return _Upstream(record.address, record.upstream)
 
 
-def _begun(store: Store) -> dict[str, _Upstream]:
+def _begun_objects(store: Store) -> dict[str, _Upstream]:
     """The objects that runs were about to make: one that was killed amid that left no record of it."""
     lake_id = open_lake(store).lake_id
     found = {}
-    for name, (_, config) in last_config.remembered(store).items():
+    for name, (_, config) in last_config.recall(store).items():
         planned = registry.by_address(config.url).upstream(lake_id, name, config.options)
         found[name] = _Upstream(config.url, planned)
     return found

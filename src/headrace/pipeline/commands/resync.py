@@ -21,7 +21,7 @@ from typing import Any
 from headrace.core.errors import HeadraceError, Misconfigured, TableMissing
 from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
-from headrace.pipeline.commands.capture import Captured, Capturing, SourcePlace
+from headrace.pipeline.commands.capture import CapturedTables, Capturing, SourcePlace
 from headrace.pipeline.resync import replacement
 from headrace.pipeline.state import alterations, arrivals
 from headrace.pipeline.state.arrivals import Arrival
@@ -29,42 +29,42 @@ from headrace.pipeline.state.background import Errand
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.owner import Owner, Steps
 from headrace.pipeline.state.records import TableRecord
-from headrace.sources.contract.tables import Examined, TableDef
+from headrace.sources.contract.tables import ExaminedTables, TableDef
 from headrace.sources.patterns import select
 
 
 def resync(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
     """Begin a new copy of each of these tables."""
     refuse_while_recovering(owner.ledger)
-    folded = owner.session.tables(SourcePlace.of(owner).upstream).folded
-    names = meant(owner.ledger, arguments["tables"], folded=folded)
-    begun: Begun = yield from copied_anew(owner, names)
+    folded = owner.session.tables(SourcePlace.of(owner).upstream).case_insensitive
+    names = tables_of_patterns(owner.ledger, arguments["tables"], case_insensitive=folded)
+    begun: ResyncStart = yield from copied_anew(owner, names)
     begun.check()
     return {"tables": [str(name) for name in names]}
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class ResyncStart:
     """The tables of which a new copy has begun, and what stands against one of the others."""
 
     names: tuple[TableName, ...]
-    refused: Mapping[TableName, HeadraceError]
+    refusals: Mapping[TableName, HeadraceError]
 
     def check(self) -> None:
         """Raise the error of the first table that was refused; it says what became of the others."""
-        if not self.refused:
+        if not self.refusals:
             return
-        first, *others = self.refused.values()
+        first, *others = self.refusals.values()
         for error in others:
             first = first.adding(f"and {error.code}: {error.primary}")
         raise first.adding(f"copied anew: {', '.join(map(str, self.names))}") if self.names else first
 
 
-def copied_anew(owner: Owner, names: Sequence[TableName]) -> Generator[Errand, Any, Begun]:
+def copied_anew(owner: Owner, names: Sequence[TableName]) -> Generator[Errand, Any, ResyncStart]:
     """Begin a new copy of each of these tables, unless there is one already; which those are."""
     ledger = owner.ledger
     wanted = [name for name in names if name not in ledger.staged]
-    captured: Captured = yield Capturing(wanted, SourcePlace.of(owner).capture_again)
+    captured: CapturedTables = yield Capturing(wanted, SourcePlace.of(owner).capture_again)
     copies: list[TableRecord] = []
     taken_up: list[Arrival] = []
     refused: dict[TableName, HeadraceError] = {}
@@ -73,9 +73,9 @@ def copied_anew(owner: Owner, names: Sequence[TableName]) -> Generator[Errand, A
         if record is None or not record.state.may_resync:
             continue  # it was dropped, or stopped to be what it was, while the source was asked
         try:
-            now = there(record, captured.found)
+            now = there(record, captured.examined_tables)
             if replacement.alike(record.schema, now.schema):
-                copies.append(renewed(ledger, record, captured.found))
+                copies.append(new_copy_record(ledger, record, captured.examined_tables))
             else:
                 start = max(captured.position, ledger.position)
                 taken_up.append(arrivals.taken_up(ledger, record, now, start))
@@ -84,7 +84,7 @@ def copied_anew(owner: Owner, names: Sequence[TableName]) -> Generator[Errand, A
     begun = (*(copy.name for copy in copies), *(each.record.name for each in taken_up))
     if begun:
         owner.publish(arrivals.epoch("resync", ledger, taken_up, copies))
-    return Begun(begun, refused)
+    return ResyncStart(begun, refused)
 
 
 def refuse_while_recovering(ledger: Ledger) -> None:
@@ -97,9 +97,11 @@ def refuse_while_recovering(ledger: Ledger) -> None:
         )
 
 
-def meant(ledger: Ledger, patterns: Sequence[str], *, folded: bool = False) -> tuple[TableName, ...]:
+def tables_of_patterns(
+    ledger: Ledger, patterns: Sequence[str], *, case_insensitive: bool = False
+) -> tuple[TableName, ...]:
     """The tables that patterns mean, without those that only a wildcard matches and that are being copied."""
-    chosen = select(patterns, ledger.tables, folded=folded).checked()
+    chosen = select(patterns, ledger.tables, case_insensitive=case_insensitive).check()
     for pattern in chosen.empty:
         if not pattern.excludes:
             raise Misconfigured(
@@ -109,7 +111,7 @@ def meant(ledger: Ledger, patterns: Sequence[str], *, folded: bool = False) -> t
             )
     copying = [name for name in chosen.names if not ledger.tables[name].state.may_resync]
     names = tuple(name for name in chosen.names if name not in copying)
-    busy = chosen.meant.intersection(copying) or (() if names else copying)
+    busy = chosen.named_tables.intersection(copying) or (() if names else copying)
     for name in busy:
         raise Misconfigured(
             "RESYNC_TABLE_COPYING",
@@ -119,11 +121,11 @@ def meant(ledger: Ledger, patterns: Sequence[str], *, folded: bool = False) -> t
     return names
 
 
-def there(record: TableRecord, found: Examined) -> TableDef:
+def there(record: TableRecord, examined_tables: ExaminedTables) -> TableDef:
     """The table as it is at the source by now; an error where it is not, or is not fit to be mirrored."""
-    if record.name in found.errors:
-        raise found.errors[record.name]
-    table = found.defs.get(record.name)
+    if record.name in examined_tables.errors:
+        raise examined_tables.errors[record.name]
+    table = examined_tables.defs.get(record.name)
     if table is None:
         raise TableMissing(
             "RESYNC_TABLE_GONE",
@@ -133,14 +135,16 @@ def there(record: TableRecord, found: Examined) -> TableDef:
     return table
 
 
-def renewed(ledger: Ledger, record: TableRecord, found: Examined) -> TableRecord:
+def new_copy_record(ledger: Ledger, record: TableRecord, examined_tables: ExaminedTables) -> TableRecord:
     """The record of the new copy of a table, whose contents can be compared with the old ones."""
-    table = there(record, found)
+    table = there(record, examined_tables)
     replacement.refuse_other_columns(record.name, record.schema, table.schema)
-    fresh = record.defined(replace(table, schema=_continuing(record.schema, table.schema)))
-    altered = alterations.copied(ledger.mark.epoch + 1, ledger.position, record.error, record.alteration)
+    fresh = record.with_definition(replace(table, schema=_continuing(record.schema, table.schema)))
+    altered = alterations.entry_of_copy(
+        ledger.mark.epoch + 1, ledger.position, record.error, record.alteration
+    )
     fresh = replace(fresh, alteration=altered)
-    return replacement.staged(fresh, stage_of(ledger, record.name), ledger.position)
+    return replacement.staged_record(fresh, stage_of(ledger, record.name), ledger.position)
 
 
 def _continuing(old: TableSchema, now: TableSchema) -> TableSchema:

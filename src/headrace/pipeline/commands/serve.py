@@ -118,7 +118,7 @@ class CommandQueue:
             return own
         waiting = requests.pending(owner.place.store, owner.ledger.name)
         if waiting:
-            self._answered(owner, waiting[0], lambda: self._begin(owner, waiting[0]))
+            self._answer(owner, waiting[0], lambda: self._begin(owner, waiting[0]))
         else:
             self.polled_at = time.monotonic()
         return bool(waiting) or own
@@ -126,7 +126,7 @@ class CommandQueue:
     def ask_oneself(self, owner: Owner, steps: Steps) -> None:
         """Carry out what the run itself wants, which nobody answers; its errors are the caller's to find."""
         assert self.may_ask_oneself
-        self._answered(owner, None, lambda: self._step(None, steps, lambda: next(steps)))
+        self._answer(owner, None, lambda: self._step(None, steps, lambda: next(steps)))
 
     def _begin(self, owner: Owner, request: Request) -> Answer | None:
         begun = deed(request.kind, self.deeds)(owner, request.arguments)
@@ -139,7 +139,7 @@ class CommandQueue:
             return False
         self._put(last.request, None)
         steps = last.steps
-        self._answered(
+        self._answer(
             owner,
             last.request,
             lambda: self._step(last.request, steps, lambda: steps.send(last.result.result())),
@@ -162,7 +162,7 @@ class CommandQueue:
         else:
             self.in_hand = step
 
-    def _answered(self, owner: Owner, request: Request | None, act: Callable[[], Answer | None]) -> None:
+    def _answer(self, owner: Owner, request: Request | None, act: Callable[[], Answer | None]) -> None:
         try:
             outcome = act()
         except HeadraceError as error:

@@ -38,21 +38,21 @@ class Upkeep:
 
     since: float = field(default_factory=time.monotonic)
     epoch: int | None = None  # the mark's, at the last time, as far as is known
-    asked: Request | None = None
+    request: Request | None = None
 
     def turn(self, run: UpkeepRun) -> None:
         """Once a turn of the loop."""
         if run.place.lake.maintain == "off":
             return
-        if self.asked is not None:
-            self._look(run, self.asked)
+        if self.request is not None:
+            self._look(run, self.request)
         elif self.due(run):
-            self.asked = requests.ask(run.place.store, run.ledger.name, KIND, {"auto": True})
+            self.request = requests.ask(run.place.store, run.ledger.name, KIND, {"auto": True})
 
     def due(self, run: UpkeepRun) -> bool:
         """Tell whether it is worth it by now."""
         if self.epoch is None:
-            found = len(Marks(run.place.store, run.ledger.name).kept().blocks)
+            found = len(Marks(run.place.store, run.ledger.name).index().blocks)
             self.epoch = run.ledger.mark.epoch - found
         marks = run.ledger.mark.epoch - self.epoch
         return marks >= EVERY_MARKS or (marks > 1 and time.monotonic() - self.since >= EVERY_SECONDS)
@@ -70,7 +70,7 @@ class Upkeep:
         self._again(run)
 
     def _look(self, run: UpkeepRun, request: Request) -> None:
-        answer = requests.answered(run.place.store, run.ledger.name, request)
+        answer = requests.answer_to(run.place.store, run.ledger.name, request)
         if answer is None:
             return
         requests.forget(run.place.store, run.ledger.name, request)
@@ -84,4 +84,4 @@ class Upkeep:
         run.reporter.warn(WARNING, f"the lake could not be maintained: {code}")
 
     def _again(self, run: UpkeepRun) -> None:
-        self.asked, self.epoch, self.since = None, run.ledger.mark.epoch, time.monotonic()
+        self.request, self.epoch, self.since = None, run.ledger.mark.epoch, time.monotonic()

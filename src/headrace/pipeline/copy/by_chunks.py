@@ -16,18 +16,18 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from math import ceil
 
-from headrace.core.chunks import Bound, ByChunk, Chunk, Span
+from headrace.core.chunks import Bound, ByChunk, Chunk, KeySpan
 from headrace.core.errors import Definite
 from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
-from headrace.pipeline.copy.context import ChunkCopied, Postponed, Readers, Refused, SourceSite
+from headrace.pipeline.copy.context import ChunkCopied, CopyPostponed, CopyRefused, Readers, SourceCopyContext
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.tasks.copy import Answer, RangeDone
 from headrace.pipeline.tasks.table_task import TableTask
 from headrace.sources.contract.copying import CopyPlan, KeyRange, KeyWalk
 from headrace.sources.contract.errors import StepTooLong, TableBusy
-from headrace.sources.contract.tables import Size, TableDef
-from headrace.sources.shares import SMALL_BYTES, shared
+from headrace.sources.contract.tables import TableDef, TableSize
+from headrace.sources.shares import SMALL_BYTES, parts_per_task
 
 KEYS_AT_ONCE = 200  # single keys that are read in one snapshot
 
@@ -36,12 +36,12 @@ UnderWay = dict[Future[tuple[Answer, ...]], list[KeyRange]]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class TableToCopy:
     """A table to be copied, or to be finished."""
 
     record: TableRecord
     task: TableTask
-    size: Size
+    size: TableSize
 
 
 class Chunking:
@@ -49,8 +49,8 @@ class Chunking:
 
     def __init__(
         self,
-        site: SourceSite,
-        tables: Sequence[Wanted],
+        site: SourceCopyContext,
+        tables: Sequence[TableToCopy],
         chunk_bytes: int,
         is_wanted: Callable[[TableName], bool],
     ) -> None:
@@ -60,7 +60,7 @@ class Chunking:
         self._tasks: Mapping[TableName, TableTask] = {each.record.name: each.task for each in tables}
         self._chunk_bytes = chunk_bytes
         self._given_up: set[TableName] = set()
-        self._postponed: list[Postponed] = []  # that something is under way of
+        self._postponed: list[CopyPostponed] = []  # that something is under way of
 
     def run(self, plan: CopyPlan) -> None:
         """Copy what is missing."""
@@ -72,7 +72,7 @@ class Chunking:
         under_way: UnderWay = {}
         with ThreadPoolExecutor(self._site.connections, "headrace-chunk") as pool:
             try:
-                for planned in self._shared(self._planned(key_walk)):
+                for planned in self._share_out(self._plan_chunks(key_walk)):
                     chunks = [piece for piece in planned if not self._is_over(piece.table)]
                     if chunks:
                         under_way[pool.submit(self._copy, chunks, readers)] = chunks
@@ -86,7 +86,7 @@ class Chunking:
                 for future in under_way:
                     future.cancel()
 
-    def _planned(self, key_walk: KeyWalk) -> Iterator[KeyRange]:
+    def _plan_chunks(self, key_walk: KeyWalk) -> Iterator[KeyRange]:
         """The chunks, small tables first; those of a table that was given up meanwhile are left out."""
         for wanted in self._tables:
             name = wanted.record.name
@@ -103,10 +103,10 @@ class Chunking:
         """Tell whether no more of the table is to be read: it was given up, or its copy is not wanted."""
         return name in self._given_up or not self._is_wanted(name)
 
-    def _shared(self, planned: Iterator[KeyRange]) -> Iterator[list[KeyRange]]:
+    def _share_out(self, planned: Iterator[KeyRange]) -> Iterator[list[KeyRange]]:
         """The chunks as they go into tasks: those of small tables, which come first, some together."""
         small = {each.record.name for each in self._tables if each.size.bytes <= self._small}
-        each = shared(len(small), self._site.connections)
+        each = parts_per_task(len(small), self._site.connections)
         held: list[KeyRange] = []
         for piece in planned:
             if piece.table in small:
@@ -130,7 +130,7 @@ class Chunking:
 
     def _copy(self, chunks: Sequence[KeyRange], readers: Readers) -> tuple[Answer, ...]:
         self._site.check_stop()
-        with self._site.connected():
+        with self._site.connect():
             for piece in chunks:
                 failpoint("copy.chunk.before", str(piece.table))
             answers = readers.copy((self._tasks[piece.table], piece) for piece in chunks)
@@ -151,7 +151,7 @@ class Chunking:
         busy = {piece.table for chunks in under_way.values() for piece in chunks}
         for each in [each for each in self._postponed if each.name not in busy]:
             self._postponed.remove(each)
-            self._site.finished.put(each)
+            self._site.events.put(each)
 
     def _take(self, piece: KeyRange, answer: Answer) -> None:
         if not isinstance(answer, RangeDone):
@@ -163,7 +163,7 @@ class Chunking:
         progress.add(answer)
         chunks = tuple(Chunk.of(span, answer.handoff) for span in piece.spans)
         folder = self._tasks[piece.table].folder
-        self._site.finished.put(ChunkCopied(piece.table, folder, chunks, answer))
+        self._site.events.put(ChunkCopied(piece.table, folder, chunks, answer))
 
     def _give_up(self, name: TableName, error: Definite | TableBusy) -> None:
         """Plan no more of the table; what of it is under way still counts."""
@@ -171,23 +171,23 @@ class Chunking:
             return
         self._given_up.add(name)
         if isinstance(error, TableBusy):
-            self._postponed.append(Postponed(name, error))
+            self._postponed.append(CopyPostponed(name, error))
         else:
-            self._site.finished.put(Refused(name, self._tasks[name].folder, error))
+            self._site.events.put(CopyRefused(name, self._tasks[name].folder, error))
 
 
 def pieces(
-    key_walk: KeyWalk, wanted: Wanted, chunk_bytes: int, check: Callable[[], None]
+    key_walk: KeyWalk, table: TableToCopy, chunk_bytes: int, check: Callable[[], None]
 ) -> Iterator[KeyRange]:
     """The chunks that a table still needs, about so many bytes each.
 
     Their number of rows follows the statistics. Where those are far too low the chunks grow as they come,
     twice as large whenever there are twice as many as were foreseen.
     """
-    record, size = wanted.record, wanted.size
+    record, size = table.record, table.size
     foreseen = max(1, ceil(size.bytes / chunk_bytes))
     made = 0
-    missing = list(record.handoff.gaps()) if isinstance(record.handoff, ByChunk) else [Span()]
+    missing = list(record.handoff.gaps()) if isinstance(record.handoff, ByChunk) else [KeySpan()]
     keys = [gap for gap in missing if gap.one_key]
     for first in range(0, len(keys), KEYS_AT_ONCE):
         some = tuple(keys[first : first + KEYS_AT_ONCE])
@@ -196,10 +196,10 @@ def pieces(
     for gap in (gap for gap in missing if not gap.one_key):
         low, over = gap.low, False
         while not over:
-            span = Span(low, gap.high)
+            span = KeySpan(low, gap.high)
             high = walk.next(span, made // (2 * foreseen)) if foreseen > 1 else None
             over = high is None
-            span = Span(low, high or gap.high)
+            span = KeySpan(low, high or gap.high)
             yield KeyRange(record.name, record.number, record.schema.key, (span,), walk.step, chunk_bytes)
             low, made = high, made + 1
 
@@ -213,15 +213,15 @@ class Walk:
     rows: int  # of a chunk, as foreseen
     check: Callable[[], None]
     step: int = 1  # the rows of the last chunk
-    halved: int = 0  # how often a step took too long
+    halvings: int = 0  # how often a step took too long
 
-    def next(self, span: Span, doubled: int) -> Bound | None:
+    def next(self, span: KeySpan, attempts: int) -> Bound | None:
         """Find the next chunk's end: after half as many rows whenever the server takes too long for them."""
         while True:
-            self.step = max(1, (self.rows << min(doubled, 40)) >> self.halved)
+            self.step = max(1, (self.rows << min(attempts, 40)) >> self.halvings)
             try:
                 return self.key_walk.next_bound(self.table, span, self.step, self.check)
             except StepTooLong:
                 if self.step == 1:
                     raise
-                self.halved += 1
+                self.halvings += 1

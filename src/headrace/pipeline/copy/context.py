@@ -7,7 +7,7 @@
             Postponed      a table that can't be copied just now: another copy tries it again
             Lost, Broken   the copy as a whole: the world, a bug
 
-The events wait in `Site.finished` for the loop of `loop`, which commits what came; nothing here does.
+The events wait in `CopyContext.events` for the loop of `loop`, which commits what came; nothing here does.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FREE_SECONDS = 0.2
 
 
 @dataclass(slots=True)
-class Progress:
+class CopyProgress:
     """The progress of one table's copy."""
 
     rows_known: int
@@ -47,13 +47,13 @@ class Progress:
     rows_done: int = 0
     bytes_done: int = 0
 
-    def add(self, done: RangeDone) -> None:
-        self.rows_done += done.rows
-        self.bytes_done = min(self.bytes_done + done.size, self.bytes_known)
+    def add(self, range_done: RangeDone) -> None:
+        self.rows_done += range_done.rows
+        self.bytes_done = min(self.bytes_done + range_done.size, self.bytes_known)
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class CopiedTable:
     """A table whose copy is complete: its files wait to be committed, in this folder."""
 
     name: TableName
@@ -72,22 +72,22 @@ class ChunkCopied:
     name: TableName
     folder: str
     chunks: tuple[Chunk, ...]
-    done: RangeDone
+    range_done: RangeDone
 
 
 @dataclass(frozen=True, slots=True)
-class Rewritten:
-    """Rows of a table's old files up to `done`, by name: they wait to be committed, in this folder."""
+class RewriteDone:
+    """Rows of a table's old files up to `range_done`, by name: they wait to be committed, in this folder."""
 
     name: TableName
     folder: str
     files: tuple[NewFile, ...]
     rows: int
-    done: str
+    last_file: str
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class CopyRefused:
     """A table that can't be copied, into this folder, for a reason of its own."""
 
     name: TableName
@@ -96,7 +96,7 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Postponed:
+class CopyPostponed:
     """A table that this copy gives up, for another one to try again: nothing more of it will come."""
 
     name: TableName
@@ -104,21 +104,21 @@ class Postponed:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
-    """The copy came to an end before it was done; tables that are not `Copied` need another one."""
+class CopyLost:
+    """The copy came to an end before it was done; tables that are not `CopiedTable` need another one."""
 
     error: HeadraceError
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class CopyBroken:
     """A bug."""
 
     error: BaseException
 
 
-Portion = ChunkCopied | Rewritten  # more of the table comes
-Event = Copied | Portion | Refused | Postponed | Lost | Broken
+Portion = ChunkCopied | RewriteDone  # more of the table comes
+Event = CopiedTable | Portion | CopyRefused | CopyPostponed | CopyLost | CopyBroken
 
 
 class Room:
@@ -127,25 +127,27 @@ class Room:
     def __init__(self, connections: int) -> None:
         self.connections = connections
         self.free = threading.BoundedSemaphore(connections)
-        self.progress: dict[TableName, Progress] = {}
+        self.progress: dict[TableName, CopyProgress] = {}
         self.beside_marks = False  # tables have marks that a copy must not keep waiting
 
 
 @dataclass(slots=True)
-class Site:
+class CopyContext:
     """The needs of every copy, and the place for its outcome."""
 
     lake: LakeAddress
     spark: Jobs
     room: Room
     epoch: int
-    finished: queue.SimpleQueue[Event] = field(default_factory=queue.SimpleQueue)
+    events: queue.SimpleQueue[Event] = field(default_factory=queue.SimpleQueue)
     stopping: threading.Event = field(default_factory=threading.Event)
-    ended: threading.Event = field(default_factory=threading.Event)  # it holds nothing of the source any more
+    has_ended: threading.Event = field(
+        default_factory=threading.Event
+    )  # it holds nothing of the source any more
     waits_for: Transient | None = None  # what keeps a snapshot from being taken
 
     @property
-    def progress(self) -> dict[TableName, Progress]:
+    def progress(self) -> dict[TableName, CopyProgress]:
         return self.room.progress
 
     @property
@@ -167,7 +169,7 @@ class Site:
 
 
 @dataclass(slots=True, kw_only=True)
-class SourceSite(Site):
+class SourceCopyContext(CopyContext):
     """The needs of a copy that reads its source, too."""
 
     kind: str  # of the source
@@ -180,7 +182,7 @@ class SourceSite(Site):
         return self.room.connections
 
     @contextmanager
-    def connected(self) -> Iterator[None]:
+    def connect(self) -> Iterator[None]:
         """One of the source's connections, as soon as one is free."""
         while not self.room.free.acquire(timeout=FREE_SECONDS):
             self.check_stop()
@@ -190,7 +192,7 @@ class SourceSite(Site):
             self.room.free.release()
 
     def readers(self, ticket: Json, role: str) -> Readers:
-        """Those who read by this ticket."""
+        """The readers that use this ticket."""
         sealed, key = seal(self.address.text)
         return Readers(self, SourceAccess(self.kind, self.identity, sealed, ticket, role), key)
 
@@ -207,7 +209,7 @@ class SourceSite(Site):
 class Readers:
     """Tasks that read pieces of tables by one ticket."""
 
-    site: SourceSite
+    site: SourceCopyContext
     access: SourceAccess
     key: Key
 

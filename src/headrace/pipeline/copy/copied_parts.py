@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from headrace.core.chunks import AnyHandoff, ByChunk
 from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
-from headrace.pipeline.copy.context import ChunkCopied, Copied, Portion, Rewritten
+from headrace.pipeline.copy.context import ChunkCopied, CopiedTable, Portion, RewriteDone
 from headrace.pipeline.state import kept_files
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import TableRecord, told_from
-from headrace.pipeline.state.table_state import Event
+from headrace.pipeline.state.table_state import TableEvent
 from headrace.pipeline.tasks.table_task import Outcome, Outcomes
 
 GATHER_SECONDS = 2.0
@@ -28,17 +28,17 @@ GATHER_SECONDS = 2.0
 class CopiedParts:
     """Finished parts of a copy that are in no epoch yet."""
 
-    tables: list[Copied] = field(default_factory=list)
+    tables: list[CopiedTable] = field(default_factory=list)
     chunks: dict[TableName, list[ChunkCopied]] = field(default_factory=dict)
-    rewritten: dict[TableName, list[Rewritten]] = field(default_factory=dict)
+    rewritten: dict[TableName, list[RewriteDone]] = field(default_factory=dict)
     since: float = 0.0
 
-    def add(self, part: Copied | Portion) -> None:
+    def add(self, part: CopiedTable | Portion) -> None:
         if not self:
             self.since = time.monotonic()
-        if isinstance(part, Copied):
+        if isinstance(part, CopiedTable):
             self.tables.append(part)
-        elif isinstance(part, Rewritten):
+        elif isinstance(part, RewriteDone):
             self.rewritten.setdefault(part.name, []).append(part)
         else:
             self.chunks.setdefault(part.name, []).append(part)
@@ -66,14 +66,14 @@ class CopiedParts:
 
         One that stopped may be copied anew by now, into another folder: nothing of the old copy is for that.
         """
-        awaited, folders = ledger.awaited, awaited_folders(ledger)
+        awaited, folders = ledger.awaited_tables, awaited_folders(ledger)
         tables = [each for each in self.tables if folders.get(each.name) == each.folder]
         chunks = {n: [p for p in parts if folders.get(n) == p.folder] for n, parts in self.chunks.items()}
         written = {n: [p for p in parts if folders.get(n) == p.folder] for n, parts in self.rewritten.items()}
         self.tables, self.chunks, self.rewritten = [], {}, {}
         portions = [_portion(awaited[name], parts) for name, parts in written.items() if parts]
         awaited |= {record.name: record for record, _ in portions}
-        copied = [_copied(ledger, awaited[each.name], each) for each in tables]
+        copied = [_with_copy(ledger, awaited[each.name], each) for each in tables]
         whole = {record.name for record in copied}
         records = [*copied, *(record for record, _ in portions if record.name not in whole)]
         outcomes = Outcomes()
@@ -91,17 +91,19 @@ class CopiedParts:
             frontier=ledger.frontier,
             records=tuple(records),
             outcomes=tuple(o for o in outcomes.tables.values() if awaited[o.table].copy_id is None),
-            staged=tuple(o for o in outcomes.tables.values() if awaited[o.table].copy_id is not None),
-            created=tuple(r.name for r in records if r.state.has_rows and _absent(ledger, r)),
+            staged_outcomes=tuple(
+                o for o in outcomes.tables.values() if awaited[o.table].copy_id is not None
+            ),
+            new_tables=tuple(r.name for r in records if r.state.has_rows and _absent(ledger, r)),
         )
 
 
 def awaited_folders(ledger: Ledger) -> dict[TableName, str]:
     """The folders of the copies that tables wait for: what comes for another folder is nobody's."""
-    return {name: ledger.outline(record).folder for name, record in ledger.awaited.items()}
+    return {name: ledger.outline(record).folder for name, record in ledger.awaited_tables.items()}
 
 
-def _copied(ledger: Ledger, record: TableRecord, copied: Copied) -> TableRecord:
+def _with_copy(ledger: Ledger, record: TableRecord, copied: CopiedTable) -> TableRecord:
     if record.old_rows is not None:
         failpoint("evolve.join.before", str(record.name))
     whole = replace(record, handoff=copied.handoff, raw_columns=copied.raw_columns, old_rows=None)
@@ -111,12 +113,12 @@ def _copied(ledger: Ledger, record: TableRecord, copied: Copied) -> TableRecord:
 def _complete(ledger: Ledger, record: TableRecord) -> TableRecord:
     """A table whose copy is in. It goes with the others where the stream is there, and had nothing for it."""
     assert record.handoff is not None
-    copied = record.on(Event.COPIED, since=_since(record, record.handoff))
+    copied = record.on(TableEvent.COPIED, since=_since(record, record.handoff))
     stands = record.applied or ledger.position
-    is_behind = any(kept_files.needed(file, {record.name: stands}) for file in ledger.kept.values())
+    is_behind = any(kept_files.is_needed(file, {record.name: stands}) for file in ledger.kept.values())
     # What the stream has yet to bring from before is perhaps of other columns.
     is_ahead = stands > ledger.position
-    return copied if is_behind or is_ahead else copied.on(Event.CAUGHT_UP, applied=None)
+    return copied if is_behind or is_ahead else copied.on(TableEvent.CAUGHT_UP, applied=None)
 
 
 def _since(record: TableRecord, handoff: AnyHandoff) -> int | None:
@@ -128,24 +130,24 @@ def _with_chunks(ledger: Ledger, record: TableRecord, parts: list[ChunkCopied]) 
     known = record.handoff if isinstance(record.handoff, ByChunk) else ByChunk()
     handoff = known.plus(chunk for part in parts for chunk in part.chunks)
     raw_columns = tuple(
-        sorted({*record.raw_columns, *(column for part in parts for column in part.done.met)})
+        sorted({*record.raw_columns, *(column for part in parts for column in part.range_done.unfit_columns)})
     )
     after = replace(record, handoff=handoff, raw_columns=raw_columns)
     return _complete(ledger, after) if handoff.complete else after
 
 
-def _portion(record: TableRecord, parts: list[Rewritten]) -> tuple[TableRecord, Outcome]:
+def _portion(record: TableRecord, parts: list[RewriteDone]) -> tuple[TableRecord, Outcome]:
     """The table with more of its rows written again."""
     assert record.old_rows is not None
     files = tuple(file for part in parts for file in part.files)
     outcome = Outcome(record.name, add=files, rows=sum(part.rows for part in parts))
-    return replace(record, old_rows=replace(record.old_rows, done=parts[-1].done)), outcome
+    return replace(record, old_rows=replace(record.old_rows, done=parts[-1].last_file)), outcome
 
 
 def _outcome(parts: list[ChunkCopied]) -> Outcome:
     outcomes = Outcomes()
     for part in parts:
-        done = part.done
+        done = part.range_done
         outcomes.take(Outcome(part.name, add=done.files, rows=done.rows, errors=done.errors))
     return outcomes.tables[parts[0].name]
 

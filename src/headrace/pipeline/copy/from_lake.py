@@ -22,10 +22,10 @@ from headrace.core.failpoint import failpoint
 from headrace.core.handoff import ByPosition
 from headrace.core.names import TableName
 from headrace.lake.log.table import LakeTable, LiveFile
-from headrace.pipeline.copy.context import Copied, Progress, Refused, Rewritten, Site
+from headrace.pipeline.copy.context import CopiedTable, CopyContext, CopyProgress, CopyRefused, RewriteDone
 from headrace.pipeline.copy.thread import CopyThread
 from headrace.pipeline.state.records import OldRows, TableRecord
-from headrace.pipeline.tasks.convert import Converted, ConvertTask, convert
+from headrace.pipeline.tasks.convert import ConvertedFiles, ConvertTask, convert
 from headrace.pipeline.tasks.files import ROWS_PER_FILE
 from headrace.pipeline.tasks.table_task import TableTask, pack, unpack
 from headrace.spark.jobs import Jobs
@@ -50,7 +50,7 @@ class Rewriting(CopyThread):
 
     def __init__(
         self,
-        site: Site,
+        site: CopyContext,
         records: Sequence[TableRecord],
         tasks: Callable[[TableRecord], TableTask],
         fit: Callable[[int], Jobs],
@@ -65,18 +65,18 @@ class Rewriting(CopyThread):
             failpoint("evolve.rewrite.before", str(name))
             try:
                 for portion in self._portions(table):
-                    self.site.finished.put(portion)
+                    self.site.events.put(portion)
                     failpoint("evolve.rewrite.between", str(name))
             except Exception as error:
                 if not (isinstance(error, Definite) or is_fault(error)):
                     raise
-                self.site.finished.put(Refused(name, table.task.folder, _unreadable(name, error)))
+                self.site.events.put(CopyRefused(name, table.task.folder, _unreadable(name, error)))
                 continue
             failpoint("evolve.rewrite.after", str(name))
             if name in self.names:
-                self.site.finished.put(_copied(table))
+                self.site.events.put(_copy_done(table))
 
-    def _portions(self, table: _Table) -> Iterator[Rewritten]:
+    def _portions(self, table: _Table) -> Iterator[RewriteDone]:
         """The portions that are missing of the table, under its new columns, as long as it is wanted."""
         files = LakeTable(self.site.lake.open(), table.task.folder).at(table.old.version).files().values()
         missing = [file for file in files if file.path > table.old.done]
@@ -93,22 +93,22 @@ class Rewriting(CopyThread):
             yield self._portion(table, jobs, portion)
             _advance(progress, chain(*portion))
 
-    def _portion(self, table: _Table, jobs: Jobs, bundles: Sequence[Sequence[LiveFile]]) -> Rewritten:
+    def _portion(self, table: _Table, jobs: Jobs, bundles: Sequence[Sequence[LiveFile]]) -> RewriteDone:
         old = replace(table.task, schema=table.old.schema)
         tasks = [self._task(table, old, tuple(file.path for file in bundle)) for bundle in bundles]
-        written: list[Converted] = []
+        written: list[ConvertedFiles] = []
         for answer in jobs.run(convert, [pack(task) for task in tasks]):
             done = unpack(answer, object)
             if isinstance(done, Definite):
                 raise done
-            assert isinstance(done, Converted)
+            assert isinstance(done, ConvertedFiles)
             written.append(done)
-        return Rewritten(
+        return RewriteDone(
             name=table.record.name,
             folder=table.task.folder,
             files=tuple(file for each in written for file in each.files),
             rows=sum(each.rows for each in written),
-            done=bundles[-1][-1].path,
+            last_file=bundles[-1][-1].path,
         )
 
     def _task(self, table: _Table, old: TableTask, paths: tuple[str, ...]) -> ConvertTask:
@@ -129,20 +129,20 @@ def _bundles(files: Iterable[LiveFile]) -> Iterator[list[LiveFile]]:
         yield bundle
 
 
-def _progress(files: Collection[LiveFile]) -> Progress:
-    return Progress(sum(file.rows for file in files), sum(file.size for file in files))
+def _progress(files: Collection[LiveFile]) -> CopyProgress:
+    return CopyProgress(sum(file.rows for file in files), sum(file.size for file in files))
 
 
-def _advance(progress: Progress, files: Iterable[LiveFile]) -> None:
+def _advance(progress: CopyProgress, files: Iterable[LiveFile]) -> None:
     for file in files:
         progress.rows_done += file.rows
         progress.bytes_done += file.size
 
 
-def _copied(table: _Table) -> Copied:
+def _copy_done(table: _Table) -> CopiedTable:
     """The end of it: all portions are told of."""
     assert table.record.applied is not None
-    return Copied(
+    return CopiedTable(
         name=table.record.name,
         folder=table.task.folder,
         files=(),

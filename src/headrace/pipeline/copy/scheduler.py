@@ -20,7 +20,15 @@ from dataclasses import dataclass
 
 from headrace.core.errors import HeadraceError, Transient
 from headrace.core.names import TableName
-from headrace.pipeline.copy.context import Copied, Event, Portion, Postponed, Progress, Refused, Room
+from headrace.pipeline.copy.context import (
+    CopiedTable,
+    CopyPostponed,
+    CopyProgress,
+    CopyRefused,
+    Event,
+    Portion,
+    Room,
+)
 from headrace.pipeline.copy.thread import CopyThread
 from headrace.sources.contract.errors import TableDenied
 
@@ -66,7 +74,7 @@ class CopyScheduler:
     def full(self) -> bool:
         """Tell whether the source bears no further copy now: its tables wait, and are copied together."""
         copies = [copying for copying in self._copies + self._given_up if copying.reads_source]
-        return sum(not copying.site.ended.is_set() for copying in copies) >= COPIES_AT_ONCE
+        return sum(not copying.site.has_ended.is_set() for copying in copies) >= COPIES_AT_ONCE
 
     @property
     def over(self) -> bool:
@@ -74,7 +82,7 @@ class CopyScheduler:
         return all(copying.over for copying in self._copies)
 
     @property
-    def progress(self) -> Mapping[TableName, Progress]:
+    def progress(self) -> Mapping[TableName, CopyProgress]:
         return dict(self.room.progress)  # at once: the threads of copies add to it
 
     @property
@@ -99,21 +107,21 @@ class CopyScheduler:
     def events(self) -> Iterator[Event]:
         """Take what has come; a caller that raises in between loses nothing that another attempt needs."""
         for copying in self._copies:
-            while not copying.site.finished.empty():
-                event = copying.site.finished.get()
-                if isinstance(event, Copied | Portion | Refused | Postponed):
+            while not copying.site.events.empty():
+                event = copying.site.events.get()
+                if isinstance(event, CopiedTable | Portion | CopyRefused | CopyPostponed):
                     if event.name not in copying.names:
                         continue  # it left, and may be copied as it is by now
                     if not isinstance(event, Portion):
                         copying.names -= {event.name}
-                if isinstance(event, Postponed):
+                if isinstance(event, CopyPostponed):
                     pause = self._pauses.get(event.name, AGAIN_SECONDS)
                     self._pauses[event.name] = min(2 * pause, AGAIN_MOST_SECONDS)
                     now = time.monotonic()
                     self._since.setdefault(event.name, now)
                     self._postponed[event.name] = _Later(event.error, now + pause)
                     continue
-                if isinstance(event, Copied | Portion | Refused):
+                if isinstance(event, CopiedTable | Portion | CopyRefused):
                     self._postponed.pop(event.name, None)
                     self._pauses.pop(event.name, None)
                     self._since.pop(event.name, None)

@@ -3,13 +3,13 @@
     the driver (here)   a moment of the source, held open until the last reader is done
     readers (tasks)     by its ticket, a piece of a table each, as files of the lake
 
-A table whose last piece is in comes out of `finished`, small ones first, without waiting for big ones;
-small ones share a task and its connection. A moment that no reader saw is tried again. When one is lost, what
-is finished stays; `Lost` tells the caller to begin again with what is missing: a new snapshot, joined to the
+A table whose last piece is in comes out of `finished`, small ones first, without waiting for big ones; small
+ones share a task and its connection. A moment that no reader saw is tried again. When one is lost, what is
+finished stays; `CopyLost` tells the caller to begin again with what is missing: a new snapshot, joined to the
 same stream by its own handoff.
 
 What is true of one table concerns no other (`tasks.copy.Answer`). One that can't be read is `Refused`; one
-that can't be read just now is `Postponed`, to another copy: somebody holds it, or it was truncated or
+that can't be read just now is `CopyPostponed`, to another copy: somebody holds it, or it was truncated or
 rewritten after the snapshot and before its last piece was read (such statements do not spare the readers of
 an older snapshot).
 
@@ -33,15 +33,15 @@ from headrace.core.failpoint import failpoint
 from headrace.core.handoff import Handoff
 from headrace.core.names import TableName
 from headrace.core.position import Position
-from headrace.pipeline.copy.by_chunks import Chunking, Wanted
+from headrace.pipeline.copy.by_chunks import Chunking, TableToCopy
 from headrace.pipeline.copy.context import (
-    Copied,
-    Postponed,
-    Progress,
+    CopiedTable,
+    CopyPostponed,
+    CopyProgress,
+    CopyRefused,
     Readers,
-    Refused,
     Room,
-    SourceSite,
+    SourceCopyContext,
 )
 from headrace.pipeline.copy.thread import CopyThread
 from headrace.pipeline.state import schema_check
@@ -50,7 +50,7 @@ from headrace.pipeline.state.records import SourceRecord, TableRecord
 from headrace.pipeline.tasks.copy import FILE_BYTES, Answer, RangeDone
 from headrace.pipeline.tasks.table_task import LakeAddress, TableTask
 from headrace.sources import registry
-from headrace.sources.contract.copying import CopyOrder, CopyPlan, Measured, Piece, Snapshot
+from headrace.sources.contract.copying import CopyOrder, CopyPlan, Piece, Snapshot, TableSizes
 from headrace.sources.contract.errors import MISSED_SECONDS, MomentMissed, TableBusy
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.session import Address, Session
@@ -63,23 +63,23 @@ AWAKE_SECONDS = 60.0  # between two questions to a snapshot that is being read
 @dataclass(slots=True)
 class _Table:
     task: TableTask
-    left: int  # pieces that are not in yet; below zero: nothing more is wanted of it
-    done: list[RangeDone] = field(default_factory=list)
+    pieces_left: int  # pieces that are not in yet; below zero: nothing more is wanted of it
+    ranges_done: list[RangeDone] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _CopyableTables:
     """The tables that can be copied, how big they are, and what their copy waits for."""
 
     tables: list[TableDef]
-    measured: Measured
+    sizes: TableSizes
     plan: CopyPlan
 
 
 class Copying(CopyThread):
     """One attempt to copy some tables under one snapshot."""
 
-    site: SourceSite
+    site: SourceCopyContext
 
     def __init__(
         self,
@@ -95,7 +95,9 @@ class Copying(CopyThread):
         room: Room,
         reached: Position,
     ) -> None:
-        site = SourceSite(lake, jobs, room, epoch, kind=source.kind, address=address, identity=identity)
+        site = SourceCopyContext(
+            lake, jobs, room, epoch, kind=source.kind, address=address, identity=identity
+        )
         super().__init__(site, frozenset(record.name for record in records))
         self._source = source
         self._records = {record.name: record for record in records}
@@ -108,22 +110,22 @@ class Copying(CopyThread):
         self.site.await_started(self.site.spark)
         seen = self._look_around()
         failpoint("copy.snapshot.before")
-        chunked = self._chunked(seen)
+        chunked = self._tables_in_chunks(seen)
         whole = [table for table in seen.tables if table.name not in chunked]
         if whole:
             self._copy_whole(seen, whole)
         if chunked:
-            sizes = seen.measured.sizes
-            tables = [Wanted(self._records[n], self._tables[n].task, sizes[n]) for n in sorted(chunked)]
+            sizes = seen.sizes.sizes
+            tables = [TableToCopy(self._records[n], self._tables[n].task, sizes[n]) for n in sorted(chunked)]
             chunking = Chunking(self.site, tables, self._config.chunk_bytes, lambda name: name in self.names)
             chunking.run(seen.plan)
 
-    def _copy_whole(self, seen: _Seen, tables: Sequence[TableDef]) -> None:
+    def _copy_whole(self, seen: _CopyableTables, tables: Sequence[TableDef]) -> None:
         """Copy tables under one moment. One that was missed is tried again here: nobody else waits for it."""
         waiting = replace(self.site.waiting, check=self._check)
         names = [table.name for table in tables]
-        target = piece_bytes(sum(seen.measured.sizes[name].bytes for name in names), self._readers())
-        pieces = seen.measured.pieces(names, target)
+        target = piece_bytes(sum(seen.sizes.sizes[name].bytes for name in names), self._readers())
+        pieces = seen.sizes.pieces(names, target)
         for pause in (*MISSED_SECONDS, None):
             self._started = ()
             try:
@@ -136,7 +138,7 @@ class Copying(CopyThread):
                 self.site.stopping.wait(pause)
                 self.site.check_stop()
 
-    def _look_around(self) -> _Seen:
+    def _look_around(self) -> _CopyableTables:
         source = registry.by_kind(self._source.kind)
         with closing(source.connect(self.site.address, role="copy")) as session:
             session.prove(self.site.identity)
@@ -144,16 +146,16 @@ class Copying(CopyThread):
             same = self._same(session)
             measured = contents.measure(same)
             for name, busy in measured.busy.items():
-                self.site.finished.put(Postponed(name, busy))
+                self.site.events.put(CopyPostponed(name, busy))
             self._measure(measured)
             tables = [table for table in same if table.name in measured.sizes]
             order = CopyOrder(tables, self._readers(), self._config.options, self._reached)
-            return _Seen(tables, measured, contents.plan_copy(order))
+            return _CopyableTables(tables, measured, contents.plan_copy(order))
 
     def _readers(self) -> int:
         return min(self.site.connections, self.site.jobs.at_once)
 
-    def _chunked(self, seen: _Seen) -> Set[TableName]:
+    def _tables_in_chunks(self, seen: _CopyableTables) -> Set[TableName]:
         """The tables to be copied in chunks: those that were begun so, or that may be and shall."""
         begun = {n: r.handoff for n, r in self._records.items() if isinstance(r.handoff, ByChunk)}
         given_up = {name for name, handoff in begun.items() if handoff.given_up}
@@ -165,24 +167,24 @@ class Copying(CopyThread):
         known = [self._records[name] for name in sorted(self._records)]
         tables = session.tables(self._source.upstream)
         check = schema_check.check_records(tables, known, self._source.start)
-        changed = check.changed(known)
+        changed = check.changed_tables(known)
         for name, error in changed.items():
-            self.site.finished.put(Refused(name, self._tables[name].task.folder, error))
-        same = [check.renewed(record).definition for record in known if record.name not in changed]
+            self.site.events.put(CopyRefused(name, self._tables[name].task.folder, error))
+        same = [check.renew(record).definition for record in known if record.name not in changed]
         for table in same:
             copied = self._tables[table.name]
             copied.task = replace(copied.task, details=table.details)
         return same
 
-    def _measure(self, measured: Measured) -> None:
+    def _measure(self, measured: TableSizes) -> None:
         for name in self._records:
             size = measured.sizes.get(name)
-            self.site.progress[name] = Progress(size.rows if size else 0, size.bytes if size else 0)
+            self.site.progress[name] = CopyProgress(size.rows if size else 0, size.bytes if size else 0)
 
     def _copy(self, snapshot: Snapshot, pieces: Sequence[Piece]) -> None:
         readers = self.site.readers(snapshot.ticket, "copy")
         for name, count in Counter(each.table for each in pieces).items():
-            self._tables[name].left, self._tables[name].done = count, []
+            self._tables[name].pieces_left, self._tables[name].ranges_done = count, []
         with ThreadPoolExecutor(self.site.connections, "headrace-follower") as pool:
             started = [pool.submit(self._read, readers, share) for share in snapshot.shares(pieces)]
             self._started = started
@@ -204,8 +206,8 @@ class Copying(CopyThread):
 
     def _read(self, readers: Readers, share: Sequence[Piece]) -> list[tuple[Piece, Answer]]:
         self.site.check_stop()
-        wanted = [p for p in share if p.table in self.names and self._tables[p.table].left >= 0]
-        with self.site.connected():
+        wanted = [p for p in share if p.table in self.names and self._tables[p.table].pieces_left >= 0]
+        with self.site.connect():
             for piece in wanted:
                 failpoint("copy.range.before", str(piece.table))
             answers = readers.copy((self._tables[piece.table].task, piece) for piece in wanted)
@@ -215,21 +217,23 @@ class Copying(CopyThread):
 
     def _take(self, name: TableName, answer: Answer, handoff: Handoff) -> None:
         table, progress = self._tables[name], self.site.progress.get(name)
-        if table.left < 0 or progress is None or name not in self.names:
+        if table.pieces_left < 0 or progress is None or name not in self.names:
             return
         if not isinstance(answer, RangeDone):
-            table.left = -1
+            table.pieces_left = -1
             folder = table.task.folder
-            self.site.finished.put(
-                Postponed(name, answer) if isinstance(answer, TableBusy) else Refused(name, folder, answer)
+            self.site.events.put(
+                CopyPostponed(name, answer)
+                if isinstance(answer, TableBusy)
+                else CopyRefused(name, folder, answer)
             )
             return
-        table.done.append(answer)
-        table.left -= 1
+        table.ranges_done.append(answer)
+        table.pieces_left -= 1
         progress.add(answer)
-        if table.left == 0:
+        if table.pieces_left == 0:
             progress.bytes_done = progress.bytes_known
-            self.site.finished.put(_copied(name, table, handoff))
+            self.site.events.put(_copy_done(name, table, handoff))
 
 
 def piece_bytes(total: int, readers: int) -> int:
@@ -251,17 +255,17 @@ def _read_under(
         snapshot.alive()
         for future in ended:
             answers = future.result()
-            handoff = snapshot.settled()
+            handoff = snapshot.settle()
             yield from ((piece, answer, handoff) for piece, answer in answers)
 
 
-def _copied(name: TableName, table: _Table, handoff: Handoff) -> Copied:
-    return Copied(
+def _copy_done(name: TableName, table: _Table, handoff: Handoff) -> CopiedTable:
+    return CopiedTable(
         name=name,
         folder=table.task.folder,
-        files=tuple(file for done in table.done for file in done.files),
-        rows=sum(done.rows for done in table.done),
-        errors=tuple(piece for done in table.done for piece in done.errors),
-        raw_columns=tuple(sorted({column for done in table.done for column in done.met})),
+        files=tuple(file for done in table.ranges_done for file in done.files),
+        rows=sum(done.rows for done in table.ranges_done),
+        errors=tuple(piece for done in table.ranges_done for piece in done.errors),
+        raw_columns=tuple(sorted({column for done in table.ranges_done for column in done.unfit_columns})),
         handoff=handoff,
     )

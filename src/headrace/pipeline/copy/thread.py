@@ -3,7 +3,7 @@
     Copying     tables of the source (`snapshot`)
     Rewriting   rows of the lake (`from_lake`)
 
-What it brings waits in `Site.finished` for the loop. It has ended before its last word is looked for.
+What it brings waits in `CopyContext.events` for the loop. It has ended before its last word is looked for.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Collection
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
-from headrace.pipeline.copy.context import Broken, Lost, Site
+from headrace.pipeline.copy.context import CopyBroken, CopyContext, CopyLost
 
 
 class CopyThread(ABC):
@@ -22,7 +22,7 @@ class CopyThread(ABC):
 
     reads_source = True
 
-    def __init__(self, site: Site, names: frozenset[TableName]) -> None:
+    def __init__(self, site: CopyContext, names: frozenset[TableName]) -> None:
         self.site = site
         self.names = names
         self._thread = threading.Thread(target=self._work, name="headrace-copying", daemon=True)
@@ -33,7 +33,7 @@ class CopyThread(ABC):
     @property
     def over(self) -> bool:
         """Tell whether nothing more will come; it has ended before its last word is looked for."""
-        return self.site.ended.is_set() and self.site.finished.empty()
+        return self.site.has_ended.is_set() and self.site.events.empty()
 
     def forget(self, names: Collection[TableName]) -> None:
         """Give up these tables: nothing of them comes any more, and the others are copied to their end."""
@@ -50,13 +50,13 @@ class CopyThread(ABC):
         try:
             self._attempt()
         except HeadraceError as error:
-            self.site.finished.put(Lost(error))
+            self.site.events.put(CopyLost(error))
         except BaseException as error:
             # A bug must not leave the run waiting for ever: it is for the main thread.
-            self.site.finished.put(Broken(error))
+            self.site.events.put(CopyBroken(error))
             raise
         finally:
-            self.site.ended.set()
+            self.site.has_ended.set()
 
     @abstractmethod
     def _attempt(self) -> None:

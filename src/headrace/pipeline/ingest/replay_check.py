@@ -13,8 +13,9 @@ What is known is complete within [since, until): what the spool holds, and what 
 newest marks (`last_commits`), so that it holds where the spool was lost too. Commits are the same if their
 position, transaction and timestamp are: two lives that began at one moment may well agree in the first two.
 
-How far it has come is `confirmed`: up to there the spool holds what the server sends again, and the driver
-publishes no more of it than that. One known commit that comes again shows that the lives are one up to there.
+How far it has come is `confirmed_until`: up to there the spool holds what the server sends again, and the
+driver publishes no more of it than that. One known commit that comes again shows that the lives are one up to
+there.
 
 Of a transaction that changed nothing of ours, or took it all back, the server may tell or not: nothing if it
 comes whole, its commit if it was streamed while it ran, and which of the two it is depends on what else the
@@ -45,7 +46,7 @@ _COMMIT = np.dtype([("time", "<i8"), ("transaction", "<i8"), ("commit_ts", "<i8"
 Changed = Callable[[Sequence[int], Sequence[int]], HeadraceError]
 
 
-class Known:
+class RecentTransactions:
     """The newest transactions that are known when a session begins, to compare with."""
 
     def __init__(self, commits: Commits, since: int, until: int, changed: Changed) -> None:
@@ -57,16 +58,18 @@ class Known:
         self._reached = 0  # everything before this position has come
 
     @classmethod
-    def of(cls, spool: Path, changed: Changed, last: LastCommits | None = None, position: int = 0) -> Known:
+    def of(
+        cls, spool: Path, on_change: Changed, last: LastCommits | None = None, position: int = 0
+    ) -> RecentTransactions:
         """The transactions that the spool holds, and those that the lake remembers from before `position`."""
-        spooled = cls._of_spool(spool, changed)
+        spooled = cls._of_spool(spool, on_change)
         if last is None:
             return spooled
-        lake = cls(_as_commits(last.commits), last.since, position, changed)
-        return lake._joined(spooled)
+        lake = cls(_as_commits(last.commits), last.since, position, on_change)
+        return lake._join(spooled)
 
     @classmethod
-    def _of_spool(cls, folder: Path, changed: Changed) -> Known:
+    def _of_spool(cls, folder: Path, changed: Changed) -> RecentTransactions:
         reader = SpoolReader(folder)
         until = reader.frontier() or 0  # asked first: what is discarded from now on is missed
         since = complete_from(folder)
@@ -81,19 +84,21 @@ class Known:
             after = int(records["stop"][-1])
         return cls(found, since, until, changed)
 
-    def _joined(self, other: Known) -> Known:
+    def _join(self, other: RecentTransactions) -> RecentTransactions:
         """Both together; of two between which something may be missing, the one that reaches further."""
         first, second = sorted((self, other), key=lambda known: (known._until, -known._since))
         if first._until < second._since:
             return second
         both = np.concatenate([first._commits, second._commits])
         _, places = np.unique(both["time"], return_index=True)
-        return Known(both[places], min(first._since, second._since), second._until, self._changed)
+        return RecentTransactions(
+            both[places], min(first._since, second._since), second._until, self._changed
+        )
 
-    def from_start(self, start: int) -> Known:
+    def from_start(self, start: int) -> RecentTransactions:
         """The transactions that a server has to send again if it begins at this position."""
         again = self._commits[self._commits["time"] >= start]
-        return Known(again, max(self._since, start), self._until, self._changed)
+        return RecentTransactions(again, max(self._since, start), self._until, self._changed)
 
     def compare(self, ends: Records) -> None:
         """Refuse a server that sends other transactions than it did before."""
@@ -104,7 +109,7 @@ class Known:
         mine = came[(times >= self._since) & (times < self._until)]
         self._expect(mine, self._before(int(times[-1]) + 1))
 
-    def passed(self, frontier: int) -> None:
+    def pass_frontier(self, frontier: int) -> None:
         """Refuse a server that has sent all there is before this position, if that lacks something."""
         if not self.is_over:
             self._expect(_as_commits(()), self._before(frontier))
@@ -115,7 +120,7 @@ class Known:
         return max(self._reached, self._since) >= self._until
 
     @property
-    def confirmed(self) -> int | None:
+    def confirmed_until(self) -> int | None:
         """Up to which position this is the server that was followed; None where nothing is left to ask."""
         if self.is_over:
             return None

@@ -9,8 +9,8 @@
 A thread of its own tells the process now and then that the driver lives; a driver that was frozen has none,
 and then the process ends, so that whoever takes the source over finds spool and stream free.
 
-Called by the life of a source. What the process does, and the lines that travel, is in `worker`. Nothing
-here waits but `stop`; the driver sees new transactions by asking its own `SpoolReader`.
+What the process does, and the lines that travel, is in `worker`. Nothing here waits but `stop`; the driver
+sees new transactions by asking its own `SpoolReader`.
 
 The spool is kept over restarts as long as it is a spool of the same stream and holds everything from the
 frontier on (`spool.origin`), so that a lost connection does not cost what was received but is not in
@@ -48,22 +48,22 @@ _SOURCE_ROOT = Path(__file__).parents[3]
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ReceiverProgress:
     """The progress of a receiver, as it last said."""
 
     streaming: bool = False  # connected and checked
     session: int = 0
     start: int = 0  # the time that the server began to send at
     frontier: int = 0  # complete in the spool up to this time, exclusively
-    confirmed: int | None = 0  # up to here the server has sent again what we had; None: all of it
+    confirmed_until: int | None = 0  # up to here the server has sent again what we had; None: all of it
     source_end: int = 0  # how far the server has read its own log
     source_ts: int = 0  # its clock then, microseconds since 1970; 0 while unknown
     address: int = 0  # of the spool's end
-    received: int = 0  # bytes in this session
+    received_bytes: int = 0  # bytes in this session
     full: bool = False  # the spool is at its limit; nothing is read until the driver frees some
     running: int = 0  # transactions that are streamed while they run, and have not ended
     running_bytes: int = 0  # what has come of them
-    heard: float = 0.0  # when the source last sent something, be it an idle word; seconds since 1970
+    heard_at: float = 0.0  # when the source last sent something, be it an idle word; seconds since 1970
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Receiver:
     def __init__(self, feed: Feed) -> None:
         self.feed = feed  # of the next process
         self._process: subprocess.Popen[bytes] | None = None
-        self._progress = Progress()
+        self._progress = ReceiverProgress()
         self._partial = b""
         self._failure: HeadraceError | None = None
         self._writing = threading.Lock()
@@ -135,7 +135,7 @@ class Receiver:
         return None if self._process is None else self._process.pid
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> ReceiverProgress:
         """Its newest word, as far as `poll` has listened."""
         return self._progress
 
@@ -149,7 +149,7 @@ class Receiver:
         os.set_blocking(process.stdout.fileno(), False)
         # Its orders come first: another thread acknowledges, and does so as soon as there is a process.
         with self._writing, self._reading:
-            self._progress, self._partial, self._failure = Progress(frontier=frontier.time), b"", None
+            self._progress, self._partial, self._failure = ReceiverProgress(frontier=frontier.time), b"", None
             self._process = process
             _write(process, self.feed.orders(frontier).to_json())
         self._over = threading.Event()
@@ -158,7 +158,7 @@ class Receiver:
         )
         beat.start()
 
-    def poll(self) -> Progress:
+    def poll(self) -> ReceiverProgress:
         """The newest word of the process; the error that it ended with is raised."""
         ended = self._process is not None and not self.alive  # before the reading of its last words
         self.listen()
@@ -230,15 +230,15 @@ class Receiver:
         if kind == "failed":
             self._failure = from_record(event["error"])
         elif kind == "streaming":
-            self._progress = Progress(
+            self._progress = ReceiverProgress(
                 streaming=True,
                 session=event["session"],
                 start=event["start"],
                 frontier=event["frontier"],
-                confirmed=event["confirmed"],
+                confirmed_until=event["confirmed"],
             )
         elif kind == "progress":
-            self._progress = Progress(
+            self._progress = ReceiverProgress(
                 streaming=True,
                 session=self._progress.session,
                 start=self._progress.start,

@@ -41,7 +41,7 @@ from headrace.core.errors import HeadraceError
 from headrace.core.failpoint import failpoint
 from headrace.core.position import ORIGIN, Position
 from headrace.pipeline.ingest.last_commits import LastCommits
-from headrace.pipeline.ingest.replay_check import Known
+from headrace.pipeline.ingest.replay_check import RecentTransactions
 from headrace.pipeline.ingest.store_stream import Intake
 from headrace.sources import registry
 from headrace.sources.contract.stream import Orders, Stream
@@ -115,19 +115,25 @@ class Silence:
         self._heard = self._seconds = 0.0
         self._asked: float | None = None
 
-    def over(self, now: float, heard: int) -> bool:
+    def over(self, now: float, heard_bytes: int) -> bool:
         """Tell whether patience is at its end; to be asked often."""
         passed = 0.0 if self._asked is None else min(now - self._asked, LONGEST_STEP)
-        self._seconds = 0.0 if heard != self._heard else self._seconds + passed
-        self._asked, self._heard = now, heard
+        self._seconds = 0.0 if heard_bytes != self._heard else self._seconds + passed
+        self._asked, self._heard = now, heard_bytes
         return self._seconds > self._patience
 
 
-class Receiving:
+class ReceiverLoop:
     """The loop and its clocks."""
 
     def __init__(
-        self, stream: Stream, at: At, writer: SpoolWriter, known: Known, commands: Commands, patience: float
+        self,
+        stream: Stream,
+        at: At,
+        writer: SpoolWriter,
+        known: RecentTransactions,
+        commands: Commands,
+        patience: float,
     ) -> None:
         self._stream = stream
         self._at = at
@@ -140,7 +146,7 @@ class Receiving:
         self._full = False
         self._heard = time.time()
         self._next_feedback = self._next_progress = self._next_settling = 0.0
-        self._said = known.confirmed
+        self._said = known.confirmed_until
 
     def run(self) -> None:
         """Until a stop is asked for."""
@@ -151,7 +157,7 @@ class Receiving:
             if self._full:
                 self._commands.stopped.wait(READ_TIMEOUT)
                 continue
-            unsettled = self._intake.unsettled
+            unsettled = self._intake.is_ahead
             received = self._stream.read(UNSETTLED_TIMEOUT if unsettled else READ_TIMEOUT)
             if received is None:
                 self._intake.settle()
@@ -169,7 +175,7 @@ class Receiving:
         if now >= self._next_feedback:
             self._next_feedback = now + self._stream.pause
             self._feedback()
-        confirmed = self._known.confirmed
+        confirmed = self._known.confirmed_until
         news = confirmed != self._said and (confirmed is None or now >= self._next_settling)
         if now >= self._next_settling:
             self._next_settling = now + SETTLE_EVERY
@@ -179,7 +185,7 @@ class Receiving:
             self._progress()
 
     def _feedback(self) -> None:
-        acknowledged, written = self._commands.acknowledged, _written(self._writer, self._at)
+        acknowledged, written = self._commands.acknowledged, _spooled_until(self._writer, self._at)
         if not self._known.is_over:
             # Nor written: a server says by itself that it has sent all there is only if that is news to us.
             acknowledged = written = self._stream.start
@@ -187,7 +193,7 @@ class Receiving:
 
     def _progress(self) -> None:
         source_end, source_ts = self._writer.source
-        self._said = self._known.confirmed
+        self._said = self._known.confirmed_until
         emit(
             event="progress",
             frontier=self._writer.frontier,
@@ -203,7 +209,7 @@ class Receiving:
         )
 
 
-def _written(writer: SpoolWriter, at: At) -> Position:
+def _spooled_until(writer: SpoolWriter, at: At) -> Position:
     """Say how far the spool has the stream; of a source that cannot tell it by its time, at least so far."""
     written = at(writer.frontier) or writer.places.newest
     assert written is not None  # the lake's frontier is the first
@@ -234,18 +240,18 @@ def receive(orders: ReceiverOrders, lines: io.FileIO) -> None:
         if at(wanted.frontier.time) is None:
             writer.places.say(wanted.frontier)
         changed = partial(source.history_changed, wanted.upstream)
-        known = Known.of(folder, changed, orders.last, wanted.frontier.time)
-        with closing(source.open_stream(replace(wanted, reached=_written(writer, at)))) as stream:
+        known = RecentTransactions.of(folder, changed, orders.last, wanted.frontier.time)
+        with closing(source.open_stream(replace(wanted, reached=_spooled_until(writer, at)))) as stream:
             again = known.from_start(stream.start.time)
             emit(
                 event="streaming",
                 session=writer.session,
                 start=stream.start.time,
                 frontier=writer.frontier,
-                confirmed=again.confirmed,
+                confirmed=again.confirmed_until,
             )
             failpoint("receive.before")
-            Receiving(stream, at, writer, again, commands, orders.patience).run()
+            ReceiverLoop(stream, at, writer, again, commands, orders.patience).run()
 
 
 def main() -> int:

@@ -39,7 +39,7 @@ from headrace.pipeline.state.epoch import MAINTAIN, Epoch, Rewrite
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.owner import Owner, Steps
 from headrace.pipeline.tasks import compact
-from headrace.pipeline.tasks.compact import Bundle, Bundled, Survey
+from headrace.pipeline.tasks.compact import Bundle, BundleResult, Survey
 from headrace.pipeline.tasks.table_task import Outcome, Outcomes, pack, unpack
 from headrace.spark.jobs import Background, Jobs
 
@@ -52,7 +52,7 @@ LEAST = {True: (8, 100), False: (2, 2)}  # files and files of marks that are wor
 
 
 @dataclass(slots=True)
-class Report:
+class MaintenanceReport:
     """The work that was done, or would be."""
 
     dry_run: bool
@@ -91,7 +91,7 @@ class Order:
 def maintain(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
     """The deed; its answer is the report."""
     order = Order.of(owner, arguments)
-    report = Report(order.dry)
+    report = MaintenanceReport(order.dry)
     yield from _compact(owner, order, report)
     yield from _expire(owner, order, report)
     yield from _tidy(owner, order, report)
@@ -122,7 +122,7 @@ def _await_durable(ledger: Ledger) -> None:
 # --- compaction -----------------------------------------------------------------------------------
 
 
-def _compact(owner: Owner, order: Order, report: Report) -> Generator[Errand, Any, None]:
+def _compact(owner: Owner, order: Order, report: MaintenanceReport) -> Generator[Errand, Any, None]:
     ledger = owner.ledger
     tables = [ledger.outline(record) for record in ledger.tables.values() if record.state.is_named]
     survey = Survey(ledger.name, ledger.mark.epoch + 1, ledger.address, tuple(tables), order.least[0])
@@ -133,18 +133,18 @@ def _compact(owner: Owner, order: Order, report: Report) -> Generator[Errand, An
     for portion in compact.batches(bundles, EPOCH_BYTES):
         much = sum(bundle.size for bundle in portion) > DRIVER_BYTES
         jobs = owner.place.spark if much else owner.place.driver
-        done = yield partial(_bundled, Background(jobs, spare=True), portion)
+        done = yield partial(_bundle, Background(jobs, spare=True), portion)
         _publish(owner, _fitting(ledger, done, report), report)
 
 
-def _bundled(jobs: Jobs, bundles: Iterable[Bundle]) -> list[Bundled]:
-    done = jobs.run(compact.bundled, [pack(compact.outlined(bundle)) for bundle in bundles])
+def _bundle(jobs: Jobs, bundles: Iterable[Bundle]) -> list[BundleResult]:
+    done = jobs.run(compact.write_bundle, [pack(compact.outline(bundle)) for bundle in bundles])
     failpoint("maintain.bundled")
-    return [unpack(answer, Bundled) for answer in done]
+    return [unpack(answer, BundleResult) for answer in done]
 
 
-def _fitting(ledger: Ledger, done: Iterable[Bundled], report: Report) -> list[Bundled]:
-    """Those whose files are all still there: the stream has gone on meanwhile."""
+def _fitting(ledger: Ledger, done: Iterable[BundleResult], report: MaintenanceReport) -> list[BundleResult]:
+    """Select the bundles whose files are all still live: the stream has gone on meanwhile."""
     found = []
     for each in done:
         table = each.bundle.table
@@ -157,7 +157,7 @@ def _fitting(ledger: Ledger, done: Iterable[Bundled], report: Report) -> list[Bu
     return found
 
 
-def _live(ledger: Ledger, folder: str, report: Report) -> frozenset[str]:
+def _live(ledger: Ledger, folder: str, report: MaintenanceReport) -> frozenset[str]:
     """The files of a folder that are ours to put together; none where another program changed it."""
     table = ledger.live.table(folder)
     try:
@@ -168,7 +168,7 @@ def _live(ledger: Ledger, folder: str, report: Report) -> frozenset[str]:
     return table.live()
 
 
-def _publish(owner: Owner, done: list[Bundled], report: Report) -> None:
+def _publish(owner: Owner, done: list[BundleResult], report: MaintenanceReport) -> None:
     if not done:
         return
     outcomes = Outcomes()
@@ -178,7 +178,7 @@ def _publish(owner: Owner, done: list[Bundled], report: Report) -> None:
         report.compacted["before"] += len(bundle.paths)
         report.compacted["after"] += len(each.files)
         if bundle.table is not None:
-            outcomes.take(Outcome(bundle.table.name, add=each.keyed, remove=bundle.paths))
+            outcomes.take(Outcome(bundle.table.name, add=each.keyed_files, remove=bundle.paths))
         else:
             known = rewrites.get(bundle.folder, Rewrite(bundle.folder, same=not bundle.errors))
             rewrites[bundle.folder] = known.plus(each.files, bundle.paths)
@@ -196,27 +196,29 @@ def _epoch(
 # --- retention ------------------------------------------------------------------------------------
 
 
-def _expire(owner: Owner, order: Order, report: Report) -> Generator[Errand, Any, None]:
+def _expire(owner: Owner, order: Order, report: MaintenanceReport) -> Generator[Errand, Any, None]:
     yield from _let_go(owner, order, report)
     store, name = owner.place.store, owner.ledger.name
     now = datetime.now(UTC)
     pending = horizon.read(store, name)
     if pending is None or expiry.ripe(pending, now, order.keeping.grace):
-        begin: Mark | None = yield partial(expiry.wanted, store, name, now, order.keeping)
+        begin: Mark | None = yield partial(expiry.start_mark, store, name, now, order.keeping)
         if begin is not None and not order.dry:
             failpoint("maintain.reach.before")
-            horizon.write(store, name, Reach(begin.time, now, None if pending is None else pending.gone))
+            horizon.write(
+                store, name, Reach(begin.time, now, None if pending is None else pending.gone_before)
+            )
             failpoint("maintain.reach.after")
             yield from _let_go(owner, order, report)
         elif begin is not None:
-            gone = yield partial(expiry.spent, store, name, begin.time)
+            gone = yield partial(expiry.spent_files, store, name, begin.time)
             report.history |= {
                 "reaches_back_to": begin.frontier,
                 "files_expired": sum(len(each.remove) for each in gone),
             }
 
 
-def _let_go(owner: Owner, order: Order, report: Report) -> Generator[Errand, Any, None]:
+def _let_go(owner: Owner, order: Order, report: MaintenanceReport) -> Generator[Errand, Any, None]:
     """Carry out what the reach says, as far as it is time."""
     store, ledger = owner.place.store, owner.ledger
     known = horizon.read(store, ledger.name)
@@ -227,15 +229,15 @@ def _let_go(owner: Owner, order: Order, report: Report) -> Generator[Errand, Any
         horizon.write(store, ledger.name, found)
     # It may lie in an earlier life of the server: the marks of that time know how it was spelled.
     past = Past(store, ledger.name, Catalogs(store))
-    report.history["reaches_back_to"] = yield partial(past.shown, found.time + 1)
+    report.history["reaches_back_to"] = yield partial(past.show, found.time + 1)
     since = found.time + 1
     gone: list[Rewrite] = []
     if expiry.ripe(found, datetime.now(UTC), order.keeping.grace):
-        if found.gone != found.time and not order.dry:
+        if found.gone_before != found.time and not order.dry:
             failpoint("maintain.gone.before")
-            horizon.write(store, ledger.name, replace(found, gone=found.time))
+            horizon.write(store, ledger.name, replace(found, gone_before=found.time))
             failpoint("maintain.gone.after")
-        gone = yield partial(expiry.spent, store, ledger.name, found.time)
+        gone = yield partial(expiry.spent_files, store, ledger.name, found.time)
     # The stream has gone on meanwhile: the records, and which files are there, are those of now.
     gone = [each for each in gone if set(each.remove) <= _live(ledger, each.folder, report)]
     at_rest = [r for r in ledger.tables.values() if r.state.is_settled]
@@ -249,7 +251,7 @@ def _let_go(owner: Owner, order: Order, report: Report) -> Generator[Errand, Any
 # --- marks ----------------------------------------------------------------------------------------
 
 
-def _tidy(owner: Owner, order: Order, report: Report) -> Generator[Errand, Any, None]:
+def _tidy(owner: Owner, order: Order, report: MaintenanceReport) -> Generator[Errand, Any, None]:
     store, ledger = owner.place.store, owner.ledger
     folder = layout.marks_folder(ledger.name)
     for _ in range(MOST_TIDYINGS):

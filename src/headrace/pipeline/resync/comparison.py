@@ -29,7 +29,7 @@ from headrace.core.errors import Definite
 from headrace.core.failpoint import failpoint
 from headrace.pipeline.state.background import beside
 from headrace.pipeline.tasks.compare import differences
-from headrace.pipeline.tasks.compare.differences import FileSums, Sampled, SideFile
+from headrace.pipeline.tasks.compare.differences import FileSums, KeySample, SideFile
 from headrace.pipeline.tasks.table_task import pack, unpack
 from headrace.spark.jobs import Background, Jobs
 
@@ -45,8 +45,8 @@ class KnownChecksums:
 
     bounds: tuple[bytes, ...] | None = None  # of the ranges; None: not chosen yet
     _shadows: tuple[int, ...] = ()
-    _known: _Known = field(default_factory=dict)
-    _left: float = float("inf")  # rows that were not summed when the last round began
+    _checksums: _Known = field(default_factory=dict)
+    _rows_left: float = float("inf")  # rows that were not summed when the last round began
     _round: Future[Any] | None = None
 
     # --- beside the loop ------------------------------------------------------------------------
@@ -59,13 +59,13 @@ class KnownChecksums:
     def near(self, side_files: Sequence[SideFile], jobs: Callable[[int], Jobs]) -> bool:
         """Tell whether so little is left that it can be done at once; else a round begins."""
         if self._round is not None:
-            _ended(self._round)
+            _end(self._round)
             self._round = None
         missing = self._missing(side_files)
         left = sum(side_file.file.rows for side_file in missing)
-        if left <= NEAR_ROWS or 2 * left > self._left:
+        if left <= NEAR_ROWS or 2 * left > self._rows_left:
             return True
-        self._left = left
+        self._rows_left = left
         self._round = beside(partial(self._complete_beside, missing, jobs(left)))
         return False
 
@@ -88,17 +88,17 @@ class KnownChecksums:
         bounded = [replace(side_file, bounds=self.bounds) for side_file in missing]
         answers = jobs.run(differences.sum_up, [pack(side_file) for side_file in bounded])
         for side_file, answer in zip(missing, answers, strict=True):
-            self._known[side_file.place] = unpack(answer, FileSums)
+            self._checksums[side_file.place] = unpack(answer, FileSums)
 
     def _missing(self, side_files: Sequence[SideFile]) -> list[SideFile]:
         """The files that have to be summed, for what they hold now."""
         if side_files:
-            given = side_files[0].given.table
+            given = side_files[0].terms.table
             # A text without a lake form may come or go in a table without a key and leave its file alone.
             if self._shadows != given.raw_columns or (given.raw_columns and given.schema.is_multiset):
-                self._known.clear()
+                self._checksums.clear()
             self._shadows = given.raw_columns
-        return [side_file for side_file in side_files if side_file.place not in self._known]
+        return [side_file for side_file in side_files if side_file.place not in self._checksums]
 
     # --- what came of it ------------------------------------------------------------------------
 
@@ -130,7 +130,7 @@ class KnownChecksums:
     def _sums(self, side_files: Iterable[SideFile]) -> Sums:
         total = Sums.zero(self._ranges)
         for side_file in side_files:
-            found = self._known[side_file.place]
+            found = self._checksums[side_file.place]
             total += found.sums.spread(found.ranges, self._ranges)
         return total
 
@@ -142,7 +142,7 @@ class KnownChecksums:
         """Weigh each range, by its rows and by their bytes, on both sides together."""
         sizes = np.zeros(self._ranges, np.int64)
         for side_file in side_files:
-            found = self._known[side_file.place]
+            found = self._checksums[side_file.place]
             sizes[found.ranges] += found.sizes
         return np.maximum(
             self._rows(side_files) / differences.ROWS_PER_LOT, sizes / differences.BYTES_PER_LOT
@@ -154,7 +154,7 @@ class KnownChecksums:
         lots = dict(zip(wanted.tolist(), before.astype(np.int64).tolist(), strict=True))
         found = []
         for side_file in side_files:
-            mine = [number for number in self._known[side_file.place].ranges.tolist() if number in lots]
+            mine = [number for number in self._checksums[side_file.place].ranges.tolist() if number in lots]
             if mine:
                 pairs = tuple((number, lots[number]) for number in mine)
                 found.append(replace(side_file, bounds=self.bounds or (), lots=pairs))
@@ -163,10 +163,10 @@ class KnownChecksums:
 
 def _bounds(side_files: Sequence[SideFile], rows: int, jobs: Jobs) -> tuple[bytes, ...]:
     answers = jobs.run(differences.sample, [pack(side_file) for side_file in side_files])
-    return differences.bounds([unpack(answer, Sampled) for answer in answers], rows)
+    return differences.bounds([unpack(answer, KeySample) for answer in answers], rows)
 
 
-def _ended(done: Future[Any]) -> None:
+def _end(done: Future[Any]) -> None:
     """End without a verdict: what is wrong with the table itself shows again where an epoch compares it."""
     try:
         done.result()

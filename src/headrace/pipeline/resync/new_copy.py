@@ -44,7 +44,7 @@ class Renewal:
 
     moved_at: float = field(default_factory=time.monotonic)
     checksums_by_copy: dict[str, KnownChecksums] = field(default_factory=dict)  # by the id of the copy
-    spent: bool = True  # there may be files of copies that are over; they go once that is durable
+    has_spent_copies: bool = True  # there may be files of copies that are over; they go once that is durable
     again_at: float = 0.0  # a table that somebody held exclusively is asked for again, but not all the time
 
     def turn(self, run: CopyRun) -> None:
@@ -52,21 +52,21 @@ class Renewal:
         ready = self._near(run) if time.monotonic() >= self.again_at else []
         if ready or replacement.is_over(run.ledger):
             check = run.check_schema(ready)
-            if changed := check.changed(ready):
+            if changed := check.changed_tables(ready):
                 run.publish(stop_copies(run.ledger, changed))
-            elif check.locked:
+            elif check.locked_tables:
                 self.again_at = time.monotonic() + AGAIN_SECONDS
             else:
                 epoch = replacement.epoch(run.ledger, run.runner, ready, self.checksums_by_copy)
                 failpoint("reconcile.before")
                 run.publish(epoch)
                 failpoint("reconcile.after")
-                self.spent = True
+                self.has_spent_copies = True
         elif not run.ledger.recovering:
             self._give_up(run)
         self._stir(run)
-        if self.spent and run.ledger.durable:
-            self.spent = False
+        if self.has_spent_copies and run.ledger.durable:
+            self.has_spent_copies = False
             replacement.clean_up(run.ledger)
 
     def _near(self, run: CopyRun) -> list[TableRecord]:
@@ -84,13 +84,13 @@ class Renewal:
         return [] if run.ledger.recovering and len(near) < len(ready) else near
 
     def _give_up(self, run: CopyRun) -> None:
-        failed = replacement.refused(run.ledger)
+        failed = replacement.failed_copies(run.ledger)
         for copy in failed:
             assert copy.error is not None
             run.reporter.gave_up(copy.name, copy.error)
         if failed:
             run.publish(replacement.giving_up(run.ledger, failed))
-            self.spent = True
+            self.has_spent_copies = True
 
     def _stir(self, run: CopyRun) -> None:
         """Move a source where nothing happens, if a new copy waits for a later position of it."""

@@ -16,8 +16,7 @@ The mark before the difference leaves room for it (`state.spacing.with_room`), s
 different contents may have one time. Where the source is so idle that its position does not move, a slot is
 made and dropped for a moment: that moves it.
 
-Called by `new_copy`, for the `loop`. What a comparison writes for itself lies in the copy's own
-folder, which is removed with it.
+What a comparison writes for itself lies in the copy's own folder, which is removed with it.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from headrace.core.difference import Moment
+from headrace.core.difference import DifferenceMoment
 from headrace.core.errors import Definite, ShapeChanged
 from headrace.core.names import TableName
 from headrace.core.position import Position
@@ -39,9 +38,9 @@ from headrace.pipeline.state.epoch import RECONCILE, Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.spacing import ROOM
-from headrace.pipeline.state.table_state import Event, State, after
+from headrace.pipeline.state.table_state import State, TableEvent, after
 from headrace.pipeline.tasks.compare import differences
-from headrace.pipeline.tasks.compare.differences import Applying, Compared, Comparison, SideFile
+from headrace.pipeline.tasks.compare.differences import Applying, ComparisonTerms, LotResult, SideFile
 from headrace.pipeline.tasks.files import verdict
 from headrace.pipeline.tasks.merge import merge
 from headrace.pipeline.tasks.routing import Routes
@@ -59,12 +58,12 @@ class Workers(Protocol):
     def fit(self, rows: int) -> Jobs: ...
 
 
-def staged(record: TableRecord, copy_id: str, applied: Position) -> TableRecord:
+def staged_record(record: TableRecord, copy_id: str, position: Position) -> TableRecord:
     """The record of a new copy of a table, from this position of the stream on."""
     return replace(
         record,
-        state=after(State.ABSENT, Event.CHOSEN),
-        applied=applied,
+        state=after(State.ABSENT, TableEvent.CHOSEN),
+        applied=position,
         handoff=None,
         since=None,
         held=0,
@@ -88,7 +87,7 @@ def refuse_other_columns(name: TableName, old: TableSchema, new: TableSchema) ->
         raise ShapeChanged(
             "RECONCILE_COLUMNS_CHANGED",
             f"{name} has other columns than its history in the lake",
-            detail=f"now {_named(new)}; in the lake {_named(old)}",
+            detail=f"now {_name_files(new)}; in the lake {_name_files(old)}",
             hint=f"headrace tables resync {name}; older marks keep what it was",
         )
 
@@ -103,7 +102,7 @@ def _forms(schema: TableSchema) -> list[Column]:
     return [replace(column, source_type="") for column in schema.columns]
 
 
-def _named(schema: TableSchema) -> str:
+def _name_files(schema: TableSchema) -> str:
     return ", ".join(f"{column.name} {column.source_type}" for column in schema.columns)
 
 
@@ -114,7 +113,7 @@ def ready(ledger: Ledger) -> list[TableRecord]:
     return [] if ledger.recovering and others else exact
 
 
-def refused(ledger: Ledger) -> list[TableRecord]:
+def failed_copies(ledger: Ledger) -> list[TableRecord]:
     """The new copies that failed."""
     return [record for record in ledger.staged.values() if record.state is State.STOPPED]
 
@@ -149,9 +148,9 @@ def epoch(
     for copy in copies:
         old = ledger.tables[copy.name]
         try:
-            outcome = _replaced(runner, _pair(ledger, old, copy, frontier), checksums_by_copy[stage_of(copy)])
+            outcome = _replace(runner, _pair(ledger, old, copy, frontier), checksums_by_copy[stage_of(copy)])
         except Definite as error:
-            records.append(old.failed(error, ledger.frontier))
+            records.append(old.with_error(error, ledger.frontier))
             continue
         continues = old.state is State.LIVE and not ledger.recovering
         if not continues:  # what it was before is not exact up to here, and history tells nothing of that
@@ -162,7 +161,7 @@ def epoch(
         records.append(
             replace(
                 copy,
-                state=old.on(Event.RECONCILED).state,
+                state=old.on(TableEvent.RECONCILED).state,
                 applied=None,
                 handoff=None,
                 since=old.since if continues else frontier.time,
@@ -170,15 +169,15 @@ def epoch(
                 copy_id=None,
             )
         )
-    gone = [*copies, *refused(ledger)]
-    records += [_given_up(ledger, copy) for copy in refused(ledger)]
+    gone = [*copies, *failed_copies(ledger)]
+    records += [_given_up(ledger, copy) for copy in failed_copies(ledger)]
     return Epoch(
         kind=RECONCILE,
         frontier=frontier,
         records=tuple(records),
         outcomes=tuple(outcomes),
-        removed=tuple(gone),
-        created=tuple(created),
+        removed_tables=tuple(gone),
+        new_tables=tuple(created),
         source=replace(source, recovering=None),
         changes=sum(outcome.changes for outcome in outcomes),
     )
@@ -190,7 +189,7 @@ def giving_up(ledger: Ledger, copies: Sequence[TableRecord]) -> Epoch:
         kind="stop",
         frontier=ledger.frontier,
         records=tuple(_given_up(ledger, copy) for copy in copies),
-        removed=tuple(copies),
+        removed_tables=tuple(copies),
     )
 
 
@@ -198,7 +197,7 @@ def _given_up(ledger: Ledger, copy: TableRecord) -> TableRecord:
     """A table whose new copy failed: of a lost position there is nothing to fall back to."""
     old = ledger.tables[copy.name]
     if old.state is State.STOPPED or ledger.recovering:
-        return old.failed(copy.error, ledger.frontier)
+        return old.with_error(copy.error, ledger.frontier)
     return old
 
 
@@ -227,11 +226,11 @@ def _remove(store: Store, folder: str) -> None:
 class _Pair:
     """The two contents of a table, ready to be compared."""
 
-    given: Comparison
+    terms: ComparisonTerms
     old: TableTask
     copy: TableTask
     side_files: tuple[SideFile, ...]
-    resorted: bool  # the files of the old one are sorted by another identity
+    is_resorted: bool  # the files of the old one are sorted by another identity
 
     @property
     def rows(self) -> int:
@@ -244,11 +243,13 @@ def _pair(ledger: Ledger, old: TableRecord, copy: TableRecord, frontier: Positio
         ledger.live.forget(ledger.task_folder(old.name))
     old_task, new_task = ledger.task(replace(old, schema=copy.schema)), ledger.task(copy)
     both = tuple(sorted({*old.raw_columns, *copy.raw_columns}))
-    given = Comparison(
+    given = ComparisonTerms(
         epoch=ledger.mark.epoch + 1,
         lake=ledger.address,
-        table=replace(old_task, routes=Routes.over(()), raw_columns=both, handoff=None, layered=True),
-        moment=Moment(frontier.last, time.time_ns() // 1000),
+        table=replace(
+            old_task, routes=Routes.over(()), raw_columns=both, handoff=None, from_sorted_runs=True
+        ),
+        moment=DifferenceMoment(frontier.last, time.time_ns() // 1000),
         folder=f"{layout.staged_folder(ledger.name, stage_of(copy))}/difference",
     )
     side_files = (
@@ -258,52 +259,54 @@ def _pair(ledger: Ledger, old: TableRecord, copy: TableRecord, frontier: Positio
     return _Pair(given, old_task, new_task, side_files, old.schema.identity != copy.schema.identity)
 
 
-def _replaced(runner: Workers, pair: _Pair, checksums: KnownChecksums) -> Outcome:
+def _replace(runner: Workers, pair: _Pair, checksums: KnownChecksums) -> Outcome:
     jobs = runner.jobs(pair.rows)
     checksums.complete(pair.side_files, jobs)
     different = checksums.different(pair.side_files)
     answers = jobs.run_grouped(
         differences.apart, differences.compare, [pack(side_file) for side_file in different]
     )
-    outcomes = [unpack(answer, Compared) for answer in answers]
+    outcomes = [unpack(answer, LotResult) for answer in answers]
     # Each change of the difference is counted where it is found.
     found = Outcome(
-        pair.copy.name, changes=sum(each.changes for each in outcomes), met=pair.given.table.raw_columns
+        pair.copy.name,
+        changes=sum(each.changes for each in outcomes),
+        unfit_columns=pair.terms.table.raw_columns,
     )
-    if not found.changes and not pair.resorted:
+    if not found.changes and not pair.is_resorted:
         return found
-    if pair.copy.schema.is_multiset or pair.resorted or any(each.doubled for each in outcomes):
+    if pair.copy.schema.is_multiset or pair.is_resorted or any(each.has_double_keys for each in outcomes):
         return _rewritten(jobs, pair, checksums).combine(found)
     events = [each.events for each in outcomes if each.events is not None]
-    applied = _applied(jobs, pair, events, checksums)
+    applied = _apply(jobs, pair, events, checksums)
     if (failure := verdict(applied)) is not None:
         raise failure
     return replace(applied, changes=0).combine(found)
 
 
-def _applied(jobs: Jobs, pair: _Pair, events: Iterable[str], checksums: KnownChecksums) -> Outcome:
+def _apply(jobs: Jobs, pair: _Pair, events: Iterable[str], checksums: KnownChecksums) -> Outcome:
     """The difference, merged into the files that it concerns."""
-    task = replace(pair.given.table, routes=pair.old.routes)
+    task = replace(pair.terms.table, routes=pair.old.routes)
     rows = {
         new: sum(side_file.file.rows for side_file in pair.side_files if side_file.new == new)
         for new in (False, True)
     }
     if 2 * rows[False] < rows[True] and (cuts := checksums.cuts(pair.side_files)):
         task = replace(task, routes=replace(task.routes, births=cuts))
-    items = [pack(Applying(pair.given, task, each)) for each in events]
-    return _summed(pair, jobs.run_grouped(differences.route, merge, items))
+    items = [pack(Applying(pair.terms, task, each)) for each in events]
+    return _sum_rows(pair, jobs.run_grouped(differences.route, merge, items))
 
 
 def _rewritten(jobs: Jobs, pair: _Pair, checksums: KnownChecksums) -> Outcome:
     """All rows anew."""
     items = [pack(side_file) for side_file in checksums.everything(pair.side_files)]
-    outcome = _summed(pair, jobs.run_grouped(differences.apart, differences.rewrite, items))
-    errors = differences.standing_errors(pair.given, pair.old, pair.copy)
+    outcome = _sum_rows(pair, jobs.run_grouped(differences.apart, differences.rewrite, items))
+    errors = differences.standing_errors(pair.terms, pair.old, pair.copy)
     gone = tuple(side_file.file.path for side_file in pair.side_files if not side_file.new)
     return replace(outcome, remove=gone, errors=errors)
 
 
-def _summed(pair: _Pair, answers: Iterable[bytes]) -> Outcome:
+def _sum_rows(pair: _Pair, answers: Iterable[bytes]) -> Outcome:
     outcomes = Outcomes()
     outcomes.take(Outcome(pair.copy.name))
     for answer in answers:

@@ -22,5 +22,5 @@
     repair        epochs that a power cut has torn
     background    work that takes long, beside the thread of the owner
 
-Called by every room above. One thread at a time changes a source: that of whoever has its fence.
+One thread at a time changes a source: that of whoever has its fence.
 """

@@ -32,7 +32,7 @@ class Acknowledger:
         self._thread = threading.Thread(target=self._work, name="headrace-acknowledger", daemon=True)
         self._thread.start()
 
-    def published(self, plan: Plan | None, frontier: Position) -> None:
+    def on_published(self, plan: Plan | None, frontier: Position) -> None:
         """The plan's mark is public; `frontier` may be acknowledged once it is durable.
 
         Without a plan: what was there when the source was taken over.

@@ -48,7 +48,7 @@ class Alteration:
         return cls(record["epoch"], at, Way(record["way"]), record["what"], record.get("times", 1))
 
 
-def copied(
+def entry_of_copy(
     epoch: int, at: Position, error: HeadraceError | None, last: Alteration | None
 ) -> Alteration | None:
     """The entry of a table that is copied anew after this error; the last one if that is no DDL."""

@@ -12,8 +12,6 @@ folder of the next number.
 
 Nothing that the stream brings from before the position is applied: it may be of columns that the table had
 then.
-
-Called by the deeds `add_drop` and `resync` of the commands, and by `stream.rewriting`.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.history_version import alike, history_version
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import TableRecord
-from headrace.pipeline.state.table_state import Event
+from headrace.pipeline.state.table_state import TableEvent
 from headrace.pipeline.tasks import raw_values
 from headrace.pipeline.tasks.table_task import Errors, Outcome
 from headrace.sources.contract.tables import TableDef
@@ -39,13 +37,13 @@ class Arrival:
     """A table that arrives: its record, and what becomes of a folder that it had before."""
 
     record: TableRecord
-    emptied: Outcome | None  # takes the rows of an earlier interval out of the newest version
+    emptying: Outcome | None  # takes the rows of an earlier interval out of the newest version
     other_columns: bool  # the folder's newest version gets these columns
 
 
 def arrival(ledger: Ledger, arriving: TableDef, start: Position) -> Arrival:
     """A table that the marks do not have."""
-    record = replace(choice.chosen(arriving, start), late=True)
+    record = replace(choice.new_record(arriving, start), late=True)
     name, table = arriving.name, ledger.live.table(layout.table_folder(ledger.name, arriving.name))
     other = table.version >= 0 and not alike(table.schema(), record.schema.arrow())
     live = tuple(table.files())
@@ -58,13 +56,13 @@ def taken_up(ledger: Ledger, record: TableRecord, now: TableDef, start: Position
     """A table as it is now, in the place of what it was."""
     ledger.live.forget(ledger.task_folder(record.name))  # another program may have changed its files
     new = arrival(ledger, now, start)
-    altered = alterations.copied(ledger.mark.epoch + 1, start, record.error, record.alteration)
-    begun = replace(new.record, state=record.on(Event.TAKEN_UP).state, alteration=altered)
+    altered = alterations.entry_of_copy(ledger.mark.epoch + 1, start, record.error, record.alteration)
+    begun = replace(new.record, state=record.on(TableEvent.TAKEN_UP).state, alteration=altered)
     gone = without_errors(ledger, record, ledger.frontier.time)
     if gone.errors:
-        gone = gone if new.emptied is None else replace(new.emptied, errors=gone.errors)
+        gone = gone if new.emptying is None else replace(new.emptying, errors=gone.errors)
         return Arrival(begun, gone, new.other_columns)
-    return Arrival(begun, new.emptied, new.other_columns)
+    return Arrival(begun, new.emptying, new.other_columns)
 
 
 def epoch(
@@ -76,9 +74,9 @@ def epoch(
         kind,
         ledger.frontier,
         records=(*(each.record for each in arrivals), *others),
-        outcomes=tuple(each.emptied for each in arrivals if each.emptied is not None),
-        created=tuple(replaced),
-        replaced=replaced,
+        outcomes=tuple(each.emptying for each in arrivals if each.emptying is not None),
+        new_tables=tuple(replaced),
+        replaced_tables=replaced,
         begun_anew=frozenset(each.record.name for each in arrivals),
     )
 

@@ -4,8 +4,7 @@
     examined   what a preflight of it finds, and which tables have no place in a lake
     chosen     a table that passed, as the record that waits for its copy
 
-Called by the first run, by the command that adds tables, by verify and by the status. Nothing is made
-upstream here and nothing is published.
+Nothing is made upstream here and nothing is published.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from headrace.core.position import Position
 from headrace.lake.format import layout
 from headrace.pipeline.state.config import SourceConfig
 from headrace.pipeline.state.records import TableRecord
-from headrace.pipeline.state.table_state import Event, State, after
+from headrace.pipeline.state.table_state import State, TableEvent, after
 from headrace.sources import registry
-from headrace.sources.contract.findings import Report, Wish
+from headrace.sources.contract.findings import CheckReport, Wish
 from headrace.sources.contract.tables import TableDef, Tables
 
 NOT_ADDED = "TABLE_NOT_ADDED"
@@ -31,27 +30,31 @@ def wish(config: SourceConfig) -> Wish:
     return Wish(config.tables, config.options, connections=config.snapshot_connections)
 
 
-def examined(config: SourceConfig) -> Report:
+def examine(config: SourceConfig) -> CheckReport:
     """Examine the source, and find which of its tables have no place in a lake."""
     source = registry.by_address(config.url)
     report = source.examine(source.address(config.url), wish(config))
-    meant_first = sorted((table.name for table in report.tables), key=lambda name: name not in report.meant)
+    meant_first = sorted(
+        (table.name for table in report.tables), key=lambda name: name not in report.named_tables
+    )
     return report.without(layout.unfit_tables(meant_first))
 
 
-def unmirrored(tables: Tables, config: SourceConfig, mirrored: Collection[TableName]) -> dict[str, str]:
+def find_unmirrored(
+    tables: Tables, config: SourceConfig, mirrored_tables: Collection[TableName]
+) -> dict[str, str]:
     """Find what the patterns match and nobody mirrors, each with the code that says why."""
-    reasons = tables.unmirrored(config.tables, mirrored)
+    reasons = tables.find_unmirrored(config.tables, mirrored_tables)
     fit = [name for name, error in reasons.items() if error is None]
-    reasons |= layout.unfit_tables(fit, mirrored)
+    reasons |= layout.unfit_tables(fit, mirrored_tables)
     return {str(name): NOT_ADDED if error is None else error.code for name, error in reasons.items()}
 
 
-def chosen(table: TableDef, start: Position) -> TableRecord:
+def new_record(table: TableDef, start: Position) -> TableRecord:
     """The record of a table that waits for its copy."""
     return TableRecord(
         name=table.name,
-        state=after(State.ABSENT, Event.CHOSEN),
+        state=after(State.ABSENT, TableEvent.CHOSEN),
         number=table.number,
         schema=table.schema,
         details=table.details,
@@ -59,7 +62,7 @@ def chosen(table: TableDef, start: Position) -> TableRecord:
     )
 
 
-def refuse(report: Report) -> None:
+def refuse(report: CheckReport) -> None:
     """Raise the first error of a preflight; the others stand in its detail."""
     refused = [finding.error for finding in report.errors]
     if refused:

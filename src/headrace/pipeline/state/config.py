@@ -127,7 +127,7 @@ def read(path: str | Path) -> Config:
 
 def parse(raw: Mapping[str, Any]) -> Config:
     """A configuration from its parsed TOML."""
-    _known("", raw, {"lake", "source", "spark", "web"})
+    _refuse_unknown("", raw, {"lake", "source", "spark", "web"})
     if "lake" not in raw or not raw.get("source"):
         missing = "lake" if "lake" not in raw else "source.main"
         raise Misconfigured(
@@ -150,7 +150,7 @@ def parse_source(name: str, raw: Mapping[str, Any]) -> SourceConfig:
     """The section of one source: the options of every one, and those that its kind declares."""
     section = f"source.{name}"
     _table(section, raw)
-    declared = {option.name: option for option in _declared(raw)}
+    declared = {option.name: option for option in _options_of(raw)}
     source = _value(
         SourceConfig,
         section,
@@ -162,7 +162,7 @@ def parse_source(name: str, raw: Mapping[str, Any]) -> SourceConfig:
     return replace(source, options=own)
 
 
-def _declared(raw: Mapping[str, Any]) -> Iterable[Option]:
+def _options_of(raw: Mapping[str, Any]) -> Iterable[Option]:
     """The options of the source at this address; before it is known that there is one, those of all kinds."""
     url = raw.get("url")
     kinds = (registry.kind_of(url),) if isinstance(url, str) else registry.kinds()
@@ -172,19 +172,19 @@ def _declared(raw: Mapping[str, Any]) -> Iterable[Option]:
 def _own(section: str, option: Option, value: Any) -> str:
     if option.number and isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
-    return str(_checked(section, option.name, value, "str", option.choices))
+    return str(_check_value(section, option.name, value, "str", option.choices))
 
 
 def _value(kind: type[T], section: str, raw: Mapping[str, Any], beside: frozenset[str] = frozenset()) -> T:
     """A section's value; `beside` are options that it has and are read elsewhere."""
     known = {f.name: f for f in fields(kind) if f.name != "options"}  # type: ignore[arg-type]
-    _known(section, raw, {*known, *beside})
+    _refuse_unknown(section, raw, {*known, *beside})
     for name, spec in known.items():
         if spec.default is MISSING and spec.default_factory is MISSING and name not in raw:
             raise Misconfigured(
                 "CONFIG_INCOMPLETE", f'[{section}] has no "{name}"', hint=f'add {name} = "..." to [{section}]'
             )
-    checked = {name: _checked(section, name, value, str(known[name].type)) for name, value in raw.items()}
+    checked = {name: _check_value(section, name, value, str(known[name].type)) for name, value in raw.items()}
     return kind(**checked)
 
 
@@ -197,7 +197,7 @@ def _table(section: str, raw: object) -> None:
         )
 
 
-def _known(section: str, raw: Mapping[str, Any], names: set[str]) -> None:
+def _refuse_unknown(section: str, raw: Mapping[str, Any], names: set[str]) -> None:
     _table(section, raw)
     for key in raw:
         if key not in names:
@@ -253,7 +253,7 @@ _SAID: Mapping[type[Any], str] = {
 }
 
 
-def _checked(section: str, name: str, value: Any, declared: str, choices: tuple[str, ...] = ()) -> Any:
+def _check_value(section: str, name: str, value: Any, declared: str, choices: tuple[str, ...] = ()) -> Any:
     wanted: type[Any] = _TYPES[declared]
     parts = value if isinstance(value, list) else value.values() if isinstance(value, dict) else ()
     if (

@@ -14,9 +14,9 @@ from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.lake.format.plan import DataFile
 from headrace.pipeline.ingest.last_commits import LastCommits
-from headrace.pipeline.state.kept_files import Kept
+from headrace.pipeline.state.kept_files import LateFile
 from headrace.pipeline.state.records import SourceRecord, TableRecord
-from headrace.pipeline.state.table_state import Event, after
+from headrace.pipeline.state.table_state import TableEvent, after
 from headrace.pipeline.tasks.table_task import Outcome
 
 RECONCILE = "reconcile"  # the kind of an epoch that compared what was there, whoever wrote it
@@ -44,23 +44,29 @@ class Epoch:
     frontier: Position
     records: tuple[TableRecord, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
-    staged: tuple[Outcome, ...] = ()  # of new copies
-    removed: tuple[TableRecord, ...] = ()  # tables and copies that go; what it still says of them is the last
-    created: tuple[TableName, ...] = ()  # tables whose first files this epoch brings
-    replaced: frozenset[TableName] = frozenset()  # tables whose folder gets other columns, all rows gone
+    staged_outcomes: tuple[Outcome, ...] = ()  # of new copies
+    removed_tables: tuple[
+        TableRecord, ...
+    ] = ()  # tables and copies that go; what it still says of them is the last
+    new_tables: tuple[TableName, ...] = ()  # tables whose first files this epoch brings
+    replaced_tables: frozenset[TableName] = (
+        frozenset()
+    )  # tables whose folder gets other columns, all rows gone
     begun_anew: frozenset[TableName] = frozenset()  # tables of which no copy that is under way is wanted
     absent: frozenset[TableName] = frozenset()  # tables that sit this mark out
     rewrites: tuple[Rewrite, ...] = ()
-    looked: bool = False  # all were looked at: those that sat out the mark before may be named again
+    all_seen: bool = False  # all were looked at: those that sat out the mark before may be named again
     source: SourceRecord | None = None
     commits: LastCommits | None = None  # the newest of the stream, where that is news
-    kept: Kept | None = None  # what the stream has for tables that are being copied
+    late_file: LateFile | None = None  # what the stream has for tables that are being copied
     transactions: int = 0
     changes: int = 0
     commit_ts: int | None = None  # the latest of the transactions, microseconds since 1970
     earliest_commit_ts: int | None = None
     complete_until: int | None = None  # of the source's clock; None: what the mark before says
-    begun: int | None = None  # a stream begins with this epoch; the source's clock once its start was settled
+    begun_at: int | None = (
+        None  # a stream begins with this epoch; the source's clock once its start was settled
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +74,19 @@ class Records:
     """All records as they are after an epoch."""
 
     tables: dict[TableName, TableRecord]
-    staged: dict[TableName, TableRecord]
+    staged_copies: dict[TableName, TableRecord]
 
     @classmethod
     def of(
-        cls, tables: Mapping[TableName, TableRecord], staged: Mapping[TableName, TableRecord], epoch: Epoch
+        cls,
+        tables: Mapping[TableName, TableRecord],
+        staged_copies: Mapping[TableName, TableRecord],
+        epoch: Epoch,
     ) -> Records:
-        known = {record.key: record for record in (*tables.values(), *staged.values())}
+        known = {record.key: record for record in (*tables.values(), *staged_copies.values())}
         known |= {record.key: record for record in epoch.records}
-        for record in epoch.removed:
-            after(record.state, Event.DROPPED)
+        for record in epoch.removed_tables:
+            after(record.state, TableEvent.DROPPED)
             known.pop(record.key, None)
         return cls(
             {record.name: record for record in known.values() if record.copy_id is None},
@@ -85,14 +94,14 @@ class Records:
         )
 
     def present(self, source: SourceRecord | None) -> list[TableRecord]:
-        """As the ledger's own."""
+        """Return the tables and copies that this source still follows."""
         recovering = source is not None and source.recovering is not None
-        return [*(() if recovering else self.tables.values()), *self.staged.values()]
+        return [*(() if recovering else self.tables.values()), *self.staged_copies.values()]
 
     def of_outcomes(self, epoch: Epoch) -> Iterable[tuple[TableRecord, Outcome]]:
         """The epoch's outcomes with the tables, or new copies, that they are of."""
-        gone = {record.name: record for record in epoch.removed if record.copy_id is None}
+        gone = {record.name: record for record in epoch.removed_tables if record.copy_id is None}
         for outcome in epoch.outcomes:
             yield gone.get(outcome.table) or self.tables[outcome.table], outcome
-        for outcome in epoch.staged:
-            yield self.staged[outcome.table], outcome
+        for outcome in epoch.staged_outcomes:
+            yield self.staged_copies[outcome.table], outcome

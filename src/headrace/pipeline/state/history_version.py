@@ -14,9 +14,9 @@ from headrace.lake.format import layout
 from headrace.pipeline.state.ledger import Ledger
 
 
-def alike(known: pa.Schema, new: pa.Schema) -> bool:
+def alike(other: pa.Schema, new: pa.Schema) -> bool:
     """Tell whether rows of both can lie in one folder."""
-    return list(zip(known.names, known.types, strict=True)) == list(zip(new.names, new.types, strict=True))
+    return list(zip(other.names, other.types, strict=True)) == list(zip(new.names, new.types, strict=True))
 
 
 def history_version(ledger: Ledger, name: TableName, schema: TableSchema) -> int:

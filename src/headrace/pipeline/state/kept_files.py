@@ -25,11 +25,11 @@ FOOTER_BYTES = 8  # the length of what such a file says of its pieces, at its en
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class LateFile:
     """A file: what one epoch had for some tables."""
 
     name: str
-    reached: Position  # the frontier of its epoch: all that it holds lies before
+    frontier: Position  # the frontier of its epoch: all that it holds lies before
     tables: frozenset[TableName]
     size: int
     changes: int
@@ -41,7 +41,7 @@ class Kept:
 
     def as_record(self) -> dict[str, Any]:
         return {
-            "reached": self.reached.as_record(),
+            "reached": self.frontier.as_record(),
             "tables": sorted(map(str, self.tables)),
             "size": self.size,
             "changes": self.changes,
@@ -49,10 +49,10 @@ class Kept:
         }
 
     @classmethod
-    def from_record(cls, name: str, record: Mapping[str, Any]) -> Kept:
+    def from_record(cls, name: str, record: Mapping[str, Any]) -> LateFile:
         return cls(
             name=name,
-            reached=Position.from_record(record["reached"]),
+            frontier=Position.from_record(record["reached"]),
             tables=frozenset(map(TableName.parse, record["tables"])),
             size=record["size"],
             changes=record["changes"],
@@ -60,13 +60,13 @@ class Kept:
         )
 
 
-def kept_of(catalog: Mapping[str, Any]) -> dict[str, Kept]:
+def kept_of(catalog: Mapping[str, Any]) -> dict[str, LateFile]:
     """The files that the catalog names, in the order of their epochs."""
     names = sorted(key[len(KEY) :] for key in catalog if key.startswith(KEY))
-    return {name: Kept.from_record(name, catalog[KEY + name]) for name in names}
+    return {name: LateFile.from_record(name, catalog[KEY + name]) for name in names}
 
 
-def moves(before: Mapping[str, Kept], after: Mapping[str, Kept]) -> dict[str, Any]:
+def moves(before: Mapping[str, LateFile], after: Mapping[str, LateFile]) -> dict[str, Any]:
     """Tell the catalog of files that come and go."""
     gone: dict[str, Any] = {before[name].record_key: None for name in before.keys() - after.keys()}
     return gone | {file.record_key: file.as_record() for name, file in after.items() if name not in before}
@@ -98,6 +98,6 @@ def behind(records: Iterable[TableRecord]) -> dict[TableName, Position]:
     return {r.name: r.applied for r in records if r.state.keeps_stream and r.applied is not None}
 
 
-def needed(file: Kept, behind: Mapping[TableName, Position]) -> bool:
+def is_needed(file: LateFile, behind: Mapping[TableName, Position]) -> bool:
     """Tell whether any of the tables has yet to take what the file holds."""
-    return any(name in file.tables and applied < file.reached for name, applied in behind.items())
+    return any(name in file.tables and applied < file.frontier for name, applied in behind.items())

@@ -42,15 +42,15 @@ def with_own_objects(record: SourceRecord, name: str, lake_id: str, copy_of: str
     theirs = _of_lake(record, name, copy_of, lake_id)
     if not any(record.upstream.get(key) == value for key, value in theirs.items()):
         return None
-    return replace(record, upstream=_planned(record, name, lake_id))
+    return replace(record, upstream=_plans(record, name, lake_id))
 
 
 def _of_lake(record: SourceRecord, name: str, lake_id: str, other: str) -> Json:
     """The part of what a source has upstream that another lake would name otherwise."""
-    ours, theirs = (_planned(record, name, each) for each in (lake_id, other))
+    ours, theirs = (_plans(record, name, each) for each in (lake_id, other))
     return {key: value for key, value in ours.items() if theirs[key] != value}
 
 
-def _planned(record: SourceRecord, name: str, lake_id: str) -> Json:
+def _plans(record: SourceRecord, name: str, lake_id: str) -> Json:
     kind = registry.by_kind(record.kind)
     return kind.upstream(lake_id, name, kind.options(record.upstream))

@@ -58,10 +58,10 @@ def sources(path: str) -> dict[str, SourceRecord]:
 def configuration_of(path: str) -> Config:
     """The configuration of what a lake has run, and of what is registered in it."""
     store = Lake(path).store
-    known = {name: _registered(source) for name, source in Registry(store).sources().items()}
-    known |= {name: _recorded(record) for name, record in sources(path).items()}
+    known = {name: _from_registry(source) for name, source in Registry(store).sources().items()}
+    known |= {name: _from_record(record) for name, record in sources(path).items()}
     lake = LakeConfig(path)
-    for name, (configured, source) in remembered(store).items():
+    for name, (configured, source) in recall(store).items():
         known[name], lake = source, replace(configured, path=path)
     if not known:
         raise Misconfigured(
@@ -72,11 +72,11 @@ def configuration_of(path: str) -> Config:
     return Config(lake, known)
 
 
-def _registered(source: RegisteredSource) -> SourceConfig:
+def _from_registry(source: RegisteredSource) -> SourceConfig:
     return SourceConfig(url=source.connection, tables=source.views or ("*.*",), options=source.options)
 
 
-def _recorded(record: SourceRecord) -> SourceConfig:
+def _from_record(record: SourceRecord) -> SourceConfig:
     options = registry.by_kind(record.kind).options(record.upstream)
     return SourceConfig(url=record.address, tables=record.patterns, options=options)
 
@@ -97,7 +97,7 @@ def remember(store: Store, name: str, config: SourceConfig, lake: LakeConfig) ->
         store.sync([key])
 
 
-def dropped(store: Store, name: str) -> None:
+def dropped_at(store: Store, name: str) -> None:
     """Write down that a person has had what was made upstream removed, until somebody runs it again."""
     key = layout.remembered_key(name)
     data = store.get(key)
@@ -121,17 +121,17 @@ def refuse_dropped(store: Store, name: str) -> None:
         )
 
 
-def remembered(store: Store) -> dict[str, tuple[LakeConfig, SourceConfig]]:
+def recall(store: Store) -> dict[str, tuple[LakeConfig, SourceConfig]]:
     """Read how the sources of a lake were last configured."""
     found = {}
     for key in store.list(layout.REMEMBERED_FOLDER):
         data = store.get(key)
         if data is not None:
-            found[layout.unquote(key.rpartition("/")[2].removesuffix(".json"))] = _parsed(key, data)
+            found[layout.unquote(key.rpartition("/")[2].removesuffix(".json"))] = _parse(key, data)
     return found
 
 
-def _parsed(key: str, data: bytes) -> tuple[LakeConfig, SourceConfig]:
+def _parse(key: str, data: bytes) -> tuple[LakeConfig, SourceConfig]:
     try:
         record = json.loads(data)
         lake = _value(LakeConfig, {"path": "", **record["lake"]})
@@ -163,14 +163,14 @@ def tables_come(store: Store, name: str, patterns: Sequence[str]) -> None:
     _change(store, name, lambda known: _with(known, patterns) if known else known)
 
 
-def tables_go(store: Store, name: str, names: Iterable[TableName], *, folded: bool = False) -> None:
+def tables_go(store: Store, name: str, names: Iterable[TableName], *, case_insensitive: bool = False) -> None:
     """Remember that these are wanted no longer; `folded` is of a source without case in names."""
     leaving = list(names)
-    _change(store, name, lambda known: _without(known or ("*.*",), leaving, folded))
+    _change(store, name, lambda known: _without(known or ("*.*",), leaving, case_insensitive))
 
 
 def _change(store: Store, name: str, changed: Callable[[tuple[str, ...]], tuple[str, ...]]) -> None:
-    known = remembered(store).get(name)
+    known = recall(store).get(name)
     if known is not None:
         lake, source = known
         remember(store, name, replace(source, tables=changed(source.tables)), lake)
@@ -186,7 +186,7 @@ def _without(known: Sequence[str], names: Sequence[TableName], folded: bool) -> 
     left = [
         pattern.text
         for pattern in patterns
-        if pattern.excludes or not select([pattern.text], names, folded=folded).meant
+        if pattern.excludes or not select([pattern.text], names, case_insensitive=folded).named_tables
     ]
-    still = select(left, names, folded=folded).names
+    still = select(left, names, case_insensitive=folded).names
     return (*left, *(f"!{name}" for name in still))

@@ -22,17 +22,17 @@ from headrace.core.position import Position
 from headrace.lake.format import layout
 from headrace.lake.format.plan import Plan
 from headrace.lake.log import catalog, unknown_moments
-from headrace.lake.log.commit import Blocked, Claim, StepFailed, open_log, plan_base
+from headrace.lake.log.commit import Claim, StepFailed, UnfinishablePlan, open_log, plan_base
 from headrace.lake.log.marks import Mark
-from headrace.lake.log.unknown_moments import Stretch
+from headrace.lake.log.unknown_moments import TimeGap
 from headrace.lake.store.contract import Store
 from headrace.lake.store.many import at_once
 from headrace.pipeline.ingest.last_commits import COMMITS_KEY, last_commits_of
 from headrace.pipeline.state import kept_files
 from headrace.pipeline.state.epoch import Epoch, Records
-from headrace.pipeline.state.kept_files import KEY, Kept, kept_of
+from headrace.pipeline.state.kept_files import KEY, LateFile, kept_of
 from headrace.pipeline.state.live_tables import LiveTables, folders_of
-from headrace.pipeline.state.planner import Planner, moved, rests_on
+from headrace.pipeline.state.planner import Planner, moved_error, rests_on
 from headrace.pipeline.state.records import (
     SOURCE_KEY,
     STAGED_PREFIX,
@@ -61,12 +61,12 @@ class Ledger:
         self._strict = strict
         self.address = LakeAddress(store.url)
         self.live = LiveTables(store, name)
-        if claim is None or not claim.held:
+        if claim is None or not claim.is_held:
             mend(store, name)
         self.log = open_log(store, name, self.live.table, claim=claim)
         taken = self.log.takeover()
         self.mark: Mark = taken.mark
-        self.blocked = taken.blocked
+        self.blocked = taken.unfinishable
         self.torn = False  # an epoch was begun and has not ended: only a new ledger knows how it stands
         self._catalog = catalog.load(store, name, self.mark.epoch)
         self.tables = tables_of(self._catalog.records)
@@ -101,13 +101,13 @@ class Ledger:
         return [*(() if self.recovering else self.tables.values()), *self.staged.values()]
 
     @property
-    def followed(self) -> list[TableRecord]:
+    def followed_tables(self) -> list[TableRecord]:
         """The tables to which the stream is applied, and their new copies."""
         return [record for record in self.present if record.state.follows]
 
     @property
     def catching_up(self) -> list[TableRecord]:
-        """Those whose copy is in, and that have yet to take what was kept for them.
+        """The tables whose copy is in and that have yet to take the late files kept for them.
 
         Of one that begins at a later position nothing is kept before the stream is there.
         """
@@ -115,7 +115,7 @@ class Ledger:
         return [record for record in behind if (record.applied or self.position) <= self.position]
 
     @property
-    def awaited(self) -> dict[TableName, TableRecord]:
+    def awaited_tables(self) -> dict[TableName, TableRecord]:
         """The tables that wait for their copy, or for their new one."""
         return {record.name: record for record in self.present if record.state.awaits_copy}
 
@@ -153,13 +153,13 @@ class Ledger:
             history_folder=folders.history,
             errors_folder=folders.errors,
             routes=Routes.over(()),
-            applied=(record.applied or self.position).time,
+            applied_until=(record.applied or self.position).time,
             handoff=record.handoff if held else None,
             raw_columns=() if record.schema.full else record.raw_columns,
             strict=self._strict,
-            met=bool(record.raw_columns),
-            untold=(record.since or 0) - 1 if record.late and held else 0,
-            joined=record.joined,
+            has_errors=bool(record.raw_columns),
+            complete_from=(record.since or 0) - 1 if record.late and held else 0,
+            history_start=record.complete_from,
             details=record.details,
         )
 
@@ -173,8 +173,8 @@ class Ledger:
         steps = tuple(planner.steps(epoch, after))
         source = epoch.source or self.source
         behind = kept_files.behind(after.present(source))
-        kept = _kept(self.kept, epoch.kept, behind, same=behind == self._behind)
-        unseen = frozenset() if epoch.looked else _unseen(self.tables, self.mark)
+        kept = _late_files(self.kept, epoch.late_file, behind, same=behind == self._behind)
+        unseen = frozenset() if epoch.all_seen else _unseen_tables(self.tables, self.mark)
         plan = Plan(
             source=self.name,
             epoch=planner.number,
@@ -196,11 +196,11 @@ class Ledger:
         )
         self.log.put_plan(plan)
         outcome = self.log.finish(plan)
-        if isinstance(outcome, Blocked):
+        if isinstance(outcome, UnfinishablePlan):
             if isinstance(outcome.error, StepFailed):
                 raise _begin_again(outcome.error)  # the next takeover tries once more, or withdraws it
             self.log.withdraw(outcome)
-            raise moved(outcome.step.path, outcome.error)
+            raise moved_error(outcome.step.path, outcome.error)
         self.mark = outcome
         self.kept, self._behind = kept, behind
         self.last_commits = epoch.commits or self.last_commits
@@ -239,9 +239,9 @@ class Ledger:
     def _move_on(self, epoch: Epoch, after: Records, source: SourceRecord | None) -> None:
         for record, outcome in after.of_outcomes(epoch):
             self.live.move_on(folders_of(self.name, record).rows, outcome)
-        self.tables, self.staged = after.tables, after.staged
+        self.tables, self.staged = after.tables, after.staged_copies
         self.source = source
-        for record in epoch.removed:
+        for record in epoch.removed_tables:
             self.live.leave(folders_of(self.name, record).rows)
 
 
@@ -254,27 +254,27 @@ def _begin_again(error: StepFailed) -> Transient:
     )
 
 
-def _kept(
-    known: Mapping[str, Kept], new: Kept | None, behind: Mapping[TableName, Position], *, same: bool
-) -> dict[str, Kept]:
+def _late_files(
+    known: Mapping[str, LateFile], new: LateFile | None, behind: Mapping[TableName, Position], *, same: bool
+) -> dict[str, LateFile]:
     """The files that are needed after an epoch; those that are known are, while the tables stand the `same`.
 
     A table that waits for its copy leaves a file an epoch: asking each of them each time would cost more
     with every one.
     """
     files = [*(() if same else known.values()), *(() if new is None else (new,))]
-    needed = {file.name: file for file in files if kept_files.needed(file, behind)}
+    needed = {file.name: file for file in files if kept_files.is_needed(file, behind)}
     return {**known, **needed} if same else needed
 
 
-def _unseen(tables: Mapping[TableName, TableRecord], mark: Mark) -> frozenset[TableName]:
+def _unseen_tables(tables: Mapping[TableName, TableRecord], mark: Mark) -> frozenset[TableName]:
     """Tables that sat out the mark before and were not looked at since."""
     live = (name for name, record in tables.items() if record.state.is_named)
     return frozenset(name for name in live if str(name) not in mark.versions)
 
 
 def _state(epoch: Epoch, source: SourceRecord | None) -> dict[str, Any]:
-    state: dict[str, Any] = {record.key: None for record in epoch.removed}
+    state: dict[str, Any] = {record.key: None for record in epoch.removed_tables}
     state |= {record.key: record.as_record() for record in epoch.records}
     if source is not None:
         state[SOURCE_KEY] = source.as_record()
@@ -285,11 +285,11 @@ def _state(epoch: Epoch, source: SourceRecord | None) -> dict[str, Any]:
 
 def _unseen_before(epoch: Epoch, mark: Mark, records: Mapping[str, Any]) -> dict[str, Any]:
     """Tell the catalog of the moments before a stream that begins."""
-    begun, known = _moment(epoch.begun), unknown_moments.of(records)
+    begun, known = _moment(epoch.begun_at), unknown_moments.of(records)
     if begun is None or (known is None and SOURCE_KEY in records):
         return {}
     return {
-        unknown_moments.KEY: unknown_moments.record((*(known or ()), Stretch(mark.complete_until, begun)))
+        unknown_moments.KEY: unknown_moments.record((*(known or ()), TimeGap(mark.complete_until, begun)))
     }
 
 

@@ -4,7 +4,7 @@
     ranges(folder)    its files with the keys that they hold: what routes an epoch's rows
     folders_of        where a table, or a new copy of one, has its rows, history and errors
 
-Called by the ledger, and by the planner of its epochs. Nothing is written here.
+Nothing is written here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class LiveTables:
     def table(self, folder: str) -> LakeTable:
         """A Delta table, opened once. The thread that acknowledges asks, too."""
         if folder not in self._open:
-            self._open[folder] = foreign.opened(self.store, self.source, folder)
+            self._open[folder] = foreign.open_table(self.store, self.source, folder)
         return self._open[folder]
 
     def rows(self, folder: str) -> int:
@@ -48,7 +48,7 @@ class LiveTables:
         """The files of a current state, with the keys that they hold."""
         if folder not in self._files:
             live = self.table(folder).files()
-            self._files[folder] = {path: self._ranged(folder, file) for path, file in live.items()}
+            self._files[folder] = {path: self._range_of(folder, file) for path, file in live.items()}
         return self._files[folder]
 
     def move_on(self, folder: str, outcome: Outcome) -> None:
@@ -70,7 +70,7 @@ class LiveTables:
         for path in [path for path in (*self._files, *self._rows) if _lies_in(path, folder)]:
             self.leave(path)
 
-    def _ranged(self, folder: str, file: LiveFile) -> FileRange:
+    def _range_of(self, folder: str, file: LiveFile) -> FileRange:
         # A file that another program rewrote carries no range: any key may lie in it.
         low, high = datafile.read_range(self.store, folder, file.path) or (b"", b"\xff" * WIDTH)
         return FileRange(file.path, file.size, file.rows, low, high)

@@ -18,7 +18,7 @@ from headrace.core.position import Position
 from headrace.pipeline.state.background import Errand
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
-from headrace.pipeline.state.place import Place
+from headrace.pipeline.state.place import RunContext
 from headrace.sources.contract.session import Session
 
 
@@ -37,7 +37,7 @@ class Owner(Protocol):
     """Whoever has the fence of a source: a `Run`, or a command that took it."""
 
     @property
-    def place(self) -> Place: ...
+    def place(self) -> RunContext: ...
     @property
     def ledger(self) -> Ledger: ...
     @property

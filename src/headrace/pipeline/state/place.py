@@ -1,7 +1,7 @@
 """The place of a source's run: its configuration, its lake, its spool, and who does the work.
 
-Made once for a process (`placed`), for all of its sources: they share one Spark, which is started when it is
-first needed. Handed to whoever owns a source; it holds no connection and no record of the lake.
+Made once for a process (`open_contexts`), for all of its sources: they share one Spark, which is started when
+it is first needed. Handed to whoever owns a source; it holds no connection and no record of the lake.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RunContext:
     """The place of a source's run: its configuration, the lake, and who does the work."""
 
     name: str
@@ -49,7 +49,7 @@ class Place:
 
 
 @contextmanager
-def placed(
+def open_contexts(
     config: Config,
     spark: SparkSession | None = None,
     *,
@@ -57,7 +57,7 @@ def placed(
     brief: bool = False,
     elsewhere: Elsewhere | None = None,
     reads: bool = False,
-) -> Iterator[list[Place]]:
+) -> Iterator[list[RunContext]]:
     """Make the places of the sources; Spark is started when it is first needed, or at once if `soon`.
 
     Raises where the lake lies elsewhere than it did and `elsewhere` does not say why, unless the caller only
@@ -75,7 +75,7 @@ def placed(
         if soon:
             engine.begin()
         yield [
-            Place(
+            RunContext(
                 name=name,
                 config=source,
                 store=store,
@@ -101,7 +101,7 @@ def _start(
         else:
             wanted = SparkConfig(config.spark.master, config.spark.remote, config.spark.conf)
             session = open_session(wanted, brief=brief)
-        if session.owned:
+        if session.is_owned:
             stack.callback(session.spark.stop)
         stack.enter_context(ExecutorWatch(session, shortage.says))
         depot = Depot.of(store)

@@ -5,7 +5,7 @@
     rewrites ─► steps of their own  files exchanged for others
 
 A step rests on what stands in the table: a commit of another program that changed its contents is an error
-(`moved`), a pure rewrite is made durable with the epoch (`rests_on`). Called by the ledger; commits nothing.
+(`moved_error`), a pure rewrite is made durable with the epoch (`rests_on`). Commits nothing.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class Planner:
         errors: dict[str, list[bytes | DataFile]] = {}
         for record, outcome in after.of_outcomes(epoch):
             folders = folders_of(self.live.source, record)
-            if outcome.add or outcome.remove or outcome.table in epoch.created:
+            if outcome.add or outcome.remove or outcome.table in epoch.new_tables:
                 added = tuple(new.file for new in outcome.add)
                 schema = schemas.encode(record.schema.arrow())
                 compared = epoch.kind == RECONCILE
                 step = self._step(folders.rows, schema, added, outcome.remove, compared=compared)
-                if outcome.table in epoch.replaced:
+                if outcome.table in epoch.replaced_tables:
                     step = replace(step, schema=schema)
                 yield replace(step, rewrite=epoch.kind == MAINTAIN)
             # What was told of a time that turned out to be before the table's `since`.
@@ -81,7 +81,7 @@ class Planner:
         try:
             base = table.refresh() if compared else plan_base(table)
         except Definite as error:
-            raise moved(folder, error) from error
+            raise moved_error(folder, error) from error
         rests_on(self.syncing, table)
         return TableStep(folder, base, add, remove, schema if base < 0 else None)
 
@@ -108,12 +108,12 @@ def _errors(
     pieces = list(pieces)
     files = [piece for piece in pieces if isinstance(piece, DataFile)]
     few = [from_ipc(piece) for piece in pieces if isinstance(piece, bytes)]
-    if few and (rows := errors_table.netted(pa.concat_tables(few))).num_rows:
+    if few and (rows := errors_table.net(pa.concat_tables(few))).num_rows:
         files.append(errors_table.write(store, folder, layout.file_name(epoch), rows))
     return tuple(files)
 
 
-def moved(folder: str, error: HeadraceError) -> Transient:
+def moved_error(folder: str, error: HeadraceError) -> Transient:
     """Leave it to the next attempt to judge what another program did to the table (`foreign`)."""
     return Transient(
         "LAKE_TABLE_MOVED",

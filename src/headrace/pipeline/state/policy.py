@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from headrace.core.errors import HeadraceError, MaybeMisconfigured, RightWithheld, Transient
-from headrace.lake.log.syncing import Fenced
+from headrace.lake.log.syncing import FencedOut
 from headrace.spool.layout import SpoolSpoilt
 
 FIRST_PAUSE = 0.2
@@ -40,7 +40,7 @@ class Patience:
             pause = min(pause * 2, LONGEST_PAUSE)
 
 
-def retries(error: BaseException, *, met: bool = True, admitted: bool = False) -> bool:
+def retries(error: BaseException, *, has_answered: bool = True, was_admitted: bool = False) -> bool:
     """Tell whether the source begins again by itself after this error.
 
     A server that was never `met` is more likely mistyped than down, and one whose commits would wait for us
@@ -48,13 +48,13 @@ def retries(error: BaseException, *, met: bool = True, admitted: bool = False) -
     him; a run that goes by itself is not ended for good by a right that is taken away and given back.
     """
     if isinstance(error, RightWithheld):
-        return admitted
-    return isinstance(error, Transient) and (met or not isinstance(error, MaybeMisconfigured))
+        return was_admitted
+    return isinstance(error, Transient) and (has_answered or not isinstance(error, MaybeMisconfigured))
 
 
 def disowns(error: BaseException) -> bool:
     """Tell whether the source turned out to be another process's: then its status is not ours to write."""
-    return isinstance(error, Fenced)
+    return isinstance(error, FencedOut)
 
 
 def spoils_the_spool(error: BaseException) -> bool:

@@ -30,7 +30,7 @@ class _Process:
     name: str
     parent: int
     cpu_seconds: float
-    begun: int
+    begun_at: int
     resident_bytes: int
 
 
@@ -41,7 +41,7 @@ class Processes:
     status: Mapping[str, ProcessStatus] = field(default_factory=dict)
     _looked_at: float = -EVERY_SECONDS
     _receiver: int | None = None
-    _known: dict[tuple[int, int], float] = field(default_factory=dict)  # CPU seconds by process
+    _cpu_seconds: dict[tuple[int, int], float] = field(default_factory=dict)  # CPU seconds by process
     _sums: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     def look(self, receiver: int | None) -> Mapping[str, ProcessStatus]:
@@ -55,11 +55,11 @@ class Processes:
         resident: defaultdict[str, int] = defaultdict(int)
         known: dict[tuple[int, int], float] = {}
         for role, process in _roles(receiver):
-            key = (process.pid, process.begun)
+            key = (process.pid, process.begun_at)
             known[key] = process.cpu_seconds
-            self._sums[role] += max(0.0, process.cpu_seconds - self._known.get(key, 0.0))
+            self._sums[role] += max(0.0, process.cpu_seconds - self._cpu_seconds.get(key, 0.0))
             resident[role] += process.resident_bytes
-        self._known = known
+        self._cpu_seconds = known
         self.status = {
             role: ProcessStatus(resident[role], round(seconds, 2)) for role, seconds in self._sums.items()
         }
@@ -105,6 +105,6 @@ def _processes() -> Iterator[_Process]:
             name=head.partition("(")[2],
             parent=int(fields[1]),
             cpu_seconds=(int(fields[11]) + int(fields[12])) / tick,
-            begun=int(fields[19]),
+            begun_at=int(fields[19]),
             resident_bytes=int(fields[21]) * page,
         )

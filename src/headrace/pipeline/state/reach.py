@@ -7,7 +7,7 @@
 The slot is peeked at: that moves nothing, and is possible only while nobody streams from it. The wait is
 bounded, and gives way to whoever holds something open meanwhile (`alive`).
 
-Called by `verify.proof`; `reach` is the deed of the request (`commands.serve`).
+`reach` is the deed of the request (`commands.serve`).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def marks_from(wait: Wait) -> Iterator[Mark]:
         return
     deadline = time.monotonic() + wait.seconds
     seen = -1
-    with _asked(store, name, frontier):
+    with _request_mark(store, name, frontier):
         while True:
             newest = marks.newest()
             assert newest is not None
@@ -81,7 +81,7 @@ def marks_from(wait: Wait) -> Iterator[Mark]:
 
 
 @contextmanager
-def _asked(store: Store, name: str, frontier: Position) -> Iterator[None]:
+def _request_mark(store: Store, name: str, frontier: Position) -> Iterator[None]:
     """A request for the mark, for as long as it is waited for."""
     request = requests.ask(store, name, REACH, {"frontier": frontier.as_record()})
     try:

@@ -23,7 +23,7 @@ from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.core.schema import TableSchema
 from headrace.pipeline.state.alterations import Alteration
-from headrace.pipeline.state.table_state import Event, State, after
+from headrace.pipeline.state.table_state import State, TableEvent, after
 from headrace.sources import registry
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.tables import TableDef
@@ -157,24 +157,24 @@ class TableRecord:
         return "rewind" if self.schema.full else "skip"
 
     @property
-    def joined(self) -> int:
+    def complete_from(self) -> int:
         """A time below which its copy holds all that happened, and history tells nothing of it; else 0."""
         told = not self.late and self.copy_id is None
         return 0 if told or not isinstance(self.handoff, ByPosition) else self.handoff.frontier.time
 
-    def defined(self, table: TableDef) -> TableRecord:
+    def with_definition(self, table: TableDef) -> TableRecord:
         """The record of the same table as it is defined by now."""
         return replace(self, number=table.number, schema=table.schema, details=table.details)
 
-    def on(self, event: Event, **changes: Any) -> TableRecord:
+    def on(self, event: TableEvent, **changes: Any) -> TableRecord:
         """The record after an event of `table_state`."""
         return replace(self, state=after(self.state, event), **changes)
 
-    def failed(self, error: HeadraceError | None, at: Position) -> TableRecord:
+    def with_error(self, error: HeadraceError | None, at: Position) -> TableRecord:
         """The record of a table that stops here; one that is stopped already stays where it is."""
         if self.state is State.STOPPED:
-            return self.on(Event.FAILED, error=error or self.error)
-        return self.on(Event.FAILED, error=error, stopped_at=at)
+            return self.on(TableEvent.FAILED, error=error or self.error)
+        return self.on(TableEvent.FAILED, error=error, stopped_at=at)
 
     @property
     def stop(self) -> HeadraceError | None:

@@ -5,7 +5,7 @@
     other name              headrace tables drop, add   the same
     unfit to be mirrored    what makes it fit first: the source says the statement
 
-Called by `schema_check`. A resync that finds more than the look saw refuses with a hint of its own.
+A resync that finds more than the look saw refuses with a hint of its own.
 """
 
 from __future__ import annotations

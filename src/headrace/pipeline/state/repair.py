@@ -25,6 +25,6 @@ def mend(store: Store, source: str) -> None:
 
 
 def mend_if_nobody_lives(store: Store, source: str) -> None:
-    """The same, for whoever only looks in."""
+    """Take back torn epochs, unless a living run owns the source."""
     if not recovery.is_settled(store, source) and living_owner(store, source) is None:
         mend(store, source)

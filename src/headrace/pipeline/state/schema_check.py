@@ -10,10 +10,10 @@ mirrored table with what was recorded when it was copied.
               (`stream.rewriting`)
     locked    DDL may be in the stream already while no look can see it yet; the table sits this mark out and
               is in the next. So does one that was altered by a statement which the stream has yet to bring
-              (`Awaited`)
+              (`AwaitedTables`)
     half told the stream has brought some of the statements that altered it
     denied    the same, for as long as we may not see what the table is
-    the same  the mark may name it; what is new about it and means nothing is recorded (`renewed`)
+    the same  the mark may name it; what is new about it and means nothing is recorded (`renew`)
 
 How the source finds out is its own affair (`sources.contract.tables`). Which record is meant, between which
 positions, and the way back are ours. The look also brings how far the source is.
@@ -34,11 +34,11 @@ from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.remedies import way_back
 from headrace.pipeline.state.table_state import State
 from headrace.sources.contract.errors import TableBusy, TableDenied
-from headrace.sources.contract.tables import Change, Heard, TableDef, Tables
+from headrace.sources.contract.tables import Change, StatementLog, TableDef, Tables
 
 
 @dataclass(frozen=True, slots=True)
-class Altered:
+class AlteredTable:
     """A table as it goes on, what becomes of its rows, and what was altered."""
 
     now: TableDef
@@ -47,7 +47,7 @@ class Altered:
 
 
 @dataclass(slots=True)
-class Awaited:
+class AwaitedTables:
     """The tables of which a look showed more than the stream had said by then, and how far it has to come.
 
     The first look that shows it says so: a later one would say it of later statements.
@@ -55,11 +55,11 @@ class Awaited:
 
     by: dict[str, Position] = field(default_factory=dict)  # by the record's key
 
-    def among(self, changes: Mapping[str, Change], heard: Heard) -> frozenset[str]:
+    def among(self, changes: Mapping[str, Change], log: StatementLog) -> frozenset[str]:
         """The tables whose change the stream may still explain; of the others nothing is kept in mind."""
         asked = {key: change.told_by for key, change in changes.items() if change.told_by is not None}
         self.by = {key: self.by.get(key, by) for key, by in asked.items()}
-        return frozenset(key for key, by in self.by.items() if heard.until < by)
+        return frozenset(key for key, by in self.by.items() if log.until < by)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,24 +69,24 @@ class RecordsCheck:
     reference: int  # what the decoder of the stream is made with
     end: Position
     errors: Mapping[str, Definite]  # by the record's key
-    locked: frozenset[TableName]
-    broken: HeadraceError | None = None  # the objects upstream are others: it concerns all tables
+    locked_tables: frozenset[TableName]
+    upstream_error: HeadraceError | None = None  # the objects upstream are others: it concerns all tables
     news: Mapping[str, TableDef] = field(default_factory=dict)  # by the record's key
-    denied: Mapping[TableName, HeadraceError] = field(default_factory=dict)  # of the locked, with the reason
-    widened: Mapping[TableName, Altered] = field(default_factory=dict)
-    rewritten: Mapping[TableName, Altered] = field(default_factory=dict)
+    denials: Mapping[TableName, HeadraceError] = field(default_factory=dict)  # of the locked, with the reason
+    wider_tables: Mapping[TableName, AlteredTable] = field(default_factory=dict)
+    rewritten: Mapping[TableName, AlteredTable] = field(default_factory=dict)
     half_told: frozenset[TableName] = frozenset()  # of the changed: the stream may explain it soon
     unreadable: Mapping[TableName, TableDenied] = field(default_factory=dict)  # a copy would fail
     busy: Mapping[TableName, TableBusy] = field(default_factory=dict)  # of the locked, where it is known
 
-    def changed(self, records: Iterable[TableRecord]) -> dict[TableName, HeadraceError]:
-        """Those of the records whose tables are not what was recorded."""
+    def changed_tables(self, records: Iterable[TableRecord]) -> dict[TableName, HeadraceError]:
+        """Find the records whose tables differ from what was recorded."""
         return {r.name: self.errors[r.key] for r in records if r.key in self.errors}
 
-    def renewed(self, record: TableRecord) -> TableRecord:
+    def renew(self, record: TableRecord) -> TableRecord:
         """The record with what is new of its table and means nothing to its rows."""
         now = self.news.get(record.key)
-        return record if now is None else record.defined(now)
+        return record if now is None else record.with_definition(now)
 
 
 def check_records(
@@ -95,8 +95,8 @@ def check_records(
     after: Position,
     *,
     widen: bool = False,
-    heard: Heard | None = None,
-    awaited: Awaited | None = None,
+    log: StatementLog | None = None,
+    pending: AwaitedTables | None = None,
 ) -> RecordsCheck:
     """Look at the source and at these tables; `after` is the position of the mark before.
 
@@ -104,29 +104,29 @@ def check_records(
     may explain: what was heard since the last mark says which statements it has brought.
     """
     known = {record.key: record for record in records}
-    check = tables.check({key: record.definition for key, record in known.items()}, heard)
+    check = tables.check({key: record.definition for key, record in known.items()}, log)
     span = (after, check.end)
     copied = {record.name for record in known.values() if record.copy_id is not None}
     steps = {
         key: step
         for key, change in check.changes.items()
         if widen and known[key].name not in copied
-        if (step := _converted(known[key], change, after)) is not None
+        if (step := _conversion(known[key], change, after)) is not None
     }
-    hopeful = (
-        awaited.among(check.changes, heard) if awaited is not None and heard is not None else frozenset()
-    )
-    silent = frozenset(key for key in hopeful if heard is None or not heard.told.get(key))
+    hopeful = pending.among(check.changes, log) if pending is not None and log is not None else frozenset()
+    silent = frozenset(key for key in hopeful if log is None or not log.effects.get(key))
     over = steps.keys() | silent
     return RecordsCheck(
         reference=check.reference,
         end=check.end,
-        errors={k: _changed(known[k], c, span) for k, c in check.changes.items() if k not in over},
-        locked=frozenset(record.name for key, record in known.items() if key in check.locked | silent),
-        broken=check.broken,
+        errors={k: _changed_error(known[k], c, span) for k, c in check.changes.items() if k not in over},
+        locked_tables=frozenset(
+            record.name for key, record in known.items() if key in check.locked_tables | silent
+        ),
+        upstream_error=check.upstream_error,
         news=check.news,
-        denied={known[key].name: error for key, error in check.denied.items()},
-        widened={known[key].name: each for key, (step, each) in steps.items() if not step.rewrites},
+        denials={known[key].name: error for key, error in check.denials.items()},
+        wider_tables={known[key].name: each for key, (step, each) in steps.items() if not step.rewrites},
         rewritten={known[key].name: each for key, (step, each) in steps.items() if step.rewrites},
         half_told=frozenset(known[key].name for key in hopeful - silent),
         unreadable={known[key].name: error for key, error in check.unreadable.items()},
@@ -134,26 +134,28 @@ def check_records(
     )
 
 
-def _converted(record: TableRecord, change: Change, after: Position) -> tuple[Converts, Altered] | None:
+def _conversion(record: TableRecord, change: Change, after: Position) -> tuple[Converts, AlteredTable] | None:
     """The step to the table as it goes on, where its schemas say too that old rows become new ones.
 
     A value without a lake form follows its row by its column: where there are any, rows are not converted.
     """
-    now, proven = change.now, change.derived
+    now, proven = change.now, change.derivation
     if now is None or proven is None or record.state is not State.LIVE:
         return None
     step = evolve(
-        record.schema.reached(after.time), now.schema, proven.parts, proven.until.time, proven.between
+        record.schema.at_time(after.time), now.schema, proven.parts, proven.until.time, proven.between
     )
     names = [layout.lake_column(name).lower() for name in now.schema.names]
     if not isinstance(step, Converts) or len(set(names)) < len(names):
         return None
     if step.rewrites and record.raw_columns:
         return None
-    return step, Altered(replace(now, schema=step.schema), step.conversion, f"{record.name}: {change.what}")
+    return step, AlteredTable(
+        replace(now, schema=step.schema), step.conversion, f"{record.name}: {change.what}"
+    )
 
 
-def _changed(record: TableRecord, change: Change, span: tuple[Position, Position]) -> Definite:
+def _changed_error(record: TableRecord, change: Change, span: tuple[Position, Position]) -> Definite:
     return ShapeChanged(
         "TABLE_CHANGED",
         f"{record.name} is not what was copied: {change.what}",

@@ -6,7 +6,7 @@
     not_followed   a fault of ours in following its DDL, by which it is copied instead
 
 Made by the `loop` and by whoever works for it between two epochs of the stream; an epoch that finds a table
-at fault while it is made says so in the record that it brings anyway (`TableRecord.failed`).
+at fault while it is made says so in the record that it brings anyway (`TableRecord.with_error`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 
 from headrace.core.errors import HeadraceError, ShapeChanged, place_of
 from headrace.core.names import TableName
-from headrace.lake.log.commit import Blocked, StepFailed
+from headrace.lake.log.commit import StepFailed, UnfinishablePlan
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.live_tables import folders_of
@@ -26,13 +26,13 @@ Failures = Mapping[TableName, HeadraceError]
 
 def stop_tables(ledger: Ledger, failures: Failures) -> Epoch:
     """Tables stop where the newest mark stands."""
-    records = [ledger.tables[name].failed(error, ledger.frontier) for name, error in failures.items()]
+    records = [ledger.tables[name].with_error(error, ledger.frontier) for name, error in failures.items()]
     return Epoch("stop", ledger.frontier, records=tuple(records))
 
 
 def stop_copies(ledger: Ledger, failures: Failures) -> Epoch:
     """New copies of tables stop."""
-    records = [ledger.staged[name].failed(error, ledger.position) for name, error in failures.items()]
+    records = [ledger.staged[name].with_error(error, ledger.position) for name, error in failures.items()]
     return Epoch("stop", ledger.frontier, records=tuple(records))
 
 
@@ -57,7 +57,7 @@ def _at(ledger: Ledger, path: str) -> TableRecord | None:
     return None
 
 
-def _reason(blocked: Blocked, error: StepFailed, record: TableRecord) -> HeadraceError:
+def _reason(blocked: UnfinishablePlan, error: StepFailed, record: TableRecord) -> HeadraceError:
     """Have the table copied where DDL was to be followed; where that failed too, ask a person."""
     rewritten = record.state.awaits_copy and record.old_rows is not None
     follows = blocked.plan.kind in ("widen", "rewrite") or rewritten

@@ -88,7 +88,7 @@ class State(Enum):
         return MEANINGS[self].is_published
 
 
-class Event(Enum):
+class TableEvent(Enum):
     """An event in the life of a table."""
 
     CHOSEN = "chosen"
@@ -107,53 +107,53 @@ class Event(Enum):
 class CannotHappen(AssertionError):
     """An event that a state does not know: a bug, and no way to go on."""
 
-    def __init__(self, state: State, event: Event) -> None:
+    def __init__(self, state: State, event: TableEvent) -> None:
         super().__init__(f'"{event.value}" cannot happen to a table that is "{state.value}"')
 
 
-TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
+TRANSITIONS: Mapping[State, Mapping[TableEvent, State]] = {
     State.ABSENT: {
-        Event.CHOSEN: State.PENDING,
+        TableEvent.CHOSEN: State.PENDING,
     },
     State.PENDING: {
-        Event.COPIED: State.CATCHING_UP,
-        Event.BEGUN_ANEW: State.PENDING,
-        Event.RECONCILED: State.LIVE,
-        Event.FAILED: State.STOPPED,
-        Event.DROPPED: State.ABSENT,
+        TableEvent.COPIED: State.CATCHING_UP,
+        TableEvent.BEGUN_ANEW: State.PENDING,
+        TableEvent.RECONCILED: State.LIVE,
+        TableEvent.FAILED: State.STOPPED,
+        TableEvent.DROPPED: State.ABSENT,
     },
     State.CATCHING_UP: {
-        Event.CAUGHT_UP: State.JOINING,
-        Event.LACKING: State.PENDING,
-        Event.BEGUN_ANEW: State.PENDING,
-        Event.RECONCILED: State.LIVE,
-        Event.FAILED: State.STOPPED,
-        Event.DROPPED: State.ABSENT,
+        TableEvent.CAUGHT_UP: State.JOINING,
+        TableEvent.LACKING: State.PENDING,
+        TableEvent.BEGUN_ANEW: State.PENDING,
+        TableEvent.RECONCILED: State.LIVE,
+        TableEvent.FAILED: State.STOPPED,
+        TableEvent.DROPPED: State.ABSENT,
     },
     State.JOINING: {
-        Event.EXACT: State.LIVE,
-        Event.COMPARABLE: State.READY,
-        Event.LACKING: State.PENDING,
-        Event.BEGUN_ANEW: State.PENDING,
-        Event.RECONCILED: State.LIVE,
-        Event.FAILED: State.STOPPED,
-        Event.DROPPED: State.ABSENT,
+        TableEvent.EXACT: State.LIVE,
+        TableEvent.COMPARABLE: State.READY,
+        TableEvent.LACKING: State.PENDING,
+        TableEvent.BEGUN_ANEW: State.PENDING,
+        TableEvent.RECONCILED: State.LIVE,
+        TableEvent.FAILED: State.STOPPED,
+        TableEvent.DROPPED: State.ABSENT,
     },
     State.LIVE: {
-        Event.RECONCILED: State.LIVE,
-        Event.TAKEN_UP: State.PENDING,
-        Event.FAILED: State.STOPPED,
-        Event.DROPPED: State.ABSENT,
+        TableEvent.RECONCILED: State.LIVE,
+        TableEvent.TAKEN_UP: State.PENDING,
+        TableEvent.FAILED: State.STOPPED,
+        TableEvent.DROPPED: State.ABSENT,
     },
     State.READY: {
-        Event.FAILED: State.STOPPED,
-        Event.DROPPED: State.ABSENT,
+        TableEvent.FAILED: State.STOPPED,
+        TableEvent.DROPPED: State.ABSENT,
     },
     State.STOPPED: {
-        Event.RECONCILED: State.LIVE,
-        Event.TAKEN_UP: State.PENDING,
-        Event.FAILED: State.STOPPED,  # of another reason: it stays where it stopped
-        Event.DROPPED: State.ABSENT,
+        TableEvent.RECONCILED: State.LIVE,
+        TableEvent.TAKEN_UP: State.PENDING,
+        TableEvent.FAILED: State.STOPPED,  # of another reason: it stays where it stopped
+        TableEvent.DROPPED: State.ABSENT,
     },
 }
 
@@ -184,7 +184,7 @@ MEANINGS: Mapping[State, Meaning] = {
 }
 
 
-def after(state: State, event: Event) -> State:
+def after(state: State, event: TableEvent) -> State:
     """The state that follows; an event that cannot happen in this state is a bug."""
     following = TRANSITIONS[state].get(event)
     if following is None:

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from headrace.lake.format.plan import Plan
 from headrace.lake.format.status import BOUNDS, SourceStatus, StepStatus, TotalsStatus
-from headrace.lake.log.marks import Kept
+from headrace.lake.log.marks import MarkIndex
 
 Problem = tuple[str, str]  # where: the source itself, a warning, a table; and the code
 
@@ -44,7 +44,7 @@ class Totals:
             self.status = before.totals
             self._problems = frozenset(_problems(before))
 
-    def catch_up(self, marks: Kept) -> None:
+    def catch_up(self, marks: MarkIndex) -> None:
         """Add the marks that the status before does not count; they were published and not reported."""
         newest = marks[-1].epoch if marks else 0
         if newest < self.status.epoch:
@@ -54,7 +54,7 @@ class Totals:
                 rows = marks.rows(number)
                 self._add_rows(rows.filter(pc.greater(rows["epoch"], self.status.epoch)))
 
-    def published(self, plan: Plan) -> None:
+    def on_published(self, plan: Plan) -> None:
         """An epoch got its mark."""
         with self._lock:
             self.status = replace(
@@ -65,9 +65,9 @@ class Totals:
                 marks=_plus(self.status.marks, {plan.kind: 1}),
             )
 
-    def reported(self, said: SourceStatus) -> None:
+    def on_report(self, status: SourceStatus) -> None:
         """Count the errors and warnings that are new; one that lasts is counted once."""
-        now = frozenset(_problems(said))
+        now = frozenset(_problems(status))
         new = Counter(code for _, code in now - self._problems)
         self._problems = now
         if new:
@@ -75,7 +75,7 @@ class Totals:
                 self.status = replace(self.status, errors=_plus(self.status.errors, new))
 
     @contextmanager
-    def timed(self, step: str) -> Iterator[None]:
+    def timing(self, step: str) -> Iterator[None]:
         """Measure a step of an epoch; one that raises is not counted."""
         begun = monotonic()
         yield

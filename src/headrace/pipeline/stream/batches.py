@@ -28,11 +28,11 @@ import numpy as np
 from headrace.core.position import Position
 from headrace.decode.kernel import Ints
 from headrace.pipeline.stream.cut_places import CutPlaces
-from headrace.pipeline.tasks.slices import Slice, Small
+from headrace.pipeline.tasks.slices import Slice, SmallTransaction
 from headrace.sources.contract.decoder import Context, Decoder, RunningTransaction
-from headrace.spool.layout import RECORD, Kind, Records, damaged
+from headrace.spool.layout import RECORD, Kind, Records, damaged_error
 from headrace.spool.reader import SpoolReader
-from headrace.spool.running_files import Streamed
+from headrace.spool.running_files import TransactionName
 
 EPOCH_BYTES = 192 << 20
 SLICE_BYTES = 8 << 20
@@ -41,7 +41,7 @@ ALONE_BYTES = 16 << 20  # a streamed transaction of this size gets an epoch of i
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class EpochBatch:
     """The transactions of one epoch."""
 
     transactions: Records
@@ -74,8 +74,8 @@ class Batch:
 
 
 def next_batch(
-    reader: SpoolReader, address: int, before: Position, places: CutPlaces, confirmed: int | None = None
-) -> Batch | None:
+    reader: SpoolReader, address: int, before: Position, places: CutPlaces, confirmed_until: int | None = None
+) -> EpochBatch | None:
     """Take the next epoch's transactions from `address` on; None while the spool holds nothing new.
 
     `confirmed` is the time up to which what an earlier session received is known to hold still; None: all of
@@ -84,35 +84,35 @@ def next_batch(
     newest = reader.newest()  # asked first: what is found afterwards is complete up to here
     if newest is None:
         return None
-    if confirmed is not None and confirmed <= before.time:
-        return Batch(np.empty(0, RECORD), before, address)
+    if confirmed_until is not None and confirmed_until <= before.time:
+        return EpochBatch(np.empty(0, RECORD), before, address)
     found, more = _new(reader, address, before)
-    held = found if confirmed is None else found[found["time"] < confirmed]
+    held = found if confirmed_until is None else found[found["time"] < confirmed_until]
     taken = _within(held)
     if len(taken) < len(held) or (more and len(held) == len(found)):
         reached, behind, more = int(taken["end"][-1]), int(taken["stop"][-1]), True
     else:
-        reached, behind, more = int(newest["end"]), max(address, _passed(newest)), False
-        if confirmed is not None:
-            reached = min(reached, confirmed)
+        reached, behind, more = int(newest["end"]), max(address, _complete_before(newest)), False
+        if confirmed_until is not None:
+            reached = min(reached, confirmed_until)
         if len(taken):
             reached, behind = max(reached, int(taken["end"][-1])), int(taken["stop"][-1])
         if len(held) < len(found):
             behind = int(found["start"][len(held)])
-    end = places.within(before, reached, confirmed)
+    end = places.within(before, reached, confirmed_until)
     if end.time == reached:
-        return Batch(taken, max(end, before), behind, more)
+        return EpochBatch(taken, max(end, before), behind, more)
     return _ending_at(end, held, address)
 
 
-def _ending_at(end: Position, held: Records, address: int) -> Batch:
+def _ending_at(end: Position, held: Records, address: int) -> EpochBatch:
     """The batch that ends at a place where the stream said its position."""
     taken = held[held["time"] < end.time]
     behind = int(taken["stop"][-1]) if len(taken) else address
-    return Batch(taken, end, behind, more=len(taken) < len(held))
+    return EpochBatch(taken, end, behind, more=len(taken) < len(held))
 
 
-def _passed(newest: np.void) -> int:
+def _complete_before(newest: np.void) -> int:
     """The address before which every transaction has its record by now.
 
     A segment may begin in the middle of one; where the source is said to be complete none is open.
@@ -135,7 +135,7 @@ def _new(reader: SpoolReader, address: int, before: Position) -> tuple[Records, 
 
 
 def _within(found: Records) -> Records:
-    """As many as fit into an epoch; one at least, however large. Of large streamed ones one only."""
+    """Take as many transactions as fit into an epoch, at least one; of large streamed ones only one."""
     alone = _alone(found)
     if len(alone):
         found = found[: max(1, int(alone[0]))]
@@ -164,35 +164,37 @@ def slices(reader: SpoolReader, transactions: Records, decoder: Decoder) -> Iter
 
 def _of_streamed(reader: SpoolReader, streamed: Records, decoder: Decoder) -> Iterator[Slice]:
     """Transactions that were streamed; each brings all layouts that it needs. Small ones go together."""
-    together: list[Small] = []
+    together: list[SmallTransaction] = []
     size = 0
     for transaction in streamed[streamed["length"] > 0]:  # the others are blocks without a change of ours
         own, length = own_files(transaction), int(transaction["length"])
-        context = decoder.within(ended(reader, own, transaction, decoder))
+        context = decoder.within(ended_transaction(reader, own, transaction, decoder))
         if length > SLICE_BYTES:
             yield from Pieces(reader, decoder, 0, context, own).whole(length)
             continue
         if together and size + length > SLICE_BYTES:
             yield _together(decoder, together, size)
             together, size = [], 0
-        together.append(Small(own, length, context))
+        together.append(SmallTransaction(own, length, context))
         size += length
     if together:
         yield _together(decoder, together, size)
 
 
-def _together(decoder: Decoder, several: Sequence[Small], size: int) -> Slice:
+def _together(decoder: Decoder, several: Sequence[SmallTransaction], size: int) -> Slice:
     return Slice(decoder, decoder.between(()), 0, size, several=tuple(several))
 
 
-def ended(reader: SpoolReader, own: Streamed, transaction: np.void, decoder: Decoder) -> RunningTransaction:
+def ended_transaction(
+    reader: SpoolReader, own: TransactionName, transaction: np.void, decoder: Decoder
+) -> RunningTransaction:
     """A transaction that came while it ran, as the spool has it now that it has ended."""
     start, stop = int(transaction["start"]), int(transaction["stop"])
     return RunningTransaction(
         number=int(transaction["transaction"]),
         time=int(transaction["time"]),
         commit_ts=int(transaction["commit_ts"]),
-        aborted=tuple(reader.aborted(own).tolist()),
+        aborted_parts=tuple(reader.aborted_parts(own).tolist()),
         # There may be very many, each a read: only names that are no numbers have to be looked up.
         end=b"" if decoder.names.is_number else reader.read(start, stop).tobytes(),
     )
@@ -203,7 +205,7 @@ def _describing(reader: SpoolReader, streamed: Records) -> Ints:
     if not len(streamed):
         return np.empty(0, np.int64)
     starts = streamed["start"]
-    return np.intersect1d(starts, reader.described(int(starts[0]), int(starts[-1])))
+    return np.intersect1d(starts, reader.description_addresses(int(starts[0]), int(starts[-1])))
 
 
 def _neighbours(whole: Records, described: Ints) -> Iterator[tuple[int, int]]:
@@ -223,9 +225,9 @@ def _neighbours(whole: Records, described: Ints) -> Iterator[tuple[int, int]]:
             first = last + 1
 
 
-def own_files(transaction: np.void) -> Streamed:
+def own_files(transaction: np.void) -> TransactionName:
     """The files of a transaction that was streamed."""
-    return Streamed(int(transaction["own"]), int(transaction["transaction"]))
+    return TransactionName(int(transaction["own"]), int(transaction["transaction"]))
 
 
 @dataclass(slots=True)
@@ -236,7 +238,7 @@ class Pieces:
     decoder: Decoder
     at: int  # where the next one begins
     context: Context  # of what follows there
-    own: Streamed | None = None
+    own: TransactionName | None = None
     size: int = SLICE_BYTES
 
     def upto(self, stop: int) -> Iterator[Slice]:
@@ -248,7 +250,7 @@ class Pieces:
         """The slices of a transaction that ends here."""
         yield from self.upto(stop)
         if self.at < stop:
-            raise damaged(
+            raise damaged_error(
                 "transaction: it ends within a message", 0 if self.own is None else self.own.segment
             )
 

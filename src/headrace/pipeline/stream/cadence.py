@@ -14,8 +14,6 @@ is in the spool, and a copy that is quick finds all of it there.
 
 A table that somebody holds exclusively is left out of marks. Whether it is free is asked by looks alone, and
 less and less often while nothing changes: a lock may be held for days.
-
-Called by the loop (`loop`), which publishes.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.schema_check import RecordsCheck
 from headrace.pipeline.state.spacing import last_with_room
 from headrace.pipeline.state.table_state import State
-from headrace.pipeline.stream.batches import Batch
+from headrace.pipeline.stream.batches import EpochBatch
 from headrace.pipeline.stream.source_clock import SourceClock
 
 IDLE_SECONDS = 60.0
@@ -53,14 +51,16 @@ class MarkRun(Owner, Protocol):
     @property
     def receiver(self) -> Receiver: ...
     @property
-    def wanted(self) -> Position | None: ...
+    def wanted_position(self) -> Position | None: ...
     @property
     def target(self) -> Position: ...
     @property
     def published_at(self) -> float: ...
     @property
     def clock(self) -> SourceClock: ...
-    def check_schema(self, records: Sequence[TableRecord], batch: Batch | None = None) -> RecordsCheck: ...
+    def check_schema(
+        self, records: Sequence[TableRecord], batch: EpochBatch | None = None
+    ) -> RecordsCheck: ...
     def room(self, time: int) -> int: ...
     def read_clock(self) -> None: ...
 
@@ -71,25 +71,25 @@ class Cadence:
 
     every: float
     _more: bool = False  # the stream's last mark left something in the spool
-    _published: float = -math.inf
+    _published_at: float = -math.inf
     _began: float = field(default_factory=time.monotonic)
     _left_out: frozenset[TableName] = frozenset()
     _pause: float = LOCKED_SECONDS
     _again: float = 0.0
 
-    def published(self, *, more: bool) -> None:
+    def on_published(self, *, more: bool) -> None:
         """The stream had a mark; `more`: the spool holds further transactions."""
-        self._published, self._more = time.monotonic(), more
+        self._published_at, self._more = time.monotonic(), more
 
     def rests(self, run: MarkRun) -> bool:
         """Tell whether the next mark may wait for its time, as nobody waits for it."""
         ledger = run.ledger
-        if not ledger.followed and (ledger.awaited or ledger.catching_up):
+        if not ledger.followed_tables and (ledger.awaited_tables or ledger.catching_up):
             return self._rests_alone(run)
-        early = time.monotonic() - self._published < self.every
+        early = time.monotonic() - self._published_at < self.every
         if not early or self._more or run.once or run.receiver.progress.full:
             return False
-        wanted = run.wanted is not None and run.ledger.frontier < run.wanted
+        wanted = run.wanted_position is not None and run.ledger.frontier < run.wanted_position
         joining = _joining(run)
         replacing = any(not r.state.awaits_copy for r in run.ledger.staged.values())
         return not (wanted or joining or replacing)
@@ -97,22 +97,24 @@ class Cadence:
     def _rests_alone(self, run: MarkRun) -> bool:
         """Tell whether a mark may wait that would only keep the stream, and let the source forget it."""
         progress, position = run.receiver.progress, run.ledger.position
-        wanted = run.wanted is not None and position < run.wanted
+        wanted = run.wanted_position is not None and position < run.wanted_position
         much = progress.frontier - position.time >= IDLE_BYTES
-        early = time.monotonic() - max(self._published, self._began) < KEEP_SECONDS
+        early = time.monotonic() - max(self._published_at, self._began) < KEEP_SECONDS
         return early and not (much or wanted or progress.full)
 
-    def check_for(self, run: MarkRun, batch: Batch, attached: Sequence[TableRecord]) -> RecordsCheck | None:
+    def check_for(
+        self, run: MarkRun, batch: EpochBatch, attached_tables: Sequence[TableRecord]
+    ) -> RecordsCheck | None:
         """The look for the next mark, begun after its batch was received; None where there is to be none."""
         if len(batch.transactions) or _due(run, batch.frontier):
             run.read_clock()
-            return run.check_schema(attached, batch)
+            return run.check_schema(attached_tables, batch)
         live = (name for name, record in run.ledger.tables.items() if record.state.is_named)
         left_out = frozenset(name for name in live if str(name) not in run.ledger.mark.versions)
         if not self._worth_a_check(left_out):
             return None
-        check = run.check_schema(attached, batch)
-        if left_out <= check.locked:
+        check = run.check_schema(attached_tables, batch)
+        if left_out <= check.locked_tables:
             self._pause = min(2 * self._pause, LOCKED_MOST_SECONDS)
             self._again = time.monotonic() + self._pause
             return None
@@ -135,7 +137,7 @@ def _due(run: MarkRun, frontier: Position) -> bool:
     behind = run.room(frontier.time) - ledger.position.time
     joining = _joining(run)
     asked = run.once and ledger.frontier < run.target
-    asked |= run.wanted is not None and ledger.frontier < run.wanted
+    asked |= run.wanted_position is not None and ledger.frontier < run.wanted_position
     moved = behind > 0 and (asked or joining or behind >= IDLE_BYTES)
     return moved or time.monotonic() - run.published_at >= IDLE_SECONDS or _may_join(run, frontier)
 
@@ -144,7 +146,7 @@ def _joining(run: MarkRun) -> bool:
     """Tell whether a table whose copy is in waits for the stream, to join it or to come where it begins."""
     position = run.ledger.position
     ahead = (r for r in run.ledger.present if r.state is State.CATCHING_UP)
-    joining = any(r.state is State.JOINING for r in run.ledger.followed)
+    joining = any(r.state is State.JOINING for r in run.ledger.followed_tables)
     return joining or any(r.applied is not None and r.applied > position for r in ahead)
 
 
@@ -157,6 +159,6 @@ def _may_join(run: MarkRun, frontier: Position) -> bool:
     ledger = run.ledger
     reached = max(run.room(frontier.time), ledger.position.time)
     has_room = last_with_room(frontier.time) >= ledger.position.time
-    joining = (r for r in ledger.followed if r.state is State.JOINING)
+    joining = (r for r in ledger.followed_tables if r.state is State.JOINING)
     able = (r for r in joining if (not ledger.recovering if r.copy_id is None else has_room))
     return any(r.handoff is not None and exact_from(r.handoff).time <= reached for r in able)

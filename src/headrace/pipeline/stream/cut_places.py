@@ -1,9 +1,7 @@
 """The places of the stream at which a mark may be made, by their times.
 
-    a source that counts in its positions   any place: it tells each by its time
-    a source whose positions are sets       where its stream said one, and nowhere else (`Received.positions`)
-
-Called by `batches`, which ends an epoch at such a place.
+a source that counts in its positions   any place: it tells each by its time
+a source whose positions are sets       where its stream said one, and nowhere else (`StreamRead.positions`)
 """
 
 from __future__ import annotations
@@ -19,17 +17,21 @@ from headrace.spool.places import Places
 class CutPlaces:
     """The places where the source can tell a position, or its stream has said one."""
 
-    said: Places
+    places: Places
     exactly_at: Callable[[int], Position | None]  # the source's own word
 
-    def within(self, before: Position, reached: int, confirmed: int | None) -> Position:
+    def within(self, before: Position, received_until: int, confirmed_until: int | None) -> Position:
         """The last place that is not behind `reached`.
 
         Where that is none behind `before` it is the first one there that is confirmed, or else `before`: then
         nothing can be taken yet.
         """
-        last = self.exactly_at(reached) or self.said.upto(reached)
-        if last is not None and (last > before or last.time == reached):
+        last = self.exactly_at(received_until) or self.places.upto(received_until)
+        if last is not None and (last > before or last.time == received_until):
             return last
-        first = self.said.behind(before.time)
-        return before if first is None or (confirmed is not None and first.time > confirmed) else first
+        first = self.places.behind(before.time)
+        return (
+            before
+            if first is None or (confirmed_until is not None and first.time > confirmed_until)
+            else first
+        )

@@ -3,8 +3,8 @@
     thread    spool, as it grows ─► pieces ─► Spark: layers      one job after the other, small ones
     commit    the rest of the pieces ─► layers; then one job: a group of keys a task, all layers ─► files
 
-Called by the life of a source: the thread runs while an attempt does, `finish` is an epoch's work. A
-transaction of which much has been laid down gets an epoch of its own.
+The thread runs while an attempt does, `finish` is an epoch's work. A transaction of which much has been laid
+down gets an epoch of its own.
 
 The work ahead is never needed. Whatever goes wrong in it (a damaged file, a lost worker, a value that no
 layer can hold) makes the transaction, or a table of it, *cold*: it is decoded at its commit as if nothing had
@@ -25,15 +25,15 @@ import numpy as np
 from headrace.core.errors import Definite, HeadraceError
 from headrace.lake.format import layout
 from headrace.lake.store.contract import Store
-from headrace.pipeline.stream.batches import Pieces, ended, own_files
+from headrace.pipeline.stream.batches import Pieces, ended_transaction, own_files
 from headrace.pipeline.tasks.decode import DecodeTask
 from headrace.pipeline.tasks.routing import Routes
 from headrace.pipeline.tasks.runs import (
-    Aborted,
+    AbortedChanges,
     Folding,
     Layer,
     Laying,
-    Piece,
+    PieceResult,
     Range,
     fold_layers,
     lay,
@@ -44,7 +44,7 @@ from headrace.pipeline.tasks.table_task import LakeAddress, Outcome, Outcomes, T
 from headrace.sources.contract.decoder import Decoder, RunningTransaction
 from headrace.spark.jobs import Jobs
 from headrace.spool.reader import SpoolReader
-from headrace.spool.running_files import Streamed
+from headrace.spool.running_files import TransactionName
 
 PIECE_BYTES = 16 << 20
 PIECES_PER_JOB = 4
@@ -55,7 +55,7 @@ Tables = Mapping[int, TableTask]
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class AheadContext:
     """The place of the work ahead."""
 
     store: Store
@@ -80,10 +80,10 @@ class _Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class CommittedTransaction:
     """A transaction that has committed, as its record in the spool and the look at the server say it."""
 
-    own: Streamed
+    own: TransactionName
     length: int
     time: int
     transaction: int | str  # its name, as history has it
@@ -92,16 +92,16 @@ class Ended:
     epoch: int
 
 
-def ended_as(reader: SpoolReader, transaction: np.void, decoder: Decoder, epoch: int) -> Ended:
+def ended_as(reader: SpoolReader, transaction: np.void, decoder: Decoder, epoch: int) -> CommittedTransaction:
     """A streamed transaction from its record in the spool."""
     own = own_files(transaction)
-    return Ended(
+    return CommittedTransaction(
         own=own,
         length=int(transaction["length"]),
         time=int(transaction["time"]),
-        transaction=decoder.transaction_name(ended(reader, own, transaction, decoder)),
+        transaction=decoder.transaction_name(ended_transaction(reader, own, transaction, decoder)),
         commit_ts=int(transaction["commit_ts"]),
-        rolled_back=reader.aborted(own),
+        rolled_back=reader.aborted_parts(own),
         epoch=epoch,
     )
 
@@ -109,11 +109,11 @@ def ended_as(reader: SpoolReader, transaction: np.void, decoder: Decoder, epoch:
 class EagerDecoding:
     """The work ahead of one attempt. `tables` is what the lake has now: the owner keeps it up to date."""
 
-    def __init__(self, site: Site, tables: Callable[[], Tables]) -> None:
+    def __init__(self, site: AheadContext, tables: Callable[[], Tables]) -> None:
         self._site = site
         self._tables = tables
         self._folder = f"{layout.ahead_folder(site.source)}/{uuid.uuid4().hex}"
-        self._work: dict[Streamed, _Work] = {}
+        self._work: dict[TransactionName, _Work] = {}
         self._lock = threading.Lock()  # held while pieces of any transaction are laid down
         self._over = threading.Event()
         self._bug: BaseException | None = None
@@ -151,7 +151,7 @@ class EagerDecoding:
         for own, length in running.items():
             with self._lock:
                 if own not in self._work and length >= PIECE_BYTES:
-                    self._work[own] = self._begun(own)
+                    self._work[own] = self._begin(own)
                 work = self._work.get(own)
                 if work is not None:
                     whole = (length - work.pieces.at) // PIECE_BYTES * PIECE_BYTES
@@ -162,7 +162,7 @@ class EagerDecoding:
                 del self._work[own]
                 self._remove(self._place(own))
 
-    def _begun(self, own: Streamed) -> _Work:
+    def _begin(self, own: TransactionName) -> _Work:
         decoder = self._site.decoder
         context = decoder.within(RunningTransaction(own.number))
         pieces = Pieces(SpoolReader(self._site.spool), decoder, 0, context, own, PIECE_BYTES)
@@ -173,10 +173,10 @@ class EagerDecoding:
         if work.spoilt or work.pieces.at >= stop:
             return
         try:
-            with self._site.jobs.shared(pack(tuple(work.tables.items()))) as tables:
+            with self._site.jobs.share(pack(tuple(work.tables.items()))) as tables:
                 items = [self._item(work, each, tables) for each in work.pieces.upto(stop)]
                 for answer in self._site.jobs.run(lay, items):
-                    piece = unpack(answer, Piece)
+                    piece = unpack(answer, PieceResult)
                     work.layers.extend(piece.layers)
                     work.cold |= piece.cold
         except HeadraceError:
@@ -196,28 +196,32 @@ class EagerDecoding:
         )
         return pack(Laying(task, self._place(piece.own)))
 
-    def _place(self, own: Streamed) -> str:
+    def _place(self, own: TransactionName) -> str:
         return f"{self._folder}/{own.segment}-{own.number}"
 
     # --- at the commit --------------------------------------------------------------------------
 
-    def finish(self, ended: Ended, tasks: Tables) -> tuple[Outcomes, dict[int, TableTask]]:
+    def finish(
+        self, transaction: CommittedTransaction, tasks: Tables
+    ) -> tuple[Outcomes, dict[int, TableTask]]:
         """Fold what was laid down: the outcomes, and the tables that are to be done the ordinary way."""
         with self._lock:
-            work = self._work.pop(ended.own, None) or self._begun(ended.own)
-            self._lay(work, ended.length)
-            work.spoilt |= work.pieces.at < ended.length
-        cold = _cold(work, tasks, ended)
+            work = self._work.pop(transaction.own, None) or self._begin(transaction.own)
+            self._lay(work, transaction.length)
+            work.spoilt |= work.pieces.at < transaction.length
+        cold = _cold(work, tasks, transaction)
         warm = [(table, task) for table, task in tasks.items() if table not in cold]
         try:
-            outcomes = self._folded(work, warm, ended)
+            outcomes = self._fold(work, warm, transaction)
         except Definite:
             # A layer is gone. What is wrong with a table itself comes back as its outcome, never so.
             outcomes, cold = Outcomes(), dict(tasks)
-        self._remove(self._place(ended.own))
+        self._remove(self._place(transaction.own))
         return outcomes, cold
 
-    def _folded(self, work: _Work, warm: Sequence[tuple[int, TableTask]], ended: Ended) -> Outcomes:
+    def _fold(
+        self, work: _Work, warm: Sequence[tuple[int, TableTask]], ended: CommittedTransaction
+    ) -> Outcomes:
         outcomes = Outcomes()
         items: list[bytes] = []
         for table, task in warm:
@@ -232,9 +236,9 @@ class EagerDecoding:
         return outcomes
 
     def _foldings(
-        self, task: TableTask, layers: tuple[Layer, ...], aborted: Aborted, ended: Ended
+        self, task: TableTask, layers: tuple[Layer, ...], aborted: AbortedChanges, ended: CommittedTransaction
     ) -> Iterator[Folding]:
-        task = replace(task.for_merge(), layered=True, handoff=None)
+        task = replace(task.for_merge(), from_sorted_runs=True, handoff=None)
         for file, held, home in groups_of(replace(task.routes, births=_births(layers))):
             routes = Routes.over(task.routes.files[file : file + 1] if file is not None else ())
             concerned = tuple(
@@ -250,9 +254,9 @@ class EagerDecoding:
                     time=ended.time,
                     transaction=ended.transaction,
                     commit_ts=ended.commit_ts,
-                    aborted=aborted,
+                    aborted_changes=aborted,
                     layers=concerned,
-                    held=held,
+                    held_range=held,
                     home=home,
                 )
 
@@ -261,7 +265,7 @@ class EagerDecoding:
             self._site.store.delete(key)
 
 
-def _cold(work: _Work, tasks: Tables, ended: Ended) -> dict[int, TableTask]:
+def _cold(work: _Work, tasks: Tables, ended: CommittedTransaction) -> dict[int, TableTask]:
     """The tables of which the layers do not say all that the transaction did to them as they are now."""
     touched = {layer.table for layer in work.layers} | work.cold
     return {
@@ -274,12 +278,12 @@ def _cold(work: _Work, tasks: Tables, ended: Ended) -> dict[int, TableTask]:
     }
 
 
-def _as_it_was(known: TableTask, task: TableTask, ended: Ended) -> bool:
+def _as_it_was(known: TableTask, task: TableTask, ended: CommittedTransaction) -> bool:
     return (
         known.schema == task.schema
         and not task.raw_columns
         and task.handoff is None
-        and task.applied <= ended.time
+        and task.applied_until <= ended.time
     )
 
 

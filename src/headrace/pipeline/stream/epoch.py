@@ -27,14 +27,14 @@ from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.pipeline.ingest.last_commits import LastCommits
 from headrace.pipeline.state.epoch import Epoch
-from headrace.pipeline.state.kept_files import Kept, needed
+from headrace.pipeline.state.kept_files import LateFile, is_needed
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.schema_check import RecordsCheck
 from headrace.pipeline.state.spacing import last_with_room, with_room
-from headrace.pipeline.state.table_state import Event, State
+from headrace.pipeline.state.table_state import State, TableEvent
 from headrace.pipeline.stream import batches, late_stream
-from headrace.pipeline.stream.batches import Batch
+from headrace.pipeline.stream.batches import EpochBatch
 from headrace.pipeline.stream.eager import EagerDecoding, ended_as
 from headrace.pipeline.stream.late_stream import Portion
 from headrace.pipeline.stream.recopy import retake
@@ -59,7 +59,7 @@ class Counts:
 
     driver: int = 0
     spark: int = 0
-    layered: int = 0  # of those, out of what was laid down ahead
+    from_sorted_runs: int = 0  # of those, out of what was laid down ahead
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class EpochRunner:
         return self.driver if rows <= self.driver_epochs else self.spark
 
 
-def stream_epoch(ledger: Ledger, runner: EpochRunner, batch: Batch, check: RecordsCheck) -> Epoch:
+def stream_epoch(ledger: Ledger, runner: EpochRunner, batch: EpochBatch, check: RecordsCheck) -> Epoch:
     """Make of these transactions an epoch; publishing it is the caller's."""
     source = ledger.source
     assert source is not None
@@ -102,19 +102,21 @@ def stream_epoch(ledger: Ledger, runner: EpochRunner, batch: Batch, check: Recor
     if ledger.recovering:
         tables, source = _Side(), replace(source, recovering=frontier)
     else:
-        tables = _applied(ledger, runner, batch, check, frontier, ledger.tables, _run)
-    staged = _applied(ledger, runner, batch, check, frontier, ledger.staged, _decoded)
+        tables = _apply(ledger, runner, batch, check, frontier, ledger.tables, _run)
+    staged = _apply(ledger, runner, batch, check, frontier, ledger.staged, _decode)
     return Epoch(
         kind="stream" if len(batch.transactions) else "empty",
         frontier=ledger.frontier if ledger.recovering else frontier,
         records=(*tables.records, *staged.records),
         outcomes=tables.outcomes,
-        staged=staged.outcomes,
-        absent=frozenset() if ledger.recovering else check.locked,
-        looked=True,
+        staged_outcomes=staged.outcomes,
+        absent=frozenset() if ledger.recovering else check.locked_tables,
+        all_seen=True,
         source=source,
         commits=_commits(ledger, batch, runner.decoder(check)),
-        kept=_kept(ledger, runner, batch, check, frontier, (*tables.records, *staged.records)),
+        late_file=_keep_for_waiting(
+            ledger, runner, batch, check, frontier, (*tables.records, *staged.records)
+        ),
         transactions=0 if ledger.recovering else len(batch.transactions),
         changes=sum(outcome.changes for outcome in tables.outcomes),
         commit_ts=None if ledger.recovering else batch.commit_ts,
@@ -122,7 +124,7 @@ def stream_epoch(ledger: Ledger, runner: EpochRunner, batch: Batch, check: Recor
     )
 
 
-def _commits(ledger: Ledger, batch: Batch, decoder: Decoder) -> LastCommits | None:
+def _commits(ledger: Ledger, batch: EpochBatch, decoder: Decoder) -> LastCommits | None:
     """The newest commits of the stream, if the batch brings any that the lake does not have."""
     new = batch.transactions
     known = ledger.last_commits or LastCommits(ledger.position.time)
@@ -138,38 +140,40 @@ class _Side:
     outcomes: tuple[Outcome, ...] = ()
 
 
-_Way = Callable[[Ledger, EpochRunner, Batch, RecordsCheck, Mapping[int, TableTask]], dict[TableName, Outcome]]
+_Way = Callable[
+    [Ledger, EpochRunner, EpochBatch, RecordsCheck, Mapping[int, TableTask]], dict[TableName, Outcome]
+]
 
 
-def _applied(
+def _apply(
     ledger: Ledger,
     runner: EpochRunner,
-    batch: Batch,
+    batch: EpochBatch,
     check: RecordsCheck,
     frontier: Position,
     known: Mapping[TableName, TableRecord],
     way: _Way,
 ) -> _Side:
-    changed = check.changed(known.values())
+    changed = check.changed_tables(known.values())
     attached = [r for r in known.values() if r.state.follows and r.name not in changed]
     if not attached:
         outcomes = {}
     else:
         outcomes = way(ledger, runner, batch, check, {r.number: _task(ledger, r, check) for r in attached})
-    good, lacking, failures = _judged(outcomes, changed, (ledger.position, frontier))
-    moved = list(_moved(ledger, known, batch.frontier, frontier, good, failures, check))
-    return _sided(ledger, runner, known, moved, good, lacking)
+    good, lacking, failures = _judge(outcomes, changed, (ledger.position, frontier))
+    moved = list(_changed_records(ledger, known, batch.frontier, frontier, good, failures, check))
+    return _build_side(ledger, runner, known, moved, good, lacking)
 
 
 def _task(ledger: Ledger, record: TableRecord, check: RecordsCheck) -> TableTask:
     """The table as it is recorded, with what is new of how the source defines it by now."""
-    return ledger.task(check.renewed(record))
+    return ledger.task(check.renew(record))
 
 
 _Found = dict[TableName, Outcome]
 
 
-def _judged(
+def _judge(
     outcomes: Mapping[TableName, Outcome],
     changed: Mapping[TableName, HeadraceError],
     span: tuple[Position, Position],
@@ -180,12 +184,12 @@ def _judged(
     for name, outcome in outcomes.items():
         if (error := verdict(outcome)) is not None:
             failures[name] = error.adding(where)
-    lacking = {n: o for n, o in outcomes.items() if (o.lacking or o.torn) and n not in failures}
+    lacking = {n: o for n, o in outcomes.items() if (o.missing_values or o.incomplete) and n not in failures}
     good = {n: outcome for n, outcome in outcomes.items() if n not in failures and n not in lacking}
     return good, lacking, failures
 
 
-def _sided(
+def _build_side(
     ledger: Ledger,
     runner: EpochRunner,
     known: Mapping[TableName, TableRecord],
@@ -205,24 +209,24 @@ def catch_up(ledger: Ledger, runner: EpochRunner, check: RecordsCheck) -> Epoch:
     behind = {record.name: record for record in ledger.catching_up}
     stand = {name: record.applied or ledger.position for name, record in behind.items()}
     taken = late_stream.portion(ledger.kept.values(), stand, ledger.position, batches.EPOCH_BYTES)
-    changed = check.changed(behind.values())
+    changed = check.changed_tables(behind.values())
     tasks = {r.number: _task(ledger, r, check) for r in behind.values() if r.name not in changed}
     try:
         slices = list(late_stream.slices_of(ledger.address, ledger.name, taken.files, runner.decoder(check)))
         work = _Work(slices, taken.changes, taken.truncates)
-        outcomes = _worked(ledger, runner, work, tasks) if slices and tasks else {}
+        outcomes = _run_jobs(ledger, runner, work, tasks) if slices and tasks else {}
     except KeptDamaged as error:
         return _without(ledger, taken, stand, error)
-    good, lacking, failures = _judged(outcomes, changed, (min(stand.values()), taken.reached))
+    good, lacking, failures = _judge(outcomes, changed, (min(stand.values()), taken.frontier))
     moved = [_caught_up(ledger, record, taken, good, failures, check) for record in behind.values()]
-    side = _sided(ledger, runner, behind, moved, good, lacking)
+    side = _build_side(ledger, runner, behind, moved, good, lacking)
     return Epoch(
         "late",
         ledger.frontier,
         records=side.records,
         outcomes=tuple(o for o in side.outcomes if behind[o.table].copy_id is None),
-        staged=tuple(o for o in side.outcomes if behind[o.table].copy_id is not None),
-        absent=frozenset() if ledger.recovering else check.locked,
+        staged_outcomes=tuple(o for o in side.outcomes if behind[o.table].copy_id is not None),
+        absent=frozenset() if ledger.recovering else check.locked_tables,
     )
 
 
@@ -231,8 +235,8 @@ def _without(
 ) -> Epoch:
     """A file is damaged: the tables that need it stop, and the others go on without it."""
     gone = [file for file in taken.files if file.name in (error.detail or "")] or taken.files
-    records = [r for r in ledger.catching_up if any(needed(f, {r.name: stand[r.name]}) for f in gone)]
-    stopped = tuple(record.failed(error, ledger.position) for record in records)
+    records = [r for r in ledger.catching_up if any(is_needed(f, {r.name: stand[r.name]}) for f in gone)]
+    stopped = tuple(record.with_error(error, ledger.position) for record in records)
     return Epoch("stop", ledger.frontier, records=stopped)
 
 
@@ -245,22 +249,22 @@ def _caught_up(
     check: RecordsCheck,
 ) -> TableRecord:
     if record.name in failures:
-        return record.failed(failures[record.name], ledger.position)
-    after = _counted(check.renewed(record), good)
+        return record.with_error(failures[record.name], ledger.position)
+    after = _with_counts(check.renew(record), good)
     if not taken.all:
-        return replace(after, applied=max(after.applied or taken.reached, taken.reached))
+        return replace(after, applied=max(after.applied or taken.frontier, taken.frontier))
     position = ledger.position
-    return _joining(after.on(Event.CAUGHT_UP, applied=None), position, position, ledger)
+    return _joining(after.on(TableEvent.CAUGHT_UP, applied=None), position, position, ledger)
 
 
-def _kept(
+def _keep_for_waiting(
     ledger: Ledger,
     runner: EpochRunner,
-    batch: Batch,
+    batch: EpochBatch,
     check: RecordsCheck,
     frontier: Position,
     changed: Iterable[TableRecord],
-) -> Kept | None:
+) -> LateFile | None:
     """Keep the batch's part for those that wait for their copy, or begin to with this epoch (`changed`)."""
     after = {record.key: record for record in (*ledger.present, *changed)}
     keeping = [record for record in after.values() if record.state.keeps_stream]
@@ -281,28 +285,36 @@ def _retaken(
 
 
 def _run(
-    ledger: Ledger, runner: EpochRunner, batch: Batch, check: RecordsCheck, tasks: Mapping[int, TableTask]
+    ledger: Ledger,
+    runner: EpochRunner,
+    batch: EpochBatch,
+    check: RecordsCheck,
+    tasks: Mapping[int, TableTask],
 ) -> dict[TableName, Outcome]:
     """Merge into the tables: out of layers where there are any, else in one job over the bytes."""
     if not len(batch.transactions):
         return {}
     if runner.eager is None or (transaction := batch.alone) is None:
-        return _decoded(ledger, runner, batch, check, tasks)
+        return _decode(ledger, runner, batch, check, tasks)
     ended = ended_as(runner.reader, transaction, runner.decoder(check), ledger.mark.epoch + 1)
     runner.counts.spark += 1
-    runner.counts.layered += 1
+    runner.counts.from_sorted_runs += 1
     laid, cold = runner.eager.finish(ended, tasks)
-    return {**laid.tables, **(_decoded(ledger, runner, batch, check, cold) if cold else {})}
+    return {**laid.tables, **(_decode(ledger, runner, batch, check, cold) if cold else {})}
 
 
-def _decoded(
-    ledger: Ledger, runner: EpochRunner, batch: Batch, check: RecordsCheck, tasks: Mapping[int, TableTask]
+def _decode(
+    ledger: Ledger,
+    runner: EpochRunner,
+    batch: EpochBatch,
+    check: RecordsCheck,
+    tasks: Mapping[int, TableTask],
 ) -> dict[TableName, Outcome]:
     """Run the job; again where it turned out what a table needs (see `decode`): rare, and never twice."""
     if not len(batch.transactions):
         return {}
     slices = list(batches.slices(runner.reader, batch.transactions, runner.decoder(check)))
-    return _worked(ledger, runner, _Work(slices, batch.changes, batch.truncates), tasks)
+    return _run_jobs(ledger, runner, _Work(slices, batch.changes, batch.truncates), tasks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,30 +326,34 @@ class _Work:
     truncates: bool
 
 
-def _worked(
+def _run_jobs(
     ledger: Ledger, runner: EpochRunner, work: _Work, tasks: Mapping[int, TableTask]
 ) -> dict[TableName, Outcome]:
     slices = work.slices
     if work.truncates:
         tasks = with_truncations(runner.reader, slices, tasks)
-    torn = {task.name: Outcome(task.name, torn=task.torn) for task in tasks.values() if task.torn}
-    tasks = {number: task for number, task in tasks.items() if not task.torn}
+    torn = {
+        task.name: Outcome(task.name, incomplete=task.incomplete)
+        for task in tasks.values()
+        if task.incomplete
+    }
+    tasks = {number: task for number, task in tasks.items() if not task.incomplete}
     jobs = runner.jobs(work.changes + rows_to_go(tasks))
     if work.changes > LARGE or sum(each.stop - each.start for each in slices) > LARGE_BYTES:
         tasks = with_births(runner.reader, slices, tasks)
     with ExitStack() as stack:
         while True:
-            tables = stack.enter_context(jobs.shared(pack(tuple(tasks.items()))))
+            tables = stack.enter_context(jobs.share(pack(tuple(tasks.items()))))
             items = list(_items(ledger, runner, slices, tables))
             outcomes = Outcomes()
             for answer in jobs.run_grouped(decode.split, merge, items):
                 outcomes.take(unpack(answer, Outcome))
             wiser = {number: _wiser(task, outcomes.tables.get(task.name)) for number, task in tasks.items()}
-            scattered = {o: t for o, t in wiser.items() if t.origins is None and _scattered(t, outcomes)}
+            scattered = {o: t for o, t in wiser.items() if t.origins is None and _is_scattered(t, outcomes)}
             if scattered:
                 moved = _origins(ledger, runner, jobs, slices, scattered)
                 named = {
-                    number: stack.enter_context(jobs.shared(to_ipc(each))) for number, each in moved.items()
+                    number: stack.enter_context(jobs.share(to_ipc(each))) for number, each in moved.items()
                 }
                 wiser |= {number: replace(wiser[number], origins=data) for number, data in named.items()}
             if wiser == tasks:
@@ -354,9 +370,9 @@ def _wiser(task: TableTask, outcome: Outcome | None) -> TableTask:
     return replace(task, raw_columns=tuple(sorted({*task.raw_columns, *columns})))
 
 
-def _scattered(task: TableTask, outcomes: Outcomes) -> bool:
+def _is_scattered(task: TableTask, outcomes: Outcomes) -> bool:
     outcome = outcomes.tables.get(task.name)
-    return outcome is not None and outcome.scattered
+    return outcome is not None and outcome.is_scattered
 
 
 def _origins(
@@ -368,8 +384,8 @@ def _origins(
 ) -> dict[int, pa.Table]:
     """Find where the rows were that change their keys and leave values out."""
     traces: dict[int, list[pa.Table]] = {}
-    with jobs.shared(pack(tuple(tasks.items()))) as tables:
-        for answer in jobs.run(decode.traced, list(_items(ledger, runner, slices, tables))):
+    with jobs.share(pack(tuple(tasks.items()))) as tables:
+        for answer in jobs.run(decode.trace_origins, list(_items(ledger, runner, slices, tables))):
             for number, found in unpack(answer, dict).items():
                 traces.setdefault(number, []).append(from_ipc(found))
     return {
@@ -392,7 +408,7 @@ def _items(ledger: Ledger, runner: EpochRunner, slices: Sequence[Slice], tables:
         )
 
 
-def _moved(
+def _changed_records(
     ledger: Ledger,
     known: Mapping[TableName, TableRecord],
     reached: Position,
@@ -404,25 +420,25 @@ def _moved(
     """The records that the epoch changes."""
     for record in known.values():
         if record.name in failures and record.state is not State.STOPPED:
-            yield record.failed(failures[record.name], ledger.position)
+            yield record.with_error(failures[record.name], ledger.position)
             continue
         if not record.state.follows:
             continue
-        after = _counted(check.renewed(record), outcomes)
+        after = _with_counts(check.renew(record), outcomes)
         if record.state is State.JOINING:
             after = _joining(after, reached, frontier, ledger)
         if after != record:
             yield after
 
 
-def _counted(record: TableRecord, outcomes: Mapping[TableName, Outcome]) -> TableRecord:
+def _with_counts(record: TableRecord, outcomes: Mapping[TableName, Outcome]) -> TableRecord:
     outcome = outcomes.get(record.name)
     if outcome is None:
         return record
-    raw_columns = tuple(sorted({*record.raw_columns, *outcome.met}))
+    raw_columns = tuple(sorted({*record.raw_columns, *outcome.unfit_columns}))
     # A frontier, as `since` always is: the table is exact at the truncation's own time.
     since = max(record.since or 0, outcome.forgets + 1) if outcome.forgets else record.since
-    return replace(record, held=record.held + outcome.held, raw_columns=raw_columns, since=since)
+    return replace(record, held=record.held + outcome.held_count, raw_columns=raw_columns, since=since)
 
 
 def _joining(record: TableRecord, reached: Position, frontier: Position, ledger: Ledger) -> TableRecord:
@@ -438,5 +454,5 @@ def _joining(record: TableRecord, reached: Position, frontier: Position, ledger:
     since = max(ledger.source.start.time, record.since or 0) if record.schema.full else exact.time
     # Of a copy in chunks the handoff is long, and from here on nothing is held.
     handoff = None if isinstance(record.handoff, ByChunk) else record.handoff
-    event = Event.EXACT if record.copy_id is None else Event.COMPARABLE
+    event = TableEvent.EXACT if record.copy_id is None else TableEvent.COMPARABLE
     return record.on(event, since=since, handoff=handoff)

@@ -35,10 +35,10 @@ from headrace.core.position import Position
 from headrace.lake.format import layout
 from headrace.lake.store.contract import Store
 from headrace.lake.store.many import at_once
-from headrace.pipeline.state.kept_files import FOOTER_BYTES, Kept, needed
-from headrace.pipeline.tasks.slices import KeptPiece, Slice, damaged_file, opened, verify
+from headrace.pipeline.state.kept_files import FOOTER_BYTES, LateFile, is_needed
+from headrace.pipeline.tasks.slices import KeptPiece, Slice, damaged_file, open_kept, verify
 from headrace.pipeline.tasks.table_task import LakeAddress
-from headrace.sources.contract.decoder import Decoder, Selected
+from headrace.sources.contract.decoder import Decoder, SelectedBytes
 from headrace.spool.reader import SpoolReader
 
 SMALL_BYTES = 128 << 10  # of a file that is read at once
@@ -61,17 +61,17 @@ def keep(
     store: Store,
     source: str,
     epoch: int,
-    reached: Position,
+    frontier: Position,
     tables: Mapping[TableName, int],
     slices: Iterable[Slice],
     reader: SpoolReader,
-) -> Kept | None:
+) -> LateFile | None:
     """Write down what these slices have for the tables, by their numbers; None where they have nothing.
 
     The file names those for which it holds something: no other table needs it. Two of the names may be of one
     number, while it is not known yet that one of them is not it any more.
     """
-    pieces = _selected(slices, reader, frozenset(tables.values()))
+    pieces = _select(slices, reader, frozenset(tables.values()))
     first = next(pieces, None)
     if first is None:
         return None
@@ -90,10 +90,10 @@ def keep(
         sink.write(footer + len(footer).to_bytes(FOOTER_BYTES, "big"))
     failpoint("late.keep.after")
     names = frozenset(name for name, number in tables.items() if number in account.tables)
-    return Kept(name, reached, names, account.size, account.changes, account.truncates)
+    return LateFile(name, frontier, names, account.size, account.changes, account.truncates)
 
 
-def _selected(slices: Iterable[Slice], reader: SpoolReader, tables: Collection[int]) -> Iterator[Selected]:
+def _select(slices: Iterable[Slice], reader: SpoolReader, tables: Collection[int]) -> Iterator[SelectedBytes]:
     """The slices without what is not for these tables; one that has nothing for them is left out."""
     for each in slices:
         found = each.decoder.select(each.read(reader), each.context, tables)
@@ -101,7 +101,7 @@ def _selected(slices: Iterable[Slice], reader: SpoolReader, tables: Collection[i
             yield found
 
 
-def _entry(piece: Selected, start: int) -> dict[str, Any]:
+def _entry(piece: SelectedBytes, start: int) -> dict[str, Any]:
     place = {"start": start, "stop": start + len(piece.data), "crc": zlib.crc32(piece.data.data)}
     return place | piece.context.as_record()
 
@@ -113,8 +113,8 @@ def _entry(piece: Selected, start: int) -> dict[str, Any]:
 class Portion:
     """The portion of a catch-up epoch: so many files, up to where that leads, and whether it is all."""
 
-    files: tuple[Kept, ...]
-    reached: Position
+    files: tuple[LateFile, ...]
+    frontier: Position
     all: bool
 
     @property
@@ -127,27 +127,27 @@ class Portion:
 
 
 def portion(
-    files: Iterable[Kept], behind: Mapping[TableName, Position], frontier: Position, limit: int
+    files: Iterable[LateFile], behind: Mapping[TableName, Position], frontier: Position, limit: int
 ) -> Portion:
     """The next files for tables that stand so, in order: one at least, and up to `limit` bytes."""
-    waiting = [file for file in files if needed(file, behind)]
+    waiting = [file for file in files if is_needed(file, behind)]
     sizes = np.cumsum([file.size for file in waiting])
     count = max(1, int(np.searchsorted(sizes, limit, side="right"))) if waiting else 0
     taken = tuple(waiting[:count])
     over = count == len(waiting)
-    return Portion(taken, frontier if over else taken[-1].reached, over)
+    return Portion(taken, frontier if over else taken[-1].frontier, over)
 
 
-def slices_of(lake: LakeAddress, source: str, files: Iterable[Kept], decoder: Decoder) -> Iterator[Slice]:
+def slices_of(lake: LakeAddress, source: str, files: Iterable[LateFile], decoder: Decoder) -> Iterator[Slice]:
     """The pieces of the files, in order."""
     for pieces in at_once(partial(_pieces, lake, source, decoder), files):
         yield from pieces
 
 
-def _pieces(lake: LakeAddress, source: str, decoder: Decoder, file: Kept) -> list[Slice]:
+def _pieces(lake: LakeAddress, source: str, decoder: Decoder, file: LateFile) -> list[Slice]:
     store, key = lake.open(), layout.late_key(source, file.name)
     if file.size > SMALL_BYTES:
-        with opened(store, key) as found:
+        with open_kept(store, key) as found:
             found.seek(file.size)
             ending, data = found.read(), None
     else:
@@ -160,9 +160,9 @@ def _pieces(lake: LakeAddress, source: str, decoder: Decoder, file: Kept) -> lis
 
 def _slice(decoder: Decoder, place: KeptPiece, entry: dict[str, Any], data: bytes | None) -> Slice:
     """A piece as a slice; of a small file it carries its bytes, which are verified now."""
-    context, start, stop = decoder.restored(entry), entry["start"], entry["stop"]
+    context, start, stop = decoder.restore(entry), entry["start"], entry["stop"]
     if data is None:
-        return Slice(decoder, context, start, stop, kept=place)
+        return Slice(decoder, context, start, stop, kept_piece=place)
     own = data[start:stop]
     verify(place, own, stop - start)
     return Slice(decoder, context, start, stop, data=own)

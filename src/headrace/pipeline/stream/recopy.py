@@ -17,12 +17,12 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.core.chunks import MOST_ROUNDS, ByChunk, Span, exact_from
+from headrace.core.chunks import MOST_ROUNDS, ByChunk, KeySpan, exact_from
 from headrace.core.columns import contiguous
 from headrace.core.keycode import keycode
 from headrace.core.position import Position
 from headrace.pipeline.state.records import TableRecord
-from headrace.pipeline.state.table_state import Event
+from headrace.pipeline.state.table_state import TableEvent
 from headrace.pipeline.tasks import raw_values
 from headrace.pipeline.tasks.files import Writing, read_file, write_sorted
 from headrace.pipeline.tasks.routing import WIDTH, FileRange
@@ -47,14 +47,14 @@ class Emptying:
     lake: LakeAddress
     table: TableTask
     file: FileRange
-    spans: tuple[Span, ...]
+    spans: tuple[KeySpan, ...]
     time: int  # of what is retracted from errors/: the table is not exact there yet
 
 
 def retake(
     record: TableRecord,
     task: TableTask,
-    found: Outcome,
+    outcome: Outcome,
     stands: Position,
     epoch: int,
     lake: LakeAddress,
@@ -63,7 +63,7 @@ def retake(
 ) -> tuple[TableRecord, Outcome]:
     """The table without these keys; it stands in the stream where it stood."""
     assert isinstance(record.handoff, ByChunk)
-    rest, spans = _rest(record, found, source)
+    rest, spans = _rest(record, outcome, source)
     time = exact_from(record.handoff).last
     items = [
         pack(Emptying(epoch, lake, replace(task, raw_columns=record.raw_columns), file, spans, time))
@@ -74,24 +74,24 @@ def retake(
     outcomes.take(Outcome(record.name))
     for answer in jobs.run(empty, items):
         outcomes.take(unpack(answer, Outcome))
-    after = record.on(Event.LACKING, handoff=rest, applied=record.applied or stands)
+    after = record.on(TableEvent.LACKING, handoff=rest, applied=record.applied or stands)
     return after, outcomes.tables[record.name]
 
 
-def _rest(record: TableRecord, found: Outcome, source: Source) -> tuple[ByChunk, tuple[Span, ...]]:
+def _rest(record: TableRecord, found: Outcome, source: Source) -> tuple[ByChunk, tuple[KeySpan, ...]]:
     """Leave of the copy what stays; the spans that have to leave the table, all of it once it is given up."""
     assert isinstance(record.handoff, ByChunk)
-    if found.lacking is None:
-        rest = record.handoff.minus(found.torn)
-        return (ByChunk((), rest.rounds), (Span(),)) if rest.given_up else (rest, found.torn)
-    keys = source.key_bounds(record.schema, from_ipc(found.lacking))
+    if found.missing_values is None:
+        rest = record.handoff.minus(found.incomplete)
+        return (ByChunk((), rest.rounds), (KeySpan(),)) if rest.given_up else (rest, found.incomplete)
+    keys = source.key_bounds(record.schema, from_ipc(found.missing_values))
     rest = ByChunk((), MOST_ROUNDS + 1) if keys is None else record.handoff.without(keys)
     if rest.given_up or keys is None:
-        return ByChunk((), rest.rounds), (Span(),)
-    return rest, tuple(Span(key, key.behind) for key in keys)
+        return ByChunk((), rest.rounds), (KeySpan(),)
+    return rest, tuple(KeySpan(key, key.behind) for key in keys)
 
 
-def _may_hold(file: FileRange, span: Span) -> bool:
+def _may_hold(file: FileRange, span: KeySpan) -> bool:
     above = span.low is None or file.high >= span.low.code[:WIDTH]
     return above and (span.high is None or file.low <= span.high.code[:WIDTH])
 
@@ -112,12 +112,12 @@ def empty(item: bytes) -> bytes:
             add=write_sorted(writing, given.table, rows.filter(pc.invert(inside))),
             remove=(given.file.path,),
             rows=-gone.num_rows,
-            errors=writing.errors(given.table, raw_values.withdrawn(given.table, known, given.time)),
+            errors=writing.errors(given.table, raw_values.withdraw(given.table, known, given.time)),
         )
     )
 
 
-def _inside(codes: pa.Array, spans: Sequence[Span]) -> pa.Array:
+def _inside(codes: pa.Array, spans: Sequence[KeySpan]) -> pa.Array:
     found = pc.is_null(codes)  # nobody
     for span in spans:
         for part in _conditions(codes, span):
@@ -125,7 +125,7 @@ def _inside(codes: pa.Array, spans: Sequence[Span]) -> pa.Array:
     return contiguous(found)
 
 
-def _conditions(codes: pa.Array, span: Span) -> Iterator[pa.Array]:
+def _conditions(codes: pa.Array, span: KeySpan) -> Iterator[pa.Array]:
     everything = pc.is_valid(codes)
     low = everything if span.low is None else pc.greater_equal(codes, pa.scalar(span.low.code, codes.type))
     high = everything if span.high is None else pc.less(codes, pa.scalar(span.high.code, codes.type))

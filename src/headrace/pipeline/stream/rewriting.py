@@ -9,7 +9,7 @@ That epoch stands where the last mark stood. From there the stream is kept for t
 being copied, and from there its new interval goes: nothing is missing between the two. The source is not
 read. The stream brings rows under the old columns for as long as it has not come to the DDL
 (`TableSchema.earlier`). Where another DDL comes meanwhile, the look finds it before the table returns, and it
-is copied from the source. Called by the `loop`.
+is copied from the source.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from headrace.pipeline.state.arrivals import Arrival
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import OldRows
-from headrace.pipeline.state.schema_check import Altered
+from headrace.pipeline.state.schema_check import AlteredTable
 
 
-def rewriting(ledger: Ledger, rewritten: Mapping[TableName, Altered]) -> Epoch:
+def rewriting(ledger: Ledger, rewritten: Mapping[TableName, AlteredTable]) -> Epoch:
     """The epoch in which tables begin to be written again under the columns that they have by now."""
-    return arrivals.epoch("rewrite", ledger, [_begun(ledger, name, each) for name, each in rewritten.items()])
+    return arrivals.epoch("rewrite", ledger, [_begin(ledger, name, each) for name, each in rewritten.items()])
 
 
-def _begun(ledger: Ledger, name: TableName, rewritten: Altered) -> Arrival:
+def _begin(ledger: Ledger, name: TableName, rewritten: AlteredTable) -> Arrival:
     known = ledger.tables[name]
     version = ledger.live.table(ledger.task_folder(name)).version
-    old = OldRows(version, known.schema.reached(ledger.frontier.time), rewritten.conversion)
+    old = OldRows(version, known.schema.at_time(ledger.frontier.time), rewritten.conversion)
     arrival = arrivals.taken_up(ledger, known, rewritten.now, ledger.frontier)
     altered = Alteration(ledger.mark.epoch + 1, ledger.frontier, Way.REWRITTEN, rewritten.what)
     record = replace(arrival.record, old_rows=old, since=ledger.frontier.time, alteration=altered)

@@ -11,7 +11,7 @@ nothing from what marks say (`headrace.lake.read.resolve`), but each mark behind
 to be kept. So from then on readings are taken to be as much earlier as transactions were seen to be dated
 back, within `MOST_BACK`.
 
-Called by the loop of a source (`loop`); asks nobody.
+Asks nobody.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from headrace.core.position import Position
-from headrace.sources.contract.session import Reading
+from headrace.sources.contract.session import ClockReading
 
 MOST_READINGS = 1024
 MOST_BACK = 60_000_000  # microseconds
@@ -29,13 +29,13 @@ MOST_BACK = 60_000_000  # microseconds
 class SourceClock:
     """The readings of one attempt, and what came of them."""
 
-    readings: list[Reading] = field(default_factory=list)  # whose positions no mark has reached
+    readings: list[ClockReading] = field(default_factory=list)  # whose positions no mark has reached
     began: bool = False  # a mark has reached the position of one
     end: Position | None = None  # how far the source's log went at the newest reading
     _latest: int | None = None  # of those whose positions were reached
     _back: int = 0  # how far transactions were dated back
 
-    def add(self, reading: Reading) -> None:
+    def add(self, reading: ClockReading) -> None:
         """Note a reading; while the stream is far behind, every other one will do."""
         self.readings.append(reading)
         self.end = reading.position

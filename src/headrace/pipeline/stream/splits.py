@@ -20,7 +20,7 @@ from headrace.core.keycode import keycode
 from headrace.pipeline.tasks.routing import Prefixes, prefixes
 from headrace.pipeline.tasks.slices import Slice
 from headrace.pipeline.tasks.table_task import TableTask
-from headrace.sources.contract.decoder import TableChanges, Wanted
+from headrace.sources.contract.decoder import TableChanges, TableFilter
 from headrace.spool.reader import SpoolReader
 
 MOST_SLICES = 256
@@ -36,7 +36,7 @@ def with_births(
 ) -> dict[int, TableTask]:
     """The tasks, with births for those tables that get very much."""
     wanted = {
-        number: task.wanted()
+        number: task.table_filter()
         for number, task in tasks.items()
         # A table without a key is one group, but for what comes after a truncation.
         if not task.schema.is_multiset or task.truncations
@@ -49,7 +49,9 @@ def with_births(
     return {number: _with(task, found.get(number, ())) for number, task in tasks.items()}
 
 
-def _sample(reader: SpoolReader, chosen: Slice, wanted: Mapping[int, Wanted]) -> list[tuple[int, Sample]]:
+def _sample(
+    reader: SpoolReader, chosen: Slice, wanted: Mapping[int, TableFilter]
+) -> list[tuple[int, Sample]]:
     """The keys of the beginning of a slice, by table; they stand for all of it."""
     for most in LOOKS:
         data = chosen.read(reader, most)
@@ -64,7 +66,7 @@ def _sample(reader: SpoolReader, chosen: Slice, wanted: Mapping[int, Wanted]) ->
     return [(each.table, _keys(each, wanted[each.table], share)) for each in found]
 
 
-def _keys(changes: TableChanges, wanted: Wanted, share: float) -> Sample:
+def _keys(changes: TableChanges, wanted: TableFilter, share: float) -> Sample:
     """The keys of new rows alone: others mostly have their files, and each birth is asked for its keys."""
     batch, names = changes.batch, wanted.schema.names
     of_a_row = max(1 / ROWS_PER_BIRTH, batch.nbytes / batch.num_rows / BYTES_PER_BIRTH)

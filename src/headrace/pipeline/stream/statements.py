@@ -9,7 +9,7 @@ became of rows. The look is later than the batch, so it may show what the stream
     a part of it is                  the mark waits, for a moment, so that one batch has all of it; else the
                                      table is copied
 
-Called by the loop (`loop`). A batch without such statements costs nothing: its transactions say so.
+A batch without such statements costs nothing: its transactions say so.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from headrace.core.errors import RowsUntold, ShapeChanged
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import TableRecord
-from headrace.pipeline.state.schema_check import Awaited, RecordsCheck
+from headrace.pipeline.state.schema_check import AwaitedTables, RecordsCheck
 from headrace.pipeline.state.table_state import State
 from headrace.pipeline.stream import batches
-from headrace.pipeline.stream.batches import Batch
+from headrace.pipeline.stream.batches import EpochBatch
 from headrace.pipeline.stream.epoch import EpochRunner
-from headrace.sources.contract.statements import Told
-from headrace.sources.contract.tables import Heard
+from headrace.sources.contract.statements import StatementEffect
+from headrace.sources.contract.tables import StatementLog
 
 PATIENCE_SECONDS = 2.0
 
@@ -37,20 +37,20 @@ PATIENCE_SECONDS = 2.0
 class Statements:
     """The statements of one attempt, and those that are waited for."""
 
-    awaited: Awaited = field(default_factory=Awaited)
+    awaited_tables: AwaitedTables = field(default_factory=AwaitedTables)
     _since: float | None = None  # a mark waits
 
-    def heard(
-        self, ledger: Ledger, runner: EpochRunner, batch: Batch, records: Sequence[TableRecord]
-    ) -> Heard | None:
+    def statement_log(
+        self, ledger: Ledger, runner: EpochRunner, batch: EpochBatch, records: Sequence[TableRecord]
+    ) -> StatementLog | None:
         """All that the batch says of these tables; None of a source whose stream has no statements."""
         decoder = runner.source.decoder(0)
         if not decoder.tells_statements:
             return None
-        told = _told(ledger, runner, batch, records) if batch.truncates else {}
-        return Heard(ledger.position, batch.frontier, told)
+        told = _effects(ledger, runner, batch, records) if batch.truncates else {}
+        return StatementLog(ledger.position, batch.frontier, told)
 
-    def wait(self, check: RecordsCheck, batch: Batch) -> bool:
+    def wait(self, check: RecordsCheck, batch: EpochBatch) -> bool:
         """Tell whether the mark waits until the stream has brought the rest."""
         if not check.half_told or batch.more:
             self._since = None
@@ -63,7 +63,7 @@ class Statements:
         return False
 
 
-def with_replaced(ledger: Ledger, runner: EpochRunner, batch: Batch, epoch: Epoch) -> Epoch:
+def with_replaced(ledger: Ledger, runner: EpochRunner, batch: EpochBatch, epoch: Epoch) -> Epoch:
     """Have tables copied that stopped since nobody knows their rows, and were then replaced by others.
 
     They are what a person would resync: the rows in question went with the table that they were of.
@@ -72,14 +72,14 @@ def with_replaced(ledger: Ledger, runner: EpochRunner, batch: Batch, epoch: Epoc
     stopped = [r for r in after.values() if r.state is State.STOPPED and isinstance(r.error, RowsUntold)]
     if not stopped or not batch.truncates or ledger.recovering:
         return epoch
-    told = _told(ledger, runner, batch, stopped)
+    told = _effects(ledger, runner, batch, stopped)
     gone = {key for key, found in told.items() if any(each.replaces for each in found)}
-    replaced = {r.key: r.failed(_replaced(r), ledger.position) for r in stopped if r.key in gone}
+    replaced = {r.key: r.with_error(_replaced_error(r), ledger.position) for r in stopped if r.key in gone}
     others = tuple(record for record in epoch.records if record.key not in replaced)
     return replace(epoch, records=(*others, *replaced.values()))
 
 
-def _replaced(record: TableRecord) -> ShapeChanged:
+def _replaced_error(record: TableRecord) -> ShapeChanged:
     assert record.error is not None
     return ShapeChanged(
         "TABLE_ALTERED",
@@ -89,16 +89,16 @@ def _replaced(record: TableRecord) -> ShapeChanged:
     )
 
 
-def _told(
-    ledger: Ledger, runner: EpochRunner, batch: Batch, records: Sequence[TableRecord]
-) -> Mapping[str, Sequence[Told]]:
+def _effects(
+    ledger: Ledger, runner: EpochRunner, batch: EpochBatch, records: Sequence[TableRecord]
+) -> Mapping[str, Sequence[StatementEffect]]:
     """The statements on each record's table, by its key; a table and its new copy hear the same."""
     decoder = runner.source.decoder(0)
     slices = list(batches.slices(runner.reader, batch.transactions, decoder))
-    found: dict[str, list[Told]] = {}
+    found: dict[str, list[StatementEffect]] = {}
     for are_copies in (False, True):
         some = {record.number: record for record in records if (record.copy_id is not None) == are_copies}
-        wanted = {number: ledger.outline(record).wanted() for number, record in some.items()}
+        wanted = {number: ledger.outline(record).table_filter() for number, record in some.items()}
         for each in slices if wanted else ():
             told = each.decoder.statements(each.read(runner.reader), each.context, wanted)
             for number, brought in told.items():

@@ -30,7 +30,7 @@ def with_truncations(
     reader: SpoolReader, slices: Sequence[Slice], tasks: Mapping[int, TableTask]
 ) -> dict[int, TableTask]:
     """The tasks, with the truncations of their tables in these slices."""
-    wanted = {table: task.applied for table, task in tasks.items()}
+    wanted = {table: task.applied_until for table, task in tasks.items()}
     found: dict[int, list[Truncation]] = {}
     for each in slices:
         new = each.decoder.truncations(each.read(reader), each.context, wanted)
@@ -54,10 +54,10 @@ def _with(task: TableTask, found: Sequence[Truncation]) -> TableTask:
         names = pa.array([each.transaction for each in found], task.schema.transaction.type)
         handoff = task.handoff
         if isinstance(handoff, ByChunk):
-            if torn := handoff.torn(times, names):
-                return replace(task, torn=torn)
+            if torn := handoff.incomplete(times, names):
+                return replace(task, incomplete=torn)
             handoff = handoff.chunks[0].handoff  # as good as any other
-        held = np.asarray(handoff.held(times, names).to_numpy(zero_copy_only=False), np.bool_)
+        held = np.asarray(handoff.holds(times, names).to_numpy(zero_copy_only=False), np.bool_)
     live = tuple(t for t, known in zip(found, held, strict=True) if not known)
     last = max((t.time for t, known in zip(found, held, strict=True) if known), default=0)
     # A table that is not rewound begins after all that its copy holds anyway.

@@ -7,8 +7,8 @@ Files of a table are put together in the order of their keys and keep their rang
 as before; those of history in the order of `_time`, so that what lies outside of the times wanted is skipped
 as before. A bundle holds some megabytes: a task's memory is bounded by it.
 
-Called by `maintain.maintenance`, which publishes what the tasks return as an epoch of its kind. A stream
-epoch may have removed one of the files meanwhile: then that bundle is dropped, and its new file is an orphan.
+A stream epoch may have removed one of the files meanwhile: then that bundle is dropped, and its new file is
+an orphan.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headrace.lake.format.plan import DataFile
 from headrace.lake.log import errors_table, histories, horizon
 from headrace.lake.log.table import LakeTable, figures
 from headrace.lake.retain import compaction
-from headrace.lake.retain.compaction import Small
+from headrace.lake.retain.compaction import SmallFile
 from headrace.lake.store.contract import Store
 from headrace.pipeline.tasks.files import Writing, write_sorted
 from headrace.pipeline.tasks.routing import WIDTH
@@ -47,16 +47,16 @@ class Bundle:
 
 
 @dataclass(frozen=True, slots=True)
-class Bundled:
+class BundleResult:
     """The outcome of a bundle; of a current state the new files' ranges are known."""
 
     bundle: Bundle
-    keyed: tuple[NewFile, ...] = ()
+    keyed_files: tuple[NewFile, ...] = ()
     plain: tuple[DataFile, ...] = ()
 
     @property
     def files(self) -> tuple[DataFile, ...]:
-        return self.plain or tuple(new.file for new in self.keyed)
+        return self.plain or tuple(new.file for new in self.keyed_files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +72,9 @@ class Survey:
     def bundles(self) -> list[Bundle]:
         """All that is worth it, as of now."""
         store = self.lake.open()
-        return list(self._found(store))
+        return list(self._find_bundles(store))
 
-    def _found(self, store: Store) -> Iterator[Bundle]:
+    def _find_bundles(self, store: Store) -> Iterator[Bundle]:
         for task in self.tables:
             yield from self._state(store, task)
             for folder in _histories(task.history_folder):
@@ -117,18 +117,18 @@ class Survey:
         if table.refresh() < 0:
             return
         found = horizon.read(store, self.source)
-        until = None if found is None else found.gone
-        files = table.described().to_pylist()
+        until = None if found is None else found.gone_before
+        files = table.describe().to_pylist()
         files.sort(key=lambda file: (file.get("min.table") or "", file.get("min.key") or "", file["path"]))
-        spent = [] if until is None else [file for file in files if _spent(file, until)]
+        spent = [] if until is None else [file for file in files if _is_spent(file, until)]
         meeting = [file for file in files if any(_meet(file, other) for other in spent)]
         if meeting:
-            bundle = self._bundle(folder, [_described(file) for file in meeting])
+            bundle = self._bundle(folder, [_small_file(file) for file in meeting])
             yield replace(bundle, errors=True, until=until)
         rest = [file for file in files if file not in meeting]
         if sum(file["size_bytes"] < compaction.SMALL for file in rest) >= 2 * self.least:
             smalls = (
-                _small(store, folder, each.path, each.size, each.rows) for each in map(_described, rest)
+                _small(store, folder, each.path, each.size, each.rows) for each in map(_small_file, rest)
             )
             for group in compaction.groups(smalls, 2 * self.least):
                 yield replace(self._bundle(folder, group), errors=True)
@@ -136,7 +136,7 @@ class Survey:
     def _bundle(
         self,
         folder: str,
-        group: Sequence[Small],
+        group: Sequence[SmallFile],
         *,
         table: TableTask | None = None,
         order: tuple[str, ...] = (),
@@ -164,28 +164,30 @@ def batches(bundles: Iterable[Bundle], most: int) -> Iterator[list[Bundle]]:
         yield portion
 
 
-def bundled(item: bytes) -> bytes:
+def write_bundle(item: bytes) -> bytes:
     """The task: read the files of a bundle, write their rows as one."""
     bundle = unpack(item, Bundle)
     store = bundle.lake.open()
     if bundle.table is not None:
         rows = _rows(store, bundle, bundle.table.schema.arrow())
-        return pack(Bundled(bundle, keyed=write_sorted(Writing(store, bundle.epoch), bundle.table, rows)))
+        return pack(
+            BundleResult(bundle, keyed_files=write_sorted(Writing(store, bundle.epoch), bundle.table, rows))
+        )
     if bundle.errors:
         parts = errors_table.rewritten(store, bundle.folder, bundle.paths, bundle.until)
         written = (
             errors_table.write(store, bundle.folder, layout.file_name(bundle.epoch), rows) for rows in parts
         )
-        return pack(Bundled(bundle, plain=tuple(written)))
+        return pack(BundleResult(bundle, plain=tuple(written)))
     table = LakeTable(store, bundle.folder)
     table.refresh()
     rows = _rows(store, bundle, table.schema())
     rows = rows.sort_by([(name, "ascending") for name in bundle.order])
     name = layout.file_name(bundle.epoch)
-    return pack(Bundled(bundle, plain=(datafile.write(store, bundle.folder, name, rows),)))
+    return pack(BundleResult(bundle, plain=(datafile.write(store, bundle.folder, name, rows),)))
 
 
-def outlined(bundle: Bundle) -> Bundle:
+def outline(bundle: Bundle) -> Bundle:
     """The bundle without what its task does not need."""
     return bundle if bundle.table is None else replace(bundle, table=replace(bundle.table, handoff=None))
 
@@ -196,11 +198,11 @@ def _rows(store: Store, bundle: Bundle, schema: pa.Schema) -> pa.Table:
     )
 
 
-def _described(file: Mapping[str, Any]) -> Small:
-    return Small(file["path"], file["size_bytes"], file["num_records"] or 0)
+def _small_file(file: Mapping[str, Any]) -> SmallFile:
+    return SmallFile(file["path"], file["size_bytes"], file["num_records"] or 0)
 
 
-def _spent(file: Mapping[str, Any], until: int) -> bool:
+def _is_spent(file: Mapping[str, Any], until: int) -> bool:
     """Tell whether a file takes something back, and all in it is from before history begins."""
     least, latest = file.get("min.diff"), file.get("max.time")
     return least is not None and least < 0 and latest is not None and latest <= until
@@ -217,13 +219,15 @@ def _meet(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 def _order(table: LakeTable) -> tuple[str, ...]:
     """Order the rows of a history as they stand in a file."""
-    own = histories.Part(table, table.schema(), (), (None, 0)).own
+    own = histories.HistoryPart(table, table.schema(), (), (None, 0)).own
     return (own["_time"], own["_ordinal"], own["_diff"])
 
 
-def _small(store: Store, folder: str, path: str, size: int, rows: int) -> Small:
+def _small(store: Store, folder: str, path: str, size: int, rows: int) -> SmallFile:
     """Read what decides about a file; a large one is not looked into."""
-    return Small(path, size, rows, datafile.read_bytes(store, folder, path) if size < compaction.SMALL else 0)
+    return SmallFile(
+        path, size, rows, datafile.read_bytes(store, folder, path) if size < compaction.SMALL else 0
+    )
 
 
 def _low(store: Store, folder: str, path: str) -> bytes:

@@ -1,7 +1,6 @@
 """A task: files of a table become files of the same rows under other columns.
 
-Called by `copy.from_lake`. The files are those of one version of the table's folder; what is written is named
-by a plan, or is an orphan.
+The files are those of one version of the table's folder; what is written is named by a plan, or is an orphan.
 
     the key is what it was ─► file by file, in their order: chunks are taken as they are (`column_chunks`)
     else                   ─► the rows of all files, sorted: a task holds them, and those that they become
@@ -35,7 +34,7 @@ class ConvertTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Converted:
+class ConvertedFiles:
     """The files that became of them."""
 
     files: tuple[NewFile, ...]
@@ -46,12 +45,12 @@ def convert(item: bytes) -> bytes:
     """Write the rows of some files again; an error that comes back is true of the table."""
     task = unpack(item, ConvertTask)
     try:
-        return pack(_converted(task))
+        return pack(_convert(task))
     except Definite as error:
         return pack(error)
 
 
-def _converted(task: ConvertTask) -> Converted:
+def _convert(task: ConvertTask) -> ConvertedFiles:
     writing = Writing(task.lake.open(), task.epoch)
     files, others = [], list(task.paths)
     if _keeps_order(task.old.schema, task.now.schema):
@@ -59,8 +58,8 @@ def _converted(task: ConvertTask) -> Converted:
         files = [file for file in as_they_stand.values() if file is not None]
         others = [path for path, file in as_they_stand.items() if file is None]
     if others:
-        files.extend(_sorted(writing, task, others))
-    return Converted(tuple(files), sum(each.file.rows for each in files))
+        files.extend(_sort_rows(writing, task, others))
+    return ConvertedFiles(tuple(files), sum(each.file.rows for each in files))
 
 
 def _keeps_order(old: TableSchema, new: TableSchema) -> bool:
@@ -77,6 +76,6 @@ def _as_it_stands(writing: Writing, task: ConvertTask, path: str) -> NewFile | N
     return None if done is None else NewFile(done[0], *done[1])
 
 
-def _sorted(writing: Writing, task: ConvertTask, paths: list[str]) -> tuple[NewFile, ...]:
+def _sort_rows(writing: Writing, task: ConvertTask, paths: list[str]) -> tuple[NewFile, ...]:
     rows = pa.concat_tables([read_file(writing.store, task.old, path) for path in paths])
     return write_sorted(writing, task.now, task.conversion.apply(rows, wide_schema(task.now.schema.arrow())))

@@ -3,9 +3,9 @@
     reader ─► rows as the lake types them ─► files in the order of the key
          └──► values without a lake form ──► rows for `errors/`
 
-Called by `copy.snapshot` and `copy.by_chunks`, on Spark. Whichever piece it is, what was read tells which
-transactions it holds. A large piece is a task of its own; small ones share one, and its connection. Nothing
-is committed here: the files are named by a plan, or are orphans.
+Whichever piece it is, what was read tells which transactions it holds. A large piece is a task of its own;
+small ones share one, and its connection. Nothing is committed here: the files are named by a plan, or are
+orphans.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headrace.pipeline.tasks import raw_values
 from headrace.pipeline.tasks.files import Writing, without_form, write_sorted
 from headrace.pipeline.tasks.source_access import SourceAccess
 from headrace.pipeline.tasks.table_task import Errors, LakeAddress, NewFile, TableTask, pack, unpack
-from headrace.sources.contract.copying import Piece, Reader, Reading
+from headrace.sources.contract.copying import Piece, PieceRead, Reader
 from headrace.sources.contract.errors import TableBusy
 from headrace.spark.secrets import Key
 
@@ -49,7 +49,7 @@ class RangeDone:
     rows: int
     size: int  # of the piece at the source, in bytes
     errors: Errors
-    met: tuple[int, ...]
+    unfit_columns: tuple[int, ...]
     handoff: Handoff  # which transactions its rows hold
 
 
@@ -68,10 +68,10 @@ def copy_pieces(key: Key, item: bytes) -> bytes:
     """Copy pieces of tables into new files."""
     task = unpack(item, PiecesTask)
     with task.access.reader(key) as reader:
-        return pack(tuple(_answered(partial(_piece, task, reader, *each)) for each in task.pieces))
+        return pack(tuple(_answer(partial(_piece, task, reader, *each)) for each in task.pieces))
 
 
-def _answered(one: Callable[[], RangeDone]) -> Answer:
+def _answer(one: Callable[[], RangeDone]) -> Answer:
     try:
         return one()
     except (TableBusy, Definite) as error:
@@ -80,36 +80,36 @@ def _answered(one: Callable[[], RangeDone]) -> Answer:
 
 def _piece(task: PiecesTask, reader: Reader, table: TableTask, piece: Piece) -> RangeDone:
     with reader.read(table.schema.columns, piece, table.details) as reading:
-        return _copied(Writing(task.lake.open(), task.epoch), table, reading, piece.bytes)
+        return _copy_piece(Writing(task.lake.open(), task.epoch), table, reading, piece.bytes)
 
 
-def _copied(writing: Writing, table: TableTask, reading: Reading, size: int) -> RangeDone:
+def _copy_piece(writing: Writing, table: TableTask, reading: PieceRead, size: int) -> RangeDone:
     files: list[NewFile] = []
     rows = 0
     errors: Errors = ()
     met: set[int] = set()
     time = exact_from(reading.handoff).last
-    for piece in _gathered(_checked(table, copied, time) for copied in reading.rows):
+    for piece in _gather(_check_rows(table, copied, time) for copied in reading.rows):
         whole = pa.concat_tables([part for part, _ in piece])
         files += write_sorted(writing, table, whole)
         rows += whole.num_rows
-        met.update(*(found.met for _, found in piece))
+        met.update(*(found.unfit_columns for _, found in piece))
         errors += writing.errors(table, *(each for _, found in piece for each in found.errors))
     return RangeDone(tuple(files), rows, size, errors, tuple(met), reading.handoff)
 
 
 @dataclass(frozen=True, slots=True)
-class Met:
+class UnfitValues:
     """Values without a lake form: in which columns, and their rows for `errors/`."""
 
-    met: tuple[int, ...] = ()
+    unfit_columns: tuple[int, ...] = ()
     errors: tuple[pa.Table, ...] = ()
 
 
-_Checked = tuple[pa.Table, Met]
+_Checked = tuple[pa.Table, UnfitValues]
 
 
-def _gathered(pieces: Iterable[_Checked]) -> Iterator[list[_Checked]]:
+def _gather(pieces: Iterable[_Checked]) -> Iterator[list[_Checked]]:
     """Decoded pieces, gathered to what is written in one go: memory stays bounded by it."""
     held: list[_Checked] = []
     size = 0
@@ -123,14 +123,14 @@ def _gathered(pieces: Iterable[_Checked]) -> Iterator[list[_Checked]]:
         yield held
 
 
-def _checked(table: TableTask, copied: CopiedRows, time: int) -> _Checked:
+def _check_rows(table: TableTask, copied: CopiedRows, time: int) -> _Checked:
     """The rows, and those for `errors/`; a value that its table may not lose is an error of it."""
     for values in copied.unrepresentable:
         name = table.schema.names[values.column]
         if table.strict or name in table.schema.key:
             raise without_form(table, name)
     errors = (
-        raw_values.copied(table, copied.those(values), values.column, values.texts, time)
+        raw_values.of_copied_rows(table, copied.those(values), values.column, values.texts, time)
         for values in copied.unrepresentable
     )
-    return copied.rows, Met(tuple(values.column for values in copied.unrepresentable), tuple(errors))
+    return copied.rows, UnfitValues(tuple(values.column for values in copied.unrepresentable), tuple(errors))

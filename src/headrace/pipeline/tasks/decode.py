@@ -6,9 +6,9 @@
 Where the copy was made in chunks, what is held is told by key: all changes become events, and the held ones
 among those go no further.
 
-Where rows change keys and leave values out, the first try only says so (`scattered`). Then `traced` tells of
-each slice what the driver makes the origins of (`core.origins`), and in the second try every event knows
-its own.
+Where rows change keys and leave values out, the first try only says so (`scattered`). Then `trace_origins`
+tells of each slice what the driver makes the origins of (`core.origins`), and in the second try every event
+knows its own.
 
 History of tables with full before-images is complete in the stream and is written right here; that of
 the others needs the rows of the lake and is written by `merge_keyed`.
@@ -38,7 +38,7 @@ from headrace.pipeline.tasks.slices import Slice
 from headrace.pipeline.tasks.table_task import (
     LakeAddress,
     Outcome,
-    Part,
+    SlicePart,
     TableTask,
     from_ipc,
     pack,
@@ -46,7 +46,7 @@ from headrace.pipeline.tasks.table_task import (
     unpack,
 )
 from headrace.sources.contract.decoder import TableChanges, TableFailure
-from headrace.spark.depot import opened
+from headrace.spark.depot import receive_shared
 from headrace.spool.reader import SpoolReader
 
 
@@ -85,8 +85,8 @@ def split(item: bytes) -> Iterable[tuple[str, int, bytes]]:
     }
     if own.number == 0:
         for task in merging.values():
-            yield from _failing_alone(own, task, _begun(context, task))
-    for found in _decoded(own, tables):
+            yield from _failing_alone(own, task, _opening_parts(context, task))
+    for found in _decode(own, tables):
         task = merging[found.table]
         if isinstance(found, TableFailure):
             yield _result(own, Outcome(task.name, failure=found.failure))
@@ -97,7 +97,7 @@ def split(item: bytes) -> Iterable[tuple[str, int, bytes]]:
 
 def _proves_history(task: TableTask) -> bool:
     """Tell whether images of the stream make all of its history, and merges all of its new rows."""
-    apart = task.handoff is not None or task.truncations or task.forgets or task.untold
+    apart = task.handoff is not None or task.truncations or task.forgets or task.complete_from
     return task.schema.full and not task.schema.is_multiset and not apart
 
 
@@ -111,12 +111,12 @@ def _failing_alone(
         yield _result(own, Outcome(task.name, failure=error))
 
 
-def traced(item: bytes) -> bytes:
+def trace_origins(item: bytes) -> bytes:
     """A task: what the origins of the tables' events are made of, by the number of the table."""
     own = unpack(item, DecodeTask)
     tables = tables_of(own)
     traces: dict[int, bytes] = {}
-    for each in _decoded(own, tables):
+    for each in _decode(own, tables):
         if isinstance(each, TableFailure):  # the second try meets it again and says so
             continue
         task = replace(tables[each.table], raw_columns=())
@@ -133,11 +133,11 @@ def _read(data: bytes | None) -> list[pa.Table]:
 
 def tables_of(task: DecodeTask) -> dict[int, TableTask]:
     """The tables that are wanted of the slice, by the source's number of each."""
-    return dict(unpack(opened(task.tables), tuple))
+    return dict(unpack(receive_shared(task.tables), tuple))
 
 
-def _decoded(own: DecodeTask, tables: Mapping[int, TableTask]) -> Iterator[TableChanges | TableFailure]:
-    wanted = {number: task.wanted() for number, task in tables.items()}
+def _decode(own: DecodeTask, tables: Mapping[int, TableTask]) -> Iterator[TableChanges | TableFailure]:
+    wanted = {number: task.table_filter() for number, task in tables.items()}
     return own.slice.decoder.decode(own.read(), own.slice.context, wanted)
 
 
@@ -153,7 +153,7 @@ def _of_table(
         yield _result(context.task, Outcome(task.name, failure=failure))
         return
     known, changes = _apart(task, changes)
-    yield from _held(context, task, known)
+    yield from _held_changes(context, task, known)
     if changes.num_rows:
         yield from _live(context, task, changes, bad)
 
@@ -162,7 +162,7 @@ def _apart(task: TableTask, changes: pa.Table) -> tuple[pa.Table, pa.Table]:
     """The changes that the copy holds, and the others; by key it is told of events (`_new`)."""
     if task.handoff is None or isinstance(task.handoff, ByChunk):
         return changes.slice(0, 0), changes
-    held = task.handoff.held(changes["_time"].combine_chunks(), changes["_transaction"].combine_chunks())
+    held = task.handoff.holds(changes["_time"].combine_chunks(), changes["_transaction"].combine_chunks())
     return changes.filter(held), changes.filter(pc.invert(held))
 
 
@@ -170,7 +170,7 @@ def _new(task: TableTask, found: pa.Table) -> tuple[pa.Table, pa.Table]:
     """The events that chunks of the copy hold, and the others."""
     if not isinstance(task.handoff, ByChunk):
         return found.slice(0, 0), found
-    held = task.handoff.held(found["_key"], found["_time"], found["_transaction"])
+    held = task.handoff.holds(found["_key"], found["_time"], found["_transaction"])
     return found.filter(held), found.filter(pc.invert(held))
 
 
@@ -183,12 +183,12 @@ def _unfit(task: TableTask, bad: pa.Table) -> Definite | None:
     return None
 
 
-def _held(context: _Context, task: TableTask, held: pa.Table) -> Iterator[tuple[str, int, bytes]]:
+def _held_changes(context: _Context, task: TableTask, held: pa.Table) -> Iterator[tuple[str, int, bytes]]:
     """Changes that the copy holds: they change no state, and rewind the table's history."""
     if not held.num_rows:
         return
-    held = held.filter(pc.greater(held["_time"], task.untold))
-    outcome = Outcome(task.name, held=_transactions(held))
+    held = held.filter(pc.greater(held["_time"], task.complete_from))
+    outcome = Outcome(task.name, held_count=_transactions(held))
     if task.schema.full:
         # Before a truncation that the copy holds there is nothing to rewind from.
         held = held.filter(pc.greater(held["_time"], task.forgets))
@@ -201,7 +201,7 @@ def _live(
     context: _Context, task: TableTask, changes: pa.Table, bad: pa.Table
 ) -> Iterator[tuple[str, int, bytes]]:
     met = tuple(sorted(set(bad["column"].to_pylist())))
-    outcome = Outcome(task.name, changes=changes.num_rows, last_commit_ts=_latest(changes), met=met)
+    outcome = Outcome(task.name, changes=changes.num_rows, last_commit_ts=_latest(changes), unfit_columns=met)
     if task.schema.full:
         yield _result(context.task, _straight(context, replace(task, raw_columns=met), changes, bad, outcome))
     elif unforeseen := tuple(c for c in met if c not in task.raw_columns):
@@ -215,14 +215,14 @@ def _live(
     found = events(raw_values.extend(task), raw_values.widen(task, changes, bad))
     known, found = _new(task, found)
     if known.num_rows:
-        known = known.filter(pc.greater(known["_time"], task.untold))
-        yield _result(context.task, Outcome(task.name, held=_transactions(known)))
+        known = known.filter(pc.greater(known["_time"], task.complete_from))
+        yield _result(context.task, Outcome(task.name, held_count=_transactions(known)))
     if not found.num_rows:
         return
     if task.origins is not None:
-        found = origins.with_origins(found, from_ipc(opened(task.origins)), task.truncations)
+        found = origins.with_origins(found, from_ipc(receive_shared(task.origins)), task.truncations)
     elif partition.is_scattered(task, found):
-        yield _result(context.task, Outcome(task.name, scattered=True))
+        yield _result(context.task, Outcome(task.name, is_scattered=True))
         return
     yield from _parts(context, partition.of_events(task, found))
 
@@ -248,15 +248,17 @@ def _straight(
         outcome,
         balance=row_sum(task.schema, history_rows, diffs) if task.proves_history else 0,
         history=write_history(context.writing, task, _whole(task, history_rows)),
-        errors=context.writing.errors(task, raw_values.errors(task, new), raw_values.truncated(task, new)),
+        errors=context.writing.errors(
+            task, raw_values.errors(task, new), raw_values.retract_truncated(task, new)
+        ),
     )
 
 
 def _whole(task: TableTask, history_rows: pa.Table) -> pa.Table:
-    """Of history, what is told from when on the stream has all of the table."""
+    """Select the history from when on the stream has all of the table."""
     return (
-        history_rows.filter(pc.greater(history_rows[_own(history_rows)["_time"]], task.untold))
-        if task.untold
+        history_rows.filter(pc.greater(history_rows[_own(history_rows)["_time"]], task.complete_from))
+        if task.complete_from
         else history_rows
     )
 
@@ -267,18 +269,18 @@ def _own(history_rows: pa.Table) -> dict[str, str]:
 
 
 def _not_held(task: TableTask, history_rows: pa.Table) -> pa.Table:
-    """Of history, the sides of changes that the copy does not hold: what it does, it has told of itself."""
+    """Select the history of changes that the copy does not hold; for the others the copy speaks."""
     if not isinstance(task.handoff, ByChunk) or not history_rows.num_rows:
         return history_rows
     own = _own(history_rows)
     keys = keycode([history_rows.column(name) for name in task.schema.key])
-    held = task.handoff.held(
+    held = task.handoff.holds(
         keys, history_rows.column(own["_time"]), history_rows.column(own["_transaction"])
     )
     return history_rows.filter(pc.invert(held))
 
 
-def _begun(context: _Context, task: TableTask) -> Iterator[tuple[str, int, bytes]]:
+def _opening_parts(context: _Context, task: TableTask) -> Iterator[tuple[str, int, bytes]]:
     """Bring once, with the first slice, what a table's truncations mean whatever its changes are."""
     if task.forgets:
         yield _result(context.task, Outcome(task.name, forgets=task.forgets))
@@ -289,7 +291,7 @@ def _begun(context: _Context, task: TableTask) -> Iterator[tuple[str, int, bytes
         changes=len(task.truncations),
         last_commit_ts=max(t.commit_ts for t in task.truncations),
     )
-    if task.schema.full and task.met:
+    if task.schema.full and task.has_errors:
         # Of other tables the raw texts come with the rows (`raw_values.attach`).
         writing, time = context.writing, task.truncations[0].time
         standing = raw_values.standing(writing.store, task, writing.epoch, time)
@@ -305,5 +307,5 @@ def _parts(context: _Context, shares: Iterable[partition.Share]) -> Iterator[tup
 
 def _part(context: _Context, task: TableTask, group: str, rows: pa.Table) -> tuple[str, int, bytes]:
     own = context.task
-    part = Part(own.epoch, own.lake, task, to_ipc(rows))
+    part = SlicePart(own.epoch, own.lake, task, to_ipc(rows))
     return f"{task.name}:{group}", own.number, pack(part)

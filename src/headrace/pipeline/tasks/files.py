@@ -1,7 +1,7 @@
 """The files that a task writes: of a table in the order of its keys, of history in the order of time.
 
-Called by the merges and by the copy. A file is written under a new name of the epoch and returned as a
-value; committing it is the driver's. Also here: the errors that a task can find a table guilty of.
+A file is written under a new name of the epoch and returned as a value; committing it is the driver's. Also
+here: the errors that a task can find a table guilty of.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ def read_file(store: Store, task: TableTask, path: str | None) -> pa.Table:
 
 
 def write_history(
-    writing: Writing, task: TableTask, history: pa.Table, *, ordered: bool = False
+    writing: Writing, task: TableTask, history: pa.Table, *, is_ordered: bool = False
 ) -> tuple[DataFile, ...]:
     """Files of history; rows in the order of time (if they are not yet), so that statistics prune by it."""
     if not history.num_rows:
         return ()
     time, diff, ordinal = history.column_names[-len(OWN) :][:3]
     rows = raw_values.drop(task, history)
-    if not ordered:
+    if not is_ordered:
         rows = rows.sort_by([(time, "ascending"), (ordinal, "ascending"), (diff, "ascending")])
     return tuple(
         writing.file(task.history_folder, rows.slice(low, high - low), None)
@@ -188,8 +188,8 @@ def verdict(outcome: Outcome) -> HeadraceError | None:
     """Say why the table can't be published, if it can't."""
     if outcome.failure is not None:
         return outcome.failure
-    if outcome.vouched != outcome.found and not outcome.lacking:
-        return row_missing(outcome.table, abs(outcome.vouched[0] - outcome.found[0]))
-    if outcome.balance and not outcome.lacking:
+    if outcome.expected_keys != outcome.matched_keys and not outcome.missing_values:
+        return row_missing(outcome.table, abs(outcome.expected_keys[0] - outcome.matched_keys[0]))
+    if outcome.balance and not outcome.missing_values:
         return _row_differs(outcome.table)
     return None

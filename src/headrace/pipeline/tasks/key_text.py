@@ -2,10 +2,10 @@
 
     {"id":7}      {"code":"a b","day":"2016-11-04"}
 
-Called by `raw_values`, for what goes into `errors/` and to find it again. Two rows of one table have the
-same text only where they are equal, so whatever JSON or Polars would run together, or can't write, is
-text within the JSON: floats (JSON knows no NaN), decimals, bytes in hexadecimal, and dates and timestamps,
-of which PostgreSQL has more than Polars can print (it ends the process at the year 294247).
+Two rows of one table have the same text only where they are equal, so whatever JSON or Polars would run
+together, or can't write, is text within the JSON: floats (JSON knows no NaN), decimals, bytes in hexadecimal,
+and dates and timestamps, of which PostgreSQL has more than Polars can print (it ends the process at the year
+294247).
 """
 
 from __future__ import annotations

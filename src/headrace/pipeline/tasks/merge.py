@@ -10,8 +10,6 @@
 Which of these a group is, `partition` says once, where it makes the group; all parts of a group say the same.
 A merge returns actions, never a commit. New files have names of their own, so that a task that runs twice
 leaves at most an orphan.
-
-Called by the jobs of an epoch, of a resync, and by `runs`.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from headrace.pipeline.tasks.files import Writing
 from headrace.pipeline.tasks.merge_keyed import merge_file, merge_truncated_file
 from headrace.pipeline.tasks.merge_keyless import merge_keyless, merge_keyless_later, merge_keyless_truncated
 from headrace.pipeline.tasks.merge_truncated import merge_remainder
-from headrace.pipeline.tasks.table_task import Merge, Outcome, Part, TableTask, from_ipc, pack, unpack
+from headrace.pipeline.tasks.table_task import Merge, Outcome, SlicePart, TableTask, from_ipc, pack, unpack
 
 RESULTS = "~"  # the group of finished outcomes: they pass through
 
@@ -46,7 +44,7 @@ def merge(group: str, blobs: Iterator[bytes]) -> Iterable[bytes]:
     if group == RESULTS:
         yield from blobs
         return
-    parts = [unpack(blob, Part) for blob in blobs]
+    parts = [unpack(blob, SlicePart) for blob in blobs]
     assert len({part.task.merge for part in parts}) == 1, "a group is of one kind"
     # Parts differ in which columns have holes.
     events = pa.concat_tables([from_ipc(part.events) for part in parts], promote_options="default")

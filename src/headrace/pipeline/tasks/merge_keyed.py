@@ -33,8 +33,8 @@ import pyarrow.compute as pc
 from headrace.core.chunks import ByChunk
 from headrace.core.columns import column, flags, narrow
 from headrace.core.errors import Definite, ShapeChanged
-from headrace.core.fold import Folded, fold
-from headrace.core.key_events import Event
+from headrace.core.fold import FoldResult, fold
+from headrace.core.key_events import KeyEvent
 from headrace.core.keycode import keycode
 from headrace.core.net_events import net_events
 from headrace.core.schema import TableSchema
@@ -70,33 +70,33 @@ class _Split:
     rest: pa.Table
     base: pa.Table
     events: pa.Table
-    vouched: tuple[int, int]
-    found: tuple[int, int]
+    expected_keys: tuple[int, int]
+    matched_keys: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class _Merged:
+class _MergedRows:
     """The rows of a group after the fold of all its ranges."""
 
     rest: pa.Table  # rows of the file that no event touches
     stay: pa.Table  # the others as they are now
-    gone: pa.Table  # and those of them that have gone to keys elsewhere
+    gone_rows: pa.Table  # and those of them that have gone to keys elsewhere
     before: int  # rows that were touched
     outcome: Outcome  # all but the files
 
     @property
-    def grown(self) -> int:
+    def growth(self) -> int:
         return self.now - self.before
 
     @property
     def now(self) -> int:
-        return int(self.stay.num_rows) + int(self.gone.num_rows)
+        return int(self.stay.num_rows) + int(self.gone_rows.num_rows)
 
 
 def merge_file(writing: Writing, task: TableTask, events: pa.Table) -> Outcome:
     """A group of one file; of none where the keys are born or the table is empty."""
     ours = task.routes.files[0] if task.routes.files else None
-    merged = _merged(writing, task, events)
+    merged = _merge(writing, task, events)
     if isinstance(merged, Outcome):
         return merged
     if ours is not None and (merged.before > 0 or (merged.now and ours.size < SMALL_FILE)):
@@ -104,22 +104,22 @@ def merge_file(writing: Writing, task: TableTask, events: pa.Table) -> Outcome:
         remove: tuple[str, ...] = (ours.path,)
     else:
         kept, remove = merged.stay, ()
-    add = (*write_sorted(writing, task, kept), *write_sorted(writing, task, merged.gone))
-    return replace(merged.outcome, add=add, remove=remove, rows=merged.grown)
+    add = (*write_sorted(writing, task, kept), *write_sorted(writing, task, merged.gone_rows))
+    return replace(merged.outcome, add=add, remove=remove, rows=merged.growth)
 
 
 def merge_truncated_file(writing: Writing, task: TableTask, events: pa.Table) -> Outcome:
     """The file of a truncated table: what happened to its touched rows, and the end of the others."""
     if not events.num_rows:
         return merge_remainder(writing, task, events)
-    merged = _merged(writing, task, events)
+    merged = _merge(writing, task, events)
     if isinstance(merged, Outcome):
         return merged
     touched = replace(merged.outcome, remove=(task.routes.files[0].path,), rows=-merged.before)
     return touched.combine(retract(writing, task, merged.rest))
 
 
-def _merged(writing: Writing, task: TableTask, events: pa.Table) -> _Merged | Outcome:
+def _merge(writing: Writing, task: TableTask, events: pa.Table) -> _MergedRows | Outcome:
     """The events folded onto the rows of the group's file; the outcome where that can't be used."""
     present = read_file(writing.store, task, task.routes.files[0].path if task.routes.files else None)
     events, probes = _apart(events)
@@ -134,15 +134,15 @@ def _merged(writing: Writing, task: TableTask, events: pa.Table) -> _Merged | Ou
         unfit = unfit.combine(_unfit(task, folded, split.events))
         if unfit.failure is not None:
             return unfit
-        outcome = outcome.combine(_told(writing, task, split, folded))
+        outcome = outcome.combine(_outcome_of_range(writing, task, split, folded))
         before += split.base.num_rows
         rest.append(split.rest)
         for rows, into in zip(_stay_or_gone(task, split, folded), (stay, gone), strict=True):
             into.append(rows)
-    if unfit.lacking is not None:
+    if unfit.missing_values is not None:
         return unfit
     whole = pa.concat_tables
-    return _Merged(whole(rest), whole(stay), whole(gone), before, outcome)
+    return _MergedRows(whole(rest), whole(stay), whole(gone), before, outcome)
 
 
 def _ranges(schema: TableSchema, present: pa.Table, events: pa.Table) -> Iterator[tuple[pa.Table, pa.Table]]:
@@ -180,7 +180,7 @@ def _present(task: TableTask, present: pa.Table, probes: pa.Table) -> Definite |
     return _row_present(task, probes, column(probes, "_key").filter(here.to_arrow()))
 
 
-def _stay_or_gone(task: TableTask, split: _Split, folded: Folded) -> tuple[pa.Table, pa.Table]:
+def _stay_or_gone(task: TableTask, split: _Split, folded: FoldResult) -> tuple[pa.Table, pa.Table]:
     """The touched rows as they are now: those under keys of the group, and those that have gone elsewhere."""
     final = folded.final.select(list(task.schema.names))
     here = pl.Series(folded.keys).is_in(split.keys.implode()).to_arrow()
@@ -206,8 +206,8 @@ def _split(schema: TableSchema, present: pa.Table, events: pa.Table) -> _Split:
         rest=present.filter(pc.invert(mask)),
         base=present.filter(mask),
         events=events.filter(takes.to_arrow()).drop_columns(ours),
-        vouched=_digest(of_event.filter(vouches)),
-        found=_digest(of_event.filter(finds)),
+        expected_keys=_digest(of_event.filter(vouches)),
+        matched_keys=_digest(of_event.filter(finds)),
     )
 
 
@@ -215,7 +215,7 @@ def _keys(schema: TableSchema, rows: pa.Table) -> pl.Series:
     return pl.Series(keycode([rows.column(name) for name in schema.key]))
 
 
-def _fold(writing: Writing, task: TableTask, events: pa.Table, base: pa.Table) -> Folded:
+def _fold(writing: Writing, task: TableTask, events: pa.Table, base: pa.Table) -> FoldResult:
     base = raw_values.attach(writing.store, task, base)
     return fold(raw_values.extend(task), events, base, task.truncations)
 
@@ -235,7 +235,7 @@ def _first_events(keys: pl.Series, events: pa.Table) -> pl.DataFrame:
             "_home": pl.Series(events.column("_home")),
         }
     ).with_row_index("row")
-    insert = pl.col("event") == int(Event.INSERT)
+    insert = pl.col("event") == int(KeyEvent.INSERT)
     ranked = frame.sort("key", ~pl.col("own"), "time", "ordinal", insert).with_columns(
         _first=pl.col("key").is_first_distinct() & pl.col("own"),
         _expects=~insert,
@@ -253,10 +253,10 @@ def _digest(keys: pl.Series) -> tuple[int, int]:
 # --- what came of it --------------------------------------------------------------------------
 
 
-def _unfit(task: TableTask, folded: Folded, events: pa.Table) -> Outcome:
+def _unfit(task: TableTask, folded: FoldResult, events: pa.Table) -> Outcome:
     """Say why the fold can't be used: the table is at fault, or its copy in chunks lacks a value."""
     if isinstance(task.handoff, ByChunk) and len(folded.holes):
-        return Outcome(task.name, lacking=_keys_at(task, events, folded.holes))
+        return Outcome(task.name, missing_values=_keys_at(task, events, folded.holes))
     return Outcome(task.name, failure=_failure(task, folded, events))
 
 
@@ -270,7 +270,7 @@ def _keys_at(task: TableTask, events: pa.Table, codes: pa.Array) -> bytes:
     return to_ipc(narrow(pa.table(keys)))
 
 
-def _failure(task: TableTask, folded: Folded, events: pa.Table) -> Definite | None:
+def _failure(task: TableTask, folded: FoldResult, events: pa.Table) -> Definite | None:
     if present := _row_present(task, events, folded.conflict):
         return present
     if len(folded.missing):
@@ -303,16 +303,16 @@ def _changed_from(events: pa.Table, codes: pa.Array) -> str:
     return f"changed in the stream from _time {pc.min(events.column('_time').filter(ours)).as_py()} on"
 
 
-def _told(writing: Writing, task: TableTask, split: _Split, folded: Folded) -> Outcome:
+def _outcome_of_range(writing: Writing, task: TableTask, split: _Split, folded: FoldResult) -> Outcome:
     """The range's history and errors, and who vouches for whom.
 
     Of tables with full before-images `decode` has written both, but for what truncations took.
     """
-    outcome = Outcome(task.name, vouched=split.vouched, found=split.found)
+    outcome = Outcome(task.name, expected_keys=split.expected_keys, matched_keys=split.matched_keys)
     if task.proves_history:
         became = row_sum(task.schema, folded.final) - row_sum(task.schema, split.base)
         outcome = replace(outcome, balance=-became & MASK64)
-    by_decode = task.schema.full and not task.layered
+    by_decode = task.schema.full and not task.from_sorted_runs
     if by_decode and not task.truncations:
         return outcome
     history = folded.history()

@@ -21,7 +21,7 @@ from headrace.core.keycode import keycode
 from headrace.core.multiset import KEY, NET, fold_multiset, net_schema
 from headrace.core.row_groups import group
 from headrace.core.schema import TableSchema
-from headrace.core.truncation import Truncation, retracted
+from headrace.core.truncation import Truncation, take_back
 from headrace.pipeline.tasks.files import (
     SMALL_FILE,
     Writing,
@@ -38,7 +38,7 @@ from headrace.pipeline.tasks.table_task import Outcome, TableTask
 
 def merge_keyless(writing: Writing, task: TableTask, nets: pa.Table) -> Outcome:
     """Copies of a row may lie in any file: the files are visited in turn, each gives what it has."""
-    net = _consolidated(nets)
+    net = _consolidate(nets)
     gone = net.filter(pc.less(net[NET], 0))
     outcome = Outcome(task.name)
     for number in task.routes.touching(prefixes(column(gone, KEY))) if gone.num_rows else ():
@@ -57,7 +57,7 @@ def merge_keyless(writing: Writing, task: TableTask, nets: pa.Table) -> Outcome:
             outcome = outcome.combine(rewritten)
     if short := int(np.count_nonzero(ints(gone, NET))):
         return Outcome(task.name, failure=row_missing(task.name, short))
-    return outcome.combine(_added(writing, task, net.filter(pc.greater(net[NET], 0)), outcome.remove))
+    return outcome.combine(_add_rows(writing, task, net.filter(pc.greater(net[NET], 0)), outcome.remove))
 
 
 # --- truncated --------------------------------------------------------------------------------
@@ -72,8 +72,8 @@ def merge_keyless_truncated(writing: Writing, task: TableTask, nets: pa.Table) -
     there = [wide(nets)]
     for number in task.routes.touching(prefixes(touched.to_arrow())):
         rows = read_file(writing.store, task, task.routes.files[number].path)
-        there.append(_counted(task.schema, rows, touched))
-    left = _consolidated(pa.concat_tables(there))
+        there.append(_count_rows(task.schema, rows, touched))
+    left = _consolidate(pa.concat_tables(there))
     if short := int((ints(left, NET) < 0).sum()):
         return Outcome(task.name, failure=row_missing(task.name, short))
     gone = Outcome(task.name, rows=-sum(int(ints(each, NET).sum()) for each in there[1:]))
@@ -88,12 +88,12 @@ def merge_keyless_later(writing: Writing, task: TableTask, nets: pa.Table) -> Ou
         mine = pc.equal(nets[END[0]], end.time) if end else pc.is_null(nets[END[0]])
         if end:
             mine = pc.and_(mine, pc.equal(nets[END[1]], end.ordinal))
-        left = _consolidated(nets.filter(mine).drop_columns(list(END)))
+        left = _consolidate(nets.filter(mine).drop_columns(list(END)))
         if short := int((ints(left, NET) < 0).sum()):
             return Outcome(task.name, failure=row_missing(task.name, short))
         rows = _copies(task.schema, left)
         if end:
-            retractions.append(retracted(task.schema, rows, end))
+            retractions.append(take_back(task.schema, rows, end))
         else:
             outcome = replace(outcome, add=write_sorted(writing, task, rows), rows=rows.num_rows)
     gone = pa.concat_tables(retractions) if retractions else pa.table({})
@@ -107,7 +107,7 @@ def _distinct(nets: pa.Table) -> list[Truncation | None]:
     return [None if row[0] is None else Truncation(*row) for row in rows]
 
 
-def _counted(schema: TableSchema, rows: pa.Table, touched: pl.Series) -> pa.Table:
+def _count_rows(schema: TableSchema, rows: pa.Table, touched: pl.Series) -> pa.Table:
     """The rows of a file that are among the touched, each once with the number of its copies, as nets."""
     codes = keycode([rows.column(name) for name in schema.names])
     mask = pl.Series(codes).is_in(touched.implode()).to_arrow()
@@ -128,7 +128,7 @@ def _copies(schema: TableSchema, nets: pa.Table) -> pa.Table:
 # --- both -------------------------------------------------------------------------------------
 
 
-def _added(writing: Writing, task: TableTask, new: pa.Table, gone: tuple[str, ...]) -> Outcome:
+def _add_rows(writing: Writing, task: TableTask, new: pa.Table, gone: tuple[str, ...]) -> Outcome:
     """New rows, together with those of a small file that nothing else touched."""
     if not new.num_rows:
         return Outcome(task.name)
@@ -157,7 +157,7 @@ def _with_net(rows: pa.Table, net: Ints) -> pa.Table:
     return rows.set_column(rows.column_names.index(NET), NET, pa.array(net, pa.int64()))
 
 
-def _consolidated(nets: pa.Table) -> pa.Table:
+def _consolidate(nets: pa.Table) -> pa.Table:
     """One row for each distinct row of the table, with its net count."""
     groups = group(column(nets, KEY))
     sums = groups.sums(ints(nets, NET))

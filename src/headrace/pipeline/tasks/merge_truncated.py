@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from headrace.core.history import OWN
 from headrace.core.keycode import keycode
 from headrace.core.multiset import KEY
-from headrace.core.truncation import retracted
+from headrace.core.truncation import take_back
 from headrace.pipeline.tasks import raw_values
 from headrace.pipeline.tasks.files import Writing, read_file, write_history
 from headrace.pipeline.tasks.table_task import Outcome, TableTask
@@ -36,11 +36,11 @@ def retract(writing: Writing, task: TableTask, rows: pa.Table) -> Outcome:
     if not rows.num_rows:
         return Outcome(task.name)
     rows = raw_values.attach(writing.store, task, rows)
-    history_rows = retracted(raw_values.extend(task), rows, task.truncations[0])
+    history_rows = take_back(raw_values.extend(task), rows, task.truncations[0])
     history = belonging(task, history_rows)
     return Outcome(
         task.name,
-        history=write_history(writing, task, history, ordered=True),
+        history=write_history(writing, task, history, is_ordered=True),
         errors=writing.errors(task, raw_values.errors(task, history_rows)),
         rows=-rows.num_rows,
     )

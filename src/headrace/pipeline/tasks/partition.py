@@ -43,17 +43,17 @@ ORIGIN, ARRIVES, PROBE = "_origin", "_arrives", "_probe"
 Share = tuple[str, TableTask, pa.Table]  # of which group, what its merge must know, its rows
 
 
-def of_events(task: TableTask, found: pa.Table) -> Iterator[Share]:
+def of_events(task: TableTask, events: pa.Table) -> Iterator[Share]:
     """The groups of the events of a table that has a key."""
     if not task.truncations:
-        yield from _by_place(task, found)
+        yield from _by_place(task, events)
         return
-    generation = generations(task.truncations, found)
-    old, first = found.filter(pa.array(generation == 0)), replace(task, truncations=task.truncations[:1])
+    generation = generations(task.truncations, events)
+    old, first = events.filter(pa.array(generation == 0)), replace(task, truncations=task.truncations[:1])
     if old.num_rows:
         yield from _by_place(first, old)
     later = np.flatnonzero(generation > 0)
-    yield from _later_events(task, found.take(pa.array(later)), generation[later])
+    yield from _later_events(task, events.take(pa.array(later)), generation[later])
 
 
 def of_changes(task: TableTask, changes: pa.Table) -> Iterator[Share]:
@@ -81,11 +81,11 @@ def of_files(task: TableTask) -> Iterator[Share]:
         yield str(number), replace(_own(task, number), truncations=task.truncations[:1], merge=how), nothing
 
 
-def is_scattered(task: TableTask, found: pa.Table) -> bool:
+def is_scattered(task: TableTask, events: pa.Table) -> bool:
     """Tell whether a value may have to be looked up under a key of another group."""
     births = len(task.routes.births)
     groups = len(task.routes.files) + (births + 1 if births else 0)
-    return groups > 1 and found["_from"].null_count < found.num_rows
+    return groups > 1 and events["_from"].null_count < events.num_rows
 
 
 def _by_place(task: TableTask, found: pa.Table) -> Iterator[Share]:
@@ -93,11 +93,11 @@ def _by_place(task: TableTask, found: pa.Table) -> Iterator[Share]:
     if ARRIVES in found.column_names:
         arrived = found.filter(found[ARRIVES])
         found = _probing(found.drop_columns([ARRIVES]), probe=False)
-        yield from _placed(task, _probing(arrived.drop_columns([ARRIVES]), probe=True), KEY)
-    yield from _placed(task, found, ORIGIN if ORIGIN in found.column_names else KEY)
+        yield from _place_events(task, _probing(arrived.drop_columns([ARRIVES]), probe=True), KEY)
+    yield from _place_events(task, found, ORIGIN if ORIGIN in found.column_names else KEY)
 
 
-def _placed(task: TableTask, found: pa.Table, by: str) -> Iterator[Share]:
+def _place_events(task: TableTask, found: pa.Table, by: str) -> Iterator[Share]:
     places = task.routes.places(prefixes(found[by].combine_chunks()))
     for number, some in _runs(places.files):
         events_there = found.take(pa.array(places.rows[some]))

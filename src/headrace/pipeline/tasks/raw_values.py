@@ -89,7 +89,7 @@ def drop(task: TableTask, rows: pa.Table) -> pa.Table:
 
 def write_errors(store: Store, task: TableTask, epoch: int, *pieces: pa.Table) -> Errors:
     """The rows for `errors/` as a task returns them: a few along with it, many in files."""
-    rows = errors_table.netted(pa.concat_tables([errors_table.ERRORS.empty_table(), *pieces]))
+    rows = errors_table.net(pa.concat_tables([errors_table.ERRORS.empty_table(), *pieces]))
     if rows.num_rows <= FEW:
         return (to_ipc(rows),) if rows.num_rows else ()
     return tuple(
@@ -124,7 +124,7 @@ def _error_rows(task: TableTask, column: str, rows: pa.Table, shadow: str) -> pa
     )
 
 
-def truncated(task: TableTask, history: pa.Table) -> pa.Table:
+def retract_truncated(task: TableTask, history: pa.Table) -> pa.Table:
     """Take back, at each truncation, the errors that this history before it gave rise to.
 
     For tables whose errors come straight from the stream: errors add up, so taking back all that was said
@@ -168,18 +168,18 @@ def _standing_of(task: TableTask, column: str, rows: pl.DataFrame, time: int, di
     )
 
 
-def withdrawn(task: TableTask, rows: pa.Table, time: int) -> pa.Table:
+def withdraw(task: TableTask, rows: pa.Table, time: int) -> pa.Table:
     """The rows for `errors/` of rows (with raw_columns) that are taken out of the table again."""
     tables = [errors_table.ERRORS.empty_table()]
     for column in task.raw_columns:
         gone = rows.filter(pc.is_valid(rows.column(_name(column))))
         if gone.num_rows:
             raw = gone.column(_name(column)).cast(pa.string())
-            tables.append(copied(task, gone, column, raw, time, diff=-1))
+            tables.append(of_copied_rows(task, gone, column, raw, time, diff=-1))
     return pa.concat_tables(tables)
 
 
-def copied(
+def of_copied_rows(
     task: TableTask, rows: pa.Table, column: int, raw: pa.Array, time: int, *, diff: int = 1
 ) -> pa.Table:
     """The rows for `errors/` of copied rows that met such a value."""

@@ -40,11 +40,11 @@ def prefixes(keys: pa.Array) -> Prefixes:
     keys = keys.cast(pa.large_binary())
     found = np.empty(count, dtype=f"S{WIDTH}")
     for start in range(0, count, _AT_ONCE):  # what it takes in between is eight times as large
-        found[start : start + _AT_ONCE] = _padded(keys.slice(start, _AT_ONCE))
+        found[start : start + _AT_ONCE] = _pad(keys.slice(start, _AT_ONCE))
     return found
 
 
-def _padded(keys: pa.LargeBinaryArray) -> Prefixes:
+def _pad(keys: pa.LargeBinaryArray) -> Prefixes:
     offsets = np.frombuffer(keys.buffers()[1], dtype=np.int64)[keys.offset : keys.offset + len(keys) + 1]
     data = np.frombuffer(keys.buffers()[2] or b"", dtype=np.uint8)[offsets[0] : offsets[-1]]
     padded = np.concatenate([data, np.zeros(WIDTH, dtype=np.uint8)])
@@ -65,7 +65,7 @@ class FileRange:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class RowRoutes:
     """The ways of rows: row `rows[i]` to file `files[i]`; `home[i]` where that file is the key's home.
 
     Births are numbered behind the files.
@@ -108,7 +108,7 @@ class Routes:
         lows = self._bounds(range(len(self.files)), "low")
         return np.maximum(np.searchsorted(lows, keys, side="right") - 1, 0).astype(np.int64)
 
-    def places(self, keys: Prefixes) -> Places:
+    def places(self, keys: Prefixes) -> RowRoutes:
         """Every file that may hold each key, its home among them exactly once."""
         home = self.homes(keys)
         everyone = np.arange(len(keys), dtype=np.int64)
@@ -123,7 +123,7 @@ class Routes:
             files.append(number[inside])
         flags = np.zeros(sum(map(len, rows)), dtype=np.bool_)
         flags[: len(keys)] = True
-        return Places(np.concatenate(rows), np.concatenate(files), flags)
+        return RowRoutes(np.concatenate(rows), np.concatenate(files), flags)
 
     def touching(self, keys: Prefixes) -> list[int]:
         """The files in whose range at least one of the keys lies."""

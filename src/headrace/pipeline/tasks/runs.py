@@ -9,8 +9,9 @@ While the transaction runs, tasks turn piece after piece of it into layers, and 
 
 A layer numbers the changes of its table through the whole transaction, rolled-back ones too, since nobody
 knows yet which those are: that number is its `_ordinal`. The commit tells, and the driver makes ranges of
-numbers of them (`Aborted`); what lies in one is left out, and the others are counted without it. Beside a
-layer with changes of several parts (savepoints) stands a list of those, so that the ranges can be made.
+numbers of them (`AbortedChanges`); what lies in one is left out, and the others are counted without it.
+Beside a layer with changes of several parts (savepoints) stands a list of those, so that the ranges can be
+made.
 
 Only what needs nothing but its own rows is laid down: a table with a key, with no value without a lake
 form, no value to be read under another key, no TRUNCATE, and the columns and labels of enums that were
@@ -30,7 +31,7 @@ import pyarrow as pa
 from headrace.core.change_batch import TIMESTAMP
 from headrace.core.columns import ints
 from headrace.core.errors import Definite
-from headrace.core.key_events import Event, events
+from headrace.core.key_events import KeyEvent, events
 from headrace.core.row_groups import by_group, rank
 from headrace.decode.kernel import Flags, Ints
 from headrace.lake.store.contract import Store
@@ -58,7 +59,7 @@ class Layer:
     changes: int
     firsts: tuple[bytes, ...]  # the key code with which each batch begins, as `routing` compares it
     inserts: tuple[int, ...]  # rows that appear, by batch
-    mixed: bool  # some of it was made by parts that may be rolled back alone; they are listed beside it
+    is_mixed: bool  # some of it was made by parts that may be rolled back alone; they are listed beside it
 
     @property
     def who(self) -> str:
@@ -81,7 +82,7 @@ class Laying:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class PieceResult:
     """The outcome of a piece: its layers, and the tables of which it has what no layer can hold."""
 
     layers: tuple[Layer, ...]
@@ -89,14 +90,14 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Aborted:
+class AbortedChanges:
     """The numbers of a table's changes that were rolled back: disjoint ranges, in order."""
 
     starts: Ints
     stops: Ints
 
     @classmethod
-    def of(cls, starts: Ints, stops: Ints) -> Aborted:
+    def of(cls, starts: Ints, stops: Ints) -> AbortedChanges:
         order = np.argsort(starts)
         return cls(starts[order], stops[order])
 
@@ -156,9 +157,9 @@ class Folding:
     time: int
     transaction: int | str  # its name, as history has it
     commit_ts: int
-    aborted: Aborted
+    aborted_changes: AbortedChanges
     layers: tuple[Layer, ...]
-    held: Range | None  # the keys that may lie in its file
+    held_range: Range | None  # the keys that may lie in its file
     home: Range | None  # the keys whose home it is
 
 
@@ -175,7 +176,7 @@ def lay(item: bytes) -> bytes:
     data, context, decoder = piece.read(), piece.slice.context, piece.slice.decoder
     # The times are not known yet, and with 0 none is too early.
     cold = set(decoder.truncations(data, context, dict.fromkeys(tables, 0)))
-    wanted = {table: task.wanted(since=0) for table, task in tables.items()}
+    wanted = {table: task.table_filter(since=0) for table, task in tables.items()}
     for each in decoder.decode(data, context, wanted):
         if isinstance(each, TableFailure) or each.bad.num_rows or tables[each.table].schema.is_multiset:
             cold.add(each.table)
@@ -184,15 +185,15 @@ def lay(item: bytes) -> bytes:
     layers = []
     for table, batches in found.items():
         changes = pa.concat_tables(batches)
-        layer = None if table in cold else _laid(store, laying, tables[table], table, changes)
+        layer = None if table in cold else _sort_run(store, laying, tables[table], table, changes)
         if layer is None:
             cold.add(table)
         else:
             layers.append(layer)
-    return pack(Piece(tuple(layers), frozenset(cold)))
+    return pack(PieceResult(tuple(layers), frozenset(cold)))
 
 
-def _laid(store: Store, laying: Laying, task: TableTask, table: int, changes: pa.Table) -> Layer | None:
+def _sort_run(store: Store, laying: Laying, task: TableTask, table: int, changes: pa.Table) -> Layer | None:
     """The layer of one table; None where a value has to be looked up under another key."""
     try:
         found = events(task.schema, changes)
@@ -211,9 +212,9 @@ def _laid(store: Store, laying: Laying, task: TableTask, table: int, changes: pa
         changes=changes.num_rows,
         firsts=tuple(bytes(first) for first in prefixes(_each_first(found["_key"]))),
         inserts=tuple(_inserts(found)),
-        mixed=bool(np.any(who["part"] != laying.transaction)),
+        is_mixed=bool(np.any(who["part"] != laying.transaction)),
     )
-    if layer.mixed:
+    if layer.is_mixed:
         store.put(layer.who, who.tobytes(), lasting=False)
     return layer
 
@@ -229,7 +230,7 @@ def _each_first(keys: pa.ChunkedArray) -> pa.Array:
 
 
 def _inserts(found: pa.Table) -> Iterator[int]:
-    appears = ints(found, "_event") == Event.INSERT
+    appears = ints(found, "_event") == KeyEvent.INSERT
     for start in range(0, len(appears), ROWS_PER_BATCH):
         yield int(appears[start : start + ROWS_PER_BATCH].sum())
 
@@ -254,17 +255,17 @@ def _who(changes: pa.Table, transaction: int) -> np.ndarray[tuple[int], np.dtype
     return runs
 
 
-def struck_of(store: Store, layers: Sequence[Layer], rolled_back: Ints) -> Aborted:
+def struck_of(store: Store, layers: Sequence[Layer], rolled_back: Ints) -> AbortedChanges:
     """The changes of a table that were rolled back, from its layers' lists of parts."""
     starts, stops = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for layer in layers if len(rolled_back) else ():
-        if layer.mixed:
+        if layer.is_mixed:
             with store.open_input(layer.who) as source:  # raises where it is gone, as a layer's file does
                 runs = np.frombuffer(source.read(), _WHO)
             gone = runs[np.isin(runs["part"], rolled_back)]
             starts.append(gone["start"])
             stops.append(gone["stop"])
-    return Aborted.of(np.concatenate(starts), np.concatenate(stops))
+    return AbortedChanges.of(np.concatenate(starts), np.concatenate(stops))
 
 
 # --- folding ------------------------------------------------------------------------------------
@@ -278,12 +279,12 @@ def fold_layers(item: bytes) -> bytes:
     if not parts:
         return pack(Outcome(folding.task.name))
     rows = pa.concat_tables(parts, promote_options="default")
-    return pack(merge_events(Writing(store, folding.epoch), folding.task, _committed(folding, rows)))
+    return pack(merge_events(Writing(store, folding.epoch), folding.task, _committed_events(folding, rows)))
 
 
 def _parts(store: Store, folding: Folding, layer: Layer) -> Iterator[pa.Table]:
     """The rows of a layer for the group, batch by batch."""
-    wanted = [each.batches(layer) for each in (folding.held, folding.home) if each is not None]
+    wanted = [each.batches(layer) for each in (folding.held_range, folding.home) if each is not None]
     numbers = sorted({number for each in wanted for number in each})
     if not numbers:
         return
@@ -296,16 +297,16 @@ def _parts(store: Store, folding: Folding, layer: Layer) -> Iterator[pa.Table]:
 def _of_batch(folding: Folding, rows: pa.Table) -> Iterator[pa.Table]:
     keys = prefixes(rows["_key"].combine_chunks())
     home = np.zeros(len(keys), np.bool_) if folding.home is None else folding.home.holds(keys)
-    mine = home if folding.held is None else home | folding.held.holds(keys)
-    mine &= ~folding.aborted.holds(ints(rows, "_ordinal"))
+    mine = home if folding.held_range is None else home | folding.held_range.holds(keys)
+    mine &= ~folding.aborted_changes.holds(ints(rows, "_ordinal"))
     if mine.any():
         yield rows.append_column("_home", pa.array(home)).filter(pa.array(mine))
 
 
-def _committed(folding: Folding, rows: pa.Table) -> pa.Table:
+def _committed_events(folding: Folding, rows: pa.Table) -> pa.Table:
     """The events as they are now that the transaction has ended."""
     numbers = ints(rows, "_ordinal")
-    ordinals = pa.array(numbers - folding.aborted.before(numbers))
+    ordinals = pa.array(numbers - folding.aborted_changes.before(numbers))
     rows = rows.set_column(rows.column_names.index("_ordinal"), "_ordinal", ordinals)
     kinds = (pa.int64(), folding.task.schema.transaction.type, TIMESTAMP)
     values = (folding.time, folding.transaction, folding.commit_ts)

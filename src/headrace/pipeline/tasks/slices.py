@@ -22,7 +22,7 @@ from headrace.lake.store.contract import Store
 from headrace.pipeline.tasks.table_task import LakeAddress
 from headrace.sources.contract.decoder import Context, Decoder
 from headrace.spool.reader import SpoolReader
-from headrace.spool.running_files import Streamed
+from headrace.spool.running_files import TransactionName
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,10 @@ class KeptPiece:
 
 
 @dataclass(frozen=True, slots=True)
-class Small:
+class SmallTransaction:
     """A streamed transaction that is too small for a slice of its own."""
 
-    own: Streamed
+    own: TransactionName
     length: int
     context: Context
 
@@ -51,9 +51,9 @@ class Slice:
     context: Context
     start: int  # addresses in the spool's segments, unless one of these says otherwise:
     stop: int
-    own: Streamed | None = None  # they are those of this transaction's own files
-    kept: KeptPiece | None = None  # they are those of a file of the lake
-    several: tuple[Small, ...] = ()  # it is these, as if they had come whole
+    own: TransactionName | None = None  # they are those of this transaction's own files
+    kept_piece: KeptPiece | None = None  # they are those of a file of the lake
+    several: tuple[SmallTransaction, ...] = ()  # it is these, as if they had come whole
     data: bytes | None = None  # the bytes themselves
 
     def read(self, spool: SpoolReader, most: int | None = None) -> Bytes:
@@ -62,18 +62,18 @@ class Slice:
             return np.frombuffer(self.data, np.uint8)[:most]
         if self.several:
             return np.concatenate([self._as_whole(spool, small) for small in self.several])[:most]
-        if self.kept is not None:
-            return read_piece(self.kept, self.start, self.stop)[:most]
+        if self.kept_piece is not None:
+            return read_piece(self.kept_piece, self.start, self.stop)[:most]
         stop = self.stop if most is None else min(self.stop, self.start + most)
         if self.own is not None:
             return spool.read_streamed(self.own, self.start, stop)
         return spool.read(self.start, stop)
 
     def carrying(self, spool: SpoolReader) -> Slice:
-        """The same with its bytes in it, for tasks that cannot read the spool; the lake they can read."""
-        return self if self.kept is not None else replace(self, data=self.read(spool).tobytes())
+        """Put the bytes into the slice, for tasks that cannot read the spool; they can read the lake."""
+        return self if self.kept_piece is not None else replace(self, data=self.read(spool).tobytes())
 
-    def _as_whole(self, spool: SpoolReader, small: Small) -> Bytes:
+    def _as_whole(self, spool: SpoolReader, small: SmallTransaction) -> Bytes:
         return self.decoder.whole(spool.read_streamed(small.own, 0, small.length), small.context)
 
 
@@ -83,7 +83,7 @@ class KeptDamaged(Definite):
     codes = ("LATE_DAMAGED",)
 
 
-def opened(store: Store, key: str) -> Any:
+def open_kept(store: Store, key: str) -> Any:
     """A file of what was kept; one that is gone is as good as damaged."""
     try:
         return store.open_input(key)
@@ -93,7 +93,7 @@ def opened(store: Store, key: str) -> Any:
 
 def read_piece(piece: KeptPiece, start: int, stop: int) -> Bytes:
     """The bytes of a piece, verified."""
-    with opened(piece.lake.open(), piece.key) as file:
+    with open_kept(piece.lake.open(), piece.key) as file:
         file.seek(start)
         data = file.read(stop - start)
     verify(piece, data, stop - start)

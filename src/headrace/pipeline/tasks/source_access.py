@@ -1,7 +1,6 @@
 """A task's access to the source: a value in an item, and a reader where the task runs.
 
-The address travels sealed; the key comes another way (`spark.secrets`). Called by the tasks that copy and
-compare, and by the driver, which makes the value.
+The address travels sealed; the key comes another way (`spark.secrets`).
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from headrace.sources import registry
 from headrace.sources.contract.copying import Reader
 from headrace.sources.contract.record import Json
-from headrace.spark.secrets import Key, Sealed
+from headrace.spark.secrets import Key, SealedSecret
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +19,7 @@ class SourceAccess:
 
     kind: str
     identity: Json
-    address: Sealed
+    address: SealedSecret
     ticket: Json
     role: str
 

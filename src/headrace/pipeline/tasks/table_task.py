@@ -4,7 +4,7 @@
     Part         mid  a group's share of one slice: events as Arrow IPC
     Outcome      out  what a task did for one table: new files, removed files, counts, a failure
 
-Nothing here holds a connection, a password or a Spark object. Rows travel inside `Part` only, as
+Nothing here holds a connection, a password or a Spark object. Rows travel inside `SlicePart` only, as
 opaque bytes between our own functions.
 """
 
@@ -17,7 +17,7 @@ from typing import TypeVar, cast
 
 import pyarrow as pa
 
-from headrace.core.chunks import ByChunk, Span
+from headrace.core.chunks import ByChunk, KeySpan
 from headrace.core.errors import HeadraceError
 from headrace.core.handoff import Handoff
 from headrace.core.names import TableName
@@ -27,7 +27,7 @@ from headrace.lake.format.plan import DataFile
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
 from headrace.pipeline.tasks.routing import Routes
-from headrace.sources.contract.decoder import Wanted
+from headrace.sources.contract.decoder import TableFilter
 from headrace.sources.contract.record import Json
 
 T = TypeVar("T")
@@ -70,34 +70,34 @@ class TableTask:
     history_folder: str
     errors_folder: str
     routes: Routes
-    applied: int  # updates with a smaller time are in the table already
+    applied_until: int  # updates with a smaller time are in the table already
     handoff: Handoff | ByChunk | None = None  # what the copy already holds; None once the stream is past it
     raw_columns: tuple[int, ...] = ()  # columns that may hold, or meet, a value without a lake form
     strict: bool = False  # such a value stops the table
-    torn: tuple[Span, ...] = ()  # chunks of its copy that do not show a truncation which others show
+    incomplete: tuple[KeySpan, ...] = ()  # chunks of its copy that do not show a truncation which others show
     origins: bytes | None = None  # where rows that change keys were found (`core.origins`), packed or shared
-    layered: bool = False  # its events come from `runs`: all history is the fold's
+    from_sorted_runs: bool = False  # its events come from `runs`: all history is the fold's
     truncations: Truncations = ()  # that take its rows in this epoch
     forgets: int = 0  # the time of the last truncation that the copy holds: what was before it is unknown
-    untold: int = 0  # a time: what the copy holds up to there is in the stream in part only, if at all
-    joined: int = 0  # a time: up to there the copy holds all, and history tells none of it
-    met: bool = False  # errors/ may have rows of it
+    complete_from: int = 0  # a time: what the copy holds up to there is in the stream in part only, if at all
+    history_start: int = 0  # a time: up to there the copy holds all, and history tells none of it
+    has_errors: bool = False  # errors/ may have rows of it
     merge: Merge = Merge.FILE  # of a group of it
     proves_history: bool = False  # what it tells is held against what becomes of the rows
     details: Json = field(default_factory=dict)  # the source's own, which the stream is compared with
 
-    def wanted(self, since: int | None = None) -> Wanted:
+    def table_filter(self, since: int | None = None) -> TableFilter:
         """The changes of it that are to be decoded: from where it stands on, or from a time."""
-        first = self.applied if since is None else since
-        return Wanted(self.name, self.schema, first, self.joined, self.details)
+        first = self.applied_until if since is None else since
+        return TableFilter(self.name, self.schema, first, self.history_start, self.details)
 
     def for_merge(self) -> TableTask:
-        """The same for what follows decoding, of which there may be very many parts."""
+        """Shrink the task for what follows decoding, since that may have very many parts."""
         return replace(self, details={})
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SlicePart:
     """The part of a slice for one group: `task` is set so that the group's merge needs nothing else."""
 
     epoch: int
@@ -125,16 +125,16 @@ class Outcome:
     history: tuple[DataFile, ...] = ()
     errors: Errors = ()
     changes: int = 0
-    held: int = 0
+    held_count: int = 0
     rows: int = 0  # by how much the table grew
-    vouched: tuple[int, int] = (0, 0)  # number and hash of the keys that must be in the table
-    found: tuple[int, int] = (0, 0)  # and of those that were: both must agree
+    expected_keys: tuple[int, int] = (0, 0)  # number and hash of the keys that must be in the table
+    matched_keys: tuple[int, int] = (0, 0)  # and of those that were: both must agree
     balance: int = 0  # what history tells of its rows, less what became of them (`files.row_sum`)
     unforeseen: tuple[int, ...] = ()  # columns that met a value without a lake form and have no shadow
-    met: tuple[int, ...] = ()  # columns that have one, or met such a value
-    torn: tuple[Span, ...] = ()  # chunks that are to be copied again for a truncation's sake
-    lacking: bytes | None = None  # keys with a value that no copy holds: they are read again
-    scattered: bool = False  # a value has to be looked up under another key: the origins are wanted
+    unfit_columns: tuple[int, ...] = ()  # columns that have one, or met such a value
+    incomplete: tuple[KeySpan, ...] = ()  # chunks that are to be copied again for a truncation's sake
+    missing_values: bytes | None = None  # keys with a value that no copy holds: they are read again
+    is_scattered: bool = False  # a value has to be looked up under another key: the origins are wanted
     last_commit_ts: int = 0
     forgets: int = 0  # as the task's
     failure: HeadraceError | None = None
@@ -147,16 +147,16 @@ class Outcome:
             history=self.history + other.history,
             errors=self.errors + other.errors,
             changes=self.changes + other.changes,
-            held=self.held + other.held,
+            held_count=self.held_count + other.held_count,
             rows=self.rows + other.rows,
-            vouched=_sum(self.vouched, other.vouched),
-            found=_sum(self.found, other.found),
+            expected_keys=_sum(self.expected_keys, other.expected_keys),
+            matched_keys=_sum(self.matched_keys, other.matched_keys),
             balance=(self.balance + other.balance) & MASK64,
             unforeseen=tuple(sorted({*self.unforeseen, *other.unforeseen})),
-            met=tuple(sorted({*self.met, *other.met})),
-            torn=self.torn + other.torn,
-            lacking=join_ipc(self.lacking, other.lacking),
-            scattered=self.scattered or other.scattered,
+            unfit_columns=tuple(sorted({*self.unfit_columns, *other.unfit_columns})),
+            incomplete=self.incomplete + other.incomplete,
+            missing_values=join_ipc(self.missing_values, other.missing_values),
+            is_scattered=self.is_scattered or other.is_scattered,
             last_commit_ts=max(self.last_commit_ts, other.last_commit_ts),
             forgets=max(self.forgets, other.forgets),
             failure=self.failure or other.failure,

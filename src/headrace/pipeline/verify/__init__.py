@@ -5,6 +5,5 @@
     drill_down   the rows behind sums that differ
     verdicts     what was found, as values
 
-Called by the command line and by `headrace.verify`. Nothing is locked but what a reader locks, and nothing is
-written but the request for a mark.
+Nothing is locked but what a reader locks, and nothing is written but the request for a mark.
 """

@@ -11,8 +11,6 @@ enough.
 
 A source whose snapshot lets nobody in later is compared once more under another one, and both sides bring
 these rows while they are summed up (`wanting`, `found_by_sums`).
-
-Called by `proof`, for tables whose sums differ.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ from headrace.core.errors import HeadraceError
 from headrace.core.keycode import keycode
 from headrace.core.row_groups import by_group, group
 from headrace.core.schema import TableSchema
-from headrace.pipeline.tasks.compare.proofs import TEXTS, Projection, Reduced, net, united
+from headrace.pipeline.tasks.compare.proofs import TEXTS, Projection, RowSums, net, unite
 from headrace.pipeline.tasks.table_task import from_ipc
 from headrace.pipeline.verify.sides import ComparedTable, Keys, ProofContext
 from headrace.pipeline.verify.verdicts import CHANGED, EXTRA, MISSING, Difference, Texts
@@ -56,10 +54,10 @@ class DrillDown:
 
 def drill_down(context: ProofContext, table: ComparedTable, *, values: bool) -> DrillDown:
     """Look into the buckets of the table that differ."""
-    wanted = _chosen(table)
+    wanted = _choose_buckets(table)
     if not wanted:
         return DrillDown(0)
-    projection = replace(table.projection, wanted=wanted)
+    projection = replace(table.projection, buckets_wanted=wanted)
     lake = context.lake(table, projection)
     if lake.overfull:
         return DrillDown(0)  # the source is not asked for as many
@@ -74,10 +72,10 @@ def drill_down(context: ProofContext, table: ComparedTable, *, values: bool) -> 
 
 def wanting(table: ComparedTable) -> ComparedTable | None:
     """The table for another comparison, which brings the rows of its buckets that differ."""
-    wanted = _chosen(table)
+    wanted = _choose_buckets(table)
     if not wanted:
         return None
-    return ComparedTable(table.record, replace(table.projection, wanted=wanted), table.pieces)
+    return ComparedTable(table.record, replace(table.projection, buckets_wanted=wanted), table.pieces)
 
 
 def found_by_sums(decoder: Decoder, table: ComparedTable, *, values: bool) -> DrillDown:
@@ -87,10 +85,12 @@ def found_by_sums(decoder: Decoder, table: ComparedTable, *, values: bool) -> Dr
     if source.overfull or lake.overfull:
         return DrillDown(0)
     rows = net(projection, source, lake)
-    return DrillDown(len(projection.wanted), tuple(differences(decoder, projection, rows, values=values)))
+    return DrillDown(
+        len(projection.buckets_wanted), tuple(differences(decoder, projection, rows, values=values))
+    )
 
 
-def _chosen(table: ComparedTable) -> tuple[int, ...]:
+def _choose_buckets(table: ComparedTable) -> tuple[int, ...]:
     """The first of the buckets that differ: no more than hold the rows to be looked into, one at least."""
     assert table.lake is not None
     uneven = table.difference().uneven()
@@ -102,25 +102,25 @@ def _chosen(table: ComparedTable) -> tuple[int, ...]:
 # --- the source's rows ----------------------------------------------------------------------------
 
 
-def _source(context: ProofContext, table: ComparedTable, projection: Projection, lake: Reduced) -> Reduced:
+def _source(context: ProofContext, table: ComparedTable, projection: Projection, lake: RowSums) -> RowSums:
     with ThreadPoolExecutor(context.connections, "headrace-verify") as pool:
         found = _by_key(context, table, projection, lake, pool)
-        again = [number for number in table.parts if _unexplained(table, projection, number, found)]
+        again = [number for number in table.parts if _is_unexplained(table, projection, number, found)]
         read = pool.map(lambda number: context.piece(table, projection, number), again)
         kept = (part for number, parts in found.items() if number not in again for part in parts)
         # One by one: what is too much in all is let go as it comes.
-        return united(chain(kept, read), projection.buckets)
+        return unite(chain(kept, read), projection.buckets)
 
 
 def _by_key(
     context: ProofContext,
     table: ComparedTable,
     projection: Projection,
-    lake: Reduced,
+    lake: RowSums,
     pool: ThreadPoolExecutor,
-) -> dict[int, list[Reduced]]:
+) -> dict[int, list[RowSums]]:
     """The source's rows under the keys that the lake has, by piece."""
-    found: dict[int, list[Reduced]] = {}
+    found: dict[int, list[RowSums]] = {}
     if projection.schema.is_multiset or lake.rows is None:
         return found
     keys = key_texts(context.decoder, projection.schema, from_ipc(lake.rows))
@@ -133,7 +133,7 @@ def _by_key(
 
 def _rows_of(
     context: ProofContext, table: ComparedTable, projection: Projection, keys: Keys
-) -> Mapping[int, Reduced]:
+) -> Mapping[int, RowSums]:
     try:
         return context.rows_of(table, projection, keys)
     except HeadraceError:
@@ -144,19 +144,19 @@ def _rows_of(
 def key_texts(decoder: Decoder, schema: TableSchema, rows: pa.Table) -> Keys:
     """The keys of rows (columns by number) as the source reads them, each once."""
     numbers = [schema.names.index(name) for name in schema.key]
-    columns = [decoder.printed(rows.column(f"c{number}")).to_pylist() for number in numbers]
+    columns = [decoder.print_values(rows.column(f"c{number}")).to_pylist() for number in numbers]
     keys = dict.fromkeys(zip(*columns, strict=True))
     # No text of the source's holds a NUL: such a key, or one that is NULL, is not there.
     return tuple(key for key in keys if all(text is not None and "\0" not in text for text in key))
 
 
-def _unexplained(
-    table: ComparedTable, projection: Projection, number: int, found: Mapping[int, Sequence[Reduced]]
+def _is_unexplained(
+    table: ComparedTable, projection: Projection, number: int, found: Mapping[int, Sequence[RowSums]]
 ) -> bool:
     """Tell whether the piece has rows of the wanted buckets that were not found by their keys."""
-    known = united(found.get(number, ()), projection.buckets).sums
+    known = unite(found.get(number, ()), projection.buckets).sums
     left: Sums = table.parts[number].sums - known
-    return bool(np.isin(left.uneven(), projection.wanted).any())
+    return bool(np.isin(left.uneven(), projection.buckets_wanted).any())
 
 
 # --- words for them -------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ def differences(
         return
     schema = projection.schema
     columns = [rows.column(f"c{i}") for i in range(len(schema.columns))]
-    shown = _Shown(decoder, schema, columns, values)
+    shown = _ShownRows(decoder, schema, columns, values)
     diffs = ints(rows, DIFF)
     identity = columns if schema.is_multiset else [columns[schema.names.index(name)] for name in schema.key]
     groups = group(keycode(identity))
@@ -179,13 +179,13 @@ def differences(
         yield from _of_identity(shown, mine, diffs)
 
 
-class _Shown:
+class _ShownRows:
     """The rows as texts, and as codes that are equal exactly where the values are."""
 
     def __init__(self, decoder: Decoder, schema: TableSchema, columns: list[Any], values: bool) -> None:
         self.schema = schema
         self.values = values
-        self._texts = [decoder.printed(column).to_pylist() for column in columns]
+        self._texts = [decoder.print_values(column).to_pylist() for column in columns]
         self._codes = [keycode([column]).to_pylist() for column in columns]
 
     def key(self, row: int) -> Texts:
@@ -197,7 +197,7 @@ class _Shown:
             return None
         return {name: self._texts[i][row] for i, name in enumerate(self.schema.names)}
 
-    def changed(self, one: int, other: int) -> tuple[str, ...]:
+    def changed_columns(self, one: int, other: int) -> tuple[str, ...]:
         return tuple(
             name
             for name, codes in zip(self.schema.names, self._codes, strict=True)
@@ -205,14 +205,14 @@ class _Shown:
         )
 
 
-def _of_identity(shown: _Shown, rows: Ints, diffs: Ints) -> Iterator[Difference]:
+def _of_identity(shown: _ShownRows, rows: Ints, diffs: Ints) -> Iterator[Difference]:
     """The updates of one key: a row on each side is one row that changed."""
     if len(rows) == 2 and sorted(diffs[rows].tolist()) == [-1, 1]:
         old, new = sorted(rows.tolist(), key=lambda row: int(diffs[row]))
         yield Difference(
             CHANGED,
             shown.key(new),
-            shown.changed(old, new),
+            shown.changed_columns(old, new),
             source=shown.row(new),
             lake=shown.row(old),
         )
@@ -230,7 +230,7 @@ class TextDifferences:
     """The texts of values without a lake form that only one side has: how many, and the first of them."""
 
     count: int = 0
-    named: list[Difference] = field(default_factory=list)
+    differences: list[Difference] = field(default_factory=list)
 
 
 def text_differences(
@@ -260,10 +260,10 @@ def _name(
     """Take in texts of which the source has so many more."""
     uneven = texts.filter(pl.col("more") != 0)
     found.count += uneven.height
-    named = uneven.sort(*_TEXT).head(max(0, most - len(found.named)))
+    named = uneven.sort(*_TEXT).head(max(0, most - len(found.differences)))
     for key, column, raw, more in named.select(*_TEXT, "more").iter_rows():
         shown = {column: raw} if values else None
-        found.named.append(
+        found.differences.append(
             Difference(
                 MISSING if more > 0 else EXTRA,
                 _json_key(key) if not schema.is_multiset else {},

@@ -42,14 +42,14 @@ from headrace.lake.log.marks import Mark, Marks
 from headrace.lake.read import resolve
 from headrace.lake.read.lake import Lake
 from headrace.pipeline.state import schema_check
-from headrace.pipeline.state.choice import unmirrored
+from headrace.pipeline.state.choice import find_unmirrored
 from headrace.pipeline.state.config import Config, config_of
-from headrace.pipeline.state.place import Place, placed
+from headrace.pipeline.state.place import RunContext, open_contexts
 from headrace.pipeline.state.reach import Wait, alive, marks_from
 from headrace.pipeline.state.records import SourceRecord, TableRecord, source_of, tables_of
 from headrace.pipeline.state.schema_check import RecordsCheck
 from headrace.pipeline.state.table_state import State
-from headrace.pipeline.tasks.compare.proofs import Answer, Projection, Reduced
+from headrace.pipeline.tasks.compare.proofs import Answer, Projection, RowSums
 from headrace.pipeline.tasks.copy import FILE_BYTES
 from headrace.pipeline.tasks.source_access import SourceAccess
 from headrace.pipeline.tasks.table_task import from_ipc
@@ -60,10 +60,10 @@ from headrace.pipeline.verify.drill_down import (
     text_differences,
     wanting,
 )
-from headrace.pipeline.verify.sides import ComparedTable, ProofContext, untold
+from headrace.pipeline.verify.sides import ComparedTable, ProofContext, untold_error
 from headrace.pipeline.verify.verdicts import DIFFERENT, EQUAL, NOT_COMPARED, TableVerdict, Verdict
 from headrace.sources import registry
-from headrace.sources.contract.copying import Measured, Snapshot
+from headrace.sources.contract.copying import Snapshot, TableSizes
 from headrace.sources.contract.errors import MISSED_SECONDS, MomentMissed
 from headrace.sources.contract.session import Session
 from headrace.sources.patterns import select
@@ -76,13 +76,13 @@ MOST_NAMED = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class VerifyRequest:
     """An order to verify: which tables, and how it is told."""
 
     tables: tuple[str, ...] = ()  # patterns; none: all
     wait: float = WAIT_SECONDS  # seconds for the mirror to get to where the source was looked at
     values: bool = False  # show values of rows that differ
-    named: int = MOST_NAMED  # rows that are named, of a table
+    most_named: int = MOST_NAMED  # rows that are named, of a table
 
 
 def verify(
@@ -100,7 +100,7 @@ def verify(
     take to get to where its source was looked at. `spark` is a session that does the work; without one, a
     session is started as the configuration says. What differs is told, not raised.
     """
-    config, asked = config_of(config), Asked(tuple(tables), wait, show_values)
+    config, asked = config_of(config), VerifyRequest(tuple(tables), wait, show_values)
     lake = Lake(config.lake.path)
     if source is not None and source not in config.sources:
         raise Misconfigured(
@@ -111,11 +111,11 @@ def verify(
     chosen = {source: config.sources[source]} if source is not None else dict(config.sources)
     for name in chosen:
         resolve.newest([newest] if (newest := Marks(lake.store, name).newest()) else [])
-    with placed(replace(config, sources=chosen), spark, soon=True, brief=True, reads=True) as places:
+    with open_contexts(replace(config, sources=chosen), spark, soon=True, brief=True, reads=True) as places:
         return [_of_source(place, asked) for place in places]
 
 
-def _of_source(place: Place, asked: Asked) -> Verdict:
+def _of_source(place: RunContext, asked: VerifyRequest) -> Verdict:
     begun = time.monotonic()
     newest = Marks(place.store, place.name).newest()
     assert newest is not None
@@ -126,15 +126,15 @@ def _of_source(place: Place, asked: Asked) -> Verdict:
     with closing(kind.connect(kind.address(place.config.url), role="verify")) as session:
         session.prove(source.identity)
         mirrored = session.tables(source.upstream)
-        chosen = choose(tables_of(known), asked.tables, folded=mirrored.folded)
-        beside = {} if asked.tables else unmirrored(mirrored, place.config, tables_of(known))
-        handoff, tables = _compared(place, source, session, newest, chosen, asked)
+        chosen = choose(tables_of(known), asked.tables, case_insensitive=mirrored.case_insensitive)
+        beside = {} if asked.tables else find_unmirrored(mirrored, place.config, tables_of(known))
+        handoff, tables = _compare_all(place, source, session, newest, chosen, asked)
     position, seconds = str(exact_from(handoff)), time.monotonic() - begun
     _note(place, position, tables)
     return Verdict(place.name, str(handoff), position, seconds, tables, beside)
 
 
-def _note(place: Place, position: str, tables: Sequence[TableVerdict]) -> None:
+def _note(place: RunContext, position: str, tables: Sequence[TableVerdict]) -> None:
     """Leave the outcomes for the status; a lake that this user may only read is verified all the same."""
     at = datetime.now(UTC).isoformat(timespec="seconds")
     outcomes = {
@@ -145,13 +145,13 @@ def _note(place: Place, position: str, tables: Sequence[TableVerdict]) -> None:
         prooffile.write(place.store, place.name, outcomes)
 
 
-def _compared(
-    place: Place,
+def _compare_all(
+    place: RunContext,
     source: SourceRecord,
     session: Session,
     newest: Mark,
     chosen: Sequence[TableRecord],
-    asked: Asked,
+    asked: VerifyRequest,
 ) -> tuple[Handoff, tuple[TableVerdict, ...]]:
     """The verdicts, and the first snapshot that was read: all under it, or those whose reader missed it
     under a later one.
@@ -163,7 +163,7 @@ def _compared(
     left = list(chosen)
     for _ in _tries():
         with contents.snapshot([record.definition for record in left], readers, LEAD_SECONDS) as snapshot:
-            comparison = Comparison(place, source, session, snapshot, newest)
+            comparison = SourceComparison(place, source, session, snapshot, newest)
             try:
                 comparison.compare(left, asked)
             except MomentMissed as error:  # by all of them
@@ -171,7 +171,7 @@ def _compared(
                 verdicts |= {str(each.name): _not_compared(each, error) for each in left}
         verdicts |= {verdict.name: verdict for verdict in comparison.verdicts(asked)}
         first = comparison.handoff if first is None else first
-        left = [record for record in left if _missed(verdicts[str(record.name)])]
+        left = [record for record in left if _is_missed(verdicts[str(record.name)])]
         if not left:
             break
     if first is None:
@@ -190,18 +190,18 @@ def _not_compared(record: TableRecord, error: HeadraceError) -> TableVerdict:
     return TableVerdict(str(record.name), NOT_COMPARED, error=error)
 
 
-def _missed(verdict: TableVerdict) -> bool:
+def _is_missed(verdict: TableVerdict) -> bool:
     """Tell whether a table is compared once more. One that was compared never is: what differed is told."""
     return verdict.outcome == NOT_COMPARED and isinstance(verdict.error, MomentMissed)
 
 
 def choose(
-    known: Mapping[TableName, TableRecord], patterns: Sequence[str], *, folded: bool = False
+    records: Mapping[TableName, TableRecord], patterns: Sequence[str], *, case_insensitive: bool = False
 ) -> list[TableRecord]:
     """The tables that the patterns mean; each pattern means one at least."""
     if not patterns:
-        return [known[name] for name in sorted(known)]
-    chosen = select(patterns, known, folded=folded).checked()
+        return [records[name] for name in sorted(records)]
+    chosen = select(patterns, records, case_insensitive=case_insensitive).check()
     for pattern in chosen.empty:
         if not pattern.excludes:
             raise Misconfigured(
@@ -209,15 +209,15 @@ def choose(
                 f'the lake has no table that "{pattern.text}" means',
                 hint="headrace status lists the tables of the lake",
             )
-    return [known[name] for name in chosen.names]
+    return [records[name] for name in chosen.names]
 
 
-class Comparison:
+class SourceComparison:
     """One source under one snapshot."""
 
     def __init__(
         self,
-        place: Place,
+        place: RunContext,
         source: SourceRecord,
         session: Session,
         snapshot: Snapshot,
@@ -232,15 +232,15 @@ class Comparison:
         self._sides: tuple[ProofContext, list[ComparedTable]] | None = None
         self._found: dict[TableName, DrillDown] = {}
 
-    def compare(self, chosen: Sequence[TableRecord], asked: Asked) -> None:
+    def compare(self, records: Sequence[TableRecord], request: VerifyRequest) -> None:
         """Do all that needs the snapshot: sum up both sides, and look into what differs."""
-        tables = self._begun(chosen)
-        context = self.sum_up([table for table in tables if table.error is None], asked.wait)
+        tables = self._begin(records)
+        context = self.sum_up([table for table in tables if table.error is None], request.wait)
         self._sides = (context, tables)
         for table in tables if self._snapshot.admits_later else ():
             if table.error is None:
                 with _failing_alone(table):
-                    self._look_into(context, table, partial(drill_down, values=asked.values))
+                    self._look_into(context, table, partial(drill_down, values=request.values))
 
     def _look_into(
         self,
@@ -253,13 +253,13 @@ class Comparison:
             self._found[table.name] = DrillDown(0)
             self._found[table.name] = look(context, table)
 
-    def verdicts(self, asked: Asked) -> Iterator[TableVerdict]:
+    def verdicts(self, request: VerifyRequest) -> Iterator[TableVerdict]:
         """The verdict on each of the tables, without the snapshot; none of those that all missed it."""
         if self._sides is None:
             return
         context, tables = self._sides
         for table in tables:
-            yield self._judged(context, table, asked)
+            yield self._judge(context, table, request)
 
     def sum_up(self, tables: Sequence[ComparedTable], seconds: float) -> ProofContext:
         """Both sides of each table: the source by pieces, some at once; the lake once it is far enough.
@@ -277,7 +277,7 @@ class Comparison:
                 self.handoff = self._snapshot.handoff
                 # Times do not matter where names are known: who is told by history and shown by the snapshot
                 # is so by his name.
-                context = replace(context, shown=by_name(self.handoff))
+                context = replace(context, snapshot=by_name(self.handoff))
                 self._reach(context, self.handoff, tables, seconds)
                 _sum_up_lake(context, [table for table in tables if table.error is None])
                 for future, share in reading.items():
@@ -304,7 +304,7 @@ class Comparison:
             decoder=registry.by_kind(self._source.kind).decoder(),
         )
 
-    def _judged(self, context: ProofContext, table: ComparedTable, asked: Asked) -> TableVerdict:
+    def _judge(self, context: ProofContext, table: ComparedTable, asked: VerifyRequest) -> TableVerdict:
         """The verdict on a table whose sides are summed up."""
         if table.error is None and not self._snapshot.admits_later:
             with _failing_alone(table):
@@ -335,17 +335,17 @@ class Comparison:
         readers = min(context.connections, context.jobs.at_once)
         contents = self._session.contents(self._source.upstream)
         with contents.snapshot([table.record.definition], readers, LEAD_SECONDS) as snapshot:
-            look = Comparison(self._place, self._source, self._session, snapshot, self._before)
+            look = SourceComparison(self._place, self._source, self._session, snapshot, self._before)
             look.sum_up([table], WAIT_SECONDS)
 
-    def _begun(self, chosen: Sequence[TableRecord]) -> list[ComparedTable]:
+    def _begin(self, chosen: Sequence[TableRecord]) -> list[ComparedTable]:
         """The tables, with what keeps some of them from being compared."""
         live = [record for record in chosen if record.state is State.LIVE]
         check = schema_check.check_records(
             self._session.tables(self._source.upstream), live, self._before.position
         )
         follows = self._place.config.on_ddl == "follow"
-        errors = {record.name: _unfit(record) or _altered(record, check, follows) for record in chosen}
+        errors = {record.name: _unfit(record) or _altered_error(record, check, follows) for record in chosen}
         # Only those: of a table that somebody holds exclusively even the size is waited for.
         fit = [record.definition for record in chosen if errors[record.name] is None]
         measured = self._session.contents(self._source.upstream).measure(fit)
@@ -368,7 +368,7 @@ class Comparison:
         waiting = list(tables)
         for mark in marks_from(wait) if waiting else ():
             known = tables_of(catalog.load(context.store, context.name, mark.epoch).records)
-            waiting = [each for each in waiting if not _placed(context, each, self._before, mark, known)]
+            waiting = [each for each in waiting if not _is_placed(context, each, self._before, mark, known)]
             if not waiting:
                 return
         for table in waiting:
@@ -380,7 +380,7 @@ class Comparison:
             )
 
 
-def _begin(record: TableRecord, measured: Measured, error: HeadraceError | None) -> ComparedTable:
+def _begin(record: TableRecord, measured: TableSizes, error: HeadraceError | None) -> ComparedTable:
     """A table, cut into pieces and buckets."""
     if error is not None:
         return ComparedTable(record, Projection(record.schema, 1), [], error=error)
@@ -406,27 +406,27 @@ def _unfit(record: TableRecord) -> HeadraceError | None:
     return None
 
 
-def _altered(record: TableRecord, check: RecordsCheck, follows: bool) -> HeadraceError | None:
+def _altered_error(record: TableRecord, check: RecordsCheck, follows: bool) -> HeadraceError | None:
     """Say why a table can't be compared, as far as the look at it tells.
 
     A run that follows DDL has yet to see it: nothing is to be done about that.
     """
-    if record.name in check.denied:
-        return check.denied[record.name]
-    if record.name in check.locked:
+    if record.name in check.denials:
+        return check.denials[record.name]
+    if record.name in check.locked_tables:
         return Transient(
             "VERIFY_LOCKED",
             f"somebody holds {record.name} exclusively",
             hint="verify it again when the statement that holds it has ended",
         )
-    changed = check.changed([record]).get(record.name)
+    changed = check.changed_tables([record]).get(record.name)
     if changed is None or not follows:
         return changed
     hint = "nothing to do: headrace run follows it; verify it again when headrace status shows it live"
     return ShapeChanged(changed.code, changed.primary, detail=changed.detail, hint=hint)
 
 
-def _placed(
+def _is_placed(
     context: ProofContext,
     table: ComparedTable,
     before: Mark,
@@ -446,14 +446,16 @@ def _placed(
             raise unfit
         if str(table.name) not in mark.versions:
             return False
-        kept = histories.numbered(context.store, context.name, table.name, new.schema.version) is not None
+        kept = (
+            histories.history_number(context.store, context.name, table.name, new.schema.version) is not None
+        )
         if not kept and before.versions.get(str(table.name)) != mark.versions[str(table.name)]:
-            raise untold(table.name)
+            raise untold_error(table.name)
         context.place(table, mark, old.since or 0)
         # Asked after history was looked into, as it is said in `lake.log.horizon`.
         reach = horizon.read(context.store, context.name)
-        if reach is not None and reach.gone is not None and reach.gone > before.time:
-            raise untold(table.name)
+        if reach is not None and reach.gone_before is not None and reach.gone_before > before.time:
+            raise untold_error(table.name)
     except HeadraceError as error:
         table.error = error
     return True
@@ -477,7 +479,7 @@ def _all(answers: Callable[[], Sequence[Answer]], count: int) -> Sequence[Answer
         return [error] * count
 
 
-def _good(answer: Answer) -> Reduced:
+def _good(answer: Answer) -> RowSums:
     if isinstance(answer, HeadraceError):
         raise answer
     return answer
@@ -492,15 +494,17 @@ def _failing_alone(table: ComparedTable) -> Iterator[None]:
         table.error = table.error or error
 
 
-def _compare(context: ProofContext, table: ComparedTable, asked: Asked, found: DrillDown) -> TableVerdict:
+def _compare(
+    context: ProofContext, table: ComparedTable, asked: VerifyRequest, found: DrillDown
+) -> TableVerdict:
     assert table.lake is not None
     assert table.mark is not None
     source, uneven = table.source, table.difference().uneven()
     texts = None if source.texts is None else from_ipc(source.texts)
     lost = text_differences(
-        table.projection.schema, texts, _standing(context, table), values=asked.values, most=asked.named
+        table.projection.schema, texts, _standing(context, table), values=asked.values, most=asked.most_named
     )
-    differences = [*found.differences, *lost.named]
+    differences = [*found.differences, *lost.differences]
     return TableVerdict(
         name=str(table.name),
         outcome=DIFFERENT if len(uneven) or lost.count else EQUAL,
@@ -510,8 +514,8 @@ def _compare(context: ProofContext, table: ComparedTable, asked: Asked, found: D
         buckets=table.projection.buckets,
         different_buckets=len(uneven),
         narrowed_buckets=found.buckets,
-        differences=tuple(differences[: asked.named]),
-        unnamed=max(0, len(found.differences) + lost.count - asked.named),
+        differences=tuple(differences[: asked.most_named]),
+        unnamed=max(0, len(found.differences) + lost.count - asked.most_named),
         epoch=table.mark.epoch,
         error=table.error,
     )

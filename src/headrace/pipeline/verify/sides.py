@@ -32,20 +32,20 @@ from headrace.pipeline.tasks.compare.checksums import LakeFile
 from headrace.pipeline.tasks.compare.proofs import (
     Answer,
     FileTask,
-    Found,
     HistoryTask,
     KeysTask,
     LakeTask,
-    PiecesTask,
+    MatchedRows,
     Projection,
-    Reduced,
+    ProofPiecesTask,
+    RowSums,
     answers,
     read_file,
     read_history,
     read_keys,
     read_lake_tables,
     read_pieces,
-    united,
+    unite,
 )
 from headrace.pipeline.tasks.source_access import SourceAccess
 from headrace.pipeline.tasks.table_task import LakeAddress, pack, unpack
@@ -68,11 +68,11 @@ class ComparedTable:
     record: TableRecord
     projection: Projection
     pieces: list[Piece]
-    parts: dict[int, Reduced] = field(default_factory=dict)  # of the source, by the number of the piece
+    parts: dict[int, RowSums] = field(default_factory=dict)  # of the source, by the number of the piece
     mark: Mark | None = None
     files: list[FileTask] = field(default_factory=list)
     history: list[HistoryTask] = field(default_factory=list)
-    lake: Reduced | None = None  # as of the snapshot
+    lake: RowSums | None = None  # as of the snapshot
     error: HeadraceError | None = None
 
     @property
@@ -86,8 +86,8 @@ class ComparedTable:
         return few and self.pieces[0].bytes <= SMALL_BYTES
 
     @property
-    def source(self) -> Reduced:
-        return united(self.parts.values(), self.projection.buckets)
+    def source(self) -> RowSums:
+        return unite(self.parts.values(), self.projection.buckets)
 
     def difference(self) -> Sums:
         """The source's sums over the lake's."""
@@ -106,34 +106,34 @@ class ProofContext:
     key: Key
     connections: int
     decoder: Decoder  # prints what differs
-    shown: AnySnapshot | None = None  # whom the snapshot shows; not known before it is read
+    snapshot: AnySnapshot | None = None  # whom the snapshot shows; not known before it is read
 
     # --- the source -----------------------------------------------------------------------------
 
     def pieces(self, pieces: Sequence[tuple[Projection, Piece]]) -> tuple[Answer, ...]:
         """Pieces of tables, read one after another."""
-        task = PiecesTask(self.access, tuple(pieces))
+        task = ProofPiecesTask(self.access, tuple(pieces))
         [answer] = self.jobs.run(partial(read_pieces, self.key), [pack(task)])
         return answers(answer)
 
-    def piece(self, table: ComparedTable, projection: Projection, number: int) -> Reduced:
+    def piece(self, table: ComparedTable, projection: Projection, number: int) -> RowSums:
         """A piece of the table."""
         [answer] = self.pieces([(projection, table.pieces[number])])
         if isinstance(answer, HeadraceError):
             raise answer
         return answer
 
-    def rows_of(self, table: ComparedTable, projection: Projection, keys: Keys) -> Mapping[int, Reduced]:
+    def rows_of(self, table: ComparedTable, projection: Projection, keys: Keys) -> Mapping[int, RowSums]:
         """The rows of these keys, by the piece that they are in."""
         task = KeysTask(self.access, projection, tuple(table.pieces), keys)
         [answer] = self.jobs.run(partial(read_keys, self.key), [pack(task)])
-        return dict(unpack(answer, Found).parts)
+        return dict(unpack(answer, MatchedRows).parts)
 
     # --- the lake -------------------------------------------------------------------------------
 
     def place(self, table: ComparedTable, mark: Mark, since: int) -> None:
         """Find what the lake has of the table at a mark, and of its history; no row is read yet."""
-        assert self.shown is not None
+        assert self.snapshot is not None
         record, lake = table.record, LakeAddress(self.store.url)
         folder = layout.table_folder(self.name, record.name)
         live = LakeTable(self.store, folder).at(mark.versions[str(record.name)]).files()
@@ -150,33 +150,33 @@ class ProofContext:
                 part.own,
                 since - 1,
                 mark.time,
-                self.shown,
+                self.snapshot,
             )
             for part in parts
             for path in self._reaching(part)
         ]
 
-    def _reaching(self, part: histories.Part) -> Sequence[str]:
+    def _reaching(self, part: histories.HistoryPart) -> Sequence[str]:
         """The files that may have what the snapshot does not show."""
-        assert self.shown is not None
-        floor = self.shown.floor
+        assert self.snapshot is not None
+        floor = self.snapshot.floor
         return part.paths if floor is None else part.reaching(floor)
 
-    def lake(self, table: ComparedTable, projection: Projection) -> Reduced:
+    def lake(self, table: ComparedTable, projection: Projection) -> RowSums:
         """Reduce the lake's side of the table, without what the snapshot does not show."""
         files = [pack(replace(task, projection=projection)) for task in table.files]
         history = [pack(replace(task, projection=projection)) for task in table.history]
         answers: Iterable[bytes] = [*self.jobs.run(read_file, files), *self.jobs.run(read_history, history)]
-        return united((unpack(answer, Reduced) for answer in answers), projection.buckets)
+        return unite((unpack(answer, RowSums) for answer in answers), projection.buckets)
 
     def lakes(self, tables: Sequence[ComparedTable]) -> list[Answer]:
-        """The same of small tables, in one job."""
+        """Sum small tables in one job."""
         tasks = [LakeTask(t.projection.buckets, tuple(t.files), tuple(t.history)) for t in tables]
         items = [pack(tuple(tasks[at : at + SHARED])) for at in range(0, len(tasks), SHARED)]
         return [answer for item in self.jobs.run(read_lake_tables, items) for answer in answers(item)]
 
 
-def untold(name: TableName) -> Definite:
+def untold_error(name: TableName) -> Definite:
     """The error for a table that changed and has no history of it."""
     return Definite(
         "VERIFY_NO_HISTORY",

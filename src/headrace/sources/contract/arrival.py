@@ -54,7 +54,7 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class StreamRead:
     """The arrival of one read of a stream; places are offsets into `data`.
 
     `data` are the bytes of whole transactions and what lies between them, without those of transactions that
@@ -66,13 +66,13 @@ class Received:
 
     size: int  # of all that was read
     data: Bytes
-    ended: Transactions  # in their order
+    transactions: Transactions  # in their order
     open: Open | None
     running: Mapping[int, Bytes]  # what came of transactions that run, by number; nothing yet of some
-    gone: Sequence[int]  # those that were rolled back
-    aborted: Mapping[int, Sequence[int]]  # of those that ran and ended, the parts that were rolled back
+    rolled_back: Sequence[int]  # those that were rolled back
+    aborted_parts: Mapping[int, Sequence[int]]  # of those that ran and ended, the parts that were rolled back
     layouts: Sequence[Layout]
     complete: int  # before this place the source has sent all there is; 0 where it does not say
-    heard: tuple[int, int] | None  # how far the source is, and its clock, microseconds since 1970
+    source_end: tuple[int, int] | None  # how far the source is, and its clock, microseconds since 1970
     amid: bool  # it ends amid bytes of a transaction that runs
     positions: Sequence[Position] = ()  # of a source that cannot tell them by their times; see below

@@ -1,13 +1,13 @@
 """One moment of a source, read in pieces by others; or ranges of keys, each of a moment of its own.
 
     driver     Session.contents        ─► `Contents`
-                 measure               how big the tables are ─► `Measured`, cut into pieces
+                 measure               how big the tables are ─► `TableSizes`, cut into pieces
                  snapshot              a moment to compare with ─► `Snapshot`
                  plan_copy             what a copy of them has to wait for ─► `CopyPlan`
                    snapshot            a moment, held open ─► `Snapshot`: handoff, shares, ticket
                    key_walk            no moment: where the next range of a key ends ─► `KeyWalk`: ticket
     executors  Source.reader(ticket)   one connection ─► `Reader`
-                 read                  a piece, or a range of a key ─► `Reading`: handoff, rows
+                 read                  a piece, or a range of a key ─► `PieceRead`: handoff, rows
                  look_up               the rows of some keys, by the piece that they are in
 
 A piece and a `ticket` are values that pickle: whoever stands above cuts nothing and knows nothing of how a
@@ -24,7 +24,7 @@ the life of the source that `upstream` is of. The laws:
 Who reads what is the source's to say (`shares`): one whose readers have to be there when the moment is taken
 gives each of them its share of the pieces. Nobody asks for the handoff before they were begun.
 
-Called by `pipeline.copy`, `pipeline.verify` and their tasks. Nothing is written upstream.
+Nothing is written upstream.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from headrace.core.chunks import Bound, Span
+from headrace.core.chunks import Bound, KeySpan
 from headrace.core.handoff import Handoff
 from headrace.core.names import TableName
 from headrace.core.position import Position
@@ -44,7 +44,7 @@ from headrace.core.schema import Column, TableSchema
 from headrace.decode.copyrows import CopiedRows
 from headrace.sources.contract.errors import TableBusy
 from headrace.sources.contract.record import Json
-from headrace.sources.contract.tables import Size, TableDef
+from headrace.sources.contract.tables import TableDef, TableSize
 from headrace.sources.contract.waiting import Waiting
 
 Key = tuple[str, ...]  # the texts of a key's columns, as the source prints them
@@ -67,19 +67,19 @@ class KeyRange:
     table: TableName
     number: int  # of the table: a name may lead to another one
     key: tuple[str, ...]
-    spans: tuple[Span, ...]
+    spans: tuple[KeySpan, ...]
     rows: int
     bytes: int
 
 
-class Measured(Protocol):
+class TableSizes(Protocol):
     """The sizes of tables; each that was asked for is in one of the two."""
 
     @property
-    def sizes(self) -> Mapping[TableName, Size]: ...
+    def sizes(self) -> Mapping[TableName, TableSize]: ...
     @property
     def busy(self) -> Mapping[TableName, TableBusy]:
-        """Those that cannot be read just now: somebody holds them, or they went away a moment ago."""
+        """The tables that cannot be read just now: somebody holds them, or they went away a moment ago."""
 
     def pieces(self, tables: Collection[TableName], target_bytes: int) -> list[Piece]:
         """Cut tables that were measured into pieces of about so many bytes each."""
@@ -89,7 +89,7 @@ class Measured(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class PieceRead:
     """A piece while it is read: which transactions it holds, and its rows as they come."""
 
     handoff: Handoff
@@ -100,8 +100,8 @@ class Reader(AbstractContextManager["Reader"], Protocol):
     """A connection to the source, and to no other, over which pieces are read one after another."""
 
     def read(
-        self, columns: Sequence[Column], piece: Piece, known: Json | None = None
-    ) -> AbstractContextManager[Reading]:
+        self, columns: Sequence[Column], piece: Piece, record: Json | None = None
+    ) -> AbstractContextManager[PieceRead]:
         """Read these columns of a piece. The piece counts only if the block ends well.
 
         `known` are the details of the table as they were recorded (`TableDef`): no other columns are read
@@ -127,7 +127,7 @@ class Snapshot(AbstractContextManager["Snapshot"], Protocol):
     def handoff(self) -> Handoff:
         """The test of which transactions it holds: asked for once whoever reads it was begun."""
 
-    def settled(self) -> Handoff:
+    def settle(self) -> Handoff:
         """The handoff of all that was read by now: exact from behind whatever may show in it."""
 
     @property
@@ -152,7 +152,9 @@ class KeyWalk(AbstractContextManager["KeyWalk"], Protocol):
     def ticket(self) -> Json:
         """The ticket that a reader of ranges is given."""
 
-    def next_bound(self, table: TableDef, span: Span, rows: int, check: Callable[[], None]) -> Bound | None:
+    def next_bound(
+        self, table: TableDef, span: KeySpan, rows: int, check: Callable[[], None]
+    ) -> Bound | None:
         """The key that so many rows of the span lie before; None where it has no more than that.
 
         Raises `StepTooLong` where that takes too long, and whatever `check` raises meanwhile.
@@ -166,7 +168,7 @@ class CopyOrder:
     tables: Sequence[TableDef]
     readers: int
     options: Mapping[str, str]  # the source's own
-    reached: Position | None = None  # how far its stream has been read
+    read_until: Position | None = None  # how far its stream has been read
 
 
 class CopyPlan(Protocol):
@@ -186,7 +188,7 @@ class CopyPlan(Protocol):
 class Contents(Protocol):
     """The contents of the tables of one mirror, asked about over one connection."""
 
-    def measure(self, tables: Sequence[TableDef]) -> Measured:
+    def measure(self, tables: Sequence[TableDef]) -> TableSizes:
         """Ask how big tables are; nobody waits for one that somebody holds."""
 
     def plan_copy(self, order: CopyOrder) -> CopyPlan:

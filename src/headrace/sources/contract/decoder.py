@@ -32,7 +32,7 @@ from headrace.core.schema import Column, TableSchema
 from headrace.core.transaction_id import TransactionId
 from headrace.core.truncation import Truncations
 from headrace.sources.contract.record import Json
-from headrace.sources.contract.statements import Told
+from headrace.sources.contract.statements import StatementEffect
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -55,25 +55,25 @@ class RunningTransaction:
     number: int  # as the stream numbers it
     time: int | None = None
     commit_ts: int = 0  # microseconds since 1970
-    aborted: tuple[int, ...] = ()  # the parts that were rolled back, as the stream numbers them
+    aborted_parts: tuple[int, ...] = ()  # the parts that were rolled back, as the stream numbers them
     end: bytes = b""  # the message of its end, where transactions are not named by numbers
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class TableFilter:
     """A table whose changes are wanted: those with a time below `since` are left out.
 
     `details` are what the source itself says of the table (`contract.tables.TableDef`), at a look that is
     later than the bytes, or that later looks are compared with. Without them the stream is not compared.
 
-    Below `joined` a copy holds all that happened, and nobody asks what that was: rows of another layout, or
-    the end of a table of that name, are no failure there.
+    Below `history_start` a copy holds all that happened, and nobody asks what that was: rows of another
+    layout, or the end of a table of that name, are no failure there.
     """
 
     name: TableName
     schema: TableSchema
     since: int
-    joined: int = 0
+    history_start: int = 0
     details: Json = field(default_factory=dict)
 
 
@@ -95,7 +95,7 @@ class TableFailure:
 
 
 @dataclass(frozen=True, slots=True)
-class Selected:
+class SelectedBytes:
     """The part of bytes that some tables need: fewer bytes, their context, and what is in them."""
 
     data: Bytes
@@ -120,7 +120,7 @@ class Decoder(Protocol):
     def within(self, transaction: RunningTransaction) -> Context:
         """The context of a running transaction's own bytes, from its first one on."""
 
-    def restored(self, record: Json) -> Context:
+    def restore(self, record: Json) -> Context:
         """The inverse of `Context.as_record`."""
 
     def whole(self, data: Bytes, context: Context) -> Bytes:
@@ -135,19 +135,19 @@ class Decoder(Protocol):
         The bytes may end anywhere; 0 where not even the first message is there to its end.
         """
 
-    def select(self, data: Bytes, context: Context, tables: Collection[int]) -> Selected | None:
+    def select(self, data: Bytes, context: Context, tables: Collection[int]) -> SelectedBytes | None:
         """Pick the bytes of these tables, none of their rows decoded; None where there are none."""
 
     def truncations(self, data: Bytes, context: Context, tables: Mapping[int, int]) -> dict[int, Truncations]:
         """Find where the tables (and from which time on it matters) are emptied; no row is decoded."""
 
     def statements(
-        self, data: Bytes, context: Context, tables: Mapping[int, Wanted]
-    ) -> dict[int, list[Told]]:
+        self, data: Bytes, context: Context, tables: Mapping[int, TableFilter]
+    ) -> dict[int, list[StatementEffect]]:
         """Find the statements on the tables that matter, in their order; no row is decoded."""
 
     def decode(
-        self, data: Bytes, context: Context, tables: Mapping[int, Wanted]
+        self, data: Bytes, context: Context, tables: Mapping[int, TableFilter]
     ) -> Iterator[TableChanges | TableFailure]:
         """All changes of the wanted tables, a table and layout at a time.
 
@@ -161,7 +161,7 @@ class Decoder(Protocol):
     def transaction_name(self, transaction: RunningTransaction) -> int | str:
         """The name by which history calls a transaction that came while it ran, now that it has ended."""
 
-    def printed(self, values: pa.Array) -> pa.Array:
+    def print_values(self, values: pa.Array) -> pa.Array:
         """Values of the lake as the source prints them; NULL stays NULL."""
 
     def cast(self, column: Column, text: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.sources.contract.record import Json
-from headrace.sources.contract.tables import Size, TableDef
+from headrace.sources.contract.tables import TableDef, TableSize
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Finding:
         return self.error.code
 
     @property
-    def concerned(self) -> frozenset[TableName]:
+    def concerned_tables(self) -> frozenset[TableName]:
         """The tables that it is about; none where it is about the source as a whole."""
         return frozenset((*self.tables, *(() if self.table is None else (self.table,))))
 
@@ -77,15 +77,15 @@ class Finding:
     @property
     def advice(self) -> str | None:
         """The part of the hint beyond the statements."""
-        statements, hint = mended(self.mend), self.error.hint
+        statements, hint = hint_of(self.mend), self.error.hint
         if not statements:
             return hint
         rest = hint.removeprefix(statements).lstrip("; ,")
         return rest.replace(statements, "the above") or None
 
-    def for_swept(self, meant: frozenset[TableName]) -> Finding:
-        """The same, where an error is of tables that only a wildcard names: they are left out."""
-        swept = self.concerned and not self.concerned & meant
+    def for_swept(self, named_tables: frozenset[TableName]) -> Finding:
+        """Return the finding for tables that only a wildcard names: an error leaves them out."""
+        swept = self.concerned_tables and not self.concerned_tables & named_tables
         if self.level is not Level.ERROR or not swept:
             return self
         return replace(self, level=Level.WARNING, leaves_out=True)
@@ -97,24 +97,24 @@ class Finding:
             **self.error.as_record(),
             "mend": list(self.mend),
             "table": None if self.table is None else str(self.table),
-            "leaves_out": [str(name) for name in sorted(self.concerned)] if self.leaves_out else [],
+            "leaves_out": [str(name) for name in sorted(self.concerned_tables)] if self.leaves_out else [],
         }
 
 
-def mended(statements: tuple[str, ...]) -> str:
+def hint_of(statements: tuple[str, ...]) -> str:
     """The hint that is nothing but the statements."""
     return "; ".join(statements)
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class CheckReport:
     """The report of a check: the tables that can be mirrored, and all that was found."""
 
     version: int  # of the server, as it numbers itself
     tables: tuple[TableDef, ...]
-    sizes: Mapping[TableName, Size]  # of these tables
+    sizes: Mapping[TableName, TableSize]  # of these tables
     findings: tuple[Finding, ...]
-    meant: frozenset[TableName] = frozenset()  # what a pattern without wildcards names
+    named_tables: frozenset[TableName] = frozenset()  # what a pattern without wildcards names
     costly_ddl: Mapping[TableName, Sequence[str]] = field(default_factory=dict)  # what is special of a table
 
     @property
@@ -126,7 +126,7 @@ class Report:
         """The tables that wildcards name and that cannot be mirrored, each with the first reason."""
         reasons: dict[TableName, HeadraceError] = {}
         for finding in self.findings:
-            for name in finding.concerned if finding.leaves_out else ():
+            for name in finding.concerned_tables if finding.leaves_out else ():
                 reasons.setdefault(name, finding.error)
         return dict(sorted(reasons.items()))
 
@@ -135,14 +135,15 @@ class Report:
         """The tables that nothing stands against but an option that is not given."""
         asked = [finding for finding in self.findings if finding.refuses and finding.option]
         others = [finding for finding in self.findings if finding.refuses and not finding.option]
-        hopeless = frozenset().union(*(finding.concerned for finding in others))
-        found = {finding.option or "": sorted(finding.concerned - hopeless) for finding in asked}
+        hopeless = frozenset().union(*(finding.concerned_tables for finding in others))
+        found = {finding.option or "": sorted(finding.concerned_tables - hopeless) for finding in asked}
         return {option: names for option, names in found.items() if names}
 
-    def without(self, unfit: Mapping[TableName, HeadraceError]) -> Report:
-        """The same, where some of its tables cannot be mirrored for a reason that the source cannot see."""
+    def without(self, unfit: Mapping[TableName, HeadraceError]) -> CheckReport:
+        """Return the report without tables that are unfit for a reason that the source cannot see."""
         more = (
-            Finding(Level.ERROR, error, table=name).for_swept(self.meant) for name, error in unfit.items()
+            Finding(Level.ERROR, error, table=name).for_swept(self.named_tables)
+            for name, error in unfit.items()
         )
         tables = tuple(each for each in self.tables if each.name not in unfit)
         costly = {name: said for name, said in self.costly_ddl.items() if name not in unfit}

@@ -41,23 +41,23 @@ class StreamOrder:
     """An order for a stream of these tables.
 
     With `undo` what was made goes again if it fails: while no record of the lake names it, nobody would find
-    it later. Where a position was lost the stream begins behind what had been `reached`, perhaps in another
-    life than that of the server `left`.
+    it later. Where a position was lost the stream begins behind what had been `received_until`, perhaps in
+    another life than that of the server `left_upstream`.
     """
 
     names: Sequence[TableName]
     undo: bool = False
-    reached: Position | None = None
-    left: Json | None = None
+    received_until: Position | None = None
+    left_upstream: Json | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class StreamOrigin:
     """The beginning of a stream, and what it stands on.
 
     `identity` is what of the server's identity lasts. Objects that were there already may be older than what
     they say of a table: only of a `fresh` stream it is known to have all of every table from its start on. No
-    commit before the start is later than `begun` (microseconds since 1970, by the source's clock).
+    commit before the start is later than `begun_at` (microseconds since 1970, by the source's clock).
     In `another_life` the source spells its positions in another way than before.
     """
 
@@ -65,7 +65,7 @@ class Origin:
     upstream: Json
     start: Position
     fresh: bool
-    begun: int | None
+    begun_at: int | None
     another_life: bool = False
 
 
@@ -78,7 +78,7 @@ class Successor:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ClockReading:
     """Every commit at `position` or behind it bears a later time than `at`, in microseconds since 1970."""
 
     at: int
@@ -108,11 +108,11 @@ class Connection(Protocol):
         """The server, database and life of it that were reached here, for others to reach the same."""
 
     @property
-    def closed(self) -> bool: ...
+    def is_closed(self) -> bool: ...
 
     def close(self) -> None: ...
 
-    def prove(self, known: Json) -> None:
+    def prove(self, record: Json) -> None:
         """Raise unless this is the server that `known` is of: an `identity`, or what of it lasts."""
 
 
@@ -121,11 +121,11 @@ class Session(Connection, Protocol):
 
     # --- what is made upstream --------------------------------------------------------------------
 
-    def establish(self, upstream: Json, order: StreamOrder, waiting: Waiting) -> Origin:
+    def establish(self, upstream: Json, order: StreamOrder, waiting: Waiting) -> StreamOrigin:
         """See that all changes of the tables are captured, then that there is a stream of them."""
 
-    def confirm(self, known: Json, upstream: Json, reached: Position) -> Successor | None:
-        """Raise unless the stream goes on here, through the same objects upstream, from what was `reached`.
+    def confirm(self, record: Json, upstream: Json, received_until: Position) -> Successor | None:
+        """Raise unless the stream goes on here, through the same objects, from `received_until`.
 
         None where this is the server `known`. Another one may go on if it has all that was reached from that:
         commits behind it may come in another order from there.
@@ -145,13 +145,13 @@ class Session(Connection, Protocol):
     def behind_all(self, upstream: Json) -> Position:
         """Behind everything that has happened, written or not."""
 
-    def clock(self, upstream: Json) -> Reading | None:
+    def clock(self, upstream: Json) -> ClockReading | None:
         """The source's clock, held against its stream; None where it can't be told."""
 
     def advance_log(self, upstream: Json) -> bool:
         """Move the end of the stream a little where nobody else does; False where we may not."""
 
-    def is_quiet(self, upstream: Json, reached: Position, wanted: Position) -> bool:
+    def is_quiet(self, upstream: Json, start: Position, stop: Position) -> bool:
         """Tell whether no captured transaction lies in [reached, wanted); only while nobody streams."""
 
     def health(self, upstream: Json, limit: int | None = None) -> Health:

@@ -13,7 +13,7 @@ from headrace.core.schema import TableSchema
 from headrace.sources.contract.copying import Reader
 from headrace.sources.contract.declaration import Declaration
 from headrace.sources.contract.decoder import Decoder
-from headrace.sources.contract.findings import Report, Wish
+from headrace.sources.contract.findings import CheckReport, Wish
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.session import Address, Session
 
@@ -46,10 +46,10 @@ class Source(Protocol):
     def owns_capture(self, upstream: Json) -> bool:
         """Tell whether ours to change is which tables are captured; else the user's own objects say it."""
 
-    def examine(self, address: Address, wish: Wish) -> Report:
+    def examine(self, address: Address, wish: Wish) -> CheckReport:
         """Find what would go wrong later, before anything is made. Raises only if nobody can be asked."""
 
-    def script(self, report: Report) -> list[str]:
+    def script(self, report: CheckReport) -> list[str]:
         """The statements that mend what was found, in an order in which they can be run."""
 
     def drop(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class StatementEffect:
     """A statement on a table, or on all."""
 
     time: int

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.core.position import Position
-from headrace.sources.contract.arrival import Received
+from headrace.sources.contract.arrival import StreamRead
 from headrace.sources.contract.record import Json
 
 
@@ -60,10 +60,10 @@ class Stream(Protocol):
     def pause(self) -> float:
         """After so many seconds at the latest the source wants feedback."""
 
-    def read(self, timeout: float) -> Received | None:
+    def read(self, timeout: float) -> StreamRead | None:
         """Take what has come; None if nothing came in time. Valid until the next call."""
 
-    def feedback(self, acknowledged: Position, written: Position) -> None:
+    def feedback(self, durable: Position, spooled_until: Position) -> None:
         """Say what the lake holds durably, which the source may forget, and what has arrived."""
 
     def close(self) -> None: ...
@@ -86,5 +86,7 @@ class StreamSource(Protocol):
         of no use: it is received again, from the newest mark on.
         """
 
-    def history_changed(self, upstream: Json, sent: Sequence[int], again: Sequence[int]) -> HeadraceError:
+    def history_changed(
+        self, upstream: Json, sent_times: Sequence[int], again: Sequence[int]
+    ) -> HeadraceError:
         """The error of a source that sent the transactions of these times once, and those of others again."""

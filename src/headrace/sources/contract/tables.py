@@ -6,8 +6,6 @@
 A definition is of one moment. Its `details` are the source's own: they are stored, handed back as what is
 `known` of the table, and compared by the source alone. Which tables are captured may be the user's own affair
 (`Source.owns_capture`): then nothing here alters that.
-
-Called by the first run, by the commands that add, drop and renew tables, and before each mark.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from headrace.core.position import Position
 from headrace.core.schema import TableSchema
 from headrace.sources.contract.errors import TableBusy, TableDenied
 from headrace.sources.contract.record import Json
-from headrace.sources.contract.statements import Told
+from headrace.sources.contract.statements import StatementEffect
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +35,7 @@ class TableDef:
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class TableSize:
     """The size of a table: bytes, and an estimate of its rows."""
 
     bytes: int
@@ -45,7 +43,7 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
+class ExaminedTables:
     """Tables that are there, and what stands against mirroring some of them."""
 
     defs: Mapping[TableName, TableDef]
@@ -59,14 +57,14 @@ class Examined:
     def fit_defs(self) -> list[TableDef]:
         return [self.defs[name] for name in self.fit]
 
-    def then(self, later: Examined) -> Examined:
-        """The same, where those that were fit have been looked at again."""
+    def then(self, later: ExaminedTables) -> ExaminedTables:
+        """Return the result once the fit tables have been looked at again."""
         unfit = {name: each for name, each in self.defs.items() if name in self.errors}
-        return Examined({**unfit, **later.defs}, {**self.errors, **later.errors})
+        return ExaminedTables({**unfit, **later.defs}, {**self.errors, **later.errors})
 
 
 @dataclass(frozen=True, slots=True)
-class Derived:
+class ColumnDerivation:
     """Out of what each column of `Change.now` comes in a row from before the change."""
 
     parts: tuple[Part, ...]
@@ -81,7 +79,9 @@ class Change:
     what: str  # for a message
     now: TableDef | None  # the same table as it is now, by whatever name; None: it is gone
     mend: str | None = None  # what has to be done at the source before anything else
-    derived: Derived | None = None  # where its columns alone are others, and it is proven what old rows hold
+    derivation: ColumnDerivation | None = (
+        None  # where its columns alone are others, and it is proven what old rows hold
+    )
     told_by: Position | None = None  # the stream may say up to here what it was; None: it says no more
 
 
@@ -93,15 +93,17 @@ class SchemaCheck:
     reference: int  # what the source's decoder is made with
     changes: Mapping[str, Change]
     news: Mapping[str, TableDef]  # what is new of a table and means nothing to its rows
-    locked: frozenset[str]  # somebody may be changing it, and no look can see that yet; or it is denied
-    broken: HeadraceError | None = None  # the objects upstream are others now: it concerns all tables
-    denied: Mapping[str, HeadraceError] = field(default_factory=dict)  # we may not see what it is by now
+    locked_tables: frozenset[
+        str
+    ]  # somebody may be changing it, and no look can see that yet; or it is denied
+    upstream_error: HeadraceError | None = None  # the objects upstream are others now: it concerns all tables
+    denials: Mapping[str, HeadraceError] = field(default_factory=dict)  # we may not see what it is by now
     unreadable: Mapping[str, TableDenied] = field(default_factory=dict)  # it is followed, and can't be copied
     busy: Mapping[str, TableBusy] = field(default_factory=dict)  # of the locked, where it is known
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class StatementLog:
     """All that the stream says of tables from the last mark to a position: of each its statements, in order.
 
     By the keys of the tables; what a table's details know already is none of it.
@@ -109,36 +111,36 @@ class Heard:
 
     after: Position
     until: Position
-    told: Mapping[str, Sequence[Told]] = field(default_factory=dict)
+    effects: Mapping[str, Sequence[StatementEffect]] = field(default_factory=dict)
 
 
 class Tables(Protocol):
     """The tables of one mirror, asked about over one connection."""
 
     @property
-    def folded(self) -> bool:
+    def case_insensitive(self) -> bool:
         """Tell whether their names mean the same in any case."""
 
-    def examine(self, names: Sequence[TableName]) -> Examined:
+    def examine(self, names: Sequence[TableName]) -> ExaminedTables:
         """Tell which of these tables are there, and what stands against mirroring them.
 
         What `capture` puts right is not held against a table.
         """
 
-    def capture(self, names: Sequence[TableName]) -> Examined:
+    def capture(self, names: Sequence[TableName]) -> ExaminedTables:
         """See that from here on all changes of these tables are captured; committed when it returns.
 
         Those of which the user's own objects leave something out come with an error, and so does one that
         somebody holds: it keeps no other out.
         """
 
-    def define(self, tables: Iterable[TableDef]) -> Examined:
+    def define(self, tables: Iterable[TableDef]) -> ExaminedTables:
         """Define the very same tables anew, now that they are captured; one that is gone is absent.
 
         Those of which not all is captured come with an error.
         """
 
-    def check(self, known: Mapping[str, TableDef], heard: Heard | None = None) -> SchemaCheck:
+    def check(self, records: Mapping[str, TableDef], log: StatementLog | None = None) -> SchemaCheck:
         """Compare tables with what was recorded of them, and with what was heard since, if anybody listened.
 
         Whatever the stream brings of a table up to the `end` was made under the definition that is known, or
@@ -146,19 +148,19 @@ class Tables(Protocol):
         meets.
         """
 
-    def unmirrored(
-        self, patterns: Sequence[str], mirrored: Collection[TableName]
+    def find_unmirrored(
+        self, patterns: Sequence[str], mirrored_tables: Collection[TableName]
     ) -> dict[TableName, HeadraceError | None]:
         """Find what patterns match and nobody mirrors, with what stands against it, or None."""
 
-    def captured(self) -> frozenset[TableName]:
+    def captured_tables(self) -> frozenset[TableName]:
         """The tables whose changes are captured by name."""
 
     def release(self, names: Sequence[TableName]) -> None:
         """Capture the changes of these tables no longer; one that is not captured is nothing to do."""
 
     def release_now(self, numbers: Collection[int]) -> None:
-        """The same of tables that may be called otherwise by now; where it has to wait it gives up."""
+        """Release tables that may have other names by now; give up where that would have to wait."""
 
     def unwritable(self) -> frozenset[int]:
         """The tables, by number, of which the server refuses the application's own writes because of us."""

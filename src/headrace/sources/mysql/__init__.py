@@ -31,5 +31,5 @@
     binlog_position    the place that a stream has reached: what it has brought, and our times of that
     spelling           its spelling, for readers of a lake
 
-Called by nobody above `sources` but through the contract; it knows no source beside it.
+It knows no source beside it.
 """

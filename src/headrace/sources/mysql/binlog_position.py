@@ -28,9 +28,9 @@ behind it where the last transaction stands in the log, on MariaDB that of each 
 
 It means nothing to the order of positions, and a text that a person types has none.
 
-A server that was set back, or replaced by another, counts from a smaller number on: `Log` holds the base that
-lets times grow on, as PostgreSQL's does (`sources.postgres.lsn`). Nothing here may round a set to its
-greatest number.
+A server that was set back, or replaced by another, counts from a smaller number on: `MysqlTimeline` holds the
+base that lets times grow on, as PostgreSQL's does (`sources.postgres.lsn`). Nothing here may round a set to
+its greatest number.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from urllib.parse import quote, unquote
 
 from headrace.core.errors import Misconfigured
 from headrace.core.position import RECOGNISED, STEP, Position
-from headrace.sources.mysql.gtid_set import Gtid, GtidSet, Origin
+from headrace.sources.mysql.gtid_set import Gtid, GtidOrigin, GtidSet
 from headrace.sources.mysql.mariadb_position import MariadbGtid, MariadbPosition
 
 FURTHER = 1 << 32  # by multiples of this a base grows
@@ -52,7 +52,7 @@ _LOGGED = re.compile(r"([^@\s]*)@(\d+)@(\d+)@([0-9a-f]*)@([^@\s]+)\Z")
 _NO_GTIDS, _NOWHERE = GtidSet(), MariadbPosition()
 
 
-class Logged(NamedTuple):
+class LoggedTransaction(NamedTuple):
     """A transaction as it stands in a file of its server's log; without a name the end of what was there."""
 
     gtid: str
@@ -65,11 +65,11 @@ class Logged(NamedTuple):
         return f"{self.gtid}@{self.commit_ts}@{self.at}@{self.server}@{quote(self.file, errors=_ESCAPES)}"
 
     @classmethod
-    def parse(cls, text: str) -> Logged:
+    def parse(cls, text: str) -> LoggedTransaction:
         """Read what `str` makes."""
         found = _LOGGED.match(text)
         if found is None:
-            raise _malformed(text)
+            raise _malformed_error(text)
         gtid, commit_ts, at, server, file = found.groups()
         return cls(gtid, int(commit_ts), int(at), server, unquote(file, errors=_ESCAPES))
 
@@ -80,21 +80,21 @@ class MysqlProgress:
 
     ended: GtidSet = _NO_GTIDS
     prepared: GtidSet = _NO_GTIDS
-    last: tuple[Logged, ...] = ()
+    last: tuple[LoggedTransaction, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> MysqlProgress:
         """Read `SET` or `SET open SET`."""
-        brought, last = _parted(text)
+        brought, last = _split_text(text)
         ended, found, prepared = brought.partition(_OPEN)
         progress = cls(GtidSet.parse(ended), GtidSet.parse(prepared), last)
         if (found and not progress.prepared.parts) or _overlap(progress.ended, progress.prepared):
-            raise _malformed(text)
+            raise _malformed_error(text)
         return progress
 
     def __str__(self) -> str:
         opened = f"{_OPEN}{self.prepared}" if self.prepared.parts else ""
-        return f"{self.ended}{opened}{_printed(self.last)}".lstrip()
+        return f"{self.ended}{opened}{_print(self.last)}".lstrip()
 
     @property
     def resume(self) -> str:
@@ -102,7 +102,7 @@ class MysqlProgress:
         return str(self.ended)
 
     @property
-    def brought(self) -> GtidSet:
+    def brought_gtids(self) -> GtidSet:
         """All that came, prepared or ended."""
         return self.ended | self.prepared
 
@@ -110,15 +110,15 @@ class MysqlProgress:
     def count(self) -> int:
         return self.ended.count + self.prepared.count
 
-    def behind(self, gtid: Gtid, *, prepared: bool = False) -> MysqlProgress:
+    def behind(self, gtid: Gtid, *, is_prepared: bool = False) -> MysqlProgress:
         """The progress behind a further transaction."""
         one = _only(gtid)
-        if prepared:
+        if is_prepared:
             return replace(self, prepared=self.prepared | one)
         return replace(self, ended=self.ended | one)
 
     def without_open(self, gtid: Gtid) -> MysqlProgress:
-        """The same where a prepared transaction, by the name of its PREPARE, has ended."""
+        """Return the progress once a prepared transaction has ended, by the name of its PREPARE."""
         kept = {
             origin: [piece for span in spans for piece in _cut(span, gtid, origin)]
             for origin, spans in self.prepared.parts
@@ -136,16 +136,16 @@ class MariadbProgress:
     read: MariadbPosition = _NOWHERE
     start: MariadbPosition = _NOWHERE
     prepared: tuple[MariadbGtid, ...] = ()
-    last: tuple[Logged, ...] = ()
+    last: tuple[LoggedTransaction, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> MariadbProgress:
         """Read `POSITION`, or `POSITION read POSITION open GTID,...`."""
-        brought, last = _parted(text)
+        brought, last = _split_text(text)
         whole, found, opened = brought.partition(_OPEN)
         start, also, read = whole.partition(_READ)
         if bool(found) != bool(also):
-            raise _malformed(text)
+            raise _malformed_error(text)
         place = MariadbPosition.parse(start)
         if not found:
             return cls(place, place, last=last)
@@ -153,11 +153,11 @@ class MariadbProgress:
         progress = cls(MariadbPosition.parse(read), place, prepared, last)
         fits = all(gtid in progress.read and gtid not in place for gtid in prepared)
         if not place <= progress.read or not fits or len(set(prepared)) != len(prepared):
-            raise _malformed(text)
+            raise _malformed_error(text)
         return progress
 
     def __str__(self) -> str:
-        last = _printed(self.last)
+        last = _print(self.last)
         if not self.prepared:
             return f"{self.read}{last}".lstrip()
         return f"{self.start}{_READ}{self.read}{_OPEN}{','.join(map(str, self.prepared))}{last}".lstrip()
@@ -180,7 +180,7 @@ def parse(text: str) -> BinlogProgress:
     # The first part of a set begins with a server's UUID, that of a position with two short numbers.
     first = text.strip().split(",")[0]
     mariadb = first.startswith("read ") or ":" not in f" {first}".partition(_LAST)[0]
-    return parse_of(text, mariadb=mariadb and bool(_parted(text.strip())[0].strip()))
+    return parse_of(text, mariadb=mariadb and bool(_split_text(text.strip())[0].strip()))
 
 
 def parse_of(text: str, *, mariadb: bool) -> BinlogProgress:
@@ -197,14 +197,14 @@ def holds(text: str, other: str) -> bool:
     """Tell whether one position has brought all that the other one has, of one history."""
     one, another = parse(text), parse(other)
     if isinstance(one, MysqlProgress) and isinstance(another, MysqlProgress):
-        return another.brought <= one.brought
+        return another.brought_gtids <= one.brought_gtids
     if isinstance(one, MariadbProgress) and isinstance(another, MariadbProgress):
         return another.read <= one.read
     return not another.count  # of an empty text nobody can tell which kind it is
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class MysqlTimeline:
     """One life of a server's binlog: what is added to its counts to make times of them.
 
     `unlogged` are the transactions that count as executed there and never were in it: those that did when the
@@ -214,31 +214,31 @@ class Log:
     base: int = 0
     unlogged: str = ""
 
-    def time(self, counted: int) -> int:
+    def time(self, count: int) -> int:
         """The time of the position behind so many transactions."""
-        return STEP * counted + self.base + 1
+        return STEP * count + self.base + 1
 
-    def next_time(self, counted: int) -> int:
+    def next_time(self, count: int) -> int:
         """The own time of the transaction that comes behind so many."""
-        return STEP * (counted + 1) + self.base
+        return STEP * (count + 1) + self.base
 
     def position(self, text: str) -> Position:
         """A place in the binlog as one of our positions."""
         return Position(self.time(count(text)), text)
 
-    def behind(self, reached: Position, start: str) -> Log:
+    def behind(self, frontier: Position, start: str) -> MysqlTimeline:
         """The next life, whose binlog is read from `start` on: its times lie behind all that was reached."""
-        missing = max(0, reached.time - self.position(start).time)
+        missing = max(0, frontier.time - self.position(start).time)
         return replace(self, base=self.base + (missing // FURTHER + 1) * FURTHER)
 
 
-def _parted(text: str) -> tuple[str, tuple[Logged, ...]]:
+def _split_text(text: str) -> tuple[str, tuple[LoggedTransaction, ...]]:
     """A text without its last transactions, and these."""
     brought, _, last = f" {text}".partition(_LAST)
-    return brought, tuple(map(Logged.parse, last.split()))
+    return brought, tuple(map(LoggedTransaction.parse, last.split()))
 
 
-def _printed(last: tuple[Logged, ...]) -> str:
+def _print(last: tuple[LoggedTransaction, ...]) -> str:
     return f"{_LAST}{' '.join(map(str, last))}" if last else ""
 
 
@@ -250,7 +250,7 @@ def _overlap(one: GtidSet, other: GtidSet) -> bool:
     return (one | other).count < one.count + other.count
 
 
-def _cut(span: tuple[int, int], gtid: Gtid, origin: Origin) -> list[tuple[int, int]]:
+def _cut(span: tuple[int, int], gtid: Gtid, origin: GtidOrigin) -> list[tuple[int, int]]:
     """The interval of an origin without a transaction; what is empty of it means nothing."""
     start, stop = span
     if gtid.origin != origin:
@@ -258,7 +258,7 @@ def _cut(span: tuple[int, int], gtid: Gtid, origin: Origin) -> list[tuple[int, i
     return [(start, min(stop, gtid.number)), (max(start, gtid.number + 1), stop)]
 
 
-def _malformed(text: str) -> Misconfigured:
+def _malformed_error(text: str) -> Misconfigured:
     return Misconfigured(
         "POSITION_MALFORMED",
         f"{text[:100]!r} is not a position in a binlog",

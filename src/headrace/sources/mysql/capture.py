@@ -11,29 +11,35 @@ from collections.abc import Collection, Iterable, Sequence
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
-from headrace.sources.contract.tables import Examined, TableDef
-from headrace.sources.mysql.preflight import MysqlWish, examine_tables
-from headrace.sources.mysql.preflight import unmirrored as preflight_unmirrored
-from headrace.sources.mysql.session.statements import Session
-from headrace.sources.mysql.upstream import Upstream
+from headrace.sources.contract.tables import ExaminedTables, TableDef
+from headrace.sources.mysql.preflight import MysqlWish, examine_tables, list_unmirrored
+from headrace.sources.mysql.session.statements import MysqlConnection
+from headrace.sources.mysql.upstream import MysqlUpstream
 
 
-def examine(connection: Session, upstream: Upstream, names: Sequence[TableName]) -> Examined:
+def examine(
+    connection: MysqlConnection, upstream: MysqlUpstream, names: Sequence[TableName]
+) -> ExaminedTables:
     """The tables as they are now."""
     return examine_tables(connection, names, _wish(upstream, ()))
 
 
-def define(connection: Session, upstream: Upstream, tables: Iterable[TableDef]) -> Examined:
+def define(
+    connection: MysqlConnection, upstream: MysqlUpstream, tables: Iterable[TableDef]
+) -> ExaminedTables:
     """The tables of these names: one that was made again since is told of by the stream."""
     return examine(connection, upstream, [table.name for table in tables])
 
 
-def unmirrored(
-    connection: Session, upstream: Upstream, patterns: Sequence[str], mirrored: Collection[TableName]
+def find_unmirrored(
+    connection: MysqlConnection,
+    upstream: MysqlUpstream,
+    patterns: Sequence[str],
+    mirrored_tables: Collection[TableName],
 ) -> dict[TableName, HeadraceError | None]:
     """Find what patterns match and nobody mirrors, with what stands against it, or None."""
-    return preflight_unmirrored(connection, _wish(upstream, patterns), mirrored)
+    return list_unmirrored(connection, _wish(upstream, patterns), mirrored_tables)
 
 
-def _wish(upstream: Upstream, patterns: Sequence[str]) -> MysqlWish:
+def _wish(upstream: MysqlUpstream, patterns: Sequence[str]) -> MysqlWish:
     return MysqlWish(patterns, accepts_cascades=upstream.accepts_cascades)

@@ -26,7 +26,7 @@ from headrace.sources.mysql.table_number import table_number
 
 
 @dataclass(frozen=True, slots=True)
-class OpenTransaction:
+class MysqlOpenTransaction:
     """The transaction in whose middle bytes begin, with the changes that each table had before."""
 
     time: int
@@ -37,34 +37,34 @@ class OpenTransaction:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamContext:
+class MysqlStreamContext:
     """The transaction that is open where bytes begin."""
 
-    inside: OpenTransaction | None = None
+    inside: MysqlOpenTransaction | None = None
 
     @property
     def maps(self) -> tuple[bytes, ...]:
         return () if self.inside is None else self.inside.maps
 
-    def only(self, tables: Collection[int]) -> StreamContext:
+    def only(self, tables: Collection[int]) -> MysqlStreamContext:
         """Keep the part that speaks of these tables."""
         if self.inside is None:
             return self
         maps = tuple(frame for frame in self.inside.maps if number_of(frame) in tables)
         ordinals = {table: count for table, count in self.inside.ordinals.items() if table in tables}
-        return StreamContext(replace(self.inside, ordinals=ordinals, maps=maps))
+        return MysqlStreamContext(replace(self.inside, ordinals=ordinals, maps=maps))
 
     def as_record(self) -> Json:
         return {"inside": None if self.inside is None else _as_record(self.inside)}
 
     @classmethod
-    def from_record(cls, record: Json) -> StreamContext:
+    def from_record(cls, record: Json) -> MysqlStreamContext:
         return cls(None if record["inside"] is None else _from_record(record["inside"]))
 
 
-def own(context: Context) -> StreamContext:
+def own(context: Context) -> MysqlStreamContext:
     """The context that came back from above."""
-    assert isinstance(context, StreamContext)
+    assert isinstance(context, MysqlStreamContext)
     return context
 
 
@@ -73,7 +73,7 @@ def number_of(frame: bytes) -> int:
     return table_number(TableName(*table_map.names(frame[HEADER:])))
 
 
-def _as_record(inside: OpenTransaction) -> Json:
+def _as_record(inside: MysqlOpenTransaction) -> Json:
     return {
         "time": inside.time,
         "gtid": inside.name,
@@ -83,8 +83,8 @@ def _as_record(inside: OpenTransaction) -> Json:
     }
 
 
-def _from_record(record: Json) -> OpenTransaction:
-    return OpenTransaction(
+def _from_record(record: Json) -> MysqlOpenTransaction:
+    return MysqlOpenTransaction(
         time=record["time"],
         name=record["gtid"],
         commit_ts=record["commit_ts"],

@@ -15,16 +15,16 @@ from headrace.decode.kernel import Bytes
 from headrace.sources.contract.decoder import (
     Context,
     RunningTransaction,
-    Selected,
+    SelectedBytes,
     TableChanges,
     TableFailure,
-    Wanted,
+    TableFilter,
 )
 from headrace.sources.contract.record import Json
-from headrace.sources.contract.statements import Told
+from headrace.sources.contract.statements import StatementEffect
 from headrace.sources.mysql import decoding, slicing, values
-from headrace.sources.mysql.context import OpenTransaction, StreamContext, own
-from headrace.sources.mysql.decoding import Stretch
+from headrace.sources.mysql.context import MysqlOpenTransaction, MysqlStreamContext, own
+from headrace.sources.mysql.decoding import MysqlSliceData
 from headrace.sources.mysql.flavour import Flavour
 from headrace.sources.mysql.stream import frames
 
@@ -43,36 +43,38 @@ class MysqlDecoder:
     def names(self) -> TransactionId:
         return TransactionId.GTID
 
-    def between(self, layouts: Iterable[bytes]) -> StreamContext:
+    def between(self, layouts: Iterable[bytes]) -> MysqlStreamContext:
         # Each transaction writes the maps of its tables before their rows.
-        return StreamContext()
+        return MysqlStreamContext()
 
-    def within(self, transaction: RunningTransaction) -> StreamContext:
+    def within(self, transaction: RunningTransaction) -> MysqlStreamContext:
         name = self.transaction_name(transaction)
-        return StreamContext(OpenTransaction(transaction.time or 0, name, transaction.commit_ts, {}))
+        return MysqlStreamContext(
+            MysqlOpenTransaction(transaction.time or 0, name, transaction.commit_ts, {})
+        )
 
-    def restored(self, record: Json) -> StreamContext:
-        return StreamContext.from_record(record)
+    def restore(self, record: Json) -> MysqlStreamContext:
+        return MysqlStreamContext.from_record(record)
 
     def whole(self, data: Bytes, context: Context) -> Bytes:
         return slicing.whole(data, own(context))
 
-    def split(self, data: Bytes, context: Context) -> tuple[int, StreamContext]:
+    def split(self, data: Bytes, context: Context) -> tuple[int, MysqlStreamContext]:
         return slicing.split(self._stretch(data, context))
 
-    def select(self, data: Bytes, context: Context, tables: Collection[int]) -> Selected | None:
+    def select(self, data: Bytes, context: Context, tables: Collection[int]) -> SelectedBytes | None:
         return slicing.select(self._stretch(data, context), tables)
 
     def truncations(self, data: Bytes, context: Context, tables: Mapping[int, int]) -> dict[int, Truncations]:
         return decoding.truncations(self._stretch(data, context), tables)
 
     def statements(
-        self, data: Bytes, context: Context, tables: Mapping[int, Wanted]
-    ) -> dict[int, list[Told]]:
+        self, data: Bytes, context: Context, tables: Mapping[int, TableFilter]
+    ) -> dict[int, list[StatementEffect]]:
         return decoding.statements(self._stretch(data, context), tables)
 
     def decode(
-        self, data: Bytes, context: Context, tables: Mapping[int, Wanted]
+        self, data: Bytes, context: Context, tables: Mapping[int, TableFilter]
     ) -> Iterator[TableChanges | TableFailure]:
         return decoding.decode(self._stretch(data, context), tables)
 
@@ -83,11 +85,11 @@ class MysqlDecoder:
         """The GTID in the BEGIN that is the message of its end; "" while it runs."""
         return transaction.end[_BEGIN_HEAD:].decode("ascii")
 
-    def printed(self, values_: pa.Array) -> pa.Array:
-        return values.printed(values_)
+    def print_values(self, values_: pa.Array) -> pa.Array:
+        return values.print_values(values_)
 
     def cast(self, column: Column, text: str) -> str:
         return values.cast(column, text)
 
-    def _stretch(self, data: Bytes, context: Context) -> Stretch:
-        return Stretch(data, own(context), self.flavour is Flavour.MARIADB)
+    def _stretch(self, data: Bytes, context: Context) -> MysqlSliceData:
+        return MysqlSliceData(data, own(context), self.flavour is Flavour.MARIADB)

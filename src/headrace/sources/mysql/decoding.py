@@ -38,57 +38,57 @@ from headrace.decode.mysql.framing import (
     ALTERED,
     HEADER,
     TRUNCATE,
-    Events,
+    EventFrames,
     begins,
     behind_names,
     scan,
     table_named,
 )
-from headrace.decode.mysql.rows import BadEvent, Before, ChangeMeta, changes, counts
-from headrace.decode.mysql.table_map import Layout
-from headrace.sources.contract.decoder import TableChanges, TableFailure, Wanted
-from headrace.sources.contract.statements import Told
+from headrace.decode.mysql.rows import BadEvent, Before, MysqlChangeMeta, changes, counts
+from headrace.decode.mysql.table_map import TableMapLayout
+from headrace.sources.contract.decoder import TableChanges, TableFailure, TableFilter
+from headrace.sources.contract.statements import StatementEffect
 from headrace.sources.mysql.catalog.column_row import ColumnRow
 from headrace.sources.mysql.catalog.volatile import volatile_stored
-from headrace.sources.mysql.context import OpenTransaction, StreamContext, number_of
-from headrace.sources.mysql.known_statements import columns_before, passed
+from headrace.sources.mysql.context import MysqlOpenTransaction, MysqlStreamContext, number_of
+from headrace.sources.mysql.known_statements import columns_before, explained_times
 from headrace.sources.mysql.layouts import positions, positions_in
 from headrace.sources.mysql.table_number import table_number
 
 
 @dataclass(frozen=True)
-class Stretch:
+class MysqlSliceData:
     """Frames and all that is known of them before a row is read; each part is found when it is asked for."""
 
     data: Bytes
-    context: StreamContext
+    context: MysqlStreamContext
     mariadb: bool
 
     @cached_property
-    def events(self) -> Events:
+    def events(self) -> EventFrames:
         return scan(self.data, self.context.maps)
 
     @cached_property
     def tables(self) -> Ints:
-        """Of each event of rows, and of each TRUNCATE, the number of its table; else -1."""
+        """The number of the table of each event of rows and of each TRUNCATE; -1 for other events."""
         found = np.full(len(self.events), -1, np.int64)
         if self.events.maps:
             of_map = np.array([number_of(frame) for frame in self.events.maps], np.int64)
             rows = self.events.is_rows
             found[rows] = of_map[self.events.map[rows]]
         for row in np.flatnonzero(self.events.kind == TRUNCATE):
-            found[row] = table_number(TableName(*self._named(int(row), 0)))
+            found[row] = table_number(TableName(*self._names_at(int(row), 0)))
         return found
 
     @cached_property
-    def layouts(self) -> list[Layout | Definite]:
+    def layouts(self) -> list[TableMapLayout | Definite]:
         """Each distinct table map, read; or why it cannot be."""
         return [_layout(frame, self.mariadb) for frame in self.events.maps]
 
     @cached_property
     def heads(self) -> _Heads:
         found = begins(self.data, self.events)
-        inside = self.context.inside or OpenTransaction(-1, "", 0, {})
+        inside = self.context.inside or MysqlOpenTransaction(-1, "", 0, {})
         return _Heads(
             np.concatenate([np.array([inside.time], np.int64), found.time]),
             np.concatenate([np.array([inside.commit_ts], np.int64), found.commit_ts]),
@@ -96,12 +96,14 @@ class Stretch:
         )
 
     @cached_property
-    def altered(self) -> list[tuple[int, int, str, str]]:
+    def altered_events(self) -> list[tuple[int, int, str, str]]:
         """The events that tell what rows do not: reason, database, table. An empty name stands for all."""
         rows = np.flatnonzero(self.events.kind == ALTERED)
-        return [(int(row), int(self.data[self.events.body[row]]), *self._named(int(row), 1)) for row in rows]
+        return [
+            (int(row), int(self.data[self.events.body[row]]), *self._names_at(int(row), 1)) for row in rows
+        ]
 
-    def _named(self, row: int, at: int) -> tuple[str, str]:
+    def _names_at(self, row: int, at: int) -> tuple[str, str]:
         return table_named(self.data, int(self.events.body[row]) + at, int(self.events.stop[row]))
 
     def steps(self, row: int) -> bytes | None:
@@ -128,7 +130,7 @@ class Stretch:
             except Definite as error:
                 failed[int(number)] = error
                 sizes[mine] = 0
-                if isinstance(error, BadEvent) and isinstance(layout, Layout):
+                if isinstance(error, BadEvent) and isinstance(layout, TableMapLayout):
                     fine = mine & (rows < error.event)
                     sizes[fine] = counts(self.data, self.events, rows[fine], layout)
         return sizes, failed
@@ -146,56 +148,60 @@ class _Heads:
         return str(self.name[number])
 
 
-def _layout(frame: bytes, mariadb: bool) -> Layout | Definite:
+def _layout(frame: bytes, mariadb: bool) -> TableMapLayout | Definite:
     try:
         return table_map.layout(frame[HEADER:], mariadb=mariadb)
     except Definite as error:
         return error
 
 
-def decode(stretch: Stretch, tables: Mapping[int, Wanted]) -> Iterator[TableChanges | TableFailure]:
+def decode(
+    stretch: MysqlSliceData, tables: Mapping[int, TableFilter]
+) -> Iterator[TableChanges | TableFailure]:
     """All changes of the wanted tables."""
     for number, wanted in tables.items():
-        yield from _Table(stretch, number, wanted).decoded()
+        yield from _Table(stretch, number, wanted).decode()
 
 
-def statements(stretch: Stretch, tables: Mapping[int, Wanted]) -> dict[int, list[Told]]:
+def statements(
+    stretch: MysqlSliceData, tables: Mapping[int, TableFilter]
+) -> dict[int, list[StatementEffect]]:
     """Find the statements on these tables, and on all, of which nobody knows yet."""
-    found: dict[int, list[Told]] = {}
-    for row, reason, database, table in stretch.altered:
+    found: dict[int, list[StatementEffect]] = {}
+    for row, reason, database, table in stretch.altered_events:
         time = stretch.time(row)
         for number, wanted in tables.items():
             if not (concerns(wanted, database, table) and _counts(wanted, time)):
                 continue
             if reason != _REBUILT or _has_volatile_stored(wanted):
-                told = Told(time, stretch.steps(row), reason in _REPLACED)
+                told = StatementEffect(time, stretch.steps(row), reason in _REPLACED)
                 found.setdefault(number, []).append(told)
     return found
 
 
-def _counts(wanted: Wanted, time: int) -> bool:
-    return time >= max(wanted.since, wanted.joined) and time not in passed(wanted.details)
+def _counts(wanted: TableFilter, time: int) -> bool:
+    return time >= max(wanted.since, wanted.history_start) and time not in explained_times(wanted.details)
 
 
-def _has_volatile_stored(wanted: Wanted) -> bool:
+def _has_volatile_stored(wanted: TableFilter) -> bool:
     """Tell whether columns of the table are others once a session has had it copied."""
     columns = wanted.details.get("columns", ())
     return bool(volatile_stored([ColumnRow(**each) for each in columns]))
 
 
-def concerns(wanted: Wanted, database: str, table: str) -> bool:
+def concerns(table_filter: TableFilter, database: str, table: str) -> bool:
     """Tell whether an event that names these is of the table; an empty name stands for all."""
-    return database in ("", wanted.name.schema) and table in ("", wanted.name.name)
+    return database in ("", table_filter.name.schema) and table in ("", table_filter.name.name)
 
 
-def truncations(stretch: Stretch, tables: Mapping[int, int]) -> dict[int, Truncations]:
+def truncations(stretch: MysqlSliceData, tables: Mapping[int, int]) -> dict[int, Truncations]:
     """Find where the tables (by number: the time from which on it matters) are emptied."""
     emptied = stretch.events.kind == TRUNCATE
     found: dict[int, Truncations] = {}
     for number in tables if emptied.any() else ():
         if not (emptied & (stretch.tables == number)).any():
             continue
-        rows, first, _, _ = _numbered(stretch, number)
+        rows, first, _, _ = _number_events(stretch, number)
         chosen = emptied[rows] & (stretch.heads.time[stretch.events.transaction[rows] + 1] >= tables[number])
         if chosen.any():
             found[number] = tuple(
@@ -205,12 +211,12 @@ def truncations(stretch: Stretch, tables: Mapping[int, int]) -> dict[int, Trunca
     return found
 
 
-def _truncation(stretch: Stretch, row: int, ordinal: int) -> Truncation:
+def _truncation(stretch: MysqlSliceData, row: int, ordinal: int) -> Truncation:
     heads, at = stretch.heads, int(stretch.events.transaction[row]) + 1
     return Truncation(int(heads.time[at]), ordinal, heads.name_of(at), int(heads.commit_ts[at]))
 
 
-def _numbered(stretch: Stretch, number: int) -> tuple[Ints, Ints, Ints, dict[int, Definite]]:
+def _number_events(stretch: MysqlSliceData, number: int) -> tuple[Ints, Ints, Ints, dict[int, Definite]]:
     """The events of a table, the ordinal that each begins with, how many it takes, and bad layouts."""
     rows = np.flatnonzero(stretch.tables == number)
     sizes, failed = stretch.sizes(rows)
@@ -231,18 +237,18 @@ def ordinals(transaction: Ints, sizes: Ints, before: int) -> Ints:
 class _Table:
     """The changes of one table in a stretch."""
 
-    stretch: Stretch
+    stretch: MysqlSliceData
     number: int
-    wanted: Wanted
+    table_filter: TableFilter
 
     @property
     def since(self) -> int:
         """The time from which on what happened to it counts."""
-        return max(self.wanted.since, self.wanted.joined)
+        return max(self.table_filter.since, self.table_filter.history_start)
 
-    def decoded(self) -> Iterator[TableChanges | TableFailure]:
+    def decode(self) -> Iterator[TableChanges | TableFailure]:
         """The changes, run by run of one layout, up to the first failure."""
-        rows, first, sizes, failed = _numbered(self.stretch, self.number)
+        rows, first, sizes, failed = _number_events(self.stretch, self.number)
         events = self.stretch.events
         new = events.is_rows[rows] & (self._time(rows) >= self.since)
         end, failure = self._end()
@@ -276,7 +282,7 @@ class _Table:
 
     @cached_property
     def _earlier(self) -> list[Conversion]:
-        return sorted(self.wanted.schema.earlier, key=lambda known: known.until)
+        return sorted(self.table_filter.schema.earlier, key=lambda known: known.until)
 
     @cached_property
     def _ends(self) -> Ints:
@@ -292,12 +298,12 @@ class _Table:
 
     def _end(self) -> tuple[int, TableFailure | None]:
         """The event from which on nothing of the table holds, and why."""
-        for row, reason, database, table in self.stretch.altered:
+        for row, reason, database, table in self.stretch.altered_events:
             time = self.stretch.time(row)
-            if not (concerns(self.wanted, database, table) and _counts(self.wanted, time)):
+            if not (concerns(self.table_filter, database, table) and _counts(self.table_filter, time)):
                 continue
-            if reason not in _HARMLESS or _has_volatile_stored(self.wanted):
-                return row, TableFailure(self.number, _happened(self.wanted, reason, time))
+            if reason not in _HARMLESS or _has_volatile_stored(self.table_filter):
+                return row, TableFailure(self.number, _happened_error(self.table_filter, reason, time))
         return len(self.stretch.events), None
 
     def _run(
@@ -309,13 +315,17 @@ class _Table:
         if isinstance(layout, Definite) or failed is not None:
             error = layout if isinstance(layout, Definite) else failed
             assert error is not None
-            return TableFailure(self.number, _within(error, self.wanted, time))
+            return TableFailure(self.number, _within(error, self.table_filter, time))
         if not layout.is_full:
-            return TableFailure(self.number, _bare(self.wanted, time))
+            return TableFailure(self.number, _bare(self.table_filter, time))
         version = self._version(time)
-        way = _way_of_now(layout, self.wanted) if version is None else _way(layout, self.wanted, version)
+        way = (
+            _way_of_now(layout, self.table_filter)
+            if version is None
+            else _way(layout, self.table_filter, version)
+        )
         if way is None:
-            return TableFailure(self.number, _altered(self.wanted, time))
+            return TableFailure(self.number, _altered_error(self.table_filter, time))
         try:
             taken = changes(
                 self.stretch.data,
@@ -323,21 +333,21 @@ class _Table:
                 rows,
                 layout,
                 way.positions,
-                self.wanted.schema,
+                self.table_filter.schema,
                 sizes,
                 self._meta(rows, first, sizes),
                 way.before,
             )
         except Definite as error:  # of a value
-            return TableFailure(self.number, _within(error, self.wanted, time))
+            return TableFailure(self.number, _within(error, self.table_filter, time))
         return TableChanges(self.number, taken.batch, taken.bad)
 
-    def _meta(self, rows: Ints, first: Ints, sizes: Ints) -> ChangeMeta:
+    def _meta(self, rows: Ints, first: Ints, sizes: Ints) -> MysqlChangeMeta:
         each = np.repeat(np.arange(len(rows)), sizes)
         head = (self.stretch.events.transaction[rows] + 1)[each]
         within = np.arange(len(each)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         heads = self.stretch.heads
-        return ChangeMeta(
+        return MysqlChangeMeta(
             time=heads.time[head],
             ordinal=first[each] + within,
             transaction=heads.name.take(pa.array(head)),
@@ -353,17 +363,17 @@ class _Way:
     before: Before | None = None
 
 
-def _way_of_now(layout: Layout, wanted: Wanted) -> _Way | None:
+def _way_of_now(layout: TableMapLayout, wanted: TableFilter) -> _Way | None:
     found = positions(layout, wanted.schema)
     return None if found is None else _Way(found)
 
 
-def _way(layout: Layout, wanted: Wanted, version: Conversion) -> _Way | None:
+def _way(layout: TableMapLayout, wanted: TableFilter, version: Conversion) -> _Way | None:
     """The way from rows of a version: the layout has to be the one that the table had then."""
     columns = columns_before(wanted.details, version.until)
     if columns is None:
         return None
-    taken = np.array(version.taken, np.int64)
+    taken = np.array(version.places, np.int64)
     schema = wanted.schema
     key = [
         name
@@ -408,7 +418,7 @@ class ChangesUntold(RowsUntold):
     codes = ("MY_CHANGES_UNTOLD",)
 
 
-def _happened(wanted: Wanted, reason: int, time: int) -> Definite:
+def _happened_error(wanted: TableFilter, reason: int, time: int) -> Definite:
     """DDL is followed. Rows that the log does not tell may come again at any moment: a person has to know."""
     seen = f"seen in the transaction of _time {time}"
     if reason in _SHAPED:
@@ -426,7 +436,7 @@ def _happened(wanted: Wanted, reason: int, time: int) -> Definite:
     )
 
 
-def _altered(wanted: Wanted, time: int) -> Definite:
+def _altered_error(wanted: TableFilter, time: int) -> Definite:
     return LayoutUnknown(
         "TABLE_LAYOUT_UNKNOWN",
         f"the log describes {wanted.name} by other columns, or another key, than were recorded",
@@ -435,7 +445,7 @@ def _altered(wanted: Wanted, time: int) -> Definite:
     )
 
 
-def _bare(wanted: Wanted, time: int) -> Definite:
+def _bare(wanted: TableFilter, time: int) -> Definite:
     return Definite(
         "MY_ROW_METADATA_BARE",
         f"changes of {wanted.name} were logged without the names of its columns",
@@ -444,7 +454,7 @@ def _bare(wanted: Wanted, time: int) -> Definite:
     )
 
 
-def _within(error: Definite, wanted: Wanted, time: int) -> Definite:
+def _within(error: Definite, wanted: TableFilter, time: int) -> Definite:
     """The error of an event, with the table that it is of."""
     detail = f"{wanted.name}, in the transaction of _time {time}"
     return Definite(

@@ -68,7 +68,7 @@ class Release:
         return self.flavour is Flavour.MARIADB
 
     @property
-    def words(self) -> Words:
+    def words(self) -> FlavourWords:
         """The spellings of this server, of what the two spell differently."""
         return WORDS[self.flavour]
 
@@ -82,28 +82,28 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class FlavourWords:
     """Variables and statements that do the same on both and are called otherwise."""
 
     isolation: str
     read_only: str
-    executed: str  # the variable that holds what the server has committed
+    executed_variable: str  # the variable that holds what the server has committed
     log_status: str  # the statement that shows its newest file
     replicas: str  # the statement that lists those who read the binlog
 
 
-WORDS: Mapping[Flavour, Words] = {
-    Flavour.MYSQL: Words(
+WORDS: Mapping[Flavour, FlavourWords] = {
+    Flavour.MYSQL: FlavourWords(
         isolation="transaction_isolation",
         read_only="transaction_read_only",
-        executed="gtid_executed",
+        executed_variable="gtid_executed",
         log_status="SHOW BINARY LOG STATUS",
         replicas="SHOW REPLICAS",
     ),
-    Flavour.MARIADB: Words(
+    Flavour.MARIADB: FlavourWords(
         isolation="tx_isolation",
         read_only="tx_read_only",
-        executed="gtid_binlog_pos",
+        executed_variable="gtid_binlog_pos",
         log_status="SHOW MASTER STATUS",
         replicas="SHOW REPLICA HOSTS",
     ),

@@ -42,7 +42,7 @@ Interval = tuple[int, int]  # half-open: first number, one past the last
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Origin:
+class GtidOrigin:
     """The origin of a transaction's number: a server, or one of its tags."""
 
     server: str
@@ -56,7 +56,7 @@ class Origin:
 class Gtid:
     """The name of one transaction."""
 
-    origin: Origin
+    origin: GtidOrigin
     number: int
 
     def __str__(self) -> str:
@@ -67,7 +67,7 @@ class Gtid:
         """Read `uuid:7` or `uuid:tag:7`."""
         named = list(GtidSet.parse(text))
         if len(named) != 1:
-            raise _malformed(text, "is not one GTID")
+            raise _malformed_error(text, "is not one GTID")
         return named[0]
 
 
@@ -75,10 +75,10 @@ class Gtid:
 class GtidSet:
     """A set of GTIDs in its one canonical form; build it with `of` or `parse`."""
 
-    parts: tuple[tuple[Origin, tuple[Interval, ...]], ...] = ()
+    parts: tuple[tuple[GtidOrigin, tuple[Interval, ...]], ...] = ()
 
     @classmethod
-    def of(cls, intervals: Mapping[Origin, Iterable[Interval]]) -> GtidSet:
+    def of(cls, intervals: Mapping[GtidOrigin, Iterable[Interval]]) -> GtidSet:
         """The set that these half-open intervals cover, however they overlap."""
         merged = {origin: _merge(spans) for origin, spans in intervals.items()}
         return cls(tuple(sorted((origin, spans) for origin, spans in merged.items() if spans)))
@@ -86,11 +86,11 @@ class GtidSet:
     @classmethod
     def parse(cls, text: str) -> GtidSet:
         """Read the server's spelling; blanks and line ends between parts mean nothing."""
-        found: dict[Origin, list[Interval]] = {}
+        found: dict[GtidOrigin, list[Interval]] = {}
         for part in filter(None, (piece.strip() for piece in text.lower().split(","))):
             server, *fields = (field.strip() for field in part.split(":"))
             if not _UUID.match(server) or not fields:
-                raise _malformed(text, "is not a GTID set")
+                raise _malformed_error(text, "is not a GTID set")
             _read_fields(text, server, fields, found)
         return cls.of(found)
 
@@ -114,7 +114,7 @@ class GtidSet:
         return all(_holds(other.intervals(origin), span) for origin, spans in self.parts for span in spans)
 
     def __or__(self, other: GtidSet) -> GtidSet:
-        both: dict[Origin, list[Interval]] = {}
+        both: dict[GtidOrigin, list[Interval]] = {}
         for origin, spans in (*self.parts, *other.parts):
             both.setdefault(origin, []).extend(spans)
         return GtidSet.of(both)
@@ -143,7 +143,7 @@ class GtidSet:
             inside |= _equal(origins, str(origin)) & _within(numbers, spans)
         return pa.array(inside).take(coded.indices)
 
-    def intervals(self, origin: Origin) -> tuple[Interval, ...]:
+    def intervals(self, origin: GtidOrigin) -> tuple[Interval, ...]:
         """The intervals of one origin, in order; none where the set holds nothing of it."""
         return dict(self.parts).get(origin, ())
 
@@ -161,24 +161,24 @@ def _within(numbers: Any, spans: tuple[Interval, ...]) -> Flags:
     return np.asarray((at >= 0) & (numbers < stops[at]), dtype=np.bool_)
 
 
-def _read_fields(text: str, server: str, fields: list[str], found: dict[Origin, list[Interval]]) -> None:
+def _read_fields(text: str, server: str, fields: list[str], found: dict[GtidOrigin, list[Interval]]) -> None:
     """Read `1-5:7:tag:1-3`: an interval belongs to the last tag before it."""
-    origin = Origin(server)
+    origin = GtidOrigin(server)
     awaited = True  # a tag, like a server, must be followed by an interval
     for field in fields:
         interval = _INTERVAL.match(field)
         if interval:
             start, last = int(interval[1]), int(interval[2] or interval[1])
             if last < start:
-                raise _malformed(text, "is not a GTID set")
+                raise _malformed_error(text, "is not a GTID set")
             found.setdefault(origin, []).append((start, last + 1))
             awaited = False
         elif _TAG.match(field) and not (awaited and origin.tag):
-            origin, awaited = Origin(server, field), True
+            origin, awaited = GtidOrigin(server, field), True
         else:
-            raise _malformed(text, "is not a GTID set")
+            raise _malformed_error(text, "is not a GTID set")
     if awaited:
-        raise _malformed(text, "is not a GTID set")
+        raise _malformed_error(text, "is not a GTID set")
 
 
 def _merge(spans: Iterable[Interval]) -> tuple[Interval, ...]:
@@ -202,7 +202,7 @@ def _print(span: Interval) -> str:
     return str(start) if stop == start + 1 else f"{start}-{stop - 1}"
 
 
-def _malformed(text: str, what: str) -> Misconfigured:
+def _malformed_error(text: str, what: str) -> Misconfigured:
     return Misconfigured(
         "POSITION_MALFORMED",
         f"{text[:100]!r} {what}",

@@ -1,8 +1,8 @@
 """Say how long the server keeps its log, for `status`: it holds nothing for us, and removes it by its age.
 
 Whoever needs what was removed has lost its position, and hears of that when it connects (`stream.dump`). So
-there is nothing that might be too much, and all that can be said is how long the log lasts. Called by a run
-every few seconds; nothing is asked that costs the server more than a look at its variables.
+there is nothing that might be too much, and all that can be said is how long the log lasts. Nothing is asked
+that costs the server more than a look at its variables.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from headrace.sources.contract.session import Health
 from headrace.sources.mysql.preflight.retention import NAMES as RETENTION
 from headrace.sources.mysql.preflight.retention import lasts, long
 from headrace.sources.mysql.preflight.variables import Variables, variables
-from headrace.sources.mysql.session.statements import Session
+from headrace.sources.mysql.session.statements import MysqlConnection
 
 _POSITIONS = ("gtid_executed", "gtid_purged", "gtid_binlog_pos")
 
 
-def health(session: Session) -> Health:
+def health(session: MysqlConnection) -> Health:
     """Say how long the log lasts, how far it is, and (MySQL) what of it is gone."""
     known = variables(session, [*RETENTION, *_POSITIONS])
     seconds = lasts(known)

@@ -21,7 +21,7 @@ from headrace.sources.mysql.catalog.types import column_of
 Rows = Sequence[ColumnRow | None]
 
 
-def passed(details: Mapping[str, Any]) -> frozenset[int]:
+def explained_times(details: Mapping[str, Any]) -> frozenset[int]:
     """The times of the statements that are explained."""
     return frozenset(details.get("passed", ()))
 
@@ -33,12 +33,12 @@ def columns_before(details: Mapping[str, Any], until: int) -> tuple[Column | Non
 
 
 def with_statements(
-    look: Json, known: Mapping[str, Any], statements: Iterable[tuple[int, Rows]], after: int
+    look: Json, record: Mapping[str, Any], statements: Iterable[tuple[int, Rows]], after: int
 ) -> Json:
     """The record of a look behind further statements; of those before the time `after` no row is to come."""
-    versions = {time: rows for time, rows in known.get("versions", {}).items() if int(time) >= after}
+    versions = {time: rows for time, rows in record.get("versions", {}).items() if int(time) >= after}
     versions |= {str(time): [_entry(row) for row in rows] for time, rows in statements}
-    times = {time for time in passed(known) if time >= after} | set(map(int, versions))
+    times = {time for time in explained_times(record) if time >= after} | set(map(int, versions))
     return {**look, "passed": sorted(times), "versions": versions} if times else look
 
 

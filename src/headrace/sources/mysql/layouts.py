@@ -21,7 +21,7 @@ from headrace.decode.kernel import Ints
 from headrace.decode.mysql import charsets, table_map
 from headrace.decode.mysql.collations import BINARY, CHARSETS
 from headrace.decode.mysql.forms import charset_of
-from headrace.decode.mysql.table_map import Layout, LayoutColumn
+from headrace.decode.mysql.table_map import LayoutColumn, TableMapLayout
 from headrace.sources.mysql.catalog.types import arguments, base_of, is_unsigned
 
 _HASH = re.compile(r"DB_ROW_HASH_\d+")
@@ -56,15 +56,15 @@ _MOMENTS: Mapping[str, int] = {
 _ADDRESSES: Mapping[str, int] = {"uuid": 16, "inet4": 4, "inet6": 16}
 
 
-def positions(layout: Layout, schema: TableSchema) -> Ints | None:
+def positions(layout: TableMapLayout, schema: TableSchema) -> Ints | None:
     """The position in the schema of each column of a layout, -1 if it is hidden; None: it does not fit."""
     return positions_in(layout, schema.names, schema.columns, schema.key)
 
 
 def positions_in(
-    layout: Layout, names: Sequence[str], columns: Sequence[Column | None], key: Collection[str]
+    layout: TableMapLayout, names: Sequence[str], columns: Sequence[Column | None], key: Collection[str]
 ) -> Ints | None:
-    """The same for columns of these names, of some of which nobody asks what they are."""
+    """Find the positions of columns of these names; the type of some does not matter."""
     if not layout.is_full:
         return None
     hidden = [column.name not in names and _is_hash(column) for column in layout.columns]
@@ -147,12 +147,12 @@ def _is_text(column: Column, told: LayoutColumn, charset: str | None) -> bool:
 
 def _is_labelled(column: Column, told: LayoutColumn, charset: str | None) -> bool:
     kind = table_map.ENUM if base_of(column.source_type) == "enum" else table_map.SET
-    labels = [_ESCAPE.sub(_unescaped, text) for text in _LABEL.findall(column.source_type)]
+    labels = [_ESCAPE.sub(_unescape, text) for text in _LABEL.findall(column.source_type)]
     spelled = [charsets.decode_one(label, charset) for label in told.labels]
     return told.type == kind and _has_charset(told, charset) and spelled == labels
 
 
-def _unescaped(found: re.Match[str]) -> str:
+def _unescape(found: re.Match[str]) -> str:
     return "'" if found[1] is None else _ESCAPED.get(found[1], found[1])
 
 

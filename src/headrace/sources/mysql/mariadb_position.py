@@ -51,10 +51,10 @@ class MariadbGtid:
         """Read `0-1-100`."""
         match = _GTID.match(text.strip())
         if match is None:
-            raise _malformed(text)
+            raise _malformed_error(text)
         domain, server, number = (int(each) for each in match.groups())
         if max(domain, server) > _LARGEST_ID or number > _LARGEST_NUMBER:
-            raise _malformed(text)
+            raise _malformed_error(text)
         return cls(domain, server, number)
 
 
@@ -75,7 +75,7 @@ class MariadbPosition:
         parts = [part for part in text.split(",") if part.strip()]
         newest = {gtid.domain: gtid for gtid in map(MariadbGtid.parse, parts)}
         if len(newest) != len(parts):
-            raise _malformed(text)
+            raise _malformed_error(text)
         return cls.of(newest.values())
 
     def __str__(self) -> str:
@@ -88,7 +88,7 @@ class MariadbPosition:
 
     def __le__(self, other: MariadbPosition) -> bool:
         """Tell whether the other one is the same or behind this one: as far in all domains, or further."""
-        return all(_reached(gtid, other.last(gtid.domain)) for gtid in self.newest)
+        return all(_is_reached(gtid, other.last(gtid.domain)) for gtid in self.newest)
 
     @property
     def count(self) -> int:
@@ -129,7 +129,7 @@ class MariadbPosition:
         return pa.array(covered).take(coded.indices)
 
 
-def _reached(gtid: MariadbGtid, last: MariadbGtid | None) -> bool:
+def _is_reached(gtid: MariadbGtid, last: MariadbGtid | None) -> bool:
     return last is not None and (gtid.number < last.number or gtid == last)
 
 
@@ -137,7 +137,7 @@ def _number(gtid: MariadbGtid) -> int:
     return gtid.number
 
 
-def _malformed(text: str) -> Misconfigured:
+def _malformed_error(text: str) -> Misconfigured:
     return Misconfigured(
         "POSITION_MALFORMED",
         f"{text[:100]!r} is not a GTID position",

@@ -22,81 +22,90 @@ from dataclasses import dataclass, replace
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.sources.contract.findings import Level
-from headrace.sources.contract.session import Origin, StreamOrder
+from headrace.sources.contract.session import StreamOrder, StreamOrigin
 from headrace.sources.contract.waiting import Waiting
 from headrace.sources.mysql.binlog_position import holds
 from headrace.sources.mysql.preflight.grants import rights
 from headrace.sources.mysql.preflight.server import check_server
 from headrace.sources.mysql.session import clock, log_end
-from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
-from headrace.sources.mysql.session.identity import Identity, identify, verify
-from headrace.sources.mysql.session.statements import Session, query
-from headrace.sources.mysql.snapshot.locks import TablesHeld, locked
+from headrace.sources.mysql.session.identity import MysqlIdentity, identify, verify
+from headrace.sources.mysql.session.statements import MysqlConnection, query
+from headrace.sources.mysql.snapshot.locks import TablesHeld, lock_tables
 from headrace.sources.mysql.stream import history
-from headrace.sources.mysql.upstream import Upstream
+from headrace.sources.mysql.upstream import MysqlUpstream
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class MysqlStart:
     """The start of a stream, as the life counts that was before, and what was reached in that."""
 
-    identity: Identity
-    upstream: Upstream
+    identity: MysqlIdentity
+    upstream: MysqlUpstream
     position: Position
-    reached: Position | None = None
+    received_until: Position | None = None
 
 
 def establish(
-    address: Address,
-    identity: Identity,
-    upstream: Upstream,
+    address: MysqlAddress,
+    identity: MysqlIdentity,
+    upstream: MysqlUpstream,
     order: StreamOrder,
     waiting: Waiting,
-) -> Origin:
+) -> StreamOrigin:
     """Find where the stream of these tables begins, on a connection of its own."""
     with closing(connect(address, role="begin")) as session:
         verify(identify(session), identity)
-        upstream = replace(upstream, unlogged=str(log_end.unlogged(session)), folded=_folds(session))
+        upstream = replace(upstream, unlogged=str(log_end.unlogged_gtids(session)), folded=_folds(session))
         end = history.end_of_log(session, identity)
-        executed, fresh = _executed(session, order.names, waiting)
+        executed, fresh = _executed_gtids(session, order.names, waiting)
         # The other order would take what is unlogged from now on for something that the start holds.
-        position = history.start(session, log_end.counted(session, upstream.log, executed), end)
-        begun = clock.begun(session)
-    return origin_of(Start(identity, upstream, position, order.reached), fresh=fresh, begun=begun)
+        position = history.start(session, log_end.count(session, upstream.log, executed), end)
+        begun = clock.begin(session)
+    return origin_of(
+        MysqlStart(identity, upstream, position, order.received_until), fresh=fresh, begun_at=begun
+    )
 
 
-def _folds(session: Session) -> bool:
+def _folds(session: MysqlConnection) -> bool:
     [(folds,)] = query(session, "SELECT @@global.lower_case_table_names <> 0")
     return bool(folds)
 
 
-def _executed(session: Session, names: Sequence[TableName], waiting: Waiting) -> tuple[str, bool]:
+def _executed_gtids(
+    session: MysqlConnection, names: Sequence[TableName], waiting: Waiting
+) -> tuple[str, bool]:
     """Ask what was executed, and whether no transaction is prepared there that has rows of these tables."""
     if not names:
-        return log_end.executed(session), True
+        return log_end.executed_gtids(session), True
     try:
-        with locked(session, names, waiting, seconds=0.0) as locks:
-            executed = log_end.executed(session)
+        with lock_tables(session, names, waiting, seconds=0.0) as locks:
+            executed = log_end.executed_gtids(session)
             locks.release(session)
             return executed, True
     except TablesHeld:
-        return log_end.executed(session), False
+        return log_end.executed_gtids(session), False
 
 
-def origin_of(found: Start, *, fresh: bool, begun: int | None) -> Origin:
+def origin_of(stream_start: MysqlStart, *, fresh: bool, begun_at: int | None) -> StreamOrigin:
     """The beginning of a stream; after a lost position it lies behind what was reached."""
-    upstream, start, reached = found.upstream, found.position, found.reached
+    upstream, start, reached = stream_start.upstream, stream_start.position, stream_start.received_until
     parted = reached is not None and not holds(start.text, reached.text)
     if reached is not None and parted:
         upstream = replace(upstream, base=upstream.log.behind(reached, start.text).base)
         start = upstream.log.position(start.text)
-    return Origin(
-        found.identity.known(), upstream.as_record(), start, fresh=fresh, begun=begun, another_life=parted
+    return StreamOrigin(
+        stream_start.identity.lasting_part(),
+        upstream.as_record(),
+        start,
+        fresh=fresh,
+        begun_at=begun_at,
+        another_life=parted,
     )
 
 
-def confirm(session: Session) -> None:
+def confirm(session: MysqlConnection) -> None:
     """Refuse a server whose settings or privileges are not those any more that a stream needs."""
     findings = check_server(session, rights(session), copy_bytes=0)
     error = next((each.error for each in findings if each.level is Level.ERROR), None)

@@ -33,43 +33,46 @@ from headrace.core.errors import HeadraceError, Transient
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.core.schema import TableSchema
-from headrace.sources.contract.tables import Change, Derived, Heard, SchemaCheck, TableDef
+from headrace.sources.contract.tables import Change, ColumnDerivation, SchemaCheck, StatementLog, TableDef
 from headrace.sources.mysql.catalog.alteration import differs, is_news
 from headrace.sources.mysql.catalog.definitions import look_apart
 from headrace.sources.mysql.catalog.denials import denial
-from headrace.sources.mysql.catalog.evidence import explained
+from headrace.sources.mysql.catalog.evidence import explain
 from headrace.sources.mysql.catalog.table_def import TableLook, definition, from_record, schema_of, to_record
 from headrace.sources.mysql.known_statements import with_statements
 from headrace.sources.mysql.session import log_end
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.refusals import PrivilegeMissing
-from headrace.sources.mysql.session.statements import Session
-from headrace.sources.mysql.steps import Alteration
-from headrace.sources.mysql.upstream import Upstream
+from headrace.sources.mysql.session.statements import MysqlConnection
+from headrace.sources.mysql.steps import AlterStatement
+from headrace.sources.mysql.upstream import MysqlUpstream
 
 
 def check(
-    connection: Session, upstream: Upstream, known: Mapping[str, TableDef], heard: Heard | None = None
+    connection: MysqlConnection,
+    upstream: MysqlUpstream,
+    records: Mapping[str, TableDef],
+    log: StatementLog | None = None,
 ) -> SchemaCheck:
     """Look how far the server is, then at these tables."""
     end = log_end.position(connection, upstream.log)
-    looks, hidden = look_apart(connection, sorted({table.name for table in known.values()}))
-    changes, news, locked = _compared(known, looks, hidden, heard)
+    looks, hidden = look_apart(connection, sorted({table.name for table in records.values()}))
+    changes, news, locked = _compare(records, looks, hidden, log)
     denied: dict[str, PrivilegeMissing] = {}
     if changes:
-        doubtful = {key: known[key] for key in changes}
+        doubtful = {key: records[key] for key in changes}
         again, hidden, denied = _looked_again(connection, doubtful)
         _see_whether_stale(connection, doubtful, denied)
-        changes, more, still = _compared(doubtful, again, hidden, heard)
+        changes, more, still = _compare(doubtful, again, hidden, log)
         news, locked = news | more, locked | still
-        changes = _awaited(changes, heard, log_end.position(connection, upstream.log))
+        changes = _awaited_changes(changes, log, log_end.position(connection, upstream.log))
     return SchemaCheck(
         end=end,
         reference=0,
         changes={key: change for key, change in changes.items() if key not in denied},
         news=news,
-        locked=locked | denied.keys(),
-        denied=denied,
+        locked_tables=locked | denied.keys(),
+        denials=denied,
     )
 
 
@@ -77,8 +80,8 @@ _Looks = Mapping[TableName, TableLook]
 _Compared = tuple[dict[str, Change], dict[str, TableDef], frozenset[str]]
 
 
-def _compared(
-    known: Mapping[str, TableDef], looks: _Looks, hidden: Set[TableName], heard: Heard | None
+def _compare(
+    known: Mapping[str, TableDef], looks: _Looks, hidden: Set[TableName], heard: StatementLog | None
 ) -> _Compared:
     """The changes, the news, and those that the server does not show."""
     changes, news = {}, {}
@@ -92,27 +95,27 @@ def _compared(
         if heard is None:
             seen = replace(seen, charset=last.charset)  # the stream will say it, with the next mark
         what = differs(last, seen, table.schema.key)
-        if heard is not None and heard.told.get(key) and (found := _followed(table, last, seen, heard, key)):
+        if heard is not None and heard.effects.get(key) and (found := _follow(table, last, seen, heard, key)):
             if isinstance(found, TableDef):
                 news[key] = found
             else:
                 changes[key] = replace(found, what=what or "a statement altered it")
         elif what is not None:
-            changes[key] = Change(what, _defined(seen))
+            changes[key] = Change(what, _definition(seen))
         elif is_news(last, seen):
             news[key] = replace(table, details=with_statements(to_record(seen), table.details, (), 0))
     return changes, news, frozenset(key for key, table in known.items() if table.name in hidden)
 
 
-def _followed(
-    table: TableDef, last: TableLook, seen: TableLook, heard: Heard, key: str
+def _follow(
+    table: TableDef, last: TableLook, seen: TableLook, heard: StatementLog, key: str
 ) -> TableDef | Change | None:
     """The table behind statements: news where no row is another, else a change; None: not proven."""
-    told = heard.told[key]
+    told = heard.effects[key]
     if any(each.steps is None for each in told):
         return None
-    statements = [(each.time, Alteration.parse(each.steps or b"")) for each in told]
-    found = explained(last, seen, table.schema.key, statements)
+    statements = [(each.time, AlterStatement.parse(each.steps or b"")) for each in told]
+    found = explain(last, seen, table.schema.key, statements)
     if found is None:
         return None
     rows = [(version.conversion.until, version.columns) for version in found.versions]
@@ -120,11 +123,11 @@ def _followed(
     schema = replace(schema_of(seen), key=found.key, version=table.schema.version)
     first, *between = (version.conversion for version in found.versions)
     if _holds_the_same(first, table.schema, schema):
-        earlier = (*table.schema.reached(heard.after.time).earlier, first, *between)
+        earlier = (*table.schema.at_time(heard.after.time).earlier, first, *between)
         return TableDef(table.name, table.number, replace(schema, earlier=earlier), details)
     until = Position(first.until, "")
     now = TableDef(table.name, table.number, schema, details)
-    return Change("", now, derived=Derived(first.parts, until, tuple(between)))
+    return Change("", now, derivation=ColumnDerivation(first.parts, until, tuple(between)))
 
 
 def _holds_the_same(step: Conversion, old: TableSchema, new: TableSchema) -> bool:
@@ -134,37 +137,41 @@ def _holds_the_same(step: Conversion, old: TableSchema, new: TableSchema) -> boo
     return before == after and step.parts == tuple(map(Take, range(len(before))))
 
 
-def _awaited(changes: Mapping[str, Change], heard: Heard | None, end: Position) -> dict[str, Change]:
+def _awaited_changes(
+    changes: Mapping[str, Change], heard: StatementLog | None, end: Position
+) -> dict[str, Change]:
     """The changes, of which the stream may say more up to the end of a log that was read behind the look."""
     hopeless = {
-        key for key in changes if heard is None or any(told.steps is None for told in heard.told.get(key, ()))
+        key
+        for key in changes
+        if heard is None or any(told.steps is None for told in heard.effects.get(key, ()))
     }
     return {
         key: change
-        if key in hopeless or change.now is None or change.derived
+        if key in hopeless or change.now is None or change.derivation
         else replace(change, told_by=end)
         for key, change in changes.items()
     }
 
 
 def _looked_again(
-    connection: Session, known: Mapping[str, TableDef]
+    connection: MysqlConnection, known: Mapping[str, TableDef]
 ) -> tuple[_Looks, frozenset[TableName], dict[str, PrivilegeMissing]]:
     """Look at tables that seem to be others, between two proofs that nothing of them is hidden from us."""
-    denied = _denied(connection, known)
+    denied = _denied_tables(connection, known)
     left = {key: table for key, table in known.items() if key not in denied}
     looks, hidden = look_apart(connection, sorted({table.name for table in left.values()}))
-    return looks, hidden, denied | _denied(connection, left)
+    return looks, hidden, denied | _denied_tables(connection, left)
 
 
 def _see_whether_stale(
-    connection: Session, known: Mapping[str, TableDef], denied: Mapping[str, PrivilegeMissing]
+    connection: MysqlConnection, known: Mapping[str, TableDef], denied: Mapping[str, PrivilegeMissing]
 ) -> None:
     """Raise if a new session is denied less: what was given back since is not always given to an old one."""
     if not denied:
         return
     with connect(connection.address, role=connection.role) as fresh:
-        now = _denied(fresh, {key: known[key] for key in denied})
+        now = _denied_tables(fresh, {key: known[key] for key in denied})
     if now.keys() < denied.keys():
         raise Transient(
             "MY_SESSION_STALE",
@@ -174,7 +181,7 @@ def _see_whether_stale(
         )
 
 
-def _denied(connection: Session, known: Mapping[str, TableDef]) -> dict[str, PrivilegeMissing]:
+def _denied_tables(connection: MysqlConnection, known: Mapping[str, TableDef]) -> dict[str, PrivilegeMissing]:
     asked = {
         key: denial(connection, table.name, [column.name for column in table.schema.columns])
         for key, table in known.items()
@@ -182,7 +189,7 @@ def _denied(connection: Session, known: Mapping[str, TableDef]) -> dict[str, Pri
     return {key: error for key, error in asked.items() if error is not None}
 
 
-def _defined(seen: TableLook) -> TableDef | None:
+def _definition(seen: TableLook) -> TableDef | None:
     """The table as it is now; None of one that the lake cannot hold, as if it were gone."""
     try:
         return definition(seen)

@@ -16,10 +16,10 @@ from headrace.core.schema import TableSchema
 from headrace.sources.contract.copying import Reader as AnyReader
 from headrace.sources.contract.declaration import Declaration
 from headrace.sources.contract.errors import no_readers
-from headrace.sources.contract.findings import Report, Wish
+from headrace.sources.contract.findings import CheckReport, Wish
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.session import Address as AnyAddress
-from headrace.sources.contract.session import Health, Origin, Reading, StreamOrder, Successor
+from headrace.sources.contract.session import ClockReading, Health, StreamOrder, StreamOrigin, Successor
 from headrace.sources.contract.source import Source
 from headrace.sources.contract.waiting import Waiting
 from headrace.sources.mysql import health, origin
@@ -29,17 +29,17 @@ from headrace.sources.mysql.decoder import MysqlDecoder
 from headrace.sources.mysql.flavour import Flavour
 from headrace.sources.mysql.preflight import MysqlWish, examine, script
 from headrace.sources.mysql.session import clock, log_end
-from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
-from headrace.sources.mysql.session.identity import Identity, identify, prove, prove_kind
-from headrace.sources.mysql.session.statements import Session as Connection
+from headrace.sources.mysql.session.identity import MysqlIdentity, identify, prove, prove_kind
+from headrace.sources.mysql.session.statements import MysqlConnection as Connection
 from headrace.sources.mysql.snapshot import key_range
-from headrace.sources.mysql.snapshot.contents import Contents
-from headrace.sources.mysql.snapshot.plan import Server
+from headrace.sources.mysql.snapshot.contents import MysqlContents
+from headrace.sources.mysql.snapshot.plan import MysqlCopyTarget
 from headrace.sources.mysql.snapshot.reader import reader
 from headrace.sources.mysql.successor import successor
 from headrace.sources.mysql.tables import MysqlTables
-from headrace.sources.mysql.upstream import Upstream
+from headrace.sources.mysql.upstream import MysqlUpstream
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,30 +47,39 @@ class MysqlSession:
     """A pinned connection, and the server that it reached."""
 
     connection: Connection
-    address: Address
-    found: Identity
+    address: MysqlAddress
+    actual_identity: MysqlIdentity
 
     @property
     def identity(self) -> Json:
-        return self.found.as_record()
+        return self.actual_identity.as_record()
 
     @property
-    def closed(self) -> bool:
-        return self.connection.closed
+    def is_closed(self) -> bool:
+        return self.connection.is_closed
 
     def close(self) -> None:
         self.connection.close()
 
-    def prove(self, known: Json) -> None:
-        prove(self.found, known)
+    def prove(self, record: Json) -> None:
+        prove(self.actual_identity, record)
 
     # --- what it follows
 
-    def establish(self, upstream: Json, order: StreamOrder, waiting: Waiting) -> Origin:
-        return origin.establish(self.address, self.found, Upstream.of(upstream), order, waiting)
+    def establish(self, upstream: Json, order: StreamOrder, waiting: Waiting) -> StreamOrigin:
+        return origin.establish(
+            self.address, self.actual_identity, MysqlUpstream.of(upstream), order, waiting
+        )
 
-    def confirm(self, known: Json, upstream: Json, reached: Position) -> Successor | None:
-        found = successor(self.connection, self.address, self.found, known, Upstream.of(upstream), reached)
+    def confirm(self, record: Json, upstream: Json, received_until: Position) -> Successor | None:
+        found = successor(
+            self.connection,
+            self.address,
+            self.actual_identity,
+            record,
+            MysqlUpstream.of(upstream),
+            received_until,
+        )
         origin.confirm(self.connection)
         return found
 
@@ -78,34 +87,34 @@ class MysqlSession:
         """Nothing of ours is there."""
 
     def tables(self, upstream: Json) -> MysqlTables:
-        return MysqlTables(self.connection, Upstream.of(upstream))
+        return MysqlTables(self.connection, MysqlUpstream.of(upstream))
 
     # --- how far it is
 
     def end(self, upstream: Json) -> Position:
-        return log_end.position(self.connection, Upstream.of(upstream).log)
+        return log_end.position(self.connection, MysqlUpstream.of(upstream).log)
 
     def behind_all(self, upstream: Json) -> Position:
         return self.end(upstream)
 
-    def clock(self, upstream: Json) -> Reading | None:
-        return clock.read(self.connection, Upstream.of(upstream).log)
+    def clock(self, upstream: Json) -> ClockReading | None:
+        return clock.read(self.connection, MysqlUpstream.of(upstream).log)
 
     def advance_log(self, upstream: Json) -> bool:
         """A transaction of ours would be one too many on every replica."""
         return False
 
-    def is_quiet(self, upstream: Json, reached: Position, wanted: Position) -> bool:
-        return log_end.is_quiet(reached, wanted)
+    def is_quiet(self, upstream: Json, start: Position, stop: Position) -> bool:
+        return log_end.is_quiet(start, stop)
 
     def health(self, upstream: Json, limit: int | None = None) -> Health:
         return health.health(self.connection)
 
     # --- what its tables hold
 
-    def contents(self, upstream: Json) -> Contents:
-        server = Server(self.address, self.found, Upstream.of(upstream))
-        return Contents(self.connection, server)
+    def contents(self, upstream: Json) -> MysqlContents:
+        server = MysqlCopyTarget(self.address, self.actual_identity, MysqlUpstream.of(upstream))
+        return MysqlContents(self.connection, server)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +124,11 @@ class MysqlSource:
     declaration: Declaration
     flavour: Flavour
 
-    def address(self, text: str) -> Address:
-        return Address.parse(text)
+    def address(self, text: str) -> MysqlAddress:
+        return MysqlAddress.parse(text)
 
     def connect(self, address: AnyAddress, *, role: str) -> MysqlSession:
-        settled = Address.parse(address.text).settled()
+        settled = MysqlAddress.parse(address.text).with_password()
         connection = connect(settled, role=role)
         try:
             found = identify(connection)
@@ -133,10 +142,10 @@ class MysqlSource:
         """Each of them goes with every other."""
 
     def upstream(self, lake_id: str, name: str, options: Mapping[str, str]) -> Json:
-        return upstreams.planned(options).as_record()
+        return upstreams.plan(options).as_record()
 
     def options(self, upstream: Json) -> dict[str, str]:
-        return upstreams.options(Upstream.of(upstream))
+        return upstreams.options(MysqlUpstream.of(upstream))
 
     def objects(self, upstream: Json) -> dict[str, str]:
         return {}
@@ -146,10 +155,10 @@ class MysqlSource:
     def owns_capture(self, upstream: Json) -> bool:
         return True
 
-    def examine(self, address: AnyAddress, wish: Wish) -> Report:
-        return examine(Address.parse(address.text).settled(), MysqlWish.of(wish, self.flavour))
+    def examine(self, address: AnyAddress, wish: Wish) -> CheckReport:
+        return examine(MysqlAddress.parse(address.text).with_password(), MysqlWish.of(wish, self.flavour))
 
-    def script(self, report: Report) -> list[str]:
+    def script(self, report: CheckReport) -> list[str]:
         return script(report.findings)
 
     # --- its stream
@@ -168,7 +177,7 @@ class MysqlSource:
         return MysqlDecoder(self.flavour)
 
     def reader(self, address: AnyAddress, identity: Json, ticket: Json, *, role: str) -> AnyReader:
-        return reader(Address.parse(address.text), Identity(**identity), ticket, role=role)
+        return reader(MysqlAddress.parse(address.text), MysqlIdentity(**identity), ticket, role=role)
 
     def key_bounds(self, schema: TableSchema, keys: pa.Table) -> list[Bound] | None:
         return key_range.bounds(schema, keys)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.core.errors import Misconfigured
 from headrace.core.position import STEP, Position
-from headrace.sources.mysql.binlog_position import Log, MysqlProgress, count, holds, parse
+from headrace.sources.mysql.binlog_position import MysqlProgress, MysqlTimeline, count, holds, parse
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,7 +29,7 @@ class GtidSpelling:
         return bool(text.strip())
 
     def time(self, text: str, near: Position) -> int | None:
-        return Log(_base(near)).time(count(text))
+        return MysqlTimeline(_base(near)).time(count(text))
 
     def text(self, time: int, near: Position) -> str | None:
         return near.text if time == near.time else None
@@ -39,7 +39,7 @@ class GtidSpelling:
 
     def covering(self, text: str) -> Callable[[Any], pa.BooleanArray]:
         progress = parse(text)
-        return progress.brought.mask if isinstance(progress, MysqlProgress) else progress.read.mask
+        return progress.brought_gtids.mask if isinstance(progress, MysqlProgress) else progress.read.mask
 
 
 def _base(near: Position) -> int:

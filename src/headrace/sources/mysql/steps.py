@@ -6,7 +6,7 @@
 Made by the stream where it reads the statement (`stream.closed_form`), carried by the frame that stands at
 its place, held against two looks at the catalog (`catalog.evidence`). Names are as they were typed. What a
 column is the catalog tells; what the statement says of it proves that the catalog shows this statement's work
-and not a later one's (`Declared`). Values only.
+and not a later one's (`ColumnDeclaration`). Values only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FIRST = ""  # in the place of a column's name: before all others
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class ColumnDeclaration:
     """The definition that a statement gave to a column, as the catalog would show it; "": it is not known."""
 
     type: str = ""
@@ -38,11 +38,11 @@ class Add:
     says_null: bool = False  # DEFAULT NULL: no other value stands in old rows
     after: str | None = None  # None: at the end
     lenient: bool = False  # IF NOT EXISTS
-    declared: Declared = Declared()
+    declared: ColumnDeclaration = ColumnDeclaration()
 
 
 @dataclass(frozen=True, slots=True)
-class Drop:
+class DropColumn:
     """A column that went."""
 
     name: str
@@ -67,7 +67,7 @@ class Retype:
     after: str | None = None  # None: where it was
     counts: bool = False  # AUTO_INCREMENT
     lenient: bool = False
-    declared: Declared = Declared()
+    declared: ColumnDeclaration = ColumnDeclaration()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +84,10 @@ class Default:
     charset: str = ""
 
 
-Step = Add | Drop | Rename | Retype | Recode | Default
+Step = Add | DropColumn | Rename | Retype | Recode | Default
 _KINDS: Mapping[str, type[Step]] = {
     "a": Add,
-    "d": Drop,
+    "d": DropColumn,
     "r": Rename,
     "t": Retype,
     "c": Recode,
@@ -97,25 +97,25 @@ _LETTERS = {kind: letter for letter, kind in _KINDS.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class Alteration:
+class AlterStatement:
     """One statement. `strict` says that its session refused values that it could not keep."""
 
     steps: tuple[Step, ...]
     strict: bool = False
 
-    def packed(self) -> bytes:
+    def pack(self) -> bytes:
         """The bytes of it that a frame carries."""
         steps = [[_LETTERS[type(step)], asdict(step)] for step in self.steps]
         return json.dumps({"steps": steps, "strict": self.strict}).encode("ascii")
 
     @classmethod
-    def parse(cls, packed: bytes) -> Alteration:
-        """Read what `packed` makes."""
-        record: Any = json.loads(packed)
+    def parse(cls, data: bytes) -> AlterStatement:
+        """Read what `pack` makes."""
+        record: Any = json.loads(data)
         return cls(tuple(_step(kind, values) for kind, values in record["steps"]), record["strict"])
 
 
 def _step(kind: str, values: Mapping[str, Any]) -> Step:
     if "declared" in values:
-        values = {**values, "declared": Declared(**values["declared"])}
+        values = {**values, "declared": ColumnDeclaration(**values["declared"])}
     return _KINDS[kind](**values)

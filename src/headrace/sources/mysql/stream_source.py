@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.core.position import Position
-from headrace.sources.contract.arrival import Received
+from headrace.sources.contract.arrival import StreamRead
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.stream import Orders, StreamSource
-from headrace.sources.mysql.session.address import Address
-from headrace.sources.mysql.stream.dump import BinlogDump, Wanted
+from headrace.sources.mysql.session.address import MysqlAddress
+from headrace.sources.mysql.stream.dump import BinlogDump, DumpRequest
 from headrace.sources.mysql.stream.dump_errors import history_changed
-from headrace.sources.mysql.upstream import Upstream
+from headrace.sources.mysql.upstream import MysqlUpstream
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ class MysqlStream:
     def pause(self) -> float:
         return self.dump.pause
 
-    def read(self, timeout: float) -> Received | None:
+    def read(self, timeout: float) -> StreamRead | None:
         return self.dump.read(timeout)
 
-    def feedback(self, acknowledged: Position, written: Position) -> None:
+    def feedback(self, durable: Position, spooled_until: Position) -> None:
         """Nobody at the server waits for it."""
 
     def close(self) -> None:
@@ -48,28 +48,30 @@ class MysqlStreamSource:
     """Dumps of binlogs."""
 
     def open_stream(self, orders: Orders) -> MysqlStream:
-        upstream = Upstream.of(orders.upstream)
-        wanted = Wanted(
+        upstream = MysqlUpstream.of(orders.upstream)
+        wanted = DumpRequest(
             tables=upstream.tables,
             frontier=orders.frontier,
-            reached=orders.reached,
+            received_until=orders.reached,
             log=upstream.log,
             identity=orders.identity,
             silence=orders.silence,
         )
-        return MysqlStream(BinlogDump.open(Address.parse(orders.address), wanted))
+        return MysqlStream(BinlogDump.open(MysqlAddress.parse(orders.address), wanted))
 
     def at(self, upstream: Json, time: int) -> Position | None:
         """A set of transactions does not follow from how many they are."""
         return None
 
     def picking(self, upstream: Json, tables: Collection[TableName], options: Mapping[str, str]) -> Json:
-        """The same, with these tables: the binlog has those of the whole server."""
+        """Add these tables to the record: the binlog has those of the whole server."""
         names = tuple(sorted((each.schema, each.name) for each in tables))
-        return replace(Upstream.of(upstream), tables=names).as_record()
+        return replace(MysqlUpstream.of(upstream), tables=names).as_record()
 
-    def history_changed(self, upstream: Json, sent: Sequence[int], again: Sequence[int]) -> HeadraceError:
-        return history_changed(len(sent), len(again))
+    def history_changed(
+        self, upstream: Json, sent_times: Sequence[int], again: Sequence[int]
+    ) -> HeadraceError:
+        return history_changed(len(sent_times), len(again))
 
 
 STREAM_SOURCE: StreamSource = MysqlStreamSource()

@@ -16,44 +16,51 @@ from dataclasses import replace
 from headrace.core.position import Position
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.session import Successor
-from headrace.sources.mysql.binlog_position import Logged, MariadbProgress, MysqlProgress, parse_of
+from headrace.sources.mysql.binlog_position import LoggedTransaction, MariadbProgress, MysqlProgress, parse_of
 from headrace.sources.mysql.gtid_set import GtidSet
 from headrace.sources.mysql.mariadb_position import MariadbGtid, MariadbPosition
 from headrace.sources.mysql.session import log_end
-from headrace.sources.mysql.session.address import Address
-from headrace.sources.mysql.session.identity import Identity, another_server
-from headrace.sources.mysql.session.statements import Session
+from headrace.sources.mysql.session.address import MysqlAddress
+from headrace.sources.mysql.session.identity import MysqlIdentity, another_server
+from headrace.sources.mysql.session.statements import MysqlConnection
 from headrace.sources.mysql.stream import dump
-from headrace.sources.mysql.upstream import Upstream
+from headrace.sources.mysql.upstream import MysqlUpstream
 
 
 def successor(
-    session: Session, address: Address, identity: Identity, known: Json, upstream: Upstream, reached: Position
+    session: MysqlConnection,
+    address: MysqlAddress,
+    identity: MysqlIdentity,
+    record: Json,
+    upstream: MysqlUpstream,
+    received_until: Position,
 ) -> Successor | None:
     """The server here, where it is another one than was followed; None where it is the same."""
-    if identity.known() == known:
-        return _with_another_log(session, known, upstream, reached)
-    if identity.flavour != known["flavour"]:
-        raise another_server(f"{identity.flavour}, was {known['flavour']}")
-    progress = parse_of(reached.text, mariadb=session.release.is_mariadb)
-    executed, purged = log_end.executed(session), log_end.purged(session)
+    if identity.lasting_part() == record:
+        return _with_another_log(session, record, upstream, received_until)
+    if identity.flavour != record["flavour"]:
+        raise another_server(f"{identity.flavour}, was {record['flavour']}")
+    progress = parse_of(received_until.text, mariadb=session.release.is_mariadb)
+    executed, purged = log_end.executed_gtids(session), log_end.purged_gtids(session)
     if not _holds(progress, executed, purged):
         raise another_server(
             f"{identity.server} has executed {executed or 'nothing'} and purged {purged or 'nothing'}; "
-            f"of {known['server']} was read up to {progress.resume}"
+            f"of {record['server']} was read up to {progress.resume}"
         )
-    if isinstance(progress, MariadbProgress) and (reason := dump.refused(address, identity, reached)):
+    if isinstance(progress, MariadbProgress) and (
+        reason := dump.refused_error(address, identity, received_until)
+    ):
         raise another_server(
             f"{identity.server} does not send what follows: {reason.detail or reason.primary}"
         )
-    unlogged = str(log_end.unlogged(session))
-    return Successor(identity.known(), replace(upstream, unlogged=unlogged).as_record())
+    unlogged = str(log_end.unlogged_gtids(session))
+    return Successor(identity.lasting_part(), replace(upstream, unlogged=unlogged).as_record())
 
 
 def _with_another_log(
-    session: Session, known: Json, upstream: Upstream, reached: Position
+    session: MysqlConnection, known: Json, upstream: MysqlUpstream, reached: Position
 ) -> Successor | None:
-    """The same server whose log begins anew behind all that the lake holds, or forgot a domain of it.
+    """Accept this server with a log that begins anew behind all that the lake holds, or forgot a domain.
 
     MySQL    under another basename. What was in the old files is executed, and in no log any more; the lake
              has all of it, and no more than that.
@@ -62,17 +69,17 @@ def _with_another_log(
     """
     progress = parse_of(reached.text, mariadb=session.release.is_mariadb)
     if isinstance(progress, MariadbProgress):
-        gone = forgotten(progress, MariadbPosition.parse(log_end.executed(session)))
+        gone = forgotten_gtids(progress, MariadbPosition.parse(log_end.executed_gtids(session)))
         unlogged = None if gone is None or progress.prepared else str(MariadbPosition.of(gone))
     else:
-        found = log_end.unlogged(session)
+        found = log_end.unlogged_gtids(session)
         unlogged = str(found) if found == progress.ended and not progress.prepared.parts else None
     if unlogged is None or unlogged == upstream.unlogged:
         return None
     return Successor(known, replace(upstream, unlogged=unlogged).as_record())
 
 
-def forgotten(progress: MariadbProgress, at: MariadbPosition) -> list[MariadbGtid] | None:
+def forgotten_gtids(progress: MariadbProgress, at: MariadbPosition) -> list[MariadbGtid] | None:
     """The last transactions of the domains that the log has no more; None where nothing proves them."""
     gone = {str(gtid): gtid for gtid in progress.read.newest if at.last(gtid.domain) is None}
     there = [place for place in progress.last if place.gtid and place.gtid not in gone]
@@ -83,7 +90,7 @@ def forgotten(progress: MariadbProgress, at: MariadbPosition) -> list[MariadbGti
     return list(gone.values()) if gone.keys() <= known else None
 
 
-def _is_behind(one: Logged, other: Logged) -> bool:
+def _is_behind(one: LoggedTransaction, other: LoggedTransaction) -> bool:
     """Tell whether a transaction stands behind another one in the log of one server."""
     (name, number), (base, least) = (place.file.rpartition(".")[::2] for place in (one, other))
     if (one.server, name) != (other.server, base) or not (number.isdigit() and least.isdigit()):
@@ -95,5 +102,5 @@ def _holds(progress: MysqlProgress | MariadbProgress, executed: str, purged: str
     if isinstance(progress, MariadbProgress):
         has = progress.read <= MariadbPosition.parse(executed)
         return has and MariadbPosition.parse(purged) <= progress.start
-    has = progress.brought <= GtidSet.parse(executed)
+    has = progress.brought_gtids <= GtidSet.parse(executed)
     return has and GtidSet.parse(purged) <= progress.ended

@@ -8,41 +8,41 @@ from dataclasses import dataclass
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.sources.contract.record import Json
-from headrace.sources.contract.tables import Examined, Heard, SchemaCheck, TableDef
+from headrace.sources.contract.tables import ExaminedTables, SchemaCheck, StatementLog, TableDef
 from headrace.sources.mysql import capture, schema_check
-from headrace.sources.mysql.session.statements import Session
-from headrace.sources.mysql.upstream import Upstream
+from headrace.sources.mysql.session.statements import MysqlConnection
+from headrace.sources.mysql.upstream import MysqlUpstream
 
 
 @dataclass(frozen=True, slots=True)
 class MysqlTables:
     """The tables that are mirrored through this binlog."""
 
-    connection: Session
-    upstream: Upstream
+    connection: MysqlConnection
+    upstream: MysqlUpstream
 
     @property
-    def folded(self) -> bool:
+    def case_insensitive(self) -> bool:
         return self.upstream.folded
 
-    def examine(self, names: Sequence[TableName]) -> Examined:
+    def examine(self, names: Sequence[TableName]) -> ExaminedTables:
         return capture.examine(self.connection, self.upstream, names)
 
-    def capture(self, names: Sequence[TableName]) -> Examined:
+    def capture(self, names: Sequence[TableName]) -> ExaminedTables:
         return capture.examine(self.connection, self.upstream, names)
 
-    def define(self, tables: Iterable[TableDef]) -> Examined:
+    def define(self, tables: Iterable[TableDef]) -> ExaminedTables:
         return capture.define(self.connection, self.upstream, tables)
 
-    def check(self, known: Mapping[str, TableDef], heard: Heard | None = None) -> SchemaCheck:
-        return schema_check.check(self.connection, self.upstream, known, heard)
+    def check(self, records: Mapping[str, TableDef], log: StatementLog | None = None) -> SchemaCheck:
+        return schema_check.check(self.connection, self.upstream, records, log)
 
-    def unmirrored(
-        self, patterns: Sequence[str], mirrored: Collection[TableName]
+    def find_unmirrored(
+        self, patterns: Sequence[str], mirrored_tables: Collection[TableName]
     ) -> dict[TableName, HeadraceError | None]:
-        return capture.unmirrored(self.connection, self.upstream, patterns, mirrored)
+        return capture.find_unmirrored(self.connection, self.upstream, patterns, mirrored_tables)
 
-    def captured(self) -> frozenset[TableName]:
+    def captured_tables(self) -> frozenset[TableName]:
         """The server lists none: there is nothing that a drop might have left."""
         return frozenset()
 
@@ -50,7 +50,7 @@ class MysqlTables:
         """Nothing at the server goes by which tables are captured."""
 
     def release_now(self, numbers: Collection[int]) -> None:
-        """Nor by these."""
+        """No-op: MySQL has no per-table capture."""
 
     def unwritable(self) -> frozenset[int]:
         """The server refuses nobody anything because of us."""

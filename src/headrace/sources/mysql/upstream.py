@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.sources.contract.record import Json
-from headrace.sources.mysql.binlog_position import Log
+from headrace.sources.mysql.binlog_position import MysqlTimeline
 from headrace.sources.mysql.options import ACCEPT, REFUSE, UNLOGGED_CASCADES
 
 
 @dataclass(frozen=True, slots=True)
-class Upstream:
+class MysqlUpstream:
     """The tables that are picked out of the binlog, and what is added to counts to make times of them.
 
     `base` makes times grow for ever though the server was set back. `unlogged` are the transactions that
-    counted as executed and never were in the log, when the stream began (`session.log_end.unlogged`). By
-    `accepts_cascades` somebody says that no foreign key ever changes a row unlogged. `folded` is of a server
-    for which names mean the same in any case.
+    counted as executed and never were in the log, when the stream began (`session.log_end.unlogged_gtids`).
+    By `accepts_cascades` somebody says that no foreign key ever changes a row unlogged. `folded` is of a
+    server for which names mean the same in any case.
     """
 
     tables: tuple[tuple[str, str], ...] = ()  # database, table
@@ -33,7 +33,7 @@ class Upstream:
     folded: bool = False
 
     @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Upstream:
+    def of(cls, record: Mapping[str, Any]) -> MysqlUpstream:
         """Read the record of it."""
         tables = tuple((database, table) for database, table in record["tables"])
         folded = record.get("folded", False)  # earlier versions did not ask
@@ -50,16 +50,16 @@ class Upstream:
         }
 
     @property
-    def log(self) -> Log:
+    def log(self) -> MysqlTimeline:
         """The server's binlog, in this life of it."""
-        return Log(self.base, self.unlogged)
+        return MysqlTimeline(self.base, self.unlogged)
 
 
-def planned(options: Mapping[str, str]) -> Upstream:
+def plan(options: Mapping[str, str]) -> MysqlUpstream:
     """The record of a mirror that is to be, by the options of its user."""
-    return Upstream(accepts_cascades=options.get(UNLOGGED_CASCADES.name) == ACCEPT)
+    return MysqlUpstream(accepts_cascades=options.get(UNLOGGED_CASCADES.name) == ACCEPT)
 
 
-def options(upstream: Upstream) -> dict[str, str]:
+def options(upstream: MysqlUpstream) -> dict[str, str]:
     """The options that say the same."""
     return {UNLOGGED_CASCADES.name: ACCEPT if upstream.accepts_cascades else REFUSE}

@@ -1,4 +1,4 @@
-"""Values of the lake as text, and back in Spark's SQL: what `Decoder.printed` and `Decoder.cast` are.
+"""Values of the lake as text, and back in Spark's SQL: what `Decoder.print_values` and `Decoder.cast` are.
 
 The text is the one that a literal of SQL holds, and that says the value exactly. It hangs on the type of the
 lake alone: a fraction of a second has six digits, or none; bytes are hexadecimal, as the servers' clients
@@ -26,13 +26,13 @@ from headrace.decode.mysql import doubles
 _ZERO_FRACTION = r"\.000000$"
 
 
-def printed(values: pa.Array) -> pa.Array:
+def print_values(values: pa.Array) -> pa.Array:
     """The values as text; NULL stays NULL."""
     found = contiguous(values)
     for matches, spell in _KINDS:
         if matches(found.type):
             return contiguous(spell(found))
-    return printing.printed(found)
+    return printing.print_values(found)
 
 
 def _booleans(values: Any) -> Any:
@@ -56,7 +56,7 @@ def _timestamps(values: Any) -> Any:
 
 
 def _lists(values: Any) -> Any:
-    numbers = printed(values.flatten())
+    numbers = print_values(values.flatten())
     lengths = pc.fill_null(pc.list_value_length(values), 0)
     offsets = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(lengths.cast(pa.int64()))])
     joined = pc.binary_join(pa.ListArray.from_arrays(offsets.cast(pa.int32()), numbers), ",")

@@ -17,16 +17,16 @@ from collections.abc import Collection, Iterable, Sequence
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.sources.contract.errors import TableBusy
-from headrace.sources.contract.tables import Examined, TableDef
+from headrace.sources.contract.tables import ExaminedTables, TableDef
 from headrace.sources.postgres.catalog.definitions import read_entries, read_entries_by_name
 from headrace.sources.postgres.catalog.table_def import TableEntry
 from headrace.sources.postgres.catalog.table_def_record import definition, from_record
-from headrace.sources.postgres.objects import Upstream
+from headrace.sources.postgres.objects import PostgresUpstream
 from headrace.sources.postgres.preflight.members import unfit_members, unfit_tables
 from headrace.sources.postgres.preflight.roots import inside_root, leaves_held, outside_roots
 from headrace.sources.postgres.publication import (
     ensure_publication,
-    published,
+    published_tables,
     withdraw,
     withdraw_by_oid,
     without_identity,
@@ -37,7 +37,7 @@ from headrace.sources.postgres.snapshot.table_access import overtaken
 _MOMENT = "200ms"  # for each table's lock, once it is known that somebody holds one of them
 
 
-def examine(connection: Session, upstream: Upstream, names: Sequence[TableName]) -> Examined:
+def examine(connection: Session, upstream: PostgresUpstream, names: Sequence[TableName]) -> ExaminedTables:
     """The tables as they are, before they are published; in the user's publication they already are."""
     entries = list(read_entries_by_name(connection, names, [upstream.publication]).values())
     errors = unfit_tables(connection, entries)
@@ -45,26 +45,26 @@ def examine(connection: Session, upstream: Upstream, names: Sequence[TableName])
     if not upstream.owns_publication:
         fit = [each for each in entries if each.name not in errors]
         errors |= unfit_members(connection, upstream.publication, fit, ours=False)
-    return _examined(entries, errors)
+    return _examine(entries, errors)
 
 
 def _overlapping(
-    connection: Session, upstream: Upstream, entries: Sequence[TableEntry]
+    connection: Session, upstream: PostgresUpstream, entries: Sequence[TableEntry]
 ) -> dict[TableName, HeadraceError]:
     """The tables whose rows would come under two names, or not under the one that they are mirrored by."""
     _, inside = outside_roots(entries, [entry.name for entry in entries])
     if upstream.owns_publication:
         inside += [inside_root(entry.name, None) for entry in entries if entry.is_sent_above]
-    errors = {name: finding.error for finding in inside for name in finding.concerned}
+    errors = {name: finding.error for finding in inside for name in finding.concerned_tables}
     roots = [entry for entry in entries if entry.tree and not entry.memberships]
     if roots and upstream.owns_publication:
-        held = published(connection, upstream.publication) or frozenset()
+        held = published_tables(connection, upstream.publication) or frozenset()
         by_leaf = {root.name: held.intersection(branch.name for branch in root.tree) for root in roots}
         errors |= {name: leaves_held(name, those) for name, those in by_leaf.items() if those}
     return errors
 
 
-def capture(connection: Session, upstream: Upstream, names: Sequence[TableName]) -> Examined:
+def capture(connection: Session, upstream: PostgresUpstream, names: Sequence[TableName]) -> ExaminedTables:
     """See that our publication holds the tables, wholly; committed when this returns.
 
     One that somebody holds comes with an error, and keeps no other out.
@@ -79,11 +79,14 @@ def capture(connection: Session, upstream: Upstream, names: Sequence[TableName])
     there = [name for name in names if name not in busy]
     entries = read_entries_by_name(connection, there, [upstream.publication]).values()
     found = _members(connection, upstream, entries)
-    return Examined(found.defs, {**found.errors, **busy})
+    return ExaminedTables(found.defs, {**found.errors, **busy})
 
 
 def _one_by_one(
-    connection: Session, upstream: Upstream, names: Sequence[TableName], limited: Collection[TableName]
+    connection: Session,
+    upstream: PostgresUpstream,
+    names: Sequence[TableName],
+    limited: Collection[TableName],
 ) -> dict[TableName, HeadraceError]:
     busy: dict[TableName, HeadraceError] = {}
     for name in names:
@@ -96,7 +99,7 @@ def _one_by_one(
     return busy
 
 
-def define(connection: Session, upstream: Upstream, tables: Iterable[TableDef]) -> Examined:
+def define(connection: Session, upstream: PostgresUpstream, tables: Iterable[TableDef]) -> ExaminedTables:
     """The very same tables by now, as members of the publication.
 
     One whose membership in the user's publication is another one by now was sent otherwise at the beginning
@@ -107,16 +110,18 @@ def define(connection: Session, upstream: Upstream, tables: Iterable[TableDef]) 
     found = _members(connection, upstream, now.values())
     if upstream.owns_publication:
         return found
-    moved = [each.name for each in now.values() if _made(each) != _made(before[each.oid])]
+    moved = [each.name for each in now.values() if _table_origin(each) != _table_origin(before[each.oid])]
     errors = {name: overtaken(f"what the publication sends of {name} was altered") for name in moved}
-    return Examined(found.defs, {**errors, **found.errors})
+    return ExaminedTables(found.defs, {**errors, **found.errors})
 
 
-def _made(entry: TableEntry) -> list[str]:
+def _table_origin(entry: TableEntry) -> list[str]:
     return [membership.made for membership in entry.memberships]
 
 
-def partly(connection: Session, upstream: Upstream, names: Sequence[TableName]) -> Collection[TableName]:
+def partly(
+    connection: Session, upstream: PostgresUpstream, names: Sequence[TableName]
+) -> Collection[TableName]:
     """The tables of which our publication sends only a part: somebody altered it."""
     if not upstream.owns_publication:
         return ()
@@ -125,36 +130,38 @@ def partly(connection: Session, upstream: Upstream, names: Sequence[TableName]) 
     return unfit_members(connection, upstream.publication, members, ours=True).keys()
 
 
-def _members(connection: Session, upstream: Upstream, entries: Iterable[TableEntry]) -> Examined:
+def _members(
+    connection: Session, upstream: PostgresUpstream, entries: Iterable[TableEntry]
+) -> ExaminedTables:
     there = list(entries)
     ours = upstream.owns_publication
-    return _examined(there, unfit_members(connection, upstream.publication, there, ours=ours))
+    return _examine(there, unfit_members(connection, upstream.publication, there, ours=ours))
 
 
-def _examined(entries: Iterable[TableEntry], errors: dict[TableName, HeadraceError]) -> Examined:
-    return Examined({each.name: definition(each) for each in entries}, errors)
+def _examine(entries: Iterable[TableEntry], errors: dict[TableName, HeadraceError]) -> ExaminedTables:
+    return ExaminedTables({each.name: definition(each) for each in entries}, errors)
 
 
 # --- whose changes are captured by now ----------------------------------------------------------
 
 
-def captured(connection: Session, upstream: Upstream) -> frozenset[TableName]:
+def captured_tables(connection: Session, upstream: PostgresUpstream) -> frozenset[TableName]:
     """The tables that the publication lists."""
-    return published(connection, upstream.publication) or frozenset()
+    return published_tables(connection, upstream.publication) or frozenset()
 
 
-def release(connection: Session, upstream: Upstream, names: Sequence[TableName]) -> None:
+def release(connection: Session, upstream: PostgresUpstream, names: Sequence[TableName]) -> None:
     """Take tables out of our publication."""
     if upstream.owns_publication:
         withdraw(connection, upstream.publication, names)
 
 
-def release_now(connection: Session, upstream: Upstream, oids: Collection[int]) -> None:
+def release_now(connection: Session, upstream: PostgresUpstream, oids: Collection[int]) -> None:
     """Take tables out of our publication at once, whatever they are called now, or give up in a moment."""
     if upstream.owns_publication:
         withdraw_by_oid(connection, upstream.publication, oids)
 
 
-def unwritable(connection: Session, upstream: Upstream) -> frozenset[int]:
+def unwritable(connection: Session, upstream: PostgresUpstream) -> frozenset[int]:
     """The tables, by oid, whose UPDATE and DELETE the server refuses because our publication names them."""
     return without_identity(connection, upstream.publication) if upstream.owns_publication else frozenset()

@@ -30,7 +30,7 @@ _OID = slice(31, 35)  # of a layout's frame: behind its length, its header and t
 
 
 @dataclass(frozen=True, slots=True)
-class OpenTransaction:
+class PostgresOpenTransaction:
     """The transaction in whose middle bytes begin, with the changes that each table had before."""
 
     time: int
@@ -47,24 +47,24 @@ class OpenTransaction:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamContext:
+class PostgresStreamContext:
     """The layouts in force where bytes begin, and the transaction that is open there."""
 
     layouts: tuple[bytes, ...] = ()
-    inside: OpenTransaction | None = None
+    inside: PostgresOpenTransaction | None = None
 
     def messages(self, data: Bytes) -> Messages:
         """The messages of these bytes, without what was rolled back."""
         found = scan(data, in_stream=self.inside is not None and self.inside.streamed)
         return found if self.inside is None else self.inside.lasting(found)
 
-    def only(self, tables: Collection[int]) -> StreamContext:
+    def only(self, tables: Collection[int]) -> PostgresStreamContext:
         """The part of it that concerns these tables."""
         layouts = tuple(frame for frame in self.layouts if int.from_bytes(frame[_OID], "big") in tables)
         if self.inside is None:
-            return StreamContext(layouts)
+            return PostgresStreamContext(layouts)
         ordinals = {oid: count for oid, count in self.inside.ordinals.items() if oid in tables}
-        return StreamContext(layouts, replace(self.inside, ordinals=ordinals))
+        return PostgresStreamContext(layouts, replace(self.inside, ordinals=ordinals))
 
     def as_record(self) -> Json:
         return {
@@ -73,14 +73,14 @@ class StreamContext:
         }
 
     @classmethod
-    def from_record(cls, record: Json) -> StreamContext:
+    def from_record(cls, record: Json) -> PostgresStreamContext:
         layouts = tuple(map(base64.b64decode, record["relations"]))
         return cls(layouts, None if record["inside"] is None else _from_record(record["inside"]))
 
 
-def own(context: Context) -> StreamContext:
+def own(context: Context) -> PostgresStreamContext:
     """The context that came back from above."""
-    assert isinstance(context, StreamContext)
+    assert isinstance(context, PostgresStreamContext)
     return context
 
 
@@ -92,7 +92,7 @@ def newest(layouts: Iterable[bytes]) -> tuple[bytes, ...]:
     return tuple(latest.values())
 
 
-def _as_record(inside: OpenTransaction) -> Json:
+def _as_record(inside: PostgresOpenTransaction) -> Json:
     return {
         "time": inside.time,
         "xid": inside.xid,
@@ -103,8 +103,8 @@ def _as_record(inside: OpenTransaction) -> Json:
     }
 
 
-def _from_record(record: Json) -> OpenTransaction:
-    return OpenTransaction(
+def _from_record(record: Json) -> PostgresOpenTransaction:
+    return PostgresOpenTransaction(
         time=record["time"],
         xid=record["xid"],
         commit_ts=record["commit_ts"],

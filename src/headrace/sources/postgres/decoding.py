@@ -38,9 +38,9 @@ from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
 from headrace.core.truncation import Truncation, Truncations
 from headrace.decode.kernel import Bytes, Ints
-from headrace.decode.pgoutput import Begins, Messages, Relation, begins, relation, scan, truncate
-from headrace.decode.pgoutput.batch import ChangeMeta, changes
-from headrace.sources.contract.decoder import TableChanges, TableFailure, Wanted
+from headrace.decode.pgoutput import BeginMessages, Messages, Relation, begins, relation, scan, truncate
+from headrace.decode.pgoutput.batch import PgoutputChangeMeta, changes
+from headrace.sources.contract.decoder import TableChanges, TableFailure, TableFilter
 from headrace.sources.postgres import labels
 from headrace.sources.postgres.catalog.partition_tree import Branch
 from headrace.sources.postgres.catalog.table_def_record import (
@@ -50,7 +50,7 @@ from headrace.sources.postgres.catalog.table_def_record import (
     types_of,
 )
 from headrace.sources.postgres.catalog.types import is_same_form, is_wider
-from headrace.sources.postgres.context import OpenTransaction, StreamContext
+from headrace.sources.postgres.context import PostgresOpenTransaction, PostgresStreamContext
 
 _INSERT, _UPDATE, _DELETE = ord("I"), ord("U"), ord("D")
 _RELATION, _TRUNCATE, _TYPE = ord("R"), ord("T"), ord("Y")
@@ -58,16 +58,16 @@ _FULL = "f"  # of a relation's identity
 
 
 @dataclass(frozen=True, slots=True)
-class _Taken:
+class _TableMessages:
     """The changes of one table that are wanted: the rows of their messages and their ordinals."""
 
     oid: int
-    wanted: Wanted
+    table_filter: TableFilter
     rows: Ints
     ordinals: Ints
 
-    def part(self, low: int, high: int) -> _Taken:
-        return _Taken(self.oid, self.wanted, self.rows[low:high], self.ordinals[low:high])
+    def part(self, low: int, high: int) -> _TableMessages:
+        return _TableMessages(self.oid, self.table_filter, self.rows[low:high], self.ordinals[low:high])
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class _Heads:
 
 
 def decode(
-    data: Bytes, context: StreamContext, tables: Mapping[int, Wanted], reference: int
+    data: Bytes, context: PostgresStreamContext, tables: Mapping[int, TableFilter], reference: int
 ) -> Iterator[TableChanges | TableFailure]:
     """All changes of the wanted tables in `data`."""
     messages = context.messages(data)
@@ -89,9 +89,9 @@ def decode(
     versions = _versions(data, messages, relations_of(context.layouts))
     emptied = truncates(data, messages)
     for oid, wanted in tables.items():
-        rows, ordinals = _numbered(messages, heads, oid, emptied, context.inside)
+        rows, ordinals = _number_messages(messages, heads, oid, emptied, context.inside)
         new = (heads.time[rows] >= wanted.since) & (messages.kind[rows] != _TRUNCATE)
-        taken = _Taken(oid, wanted, rows[new], ordinals[new])
+        taken = _TableMessages(oid, wanted, rows[new], ordinals[new])
         if is_root(wanted.details) and (failure := _foreign_rows(data, messages, heads, taken)) is not None:
             yield failure
             continue
@@ -99,7 +99,7 @@ def decode(
 
 
 def truncations(
-    data: Bytes, context: StreamContext, tables: Mapping[int, int], reference: int
+    data: Bytes, context: PostgresStreamContext, tables: Mapping[int, int], reference: int
 ) -> dict[int, Truncations]:
     """Find the truncations of tables (by oid: the time from which on it matters) in `data`."""
     messages = context.messages(data)
@@ -110,7 +110,7 @@ def truncations(
     heads = _heads(begins(data, messages), messages, context.inside, reference)
     found = {}
     for oid in wanted:
-        rows, ordinals = _numbered(messages, heads, oid, emptied, context.inside)
+        rows, ordinals = _number_messages(messages, heads, oid, emptied, context.inside)
         chosen = (messages.kind[rows] == _TRUNCATE) & (heads.time[rows] >= tables[oid])
         at = rows[chosen]
         places = zip(heads.time[at], ordinals[chosen], heads.xid[at], heads.commit_ts[at], strict=True)
@@ -127,9 +127,11 @@ def truncates(data: Bytes, messages: Messages) -> dict[int, Ints]:
     return {oid: np.array(rows, np.int64) for oid, rows in found.items()}
 
 
-def _heads(found: Begins, messages: Messages, inside: OpenTransaction | None, reference: int) -> _Heads:
+def _heads(
+    found: BeginMessages, messages: Messages, inside: PostgresOpenTransaction | None, reference: int
+) -> _Heads:
     number = np.searchsorted(found.row, np.arange(len(messages)), side="right") - 1
-    before = inside or OpenTransaction(-1, 0, 0, {})
+    before = inside or PostgresOpenTransaction(-1, 0, 0, {})
 
     def each(values: Ints, first: int) -> Ints:
         return np.concatenate([np.array([first], np.int64), values])[number + 1]
@@ -143,7 +145,7 @@ def _heads(found: Begins, messages: Messages, inside: OpenTransaction | None, re
     )
 
 
-def widened(xid: int, reference: int) -> int:
+def widen_xid(xid: int, reference: int) -> int:
     """The wire's 32 bits as a 64-bit id: the nearest to a recent one."""
     return int(_wide(np.array([xid], np.int64), reference)[0])
 
@@ -166,8 +168,12 @@ def _versions(
     return versions
 
 
-def _numbered(
-    messages: Messages, heads: _Heads, oid: int, emptied: Mapping[int, Ints], inside: OpenTransaction | None
+def _number_messages(
+    messages: Messages,
+    heads: _Heads,
+    oid: int,
+    emptied: Mapping[int, Ints],
+    inside: PostgresOpenTransaction | None,
 ) -> tuple[Ints, Ints]:
     """The messages that change or truncate a table, in the order of the log, and their ordinals."""
     changed = np.isin(messages.kind, (_INSERT, _UPDATE, _DELETE)) & (messages.relation == oid)
@@ -189,7 +195,7 @@ def _of_table(
     messages: Messages,
     heads: _Heads,
     versions: list[tuple[int, Relation]],
-    taken: _Taken,
+    taken: _TableMessages,
 ) -> Iterator[TableChanges | TableFailure]:
     """The table's changes, version by version of its layout."""
     if not len(taken.rows):
@@ -198,7 +204,7 @@ def _of_table(
     if not versions or bounds[0] > 0:
         raise Definite(
             "PG_UNKNOWN_RELATION",
-            f"the stream holds changes of {taken.wanted.name} but not its layout",
+            f"the stream holds changes of {taken.table_filter.name} but not its layout",
             hint="report it; nothing is acknowledged until it can be read",
         )
     ends = [*bounds[1:], len(taken.rows)]
@@ -207,9 +213,11 @@ def _of_table(
             yield _under(data, messages, heads, layout, taken.part(low, high))
 
 
-def _foreign_rows(data: Bytes, messages: Messages, heads: _Heads, taken: _Taken) -> TableFailure | None:
+def _foreign_rows(
+    data: Bytes, messages: Messages, heads: _Heads, taken: _TableMessages
+) -> TableFailure | None:
     """The failure of a root some of whose rows are of a partition that is not known to be whole."""
-    details, schema = taken.wanted.details, taken.wanted.schema
+    details, schema = taken.table_filter.details, taken.table_filter.schema
     tree, listed = {branch.oid: branch for branch in tree_of(details)}, is_listed(details)
     for row in partitions(messages, taken.rows):
         layout = relation(data, int(messages.body[row]), int(messages.stop[row]))
@@ -218,7 +226,7 @@ def _foreign_rows(data: Bytes, messages: Messages, heads: _Heads, taken: _Taken)
         what = _partition_flaw(tree.get(layout.oid), layout, schema, int(heads.xid[row]), listed)
         if what is not None:
             time = int(heads.time[row])
-            return TableFailure(taken.oid, _altered(taken.wanted, time, f"{layout.name}: {what}"))
+            return TableFailure(taken.oid, _altered_error(taken.table_filter, time, f"{layout.name}: {what}"))
     return None
 
 
@@ -260,18 +268,18 @@ def _partition_flaw(
 
 
 def _under(
-    data: Bytes, messages: Messages, heads: _Heads, layout: Relation, taken: _Taken
+    data: Bytes, messages: Messages, heads: _Heads, layout: Relation, taken: _TableMessages
 ) -> TableChanges | TableFailure:
-    wanted, rows = taken.wanted, taken.rows
+    wanted, rows = taken.table_filter, taken.rows
     way = _way(layout, wanted, int(heads.time[rows[0]]))
     if way is None:
-        return TableFailure(taken.oid, _altered(wanted, int(heads.time[rows[0]])))
+        return TableFailure(taken.oid, _altered_error(wanted, int(heads.time[rows[0]])))
     found = changes(
         data,
         messages.take(rows),
-        positions=np.array(way.taken, np.int64),
+        positions=np.array(way.places, np.int64),
         schema=wanted.schema,
-        meta=ChangeMeta(
+        meta=PgoutputChangeMeta(
             time=heads.time[rows],
             ordinal=taken.ordinals,
             xid=heads.xid[rows],
@@ -280,11 +288,11 @@ def _under(
         values=way.values,
     )
     if not labels.stand(found.batch, found.bad, wanted.details):
-        return TableFailure(taken.oid, labels.renamed(wanted.name, int(heads.time[rows[0]])))
+        return TableFailure(taken.oid, labels.renamed_error(wanted.name, int(heads.time[rows[0]])))
     return TableChanges(taken.oid, found.batch, found.bad)
 
 
-def _way(layout: Relation, wanted: Wanted, time: int) -> Conversion | None:
+def _way(layout: Relation, wanted: TableFilter, time: int) -> Conversion | None:
     """The way from rows of this layout to those of the table as it is recorded; None where none is known.
 
     The stream describes the table as the catalog did when it was copied, or as it was before a change that
@@ -298,17 +306,17 @@ def _way(layout: Relation, wanted: Wanted, time: int) -> Conversion | None:
     return next((way for way in (*earlier, now) if way.names == names and _fits(layout, wanted, way)), None)
 
 
-def _fits(layout: Relation, wanted: Wanted, way: Conversion) -> bool:
+def _fits(layout: Relation, wanted: TableFilter, way: Conversion) -> bool:
     schema, recorded = wanted.schema, types_of(wanted.details)
     given = [(column.type_oid, column.typmod) for column in layout.columns]
-    key = {way.names[column] for column, place in enumerate(way.taken) if _in_key(schema, place)}
+    key = {way.names[column] for column, place in enumerate(way.places) if _in_key(schema, place)}
     return (
         TableName(layout.namespace or "pg_catalog", layout.name) == wanted.name
         and (layout.identity == _FULL) == schema.full
         and (schema.full or {column.name for column in layout.columns if column.in_identity} == key)
         and all(
             not recorded or place < 0 or _prints_alike(recorded[place], given[column])
-            for column, place in enumerate(way.taken)
+            for column, place in enumerate(way.places)
         )
     )
 
@@ -322,7 +330,7 @@ def _prints_alike(recorded: tuple[int, int], given: tuple[int, int]) -> bool:
     return is_same_form(recorded, given) or is_wider(given, recorded)
 
 
-def _altered(wanted: Wanted, time: int, what: str = "") -> Definite:
+def _altered_error(wanted: TableFilter, time: int, what: str = "") -> Definite:
     return ShapeChanged(
         "TABLE_ALTERED",
         f"{wanted.name} does not have the columns{', the partitions' if what else ''} and the identity that"

@@ -3,7 +3,6 @@
 A label that was added since the last look, used, and renamed before the next one is known to no look: both
 show labels of which none was altered. The stream has the rows under the first name. Those that the next look
 knows are decoded again. A copy may meet such a one as well: what it read is read again, once a look knows it.
-Called by the decoders of streams and the readers of copies, PostgreSQL's and the queue's.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import pyarrow.compute as pc
 from headrace.core.errors import Definite, ShapeChanged
 from headrace.core.names import TableName
 from headrace.decode.copyrows import CopiedRows
-from headrace.sources.postgres.catalog.table_def_record import labels_of, mirrored
+from headrace.sources.postgres.catalog.table_def_record import labels_of, mirrored_columns
 
 Values = Any  # an array, or one in chunks
 
@@ -34,25 +33,25 @@ def stand(batch: pa.RecordBatch, bad: pa.Table, details: Mapping[str, Any]) -> b
     )
 
 
-def stand_copied(copied: CopiedRows, details: Mapping[str, Any]) -> bool:
-    """The same, of rows as a copy has them: it may have some of the columns alone."""
+def stand_copied(rows: CopiedRows, details: Mapping[str, Any]) -> bool:
+    """Tell whether the enums of copied rows are recorded labels; a copy may have only some of the columns."""
     known = labels_of(details)
     if not known:
         return True
-    names = [attribute["name"] for attribute in mirrored(details)]
-    texts = {each.column: each.texts for each in copied.unrepresentable}
+    names = [attribute["name"] for attribute in mirrored_columns(details)]
+    texts = {each.column: each.texts for each in rows.unrepresentable}
     return all(
-        _are(labels, [copied.rows.column(place)], texts.get(place, ()))
+        _are(labels, [rows.rows.column(place)], texts.get(place, ()))
         for name, labels in zip(names, known, strict=True)
-        if labels is not None and (place := copied.rows.schema.get_field_index(name)) >= 0
+        if labels is not None and (place := rows.rows.schema.get_field_index(name)) >= 0
     )
 
 
 def _are(labels: Iterable[str], columns: Iterable[Values], raw: Iterable[Any]) -> bool:
-    return set(_met(columns, raw)) <= {*labels, None}
+    return set(_labels_in(columns, raw)) <= {*labels, None}
 
 
-def _met(columns: Iterable[Values], raw: Iterable[Any]) -> Iterator[str | None]:
+def _labels_in(columns: Iterable[Values], raw: Iterable[Any]) -> Iterator[str | None]:
     """The labels in columns whose values are labels, or lists of them."""
     for values in columns:
         flat = pc.list_flatten(values) if pa.types.is_list(values.type) else values
@@ -77,7 +76,7 @@ def _elements(text: str) -> Iterator[str | None]:
         )
 
 
-def renamed(table: TableName, time: int) -> Definite:
+def renamed_error(table: TableName, time: int) -> Definite:
     """The failure of a table whose rows have other labels."""
     return ShapeChanged(
         "TABLE_ALTERED",

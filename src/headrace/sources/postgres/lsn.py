@@ -55,7 +55,7 @@ class Lsn:
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class PostgresTimeline:
     """One life of a server's log: what is added to its LSNs to make times of them."""
 
     base: int = 0
@@ -75,7 +75,7 @@ class Log:
     def lsn_at(self, time: int) -> Lsn:
         return Lsn(max(0, time - self.base))
 
-    def behind(self, reached: Position, start: Lsn) -> Log:
+    def behind(self, frontier: Position, start: Lsn) -> PostgresTimeline:
         """The next life, whose log begins at `start`: its times lie behind all that was reached before."""
-        missing = max(0, reached.time - self.position(start).time)
-        return Log(self.base + (missing // FURTHER + 1) * FURTHER)
+        missing = max(0, frontier.time - self.position(start).time)
+        return PostgresTimeline(self.base + (missing // FURTHER + 1) * FURTHER)

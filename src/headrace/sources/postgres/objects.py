@@ -11,11 +11,11 @@ from typing import Any
 
 from headrace.core.position import Position
 from headrace.sources.contract.record import Json
-from headrace.sources.postgres.lsn import Log, Lsn
+from headrace.sources.postgres.lsn import Lsn, PostgresTimeline
 
 
 @dataclass(frozen=True, slots=True)
-class Upstream:
+class PostgresUpstream:
     """The objects that a stream is read through, and which life of the server it is of.
 
     `base` is what is added to the server's positions to make times of them, which grow for ever though the
@@ -30,7 +30,7 @@ class Upstream:
     base: int = 0
 
     @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Upstream:
+    def of(cls, record: Mapping[str, Any]) -> PostgresUpstream:
         """Read the record of it."""
         return cls(**record)
 
@@ -39,9 +39,9 @@ class Upstream:
         return asdict(self)
 
     @property
-    def log(self) -> Log:
+    def log(self) -> PostgresTimeline:
         """The server's log, in this life of it."""
-        return Log(self.base)
+        return PostgresTimeline(self.base)
 
     def position(self, lsn: Lsn) -> Position:
         """A position of the server's as one of ours."""

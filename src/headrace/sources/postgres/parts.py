@@ -2,8 +2,7 @@
 
 A publication of the user's is used as it is: the lake then holds the part. Where the server would refuse the
 application's own UPDATE and DELETE because of it, or end the stream, that is found here, before anything is
-copied. In our own publication nobody has asked for a part: `capture` puts the table in anew. Called by
-preflight, and by the schema check for what mends a table that changed.
+copied. In our own publication nobody has asked for a part: `capture` puts the table in anew.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Collection, Iterator
 
 from headrace.core.errors import Misconfigured
 from headrace.core.names import quote_identifier
-from headrace.sources.contract.findings import Finding, Level, mended
+from headrace.sources.contract.findings import Finding, Level, hint_of
 from headrace.sources.postgres.catalog.table_def import TableEntry, deciding
 from headrace.sources.postgres.session.statements import Session, query
 
@@ -22,7 +21,7 @@ def limits(entry: TableEntry) -> str | None:
     left_out = {a.name for a in entry.attributes if not a.generated} - {a.name for a in entry.columns}
     said = [
         "rows that its row filter does not let through" if entry.filter else "",
-        f"columns that its list lacks: {_quoted(left_out)}" if left_out else "",
+        f"columns that its list lacks: {_quote(left_out)}" if left_out else "",
     ]
     return "; ".join(filter(None, said)) or None
 
@@ -67,8 +66,8 @@ def _filter_identity(connection: Session, entry: TableEntry) -> Iterator[Finding
             "PG_FILTER_IDENTITY",
             f"the row filter of table {entry.name} asks for what its replica identity lacks: "
             "the server refuses its UPDATE and DELETE",
-            detail=_quoted(lacking),
-            hint=mended(mend) or "publish it with a filter on its key, or without one",
+            detail=_quote(lacking),
+            hint=hint_of(mend) or "publish it with a filter on its key, or without one",
         ),
         mend=mend,
         table=entry.name,
@@ -106,8 +105,8 @@ def _list_identity(name: str, entry: TableEntry) -> Iterator[Finding]:
             "PG_COLUMNS_IDENTITY",
             f"the column list of table {entry.name} does not go with its replica identity: "
             "the server refuses its UPDATE and DELETE",
-            detail=f"it lacks {_quoted(lacking)}" if lacking else "with identity FULL no list is allowed",
-            hint=mended(mend) or "publish it with all columns of its key, or without a list",
+            detail=f"it lacks {_quote(lacking)}" if lacking else "with identity FULL no list is allowed",
+            hint=hint_of(mend) or "publish it with all columns of its key, or without a list",
         ),
         mend=mend,
         table=entry.name,
@@ -142,12 +141,12 @@ def _filter_privileges(connection: Session, entry: TableEntry) -> Iterator[Findi
             "PG_FILTER_PRIVILEGE",
             f"the user {user} may not evaluate the row filter of table {entry.name}",
             detail=", ".join(denied),
-            hint=mended(mend),
+            hint=hint_of(mend),
         ),
         mend=mend,
         table=entry.name,
     )
 
 
-def _quoted(names: Collection[str]) -> str:
+def _quote(names: Collection[str]) -> str:
     return ", ".join(f'"{name}"' for name in names)

@@ -30,7 +30,7 @@ def publication_statement(name: str, tables: Sequence[TableName], *, via_root: b
     With `via_root` partitions of a table that it names are sent under that name. Ours is made so whether it
     names such a table or not: to alter it later would make every membership another one.
     """
-    statement = f"CREATE PUBLICATION {quote_identifier(name)} FOR TABLE {_listed(tables)}"
+    statement = f"CREATE PUBLICATION {quote_identifier(name)} FOR TABLE {_list_names(tables)}"
     return f"{statement} WITH ({VIA_ROOT} = true)" if via_root else statement
 
 
@@ -51,7 +51,7 @@ def ensure_publication(
     what somebody else gave them there, a filter or a list of columns. `patience` is for the lock of each.
     """
     with _altering(connection, tables, patience):
-        held = published(connection, name)
+        held = published_tables(connection, name)
         if held is None and not make:
             raise publication_missing(f'"{name}"')
         leaving = [table for table in tables if held is not None and table in held and table in anew]
@@ -61,21 +61,25 @@ def ensure_publication(
         if missing and not make and (lost := late_tables_lost(connection.info.server_version)) is not None:
             raise lost
         if leaving:
-            _execute(connection, f"ALTER PUBLICATION {quote_identifier(name)} DROP TABLE {_listed(leaving)}")
+            _execute(
+                connection, f"ALTER PUBLICATION {quote_identifier(name)} DROP TABLE {_list_names(leaving)}"
+            )
         if held is None:
             _execute(connection, publication_statement(name, tables))
         elif missing:
-            _execute(connection, f"ALTER PUBLICATION {quote_identifier(name)} ADD TABLE {_listed(missing)}")
+            _execute(
+                connection, f"ALTER PUBLICATION {quote_identifier(name)} ADD TABLE {_list_names(missing)}"
+            )
         _refuse_without_identity(connection, missing)
 
 
 def withdraw(connection: Session, name: str, tables: Sequence[TableName]) -> None:
     """Take tables out of our publication; one that it does not hold is nothing to do."""
     with _altering(connection, tables):
-        held = published(connection, name) or frozenset()
+        held = published_tables(connection, name) or frozenset()
         leaving = [table for table in tables if table in held]
         if leaving:
-            statement = f"ALTER PUBLICATION {quote_identifier(name)} DROP TABLE {_listed(leaving)}"
+            statement = f"ALTER PUBLICATION {quote_identifier(name)} DROP TABLE {_list_names(leaving)}"
             _execute(connection, statement, then="")
 
 
@@ -91,7 +95,7 @@ def withdraw_by_oid(connection: Session, name: str, oids: Collection[int]) -> No
     )
     if leaving := [TableName(schema, table) for _, schema, table in rows]:
         with _altering(connection, leaving, patience=_WITHDRAWAL_LOCK):
-            statement = f"ALTER PUBLICATION {quote_identifier(name)} DROP TABLE {_listed(leaving)}"
+            statement = f"ALTER PUBLICATION {quote_identifier(name)} DROP TABLE {_list_names(leaving)}"
             _execute(connection, statement, then="")
 
 
@@ -142,7 +146,7 @@ def _altering(
 
 
 def _roll_back(connection: Session) -> None:
-    """As far as there is somebody to tell; the server does the same for a connection that is lost."""
+    """Roll back if the connection still lives; for a lost one the server does it."""
     with suppress(Transient):
         query(connection, "ROLLBACK")
 
@@ -157,7 +161,7 @@ def _oids(connection: Session, tables: Sequence[TableName]) -> dict[int, TableNa
     return {oid: table for (oid,), table in zip(found, tables, strict=True) if oid is not None}
 
 
-def _listed(tables: Sequence[TableName]) -> str:
+def _list_names(tables: Sequence[TableName]) -> str:
     # ONLY: the children of an inheritance parent are tables of their own here.
     return ", ".join(f"ONLY {table}" for table in tables)
 
@@ -168,7 +172,7 @@ def publication_oid(connection: Session, name: str) -> int:
     return int(rows[0][0]) if rows else 0
 
 
-def published(connection: Session, name: str) -> frozenset[TableName] | None:
+def published_tables(connection: Session, name: str) -> frozenset[TableName] | None:
     """The tables that the publication lists, or None where there is no such publication."""
     rows = query(
         connection,

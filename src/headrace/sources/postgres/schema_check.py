@@ -22,18 +22,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from headrace.core.names import quote_identifier
-from headrace.sources.contract.tables import Change, Derived, SchemaCheck, TableDef
+from headrace.sources.contract.tables import Change, ColumnDerivation, SchemaCheck, TableDef
 from headrace.sources.postgres.catalog import definitions, table_def
-from headrace.sources.postgres.catalog.alteration import derived, differs, is_news, parts_of
+from headrace.sources.postgres.catalog.alteration import derive, differs, is_news, parts_of
 from headrace.sources.postgres.catalog.emptiness import with_emptiness
 from headrace.sources.postgres.catalog.entry_memory import EntryMemory
 from headrace.sources.postgres.catalog.locks import busy
 from headrace.sources.postgres.catalog.rights import rows_hidden
 from headrace.sources.postgres.catalog.table_def import PARTITIONED, TableEntry
 from headrace.sources.postgres.catalog.table_def_record import definition, from_record, to_record
-from headrace.sources.postgres.catalog.unfinished_ddl import unfinished
+from headrace.sources.postgres.catalog.unfinished_ddl import with_unfinished_ddl
 from headrace.sources.postgres.lsn import Lsn
-from headrace.sources.postgres.objects import Upstream
+from headrace.sources.postgres.objects import PostgresUpstream
 from headrace.sources.postgres.parts import part_flaw
 from headrace.sources.postgres.session.log_end import WAL_END, behind_all
 from headrace.sources.postgres.session.statements import Session, query
@@ -67,50 +67,53 @@ class _Server:
     xmin: int
     end: str
     exclusive: list[int]  # tables that somebody holds so, by oid
-    shared: list[int]  # those whose lock and transaction are DDL's, or nearly never VACUUM's
+    shared_locks: list[int]  # those whose lock and transaction are DDL's, or nearly never VACUUM's
     publication: int | None
 
 
 def check(
     connection: Session,
-    upstream: Upstream,
-    known: Mapping[str, TableDef],
+    upstream: PostgresUpstream,
+    records: Mapping[str, TableDef],
     memory: EntryMemory | None = None,
 ) -> SchemaCheck:
     """Look at the server, then at these tables; what the last look found the same is not compared again."""
     memory = EntryMemory() if memory is None else memory
     [row] = query(connection, _SERVER, [upstream.publication])
     server = _Server(*row)
-    numbers = sorted({table.number for table in known.values()})
+    numbers = sorted({table.number for table in records.values()})
     entries = definitions.read_entries(connection, numbers, [upstream.publication], memory).values()
     now: Mapping[int, TableEntry] = {entry.oid: entry for entry in entries}
     last = {
         key: from_record(table.details)
-        for key, table in known.items()
+        for key, table in records.items()
         if not memory.is_same(key, table.details, now.get(table.number))
     }
     now, held = with_emptiness(connection, last.values(), now)
     changes, news = {}, {}
     for key, before in last.items():
-        table, seen = known[key], now.get(known[key].number)
+        table, seen = records[key], now.get(records[key].number)
         what = "it was dropped" if seen is None else differs(before, seen)
         if what is not None:
             mend = None if seen is None else _mend(connection, upstream, table, seen)
             changes[key] = Change(what, None if seen is None else definition(seen), mend)
-            if seen is not None and (parts := parts_of(seen, derived(before, seen))) is not None:
+            if seen is not None and (parts := parts_of(seen, derive(before, seen))) is not None:
                 changes[key] = replace(
-                    changes[key], derived=Derived(parts, upstream.position(behind_all(connection)))
+                    changes[key],
+                    derivation=ColumnDerivation(parts, upstream.position(behind_all(connection))),
                 )
         elif seen is not None and is_news(before, seen):
-            news[key] = _renewed(table, seen)
+            news[key] = _renew(table, seen)
         elif seen is not None:
             memory.note_same(key, table.details, seen)
-    memory.forget_records(known)
-    hidden = {*server.exclusive, *unfinished(connection, now.values(), server.xmin)}
-    hidden |= {oid for oid in server.shared if oid in now and all(m.inherited for m in now[oid].memberships)}
+    memory.forget_records(records)
+    hidden = {*server.exclusive, *with_unfinished_ddl(connection, now.values(), server.xmin)}
+    hidden |= {
+        oid for oid in server.shared_locks if oid in now and all(m.inherited for m in now[oid].memberships)
+    }
     hidden |= held | {oid for oid, entry in now.items() if _is_tree_hidden(entry, server)}
-    locked = {key: table.number for key, table in known.items() if table.number in hidden}
-    there = {key: now[table.number] for key, table in known.items() if table.number in now}
+    locked = {key: table.number for key, table in records.items() if table.number in hidden}
+    there = {key: now[table.number] for key, table in records.items() if table.number in now}
     trees = {key: (root.name, root.tree) for key, root in there.items() if root.kind == PARTITIONED}
     policed = {key: (each.oid, each.name) for key, each in there.items() if each.policies}
     return SchemaCheck(
@@ -118,10 +121,10 @@ def check(
         reference=server.xid,
         changes=changes,
         news=news,
-        locked=frozenset(locked),
-        broken=remade(upstream, server.publication),
-        unreadable=memory.partitions.denied(connection, trees) | rows_hidden(connection, policed),
-        busy=busy(connection, {key: (number, known[key].name) for key, number in locked.items()}),
+        locked_tables=frozenset(locked),
+        upstream_error=remade(upstream, server.publication),
+        unreadable=memory.partitions.denials(connection, trees) | rows_hidden(connection, policed),
+        busy=busy(connection, {key: (number, records[key].name) for key, number in locked.items()}),
     )
 
 
@@ -135,15 +138,15 @@ def _is_tree_hidden(root: TableEntry, server: _Server) -> bool:
         return False
     roots = {root.oid, *(branch.oid for branch in root.tree if not branch.has_rows)}
     beneath = {branch.oid for branch in root.tree}
-    return not roots.isdisjoint(server.shared) or not beneath.isdisjoint(server.exclusive)
+    return not roots.isdisjoint(server.shared_locks) or not beneath.isdisjoint(server.exclusive)
 
 
-def _renewed(table: TableDef, seen: TableEntry) -> TableDef:
+def _renew(table: TableDef, seen: TableEntry) -> TableDef:
     """A table with what is new of it; how its columns are kept stays as it was decided."""
     return TableDef(table.name, seen.oid, table_def.as_shown(table.schema, seen), to_record(seen))
 
 
-def _mend(connection: Session, upstream: Upstream, known: TableDef, now: TableEntry) -> str | None:
+def _mend(connection: Session, upstream: PostgresUpstream, known: TableDef, now: TableEntry) -> str | None:
     """Name the way to a table that can be mirrored again; to one with other columns an identity."""
     if table_def.identity_flaw(now, connection.info.server_version) is not None:
         kind = "DEFAULT" if now.identity.full else "FULL"

@@ -17,20 +17,20 @@ import numpy as np
 from headrace.decode import pgoutput
 from headrace.decode.kernel import Bytes, Flags
 from headrace.decode.pgoutput import Messages, alone, begins, scan
-from headrace.sources.contract.decoder import Selected
-from headrace.sources.postgres.context import OpenTransaction, StreamContext, newest
+from headrace.sources.contract.decoder import SelectedBytes
+from headrace.sources.postgres.context import PostgresOpenTransaction, PostgresStreamContext, newest
 from headrace.sources.postgres.decoding import partitions, truncates
 
 _BEGIN, _COMMIT, _RELATION, _TYPE = ord("B"), ord("C"), ord("R"), ord("Y")
 _CHANGES = (ord("I"), ord("U"), ord("D"))
 
 
-def split(data: Bytes, context: StreamContext) -> tuple[int, StreamContext]:
+def split(data: Bytes, context: PostgresStreamContext) -> tuple[int, PostgresStreamContext]:
     """Count the bytes that are whole messages, and give the context behind them."""
     found = _together(scan(data, in_stream=context.inside is not None and context.inside.streamed))
     messages = found if context.inside is None else context.inside.lasting(found)
     layouts = newest([*context.layouts, *_layouts(data, messages)])
-    return found.tail, StreamContext(layouts, _after(context.inside, data, messages))
+    return found.tail, PostgresStreamContext(layouts, _after(context.inside, data, messages))
 
 
 def _together(messages: Messages) -> Messages:
@@ -47,19 +47,23 @@ def _layouts(data: Bytes, messages: Messages) -> Iterator[bytes]:
         yield alone(_RELATION, data[messages.body[row] : messages.stop[row]].tobytes())
 
 
-def _after(inside: OpenTransaction | None, data: Bytes, messages: Messages) -> OpenTransaction | None:
+def _after(
+    inside: PostgresOpenTransaction | None, data: Bytes, messages: Messages
+) -> PostgresOpenTransaction | None:
     """The transaction that is open behind these messages, if one is."""
     heads = begins(data, messages)
     begun = int(heads.row[-1]) if len(heads.row) else -1
     if (messages.kind[begun + 1 :] == _COMMIT).any():
         return None
     if begun < 0:
-        return None if inside is None else _counted(inside, data, messages)
-    head = OpenTransaction(int(heads.commit_lsn[-1]), int(heads.xid[-1]), int(heads.commit_ts[-1]), {})
-    return _counted(head, data, messages.take(slice(begun + 1, None)))
+        return None if inside is None else _count(inside, data, messages)
+    head = PostgresOpenTransaction(
+        int(heads.commit_lsn[-1]), int(heads.xid[-1]), int(heads.commit_ts[-1]), {}
+    )
+    return _count(head, data, messages.take(slice(begun + 1, None)))
 
 
-def _counted(inside: OpenTransaction, data: Bytes, messages: Messages) -> OpenTransaction:
+def _count(inside: PostgresOpenTransaction, data: Bytes, messages: Messages) -> PostgresOpenTransaction:
     """The ordinals go on behind these messages of the transaction."""
     counts = dict(inside.ordinals)
     changed = messages.relation[np.isin(messages.kind, _CHANGES)]
@@ -70,7 +74,7 @@ def _counted(inside: OpenTransaction, data: Bytes, messages: Messages) -> OpenTr
     return replace(inside, ordinals=counts)
 
 
-def select(data: Bytes, context: StreamContext, tables: Collection[int]) -> Selected | None:
+def select(data: Bytes, context: PostgresStreamContext, tables: Collection[int]) -> SelectedBytes | None:
     """The messages that say something of the tables, and the begins of their transactions."""
     messages = scan(data, in_stream=context.inside is not None and context.inside.streamed)
     ours = np.isin(messages.relation, np.array(sorted(tables), np.int64))
@@ -84,7 +88,7 @@ def select(data: Bytes, context: StreamContext, tables: Collection[int]) -> Sele
         truncated[rows] = True
     layouts = (messages.kind == _RELATION) & ours
     layouts[partitions(messages, np.flatnonzero(changed))] = True  # of partitions whose root is ours
-    return Selected(
+    return SelectedBytes(
         data=_only(data, messages, _with_begins(messages, changed | truncated) | layouts),
         context=context.only(tables),
         tables=concerned,
@@ -111,7 +115,7 @@ def _only(data: Bytes, messages: Messages, wanted: Flags) -> Bytes:
     return data[np.cumsum(edges[:-1], dtype=np.int8).astype(np.bool_)]
 
 
-def whole(data: Bytes, context: StreamContext) -> Bytes:
+def whole(data: Bytes, context: PostgresStreamContext) -> Bytes:
     """All of a streamed transaction's bytes as those of an ordinary one."""
     inside = context.inside
     assert inside is not None

@@ -1,10 +1,10 @@
 """Our slot: its state, its making, its end.
 
-Making a slot waits for every transaction that has an xid, in all databases of the server, and then again
-for those that run by then: many short attempts never succeed where writers overlap. So it is one long
-attempt (`Waiting`), which tells all the while whom it waits for and is cancelled, on the server, when
-nobody wants it any more. When we are gone the server notices (`bound`). It removes a slot whose making was
-cancelled, so that no half-made one is left.
+Making a slot waits for every transaction that has an xid, in all databases of the server, and then again for
+those that run by then: many short attempts never succeed where writers overlap. So it is one long attempt
+(`Waiting`), which tells all the while whom it waits for and is cancelled, on the server, when nobody wants it
+any more. When we are gone the server notices (`bound_wait`). It removes a slot whose making was cancelled, so
+that no half-made one is left.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from headrace.sources.contract.session import Health
 from headrace.sources.contract.waiting import ALONE, Waiting
 from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.protocol.stream_errors import slot_lost, slot_taken, slot_unfit
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect, replication
 from headrace.sources.postgres.session.log_end import WAL_END
-from headrace.sources.postgres.session.refusals import Cancelled, LockTimeout
+from headrace.sources.postgres.session.refusals import LockTimeout, StatementCancelled
 from headrace.sources.postgres.session.statements import Session, ask, ask_within, query
 from headrace.sources.postgres.writers import blockers
 
@@ -57,7 +57,7 @@ class SlotState:
     traffic: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def lost(self) -> bool:
+    def is_lost(self) -> bool:
         return self.wal_status == "lost" or self.invalidation is not None
 
 
@@ -122,7 +122,7 @@ def health(slot: SlotState | None, limit: int | None) -> Health:
     }
     return Health(
         figures,
-        tuple(_said(figures)),
+        tuple(_figures(figures)),
         _excess(slot.retained_bytes, limit),
         retained_bytes=slot.retained_bytes,
         limit_bytes=_lower(limit, slot),
@@ -137,7 +137,7 @@ def _lower(limit: int | None, slot: SlotState) -> int | None:
     return servers if limit is None else min(limit, servers)
 
 
-def _said(slot: Mapping[str, Any]) -> Iterator[str]:
+def _figures(slot: Mapping[str, Any]) -> Iterator[str]:
     """The figures of a slot in words."""
     yield (
         f"slot {slot['wal_status']} · restart {slot['restart_lsn']} · "
@@ -172,7 +172,7 @@ def check_slot(name: str, state: SlotState, database: str) -> None:
         raise slot_unfit(name, f'it belongs to database "{state.database}"')
     if state.two_phase:
         raise slot_unfit(name, "two_phase is on: prepared transactions would come without their rows")
-    if state.lost:
+    if state.is_lost:
         raise slot_lost(name, f"wal_status {state.wal_status}, reason {state.invalidation or 'not given'}")
 
 
@@ -181,7 +181,7 @@ class SlotWaits(Transient):
 
 
 def ensure_slot(
-    address: Address, name: str, *, seconds: float = SLOT_SECONDS, waiting: Waiting = ALONE
+    address: PostgresAddress, name: str, *, seconds: float = SLOT_SECONDS, waiting: Waiting = ALONE
 ) -> Lsn:
     """See that our slot exists; where its stream starts: every later commit is in it.
 
@@ -193,7 +193,7 @@ def ensure_slot(
         if state is None:
             pgconn = replication(address, role="slot")
             try:
-                bound(pgconn, seconds)
+                bound_wait(pgconn, seconds)
                 description = f"{quote_identifier(name)} LOGICAL {PLUGIN} NOEXPORT_SNAPSHOT"
                 return create_slot(pgconn, connection, description, seconds, waiting)
             finally:
@@ -208,7 +208,7 @@ def ensure_slot(
         return state.confirmed_flush_lsn
 
 
-def bound(pgconn: pq.abc.PGconn, seconds: float) -> None:
+def bound_wait(pgconn: pq.abc.PGconn, seconds: float) -> None:
     """Let the server end the wait for a slot by itself, at last when its time is over.
 
     An ordinary statement, right before the walsender's command: it sets the clock by which the server looks
@@ -247,7 +247,7 @@ def create_slot(
 
     try:
         rows = ask_within(pgconn, f"CREATE_REPLICATION_SLOT {description}", seconds, check)
-    except (LockTimeout, Cancelled):
+    except (LockTimeout, StatementCancelled):
         raise waits() from None
     return Lsn.parse(rows[0][1] or "")
 
@@ -271,10 +271,10 @@ def free_slot(connection: Session, slot: str, application: str) -> bool:
 
 def drop_slot(connection: Session, slot: str, seconds: float) -> bool:
     """Drop the slot as soon as nobody reads it any more; False where there is none."""
-    return _until(lambda: _dropped(connection, slot), seconds)
+    return _until(lambda: _drop(connection, slot), seconds)
 
 
-def _dropped(connection: Session, slot: str) -> bool | None:
+def _drop(connection: Session, slot: str) -> bool | None:
     """True when it is dropped, False when there is none, None while it is still in use."""
     rows = query(
         connection,

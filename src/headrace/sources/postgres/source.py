@@ -22,37 +22,37 @@ from headrace.sources.contract.declaration import Declaration
 from headrace.sources.contract.decoder import (
     Context,
     RunningTransaction,
-    Selected,
+    SelectedBytes,
     TableChanges,
     TableFailure,
-    Wanted,
+    TableFilter,
 )
 from headrace.sources.contract.errors import no_readers
-from headrace.sources.contract.findings import Report, Wish
+from headrace.sources.contract.findings import CheckReport, Wish
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.session import Address as AnyAddress
-from headrace.sources.contract.session import Health, Origin, Reading, StreamOrder, Successor
+from headrace.sources.contract.session import ClockReading, Health, StreamOrder, StreamOrigin, Successor
 from headrace.sources.contract.source import Source
-from headrace.sources.contract.statements import Told
+from headrace.sources.contract.statements import StatementEffect
 from headrace.sources.contract.waiting import Waiting
 from headrace.sources.postgres import capture, decoding, slicing, spark_casts
 from headrace.sources.postgres import upstream as upstreams
 from headrace.sources.postgres.catalog.entry_memory import EntryMemory
-from headrace.sources.postgres.context import OpenTransaction, StreamContext, newest, own
+from headrace.sources.postgres.context import PostgresOpenTransaction, PostgresStreamContext, newest, own
 from headrace.sources.postgres.declaration import DECLARATION
-from headrace.sources.postgres.objects import Upstream
+from headrace.sources.postgres.objects import PostgresUpstream
 from headrace.sources.postgres.preflight import PostgresWish, examine, script
 from headrace.sources.postgres.session import clock, log_end
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
-from headrace.sources.postgres.session.identity import Identity, identify, prove
+from headrace.sources.postgres.session.identity import PostgresIdentity, identify, prove
 from headrace.sources.postgres.session.statements import Session as Connection
 from headrace.sources.postgres.slot import health, slot_state
 from headrace.sources.postgres.snapshot import key_range
-from headrace.sources.postgres.snapshot.contents import Contents
-from headrace.sources.postgres.snapshot.follower import Follower
-from headrace.sources.postgres.snapshot.plan import Server
-from headrace.sources.postgres.snapshot.reader import Reader
+from headrace.sources.postgres.snapshot.contents import PostgresContents
+from headrace.sources.postgres.snapshot.follower import PostgresFollower
+from headrace.sources.postgres.snapshot.plan import PostgresCopyTarget
+from headrace.sources.postgres.snapshot.reader import PostgresReader
 from headrace.sources.postgres.stream import slot_peek, synchronous
 from headrace.sources.postgres.tables import PostgresTables
 
@@ -69,23 +69,23 @@ class PostgresDecoder:
     def names(self) -> TransactionId:
         return TransactionId.XID
 
-    def between(self, layouts: Iterable[bytes]) -> StreamContext:
-        return StreamContext(newest(layouts))
+    def between(self, layouts: Iterable[bytes]) -> PostgresStreamContext:
+        return PostgresStreamContext(newest(layouts))
 
-    def within(self, transaction: RunningTransaction) -> StreamContext:
-        inside = OpenTransaction(
+    def within(self, transaction: RunningTransaction) -> PostgresStreamContext:
+        inside = PostgresOpenTransaction(
             time=transaction.time or 0,
             xid=transaction.number,
             commit_ts=transaction.commit_ts,
             ordinals={},
             streamed=True,
-            aborted=transaction.aborted,
+            aborted=transaction.aborted_parts,
             by_subtransaction=transaction.time is None,
         )
-        return StreamContext(inside=inside)
+        return PostgresStreamContext(inside=inside)
 
-    def restored(self, record: Json) -> StreamContext:
-        return StreamContext.from_record(record)
+    def restore(self, record: Json) -> PostgresStreamContext:
+        return PostgresStreamContext.from_record(record)
 
     def whole(self, data: Bytes, context: Context) -> Bytes:
         return slicing.whole(data, own(context))
@@ -93,30 +93,30 @@ class PostgresDecoder:
     def split(self, data: Bytes, context: Context) -> tuple[int, Context]:
         return slicing.split(data, own(context))
 
-    def select(self, data: Bytes, context: Context, tables: Collection[int]) -> Selected | None:
+    def select(self, data: Bytes, context: Context, tables: Collection[int]) -> SelectedBytes | None:
         return slicing.select(data, own(context), tables)
 
     def statements(
-        self, data: Bytes, context: Context, tables: Mapping[int, Wanted]
-    ) -> dict[int, list[Told]]:
+        self, data: Bytes, context: Context, tables: Mapping[int, TableFilter]
+    ) -> dict[int, list[StatementEffect]]:
         return {}
 
     def truncations(self, data: Bytes, context: Context, tables: Mapping[int, int]) -> dict[int, Truncations]:
         return decoding.truncations(data, own(context), tables, self.reference)
 
     def decode(
-        self, data: Bytes, context: Context, tables: Mapping[int, Wanted]
+        self, data: Bytes, context: Context, tables: Mapping[int, TableFilter]
     ) -> Iterator[TableChanges | TableFailure]:
         return decoding.decode(data, own(context), tables, self.reference)
 
     def transaction_id(self, number: int) -> int:
-        return decoding.widened(number, self.reference)
+        return decoding.widen_xid(number, self.reference)
 
     def transaction_name(self, transaction: RunningTransaction) -> int:
         return self.transaction_id(transaction.number)
 
-    def printed(self, values: pa.Array) -> pa.Array:
-        return printing.printed(values)
+    def print_values(self, values: pa.Array) -> pa.Array:
+        return printing.print_values(values)
 
     def cast(self, column: Column, text: str) -> str:
         return spark_casts.value(column, text)
@@ -127,72 +127,72 @@ class PostgresSession:
     """A pinned connection, and the server that it reached."""
 
     connection: Connection
-    address: Address
-    found: Identity
+    address: PostgresAddress
+    actual_identity: PostgresIdentity
     memory: EntryMemory = field(default_factory=EntryMemory, compare=False)  # of its tables' definitions
 
     @property
     def identity(self) -> Json:
-        return self.found.as_record()
+        return self.actual_identity.as_record()
 
     @property
-    def closed(self) -> bool:
+    def is_closed(self) -> bool:
         return self.connection.closed
 
     def close(self) -> None:
         self.connection.close()
 
-    def prove(self, known: Json) -> None:
-        prove(self.found, known)
+    def prove(self, record: Json) -> None:
+        prove(self.actual_identity, record)
 
     # --- what is made upstream
 
-    def establish(self, upstream: Json, order: StreamOrder, waiting: Waiting) -> Origin:
-        known = Upstream.of(upstream)
+    def establish(self, upstream: Json, order: StreamOrder, waiting: Waiting) -> StreamOrigin:
+        known = PostgresUpstream.of(upstream)
         anew = capture.partly(self.connection, known, order.names)
         return upstreams.establish(
-            self.address, self.connection, self.found, known, order, waiting, anew=anew
+            self.address, self.connection, self.actual_identity, known, order, waiting, anew=anew
         )
 
-    def confirm(self, known: Json, upstream: Json, reached: Position) -> Successor | None:
-        self.prove(known)  # a position means something on its own server alone
-        upstreams.confirm(self.connection, Upstream.of(upstream))
+    def confirm(self, record: Json, upstream: Json, received_until: Position) -> Successor | None:
+        self.prove(record)  # a position means something on its own server alone
+        upstreams.confirm(self.connection, PostgresUpstream.of(upstream))
         return None
 
     def leave(self, upstream: Json) -> None:
-        upstreams.leave(self.address, self.connection, Upstream.of(upstream))
+        upstreams.leave(self.address, self.connection, PostgresUpstream.of(upstream))
 
     def tables(self, upstream: Json) -> PostgresTables:
-        return PostgresTables(self.connection, Upstream.of(upstream), self.memory)
+        return PostgresTables(self.connection, PostgresUpstream.of(upstream), self.memory)
 
     # --- how far it is
 
     def end(self, upstream: Json) -> Position:
-        return Upstream.of(upstream).position(log_end.wal_end(self.connection))
+        return PostgresUpstream.of(upstream).position(log_end.wal_end(self.connection))
 
     def behind_all(self, upstream: Json) -> Position:
-        return Upstream.of(upstream).position(log_end.behind_all(self.connection))
+        return PostgresUpstream.of(upstream).position(log_end.behind_all(self.connection))
 
-    def clock(self, upstream: Json) -> Reading | None:
-        return clock.read(self.connection, Upstream.of(upstream).log)
+    def clock(self, upstream: Json) -> ClockReading | None:
+        return clock.read(self.connection, PostgresUpstream.of(upstream).log)
 
     def advance_log(self, upstream: Json) -> bool:
-        if not self.found.standby:
+        if not self.actual_identity.standby:
             log_end.stir(self.connection)
-        return not self.found.standby
+        return not self.actual_identity.standby
 
-    def is_quiet(self, upstream: Json, reached: Position, wanted: Position) -> bool:
-        return slot_peek.quiet(self.connection, Upstream.of(upstream), reached, wanted)
+    def is_quiet(self, upstream: Json, start: Position, stop: Position) -> bool:
+        return slot_peek.quiet(self.connection, PostgresUpstream.of(upstream), start, stop)
 
     def health(self, upstream: Json, limit: int | None = None) -> Health:
         synchronous.refuse(self.connection)
-        return health(slot_state(self.connection, Upstream.of(upstream).slot), limit)
+        return health(slot_state(self.connection, PostgresUpstream.of(upstream).slot), limit)
 
     # --- what its tables hold
 
-    def contents(self, upstream: Json) -> Contents:
-        server = Server(self.address, self.found, Upstream.of(upstream))
-        return Contents(self.connection, server)
+    def contents(self, upstream: Json) -> PostgresContents:
+        server = PostgresCopyTarget(self.address, self.actual_identity, PostgresUpstream.of(upstream))
+        return PostgresContents(self.connection, server)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,14 +201,14 @@ class PostgresSource:
 
     declaration: Declaration = DECLARATION
 
-    def address(self, text: str) -> Address:
-        return Address.parse(text)
+    def address(self, text: str) -> PostgresAddress:
+        return PostgresAddress.parse(text)
 
     def connect(self, address: AnyAddress, *, role: str) -> PostgresSession:
-        said = Address(address.text)
+        said = PostgresAddress(address.text)
         connection = connect(said, role=role)
         try:
-            return PostgresSession(connection, said.settled(connection), identify(connection))
+            return PostgresSession(connection, said.with_environment(connection), identify(connection))
         except BaseException:
             connection.close()
             raise
@@ -217,24 +217,24 @@ class PostgresSource:
         upstreams.check_options(options)
 
     def upstream(self, lake_id: str, name: str, options: Mapping[str, str]) -> Json:
-        return upstreams.planned(lake_id, name, options).as_record()
+        return upstreams.plan(lake_id, name, options).as_record()
 
     def options(self, upstream: Json) -> dict[str, str]:
-        return upstreams.options(Upstream.of(upstream))
+        return upstreams.options(PostgresUpstream.of(upstream))
 
     def objects(self, upstream: Json) -> dict[str, str]:
-        known = Upstream.of(upstream)
+        known = PostgresUpstream.of(upstream)
         return {"publication": known.publication, "slot": known.slot}
 
     # --- which tables
 
     def owns_capture(self, upstream: Json) -> bool:
-        return Upstream.of(upstream).owns_publication
+        return PostgresUpstream.of(upstream).owns_publication
 
-    def examine(self, address: AnyAddress, wish: Wish) -> Report:
-        return examine(Address(address.text), PostgresWish.of(wish))
+    def examine(self, address: AnyAddress, wish: Wish) -> CheckReport:
+        return examine(PostgresAddress(address.text), PostgresWish.of(wish))
 
-    def script(self, report: Report) -> list[str]:
+    def script(self, report: CheckReport) -> list[str]:
         return script(report.findings)
 
     # --- its stream
@@ -245,16 +245,18 @@ class PostgresSource:
         if other is not None:
             raise no_readers(self.declaration.title)
         act = upstreams.ours if rehearse else upstreams.drop
-        return act(Address(address.text), Upstream.of(upstream))
+        return act(PostgresAddress(address.text), PostgresUpstream.of(upstream))
 
     def at(self, upstream: Json, time: int) -> Position:
-        return Upstream.of(upstream).log.at(time)
+        return PostgresUpstream.of(upstream).log.at(time)
 
     def decoder(self, reference: int = 0) -> PostgresDecoder:
         return PostgresDecoder(reference)
 
-    def reader(self, address: AnyAddress, identity: Json, ticket: Json, *, role: str) -> Reader:
-        return Reader(Follower(Address(address.text), Identity(**identity), role=role), ticket)
+    def reader(self, address: AnyAddress, identity: Json, ticket: Json, *, role: str) -> PostgresReader:
+        return PostgresReader(
+            PostgresFollower(PostgresAddress(address.text), PostgresIdentity(**identity), role=role), ticket
+        )
 
     def key_bounds(self, schema: TableSchema, keys: pa.Table) -> list[Bound] | None:
         return key_range.bounds(schema, keys)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.core.position import Position
-from headrace.sources.postgres.lsn import Log, Lsn
+from headrace.sources.postgres.lsn import Lsn, PostgresTimeline
 
 
 class LsnSpelling:
@@ -17,7 +17,7 @@ class LsnSpelling:
 
     def text(self, time: int, near: Position) -> str | None:
         base = _base(near)
-        return None if time < base else str(Log(base).lsn_at(time))
+        return None if time < base else str(PostgresTimeline(base).lsn_at(time))
 
     def agree(self, text: str, other: str) -> bool:
         return True

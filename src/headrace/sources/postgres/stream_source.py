@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.core.position import Position
-from headrace.sources.contract.arrival import Received
+from headrace.sources.contract.arrival import StreamRead
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.stream import Orders, StreamSource
-from headrace.sources.postgres.lsn import Log
-from headrace.sources.postgres.objects import Upstream
+from headrace.sources.postgres.lsn import PostgresTimeline
+from headrace.sources.postgres.objects import PostgresUpstream
 from headrace.sources.postgres.protocol.stream_errors import sends_others
-from headrace.sources.postgres.session.address import Address
-from headrace.sources.postgres.session.identity import Identity
-from headrace.sources.postgres.stream.slot_stream import SlotStream, Wanted
+from headrace.sources.postgres.session.address import PostgresAddress
+from headrace.sources.postgres.session.identity import PostgresIdentity
+from headrace.sources.postgres.stream.slot_stream import SlotRequest, SlotStream
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class PostgresStream:
     """The stream of a slot, in positions of the life of the server that it is of."""
 
     stream: SlotStream
-    log: Log
+    log: PostgresTimeline
 
     @property
     def start(self) -> Position:
@@ -37,11 +37,11 @@ class PostgresStream:
     def pause(self) -> float:
         return self.stream.pause
 
-    def read(self, timeout: float) -> Received | None:
+    def read(self, timeout: float) -> StreamRead | None:
         return self.stream.receive(timeout)
 
-    def feedback(self, acknowledged: Position, written: Position) -> None:
-        self.stream.feedback(self.log.lsn(acknowledged), self.log.lsn(written))
+    def feedback(self, durable: Position, spooled_until: Position) -> None:
+        self.stream.feedback(self.log.lsn(durable), self.log.lsn(spooled_until))
 
     def close(self) -> None:
         self.stream.close()
@@ -51,29 +51,31 @@ class PostgresStreamSource:
     """PostgreSQL's slots."""
 
     def open_stream(self, orders: Orders) -> PostgresStream:
-        upstream = Upstream.of(orders.upstream)
-        wanted = Wanted(
+        upstream = PostgresUpstream.of(orders.upstream)
+        wanted = SlotRequest(
             slot=upstream.slot,
             publications=(upstream.publication,),
             frontier=upstream.log.lsn(orders.frontier),
-            reached=upstream.log.lsn(orders.reached),
-            identity=Identity(**orders.identity),
+            received_until=upstream.log.lsn(orders.reached),
+            identity=PostgresIdentity(**orders.identity),
             streaming=orders.running,
             silence=orders.silence,
             base=upstream.base,
             xid=orders.newest,
         )
-        return PostgresStream(SlotStream.open(Address(orders.address), wanted), upstream.log)
+        return PostgresStream(SlotStream.open(PostgresAddress(orders.address), wanted), upstream.log)
 
     def at(self, upstream: Json, time: int) -> Position:
-        return Upstream.of(upstream).log.at(time)
+        return PostgresUpstream.of(upstream).log.at(time)
 
     def picking(self, upstream: Json, tables: Collection[TableName], options: Mapping[str, str]) -> Json:
-        """The same: the publication knows the tables."""
+        """Return the record unchanged: the publication knows the tables."""
         return upstream
 
-    def history_changed(self, upstream: Json, sent: Sequence[int], again: Sequence[int]) -> HeadraceError:
-        return sends_others(Upstream.of(upstream).log, sent, again)
+    def history_changed(
+        self, upstream: Json, sent_times: Sequence[int], again: Sequence[int]
+    ) -> HeadraceError:
+        return sends_others(PostgresUpstream.of(upstream).log, sent_times, again)
 
 
 STREAM_SOURCE: StreamSource = PostgresStreamSource()

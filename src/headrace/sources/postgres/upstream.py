@@ -22,16 +22,16 @@ from headrace.core.errors import Definite, HeadraceError, Misconfigured, Positio
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.sources.contract.record import Json
-from headrace.sources.contract.session import Origin, StreamOrder
+from headrace.sources.contract.session import StreamOrder, StreamOrigin
 from headrace.sources.contract.waiting import Waiting
 from headrace.sources.postgres.lsn import Lsn
-from headrace.sources.postgres.objects import Upstream
+from headrace.sources.postgres.objects import PostgresUpstream
 from headrace.sources.postgres.protocol.stream_errors import publication_missing
 from headrace.sources.postgres.publication import drop_publication, ensure_publication, publication_oid
 from headrace.sources.postgres.session import clock
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import application_name, connect
-from headrace.sources.postgres.session.identity import Identity
+from headrace.sources.postgres.session.identity import PostgresIdentity
 from headrace.sources.postgres.session.log_end import wal_end
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.postgres.slot import check_slot, drop_slot, ensure_slot, free_slot, slot_state
@@ -63,15 +63,15 @@ def check_options(options: Mapping[str, str]) -> None:
         )
 
 
-def planned(lake_id: str, source: str, options: Mapping[str, str]) -> Upstream:
+def plan(lake_id: str, source: str, options: Mapping[str, str]) -> PostgresUpstream:
     """The objects of a mirror: the lake's own, but for those that its user names."""
     check_options(options)
     own = object_name(lake_id, source)
     slot, publication = options.get("slot"), options.get("publication")
-    return Upstream(slot or own, publication or own, slot is None, publication is None)
+    return PostgresUpstream(slot or own, publication or own, slot is None, publication is None)
 
 
-def options(upstream: Upstream) -> dict[str, str]:
+def options(upstream: PostgresUpstream) -> dict[str, str]:
     """The options that name the same objects; none for those that are the lake's own."""
     said = (
         ("publication", upstream.publication, upstream.owns_publication),
@@ -84,15 +84,15 @@ def options(upstream: Upstream) -> dict[str, str]:
 
 
 def establish(
-    address: Address,
+    address: PostgresAddress,
     connection: Session,
-    identity: Identity,
-    upstream: Upstream,
+    identity: PostgresIdentity,
+    upstream: PostgresUpstream,
     order: StreamOrder,
     waiting: Waiting,
     *,
     anew: Collection[TableName] = (),
-) -> Origin:
+) -> StreamOrigin:
     """See that the publication holds the tables, then that there is a slot; the user's are used as they are.
 
     Of the tables `anew` it sends a part. One that is to go again stays where a slot of an earlier try stands
@@ -108,41 +108,53 @@ def establish(
             drop_upstream(address, publication=upstream.publication, slot=None, application="")
         raise
     upstream = replace(upstream, publication_oid=publication_oid(connection, upstream.publication))
-    begun = clock.begun(connection)
-    found = Start(upstream, start, identity, order.reached, order.left, wal_end(connection))
-    return origin_of(found, fresh=fresh, begun=begun)
+    begun = clock.begin(connection)
+    found = PostgresStart(
+        upstream, start, identity, order.received_until, order.left_upstream, wal_end(connection)
+    )
+    return origin_of(found, fresh=fresh, begun_at=begun)
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class PostgresStart:
     """The start of a stream by the server's own count, what was reached before, and how far the server is."""
 
-    upstream: Upstream
+    upstream: PostgresUpstream
     start: Lsn
-    identity: Identity
-    reached: Position | None
-    left: Json | None
+    identity: PostgresIdentity
+    received_until: Position | None
+    left_upstream: Json | None
     end: Lsn
 
 
-def origin_of(found: Start, *, fresh: bool, begun: int | None) -> Origin:
+def origin_of(stream_start: PostgresStart, *, fresh: bool, begun_at: int | None) -> StreamOrigin:
     """The beginning of a stream; after a lost position it lies behind what was reached.
 
     A server that was set back is in another life: what is added to its positions grows. A slot of the user's
     that outlived a promotion sends again what we had before.
     """
-    known, upstream, start = found.identity.known(), found.upstream, found.upstream.position(found.start)
-    if found.reached is None:
-        return Origin(known, upstream.as_record(), start, fresh, begun)
-    if upstream.position(found.end) < found.reached:
-        upstream = replace(upstream, base=upstream.log.behind(found.reached, found.start).base)
-    position = upstream.log.at(max(upstream.position(found.start), found.reached).time)
-    other = upstream.base != found.upstream.base or known != found.left
-    return Origin(known, upstream.as_record(), position, fresh, begun, another_life=other)
+    known, upstream, start = (
+        stream_start.identity.lasting_part(),
+        stream_start.upstream,
+        stream_start.upstream.position(stream_start.start),
+    )
+    if stream_start.received_until is None:
+        return StreamOrigin(known, upstream.as_record(), start, fresh, begun_at)
+    if upstream.position(stream_start.end) < stream_start.received_until:
+        upstream = replace(
+            upstream, base=upstream.log.behind(stream_start.received_until, stream_start.start).base
+        )
+    position = upstream.log.at(max(upstream.position(stream_start.start), stream_start.received_until).time)
+    other = upstream.base != stream_start.upstream.base or known != stream_start.left_upstream
+    return StreamOrigin(known, upstream.as_record(), position, fresh, begun_at, another_life=other)
 
 
 def _start(
-    address: Address, connection: Session, identity: Identity, upstream: Upstream, waiting: Waiting
+    address: PostgresAddress,
+    connection: Session,
+    identity: PostgresIdentity,
+    upstream: PostgresUpstream,
+    waiting: Waiting,
 ) -> Lsn:
     """Find where the stream begins: the consistent point of our slot, or where the user's slot stands."""
     name = upstream.slot
@@ -165,11 +177,11 @@ class PublicationRemade(Definite, PositionLost):
     codes = ("PG_PUBLICATION_REMADE",)
 
 
-def remade(upstream: Upstream, found: int | None) -> HeadraceError | None:
+def remade(upstream: PostgresUpstream, oid: int | None) -> HeadraceError | None:
     """The error where the publication was dropped and made again: what came in between is missing."""
-    if not upstream.publication_oid or found == upstream.publication_oid:
+    if not upstream.publication_oid or oid == upstream.publication_oid:
         return None
-    if not found:
+    if not oid:
         return publication_missing(f'"{upstream.publication}"')
     return PublicationRemade(
         "PG_PUBLICATION_REMADE",
@@ -179,7 +191,7 @@ def remade(upstream: Upstream, found: int | None) -> HeadraceError | None:
     )
 
 
-def confirm(connection: Session, upstream: Upstream) -> None:
+def confirm(connection: Session, upstream: PostgresUpstream) -> None:
     """Refuse to go on with a publication that was dropped and made again."""
     error = remade(upstream, publication_oid(connection, upstream.publication))
     if error is not None:
@@ -189,14 +201,14 @@ def confirm(connection: Session, upstream: Upstream) -> None:
 # --- the end ------------------------------------------------------------------------------------
 
 
-def leave(address: Address, connection: Session, upstream: Upstream) -> None:
+def leave(address: PostgresAddress, connection: Session, upstream: PostgresUpstream) -> None:
     """Let a slot go whose position was lost: ours is dropped, one of the user's must have been made again."""
     name = upstream.slot
     if upstream.owns_slot:
         drop_upstream(address, publication=None, slot=name, application=receiver_name(name))
         return
     state = slot_state(connection, name)
-    if state is None or state.confirmed_flush_lsn is None or state.lost:
+    if state is None or state.confirmed_flush_lsn is None or state.is_lost:
         raise Misconfigured(
             "PG_SLOT_NOT_OURS",
             f'the slot "{name}" is not ours to make again',
@@ -211,7 +223,7 @@ def receiver_name(slot: str) -> str:
     return application_name(f"receiver {slot}")
 
 
-def drop(address: Address, upstream: Upstream) -> list[str]:
+def drop(address: PostgresAddress, upstream: PostgresUpstream) -> list[str]:
     """Remove what is ours of these objects; what was removed, for people."""
     return drop_upstream(
         address,
@@ -221,7 +233,7 @@ def drop(address: Address, upstream: Upstream) -> list[str]:
     )
 
 
-def ours(address: Address, upstream: Upstream) -> list[str]:
+def ours(address: PostgresAddress, upstream: PostgresUpstream) -> list[str]:
     """The objects that `drop` would remove now."""
     found: list[str] = []
     with closing(connect(address, role="drop")) as connection:
@@ -233,7 +245,12 @@ def ours(address: Address, upstream: Upstream) -> list[str]:
 
 
 def drop_upstream(
-    address: Address, *, publication: str | None, slot: str | None, application: str, seconds: float = 30.0
+    address: PostgresAddress,
+    *,
+    publication: str | None,
+    slot: str | None,
+    application: str,
+    seconds: float = 30.0,
 ) -> list[str]:
     """Remove the slot and the publication that are ours; what was removed, for people.
 

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 
 from psycopg.conninfo import conninfo_to_dict
 
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.statements import Session
 
 _PREFIX = "queue+"
@@ -21,12 +21,12 @@ _PREFIX = "queue+"
 class QueueAddress:
     """The place of a queue's server, and our name there; `server` is what connections are made with."""
 
-    server: Address
+    server: PostgresAddress
 
     @classmethod
     def parse(cls, text: str) -> QueueAddress:
         """Read `queue+postgresql://...`, or what was made of it."""
-        return cls(Address.parse(text.removeprefix(_PREFIX)))
+        return cls(PostgresAddress.parse(text.removeprefix(_PREFIX)))
 
     @property
     def text(self) -> str:
@@ -41,9 +41,9 @@ class QueueAddress:
         """The address as it may be written down."""
         return _url(self.server.without_secrets())
 
-    def settled(self, connection: Session) -> QueueAddress:
-        """The same with what this machine's environment supplied."""
-        return QueueAddress(self.server.settled(connection))
+    def with_environment(self, connection: Session) -> QueueAddress:
+        """Complete the address with what this machine's environment supplied."""
+        return QueueAddress(self.server.with_environment(connection))
 
     def __repr__(self) -> str:
         return f"QueueAddress({self.safe()!r})"

@@ -47,7 +47,7 @@ def expression(objects: Objects) -> str:
               FROM (SELECT pg_catalog.pg_snapshot_xmax(
                     pg_catalog.pg_current_snapshot())::text::int8) x(next)),
         roots(oid) AS (
-            SELECT DISTINCT w.relation FROM {objects.tracked} w
+            SELECT DISTINCT w.relation FROM {objects.tracked_name} w
               JOIN pg_catalog.pg_partitioned_table p ON p.partrelid = w.relation WHERE w.queue = %s),
         beneath(root, oid, made, new) AS (
             SELECT r.oid, i.inhrelid, i.xmin, {_IS_NEW}
@@ -64,14 +64,14 @@ def expression(objects: Objects) -> str:
 Places = frozenset[tuple[int, int]]  # partitions, each with the transaction that attached it
 
 
-def shown(
-    connection: Session, objects: Objects, newest: int, known: Mapping[str, TableDef]
+def shown_places(
+    connection: Session, objects: Objects, newest: int, records: Mapping[str, TableDef]
 ) -> dict[str, Places | None]:
     """The places beneath roots, by key, that ticks show since their last looks; None where one does not say.
 
     Asked within the look. Of what a tick that is forgotten showed, the record tells.
     """
-    looked = {key: table.details[LOOKED] for key, table in known.items() if LOOKED in table.details}
+    looked = {key: table.details[LOOKED] for key, table in records.items() if LOOKED in table.details}
     if not looked:
         return {}
     rows = query(
@@ -79,20 +79,20 @@ def shown(
         f"SELECT t.tick, t.attached FROM {objects.tick} t WHERE t.queue = %s AND t.tick > %s AND t.tick <= %s"
         " AND coalesce(t.attached::text, '') <> '[]'".encode(),
         [objects.name, min(looked.values()), newest],
-        prepared=True,
+        prepare=True,
     )
-    found: dict[str, Places | None] = {key: _owed(known[key]) for key in looked}
+    found: dict[str, Places | None] = {key: _owed_places(records[key]) for key in looked}
     for tick, attached in rows:
         for key, places in found.items():
             if tick > looked[key] and places is not None:
-                beneath = None if attached is None else _beneath(known[key].number, attached)
+                beneath = None if attached is None else _beneath(records[key].number, attached)
                 found[key] = None if beneath is None else places | beneath
     return found
 
 
 def passing(
     places: Mapping[str, Places | None],
-    known: Mapping[str, TableDef],
+    records: Mapping[str, TableDef],
     trees: Mapping[int, Iterable[Branch]],
 ) -> frozenset[str]:
     """The roots, by key, beneath which a tick shows a partition that the look does not."""
@@ -100,18 +100,18 @@ def passing(
     return frozenset(
         key
         for key, those in places.items()
-        if (tree := there.get(known[key].number)) is not None and (those is None or not those <= tree)
+        if (tree := there.get(records[key].number)) is not None and (those is None or not those <= tree)
     )
 
 
 def owing(table: TableDef, places: Places) -> TableDef | None:
     """The record of a root that is held, with what ticks show beneath it; None where it says that already."""
-    if places == _owed(table):
+    if places == _owed_places(table):
         return None
     return replace(table, details={**table.details, OWED: sorted(map(list, places))})
 
 
-def _owed(table: TableDef) -> Places:
+def _owed_places(table: TableDef) -> Places:
     return frozenset((oid, made) for oid, made in table.details.get(OWED, ()))
 
 

@@ -22,7 +22,7 @@ from headrace.sources.queue.objects import Objects
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class TxidSnapshot:
     """A snapshot as the server prints it (`pg_current_snapshot()`): which transactions had ended."""
 
     xmin: int
@@ -30,14 +30,14 @@ class Snapshot:
     xip: tuple[int, ...]
 
     @classmethod
-    def parse(cls, text: str) -> Snapshot:
+    def parse(cls, text: str) -> TxidSnapshot:
         """Read what the server prints."""
         xmin, xmax, running = text.split(":")
         return cls(int(xmin), int(xmax), tuple(int(xid) for xid in running.split(",") if xid))
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class TickBatch:
     """The transactions that ended between two snapshots."""
 
     first: int  # of the range
@@ -46,7 +46,7 @@ class Batch:
     late: tuple[int, ...]
 
     @classmethod
-    def between(cls, before: Snapshot, now: Snapshot) -> Batch:
+    def between(cls, before: TxidSnapshot, now: TxidSnapshot) -> TickBatch:
         """The batch of the snapshot `now`; `before` is that of the tick before."""
         still = frozenset(now.xip)
         late = tuple(xid for xid in before.xip if xid not in still)

@@ -19,7 +19,7 @@ from dataclasses import replace
 from headrace.core.errors import Definite, HeadraceError, PositionLost
 from headrace.core.names import TableName
 from headrace.sources.contract.errors import TableBusy
-from headrace.sources.contract.tables import Examined, TableDef
+from headrace.sources.contract.tables import ExaminedTables, TableDef
 from headrace.sources.contract.waiting import ALONE, Waiting
 from headrace.sources.postgres.catalog.alteration import differs
 from headrace.sources.postgres.catalog.table_def import TableEntry
@@ -35,7 +35,7 @@ from headrace.sources.queue.definitions import (
     find_tables,
     read_tables,
 )
-from headrace.sources.queue.objects import Objects, Upstream
+from headrace.sources.queue.objects import Objects, QueueUpstream
 from headrace.sources.queue.preflight.fitness import unfit_tables
 from headrace.sources.queue.triggers import (
     PATIENCE,
@@ -50,37 +50,37 @@ from headrace.sources.queue.triggers import (
 _MOMENT = 0.3  # seconds, where nobody shall wait
 
 
-class Uncaptured(Definite, PositionLost):
+class CaptureGap(Definite, PositionLost):
     """Changes of a table may be missing in the queue."""
 
     codes = ("QUEUE_TABLE_UNCAPTURED",)
 
 
-def examine(connection: Session, upstream: Upstream, names: Sequence[TableName]) -> Examined:
+def examine(connection: Session, upstream: QueueUpstream, names: Sequence[TableName]) -> ExaminedTables:
     """The tables as they are, before they have triggers."""
     found = find_tables(connection, upstream.objects, names)
     entries = [each.entry for each in found]
     errors = unfit_tables(connection, entries)
-    return _examined(found, errors | _overlapping(connection, upstream, entries))
+    return _examine(found, errors | _overlapping(connection, upstream, entries))
 
 
 def _overlapping(
-    connection: Session, upstream: Upstream, entries: Sequence[TableEntry]
+    connection: Session, upstream: QueueUpstream, entries: Sequence[TableEntry]
 ) -> dict[TableName, HeadraceError]:
     """The tables whose rows this lake would have under two names."""
     there = read_schema(connection, upstream.objects).has_tables
-    tracked = _tracked(connection, upstream) if there else frozenset()
+    tracked = _tracked_tables(connection, upstream) if there else frozenset()
     _, inside = outside_roots(entries, [entry.name for entry in entries])
     inside += [inside_root(entry.name, None) for entry in entries if not tracked.isdisjoint(entry.ancestors)]
-    errors = {name: finding.error for finding in inside for name in finding.concerned}
+    errors = {name: finding.error for finding in inside for name in finding.concerned_tables}
     new = {entry.name: entry for entry in entries if entry.oid not in tracked}
     by_leaf = {name: [each.name for each in entry.tree if each.oid in tracked] for name, entry in new.items()}
     return errors | {name: leaves_held(name, those) for name, those in by_leaf.items() if those}
 
 
 def capture(
-    connection: Session, upstream: Upstream, names: Sequence[TableName], waiting: Waiting = ALONE
-) -> Examined:
+    connection: Session, upstream: QueueUpstream, names: Sequence[TableName], waiting: Waiting = ALONE
+) -> ExaminedTables:
     """See that the tables have our triggers; committed when this returns.
 
     One that somebody holds comes with an error, and keeps no other from its triggers. Only the first is
@@ -96,11 +96,11 @@ def capture(
             busy[table.name] = error
     looked = tick.last(connection, objects)
     there = [name for name in names if name not in busy]
-    found = _captured(connection, find_tables(connection, objects, there), looked)
-    return Examined(found.defs, {**found.errors, **busy})
+    found = _capture_check(connection, find_tables(connection, objects, there), looked)
+    return ExaminedTables(found.defs, {**found.errors, **busy})
 
 
-def define(connection: Session, upstream: Upstream, tables: Iterable[TableDef]) -> Examined:
+def define(connection: Session, upstream: QueueUpstream, tables: Iterable[TableDef]) -> ExaminedTables:
     """The very same tables by now, those of which something is not captured with an error.
 
     What they are by now they have to have been when they were looked at: the stream began in between, and
@@ -114,11 +114,15 @@ def define(connection: Session, upstream: Upstream, tables: Iterable[TableDef]) 
         last = replace(known[each.entry.oid], memberships=each.entry.memberships)
         if (what := differs(last, each.entry, by_triggers=True)) is not None:
             raise overtaken(f"{each.name} changed after it was looked at: {what}")
-    return _captured(connection, found, looked)
+    return _capture_check(connection, found, looked)
 
 
 def _capture(
-    connection: Session, upstream: Upstream, table: tuple[int, TableName], waiting: Waiting, seconds: float
+    connection: Session,
+    upstream: QueueUpstream,
+    table: tuple[int, TableName],
+    waiting: Waiting,
+    seconds: float,
 ) -> None:
     objects, (oid, name) = upstream.objects, table
 
@@ -126,7 +130,7 @@ def _capture(
         make_triggers(connection, objects, oid, name)
         query(
             connection,
-            f"INSERT INTO {objects.tracked} (queue, lake, relation, since)"
+            f"INSERT INTO {objects.tracked_name} (queue, lake, relation, since)"
             " VALUES (%s, %s, %s, pg_catalog.now()) ON CONFLICT DO NOTHING".encode(),
             [objects.name, upstream.lake, oid],
         )
@@ -134,17 +138,19 @@ def _capture(
     patiently(connection, objects, table, attempt, waiting, seconds)
 
 
-def _captured(connection: Session, found: Sequence[QueuedTable], looked: int) -> Examined:
+def _capture_check(connection: Session, found: Sequence[QueuedTable], looked: int) -> ExaminedTables:
     """The tables as they are since before a tick was the newest."""
     tables = [replace(each, looked=looked) for each in found]
-    flaws = {each.name: uncaptured(each.name, each.triggers.flaw) for each in tables if each.triggers.flaw}
+    flaws = {
+        each.name: uncaptured_error(each.name, each.triggers.flaw) for each in tables if each.triggers.flaw
+    }
     # Once more: what a table was when it was examined it may be no more.
-    return _examined(tables, {**unfit_tables(connection, [each.entry for each in tables]), **flaws})
+    return _examine(tables, {**unfit_tables(connection, [each.entry for each in tables]), **flaws})
 
 
-def uncaptured(name: TableName, detail: str | None) -> Uncaptured:
+def uncaptured_error(name: TableName, detail: str | None) -> CaptureGap:
     """The error of a table whose triggers are not what they should be."""
-    return Uncaptured(
+    return CaptureGap(
         "QUEUE_TABLE_UNCAPTURED",
         f"not all changes of {name} are captured",
         detail=detail,
@@ -152,37 +158,37 @@ def uncaptured(name: TableName, detail: str | None) -> Uncaptured:
     )
 
 
-def _examined(tables: Sequence[QueuedTable], errors: dict[TableName, HeadraceError]) -> Examined:
-    return Examined({each.name: definition(each) for each in tables}, errors)
+def _examine(tables: Sequence[QueuedTable], errors: dict[TableName, HeadraceError]) -> ExaminedTables:
+    return ExaminedTables({each.name: definition(each) for each in tables}, errors)
 
 
 # --- whose changes are captured by now ----------------------------------------------------------
 
 
-def captured(connection: Session, upstream: Upstream) -> frozenset[TableName]:
+def captured_tables(connection: Session, upstream: QueueUpstream) -> frozenset[TableName]:
     """The tables that this lake wants captured, and that are there."""
-    return frozenset(table_names(connection, sorted(_tracked(connection, upstream))).values())
+    return frozenset(table_names(connection, sorted(_tracked_tables(connection, upstream))).values())
 
 
-def _tracked(connection: Session, upstream: Upstream) -> frozenset[int]:
+def _tracked_tables(connection: Session, upstream: QueueUpstream) -> frozenset[int]:
     objects = upstream.objects
     rows = query(
         connection,
-        f"SELECT relation::int8 FROM {objects.tracked} WHERE queue = %s AND lake = %s".encode(),
+        f"SELECT relation::int8 FROM {objects.tracked_name} WHERE queue = %s AND lake = %s".encode(),
         [objects.name, upstream.lake],
     )
     return frozenset(oid for (oid,) in rows)
 
 
-def release(connection: Session, upstream: Upstream, names: Sequence[TableName]) -> None:
+def release(connection: Session, upstream: QueueUpstream, names: Sequence[TableName]) -> None:
     """Capture these tables no longer for this lake."""
-    for oid, name in table_names(connection, sorted(_tracked(connection, upstream))).items():
+    for oid, name in table_names(connection, sorted(_tracked_tables(connection, upstream))).items():
         if name in names:
             release_table(connection, upstream.objects, upstream.lake, (oid, name))
 
 
-def release_now(connection: Session, upstream: Upstream, oids: Collection[int]) -> None:
-    """The same, whatever the tables are called by now; what somebody holds is given up in a moment."""
+def release_now(connection: Session, upstream: QueueUpstream, oids: Collection[int]) -> None:
+    """Release tables, whatever their names are by now; give up at once on a table that somebody holds."""
     names = table_names(connection, sorted(oids))
     for oid in sorted(oids):
         table = (oid, names.get(oid, TableName("", str(oid))))
@@ -198,12 +204,12 @@ def release_table(
     def attempt() -> bool:
         query(
             connection,
-            f"DELETE FROM {objects.tracked} WHERE queue = %s AND lake = %s AND relation = %s".encode(),
+            f"DELETE FROM {objects.tracked_name} WHERE queue = %s AND lake = %s AND relation = %s".encode(),
             [objects.name, lake, oid],
         )
         others = query(
             connection,
-            f"SELECT 1 FROM {objects.tracked} WHERE queue = %s AND relation = %s LIMIT 1".encode(),
+            f"SELECT 1 FROM {objects.tracked_name} WHERE queue = %s AND relation = %s LIMIT 1".encode(),
             [objects.name, oid],
         )
         return bool(others) or drop_triggers(connection, objects, oid)
@@ -211,18 +217,20 @@ def release_table(
     return patiently(connection, objects, table, attempt, seconds=seconds)
 
 
-def half_captured(connection: Session, upstream: Upstream) -> list[TableName]:
+def half_captured(connection: Session, upstream: QueueUpstream) -> list[TableName]:
     """The tables whose triggers do not fire in sessions of the replica role: they are not ours to alter."""
     return _where(connection, upstream, lambda triggers: not triggers.always)
 
 
-def half_triggered(connection: Session, upstream: Upstream) -> list[TableName]:
+def half_triggered(connection: Session, upstream: QueueUpstream) -> list[TableName]:
     """The tables of which something is not captured by now; the next mark's look puts them right."""
     return _where(connection, upstream, lambda triggers: triggers.flaw is not None)
 
 
-def _where(connection: Session, upstream: Upstream, wanted: Callable[[Triggers], bool]) -> list[TableName]:
-    oids = sorted(_tracked(connection, upstream))
+def _where(
+    connection: Session, upstream: QueueUpstream, wanted: Callable[[Triggers], bool]
+) -> list[TableName]:
+    oids = sorted(_tracked_tables(connection, upstream))
     triggers = read_triggers(connection, upstream.objects, oids)
     names = table_names(connection, oids)
     return sorted(name for oid, name in names.items() if wanted(triggers[oid]))

@@ -24,7 +24,7 @@ class OpenTick:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamContext:
+class QueueStreamContext:
     """The tick that is open where bytes begin, if one is."""
 
     inside: OpenTick | None = None
@@ -33,12 +33,12 @@ class StreamContext:
         return {"inside": None if self.inside is None else asdict(self.inside)}
 
     @classmethod
-    def from_record(cls, record: Json) -> StreamContext:
+    def from_record(cls, record: Json) -> QueueStreamContext:
         inside = record["inside"]
         return cls(None if inside is None else OpenTick(**inside))
 
 
-def own(context: Context) -> StreamContext:
+def own(context: Context) -> QueueStreamContext:
     """The context that came back from above."""
-    assert isinstance(context, StreamContext)
+    assert isinstance(context, QueueStreamContext)
     return context

@@ -124,13 +124,13 @@ def ensure_queue(connection: Session, objects: Objects) -> Queue:
     """See that the queue is there; committed when this returns."""
     for _ in range(_ATTEMPTS - 1):
         try:
-            return _ensured(connection, objects)
+            return _ensure(connection, objects)
         except (AlreadyThere, TableGone):
             continue  # somebody made it meanwhile, or removed it
-    return _ensured(connection, objects)
+    return _ensure(connection, objects)
 
 
-def _ensured(connection: Session, objects: Objects) -> Queue:
+def _ensure(connection: Session, objects: Objects) -> Queue:
     with in_transaction(connection):
         schema = read_schema(connection, objects)
         if schema.has_tables:

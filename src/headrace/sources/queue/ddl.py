@@ -28,9 +28,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.sources.postgres.session.statements import Session, query
-from headrace.sources.queue.batch import Batch, Snapshot
-from headrace.sources.queue.layouts import Span
-from headrace.sources.queue.objects import Objects, Upstream
+from headrace.sources.queue.batch import TickBatch, TxidSnapshot
+from headrace.sources.queue.layouts import DdlSpan
+from headrace.sources.queue.objects import Objects, QueueUpstream
 from headrace.sources.queue.tick import Tick
 
 _CYCLE = 1 << 32
@@ -39,7 +39,7 @@ _FAR = 1 << 31  # transactions: what is said in 32 bits is not told apart furthe
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class TickInterval:
     """The ticks between which a transaction ended: the last that does not show it, the first that does."""
 
     before: int
@@ -50,7 +50,7 @@ class Moment:
 class Ddl:
     """The columns that came and went, of tables by oid, and when."""
 
-    moments: Mapping[int, Mapping[int, Moment]]
+    moments: Mapping[int, Mapping[int, TickInterval]]
     ahead: int  # a tick that shows all that the look shows
     as_added: frozenset[tuple[int, int]] = frozenset()  # table and number of columns not altered since
     as_toasted: frozenset[tuple[int, int]] = (
@@ -59,11 +59,11 @@ class Ddl:
     ahead_of: Mapping[tuple[int, int], int] = field(default_factory=dict)  # those written before one as added
     cast: frozenset[int] = frozenset()  # types that a column may get without its rows being written anew
 
-    def spans(self, upstream: Upstream, oid: int, ahead: int | None = None) -> dict[int, Span]:
+    def spans(self, upstream: QueueUpstream, oid: int, ahead: int | None = None) -> dict[int, DdlSpan]:
         """The times of one table's columns; `ahead` is a tick that was taken behind the look."""
         bound = self.ahead if ahead is None else min(ahead, self.ahead)
         return {
-            number: Span(
+            number: DdlSpan(
                 -1 if moment.before == 0 else upstream.log.time(moment.before),
                 upstream.log.time(bound if moment.seen is None else moment.seen),
             )
@@ -95,7 +95,7 @@ SELECT DISTINCT casttarget::int8 FROM pg_catalog.pg_cast WHERE castmethod = 'b' 
 
 
 def read(
-    connection: Session, upstream: Upstream, newest: Tick, columns: Mapping[int, Collection[int]]
+    connection: Session, upstream: QueueUpstream, newest: Tick, columns: Mapping[int, Collection[int]]
 ) -> Ddl:
     """Read when these columns (numbers, by the table's oid) came to be as they are; within the look."""
     wanted = [(oid, number) for oid, numbers in columns.items() for number in numbers]
@@ -137,7 +137,7 @@ def _ahead_of(
     return {column: min(numbers) for column, numbers in later.items() if numbers}
 
 
-def _ticks(connection: Session, upstream: Upstream, oldest: int) -> list[tuple[int, Snapshot]]:
+def _ticks(connection: Session, upstream: QueueUpstream, oldest: int) -> list[tuple[int, TxidSnapshot]]:
     """The tick that this lake has passed, and those behind that which may tell of a transaction."""
     objects = upstream.objects
     rows = query(
@@ -151,10 +151,10 @@ def _ticks(connection: Session, upstream: Upstream, oldest: int) -> list[tuple[i
         "  ORDER BY k.tick DESC LIMIT 1), 0)) ORDER BY t.tick".encode(),
         {"queue": upstream.queue, "lake": upstream.lake, "oldest": oldest},
     )
-    return [(number, Snapshot.parse(text)) for number, text in rows]
+    return [(number, TxidSnapshot.parse(text)) for number, text in rows]
 
 
-def moment_of(xid: int, ticks: Sequence[tuple[int, Snapshot]]) -> Moment:
+def moment_of(xid: int, ticks: Sequence[tuple[int, TxidSnapshot]]) -> TickInterval:
     """Find the ticks around the end of a transaction, or of one whose subtransaction it is."""
     before, ran = 0, False
     for number, snapshot in ticks:
@@ -163,8 +163,8 @@ def moment_of(xid: int, ticks: Sequence[tuple[int, Snapshot]]) -> Moment:
         elif xid in snapshot.xip:
             before, ran = number, True
         elif ran or xid < snapshot.xmin:
-            return Moment(before, number)
-    return Moment(before, None)
+            return TickInterval(before, number)
+    return TickInterval(before, None)
 
 
 # What stands in quotes; the commas outside are as many as there are fields but one. It need not be right of
@@ -173,7 +173,7 @@ _QUOTED = r'"(?:[^"\\]|\\.|"")*"'
 _LONG = 1 << 26  # bytes of a row; of longer ones nothing is asked, for an expression takes no 256 MB
 
 
-def written(connection: Session, objects: Objects, batch: Batch, oid: int, count: int) -> bool:
+def has_rows_of(connection: Session, objects: Objects, batch: TickBatch, oid: int, count: int) -> bool:
     """Tell whether a batch has a row of so many fields of a table, or one that is too long to be asked."""
     events = batch.query(objects, "e.relation, e.diff, e.row")
     rows = query(

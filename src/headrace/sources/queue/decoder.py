@@ -16,17 +16,17 @@ from headrace.decode.kernel import Bytes
 from headrace.sources.contract.decoder import (
     Context,
     RunningTransaction,
-    Selected,
+    SelectedBytes,
     TableChanges,
     TableFailure,
-    Wanted,
+    TableFilter,
 )
 from headrace.sources.contract.record import Json
-from headrace.sources.contract.statements import Told
+from headrace.sources.contract.statements import StatementEffect
 from headrace.sources.postgres import spark_casts
 from headrace.sources.queue import decoding, slicing
-from headrace.sources.queue.context import OpenTick, StreamContext, own
-from headrace.sources.queue.decoding import Stretch
+from headrace.sources.queue.context import OpenTick, QueueStreamContext, own
+from headrace.sources.queue.decoding import QueueSliceData
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,37 +39,37 @@ class QueueDecoder:
     def names(self) -> TransactionId:
         return TransactionId.XID
 
-    def between(self, layouts: Iterable[bytes]) -> StreamContext:
+    def between(self, layouts: Iterable[bytes]) -> QueueStreamContext:
         # Which layout a row has is told by the table's record, and by the number of its fields.
-        return StreamContext()
+        return QueueStreamContext()
 
-    def within(self, transaction: RunningTransaction) -> StreamContext:
-        return StreamContext(OpenTick(transaction.time or 0, transaction.commit_ts))
+    def within(self, transaction: RunningTransaction) -> QueueStreamContext:
+        return QueueStreamContext(OpenTick(transaction.time or 0, transaction.commit_ts))
 
-    def restored(self, record: Json) -> StreamContext:
-        return StreamContext.from_record(record)
+    def restore(self, record: Json) -> QueueStreamContext:
+        return QueueStreamContext.from_record(record)
 
     def whole(self, data: Bytes, context: Context) -> Bytes:
         return data
 
-    def split(self, data: Bytes, context: Context) -> tuple[int, StreamContext]:
-        return slicing.split(Stretch(data, own(context)))
+    def split(self, data: Bytes, context: Context) -> tuple[int, QueueStreamContext]:
+        return slicing.split(QueueSliceData(data, own(context)))
 
-    def select(self, data: Bytes, context: Context, tables: Collection[int]) -> Selected | None:
-        return slicing.select(Stretch(data, own(context)), tables)
+    def select(self, data: Bytes, context: Context, tables: Collection[int]) -> SelectedBytes | None:
+        return slicing.select(QueueSliceData(data, own(context)), tables)
 
     def truncations(self, data: Bytes, context: Context, tables: Mapping[int, int]) -> dict[int, Truncations]:
-        return decoding.truncations(Stretch(data, own(context)), tables)
+        return decoding.truncations(QueueSliceData(data, own(context)), tables)
 
     def statements(
-        self, data: Bytes, context: Context, tables: Mapping[int, Wanted]
-    ) -> dict[int, list[Told]]:
+        self, data: Bytes, context: Context, tables: Mapping[int, TableFilter]
+    ) -> dict[int, list[StatementEffect]]:
         return {}
 
     def decode(
-        self, data: Bytes, context: Context, tables: Mapping[int, Wanted]
+        self, data: Bytes, context: Context, tables: Mapping[int, TableFilter]
     ) -> Iterator[TableChanges | TableFailure]:
-        return decoding.decode(Stretch(data, own(context)), tables)
+        return decoding.decode(QueueSliceData(data, own(context)), tables)
 
     def transaction_id(self, number: int) -> int:
         """A tick is of many."""
@@ -78,8 +78,8 @@ class QueueDecoder:
     def transaction_name(self, transaction: RunningTransaction) -> int:
         return 0
 
-    def printed(self, values: pa.Array) -> pa.Array:
-        return printing.printed(values)
+    def print_values(self, values: pa.Array) -> pa.Array:
+        return printing.print_values(values)
 
     def cast(self, column: Column, text: str) -> str:
         return spark_casts.value(column, text)

@@ -36,28 +36,28 @@ from headrace.core.schema import Column
 from headrace.core.truncation import Truncation, Truncations
 from headrace.decode.kernel import Bytes, Ints
 from headrace.decode.queue import composite
-from headrace.decode.queue.framing import EMPTIED, UNCLEAR, Events, scan
+from headrace.decode.queue.framing import EMPTIED, UNCLEAR, QueueEvents, scan
 from headrace.decode.text import NULL, TEXT, TextColumn
 from headrace.decode.values import decode_column, raw
-from headrace.sources.contract.decoder import TableChanges, TableFailure, Wanted
+from headrace.sources.contract.decoder import TableChanges, TableFailure, TableFilter
 from headrace.sources.postgres import labels
 from headrace.sources.postgres.catalog.alteration import missing_value
-from headrace.sources.postgres.catalog.table_def_record import is_root, mirrored
+from headrace.sources.postgres.catalog.table_def_record import is_root, mirrored_columns
 from headrace.sources.queue import layouts, partitions, texts
-from headrace.sources.queue.context import StreamContext
+from headrace.sources.queue.context import QueueStreamContext
 from headrace.sources.queue.layouts import Layouts
 from headrace.sources.queue.partitions import Partition
 
 
 @dataclass(frozen=True)
-class Stretch:
+class QueueSliceData:
     """Frames and the tick that each is of; found when it is asked for."""
 
     data: Bytes
-    context: StreamContext
+    context: QueueStreamContext
 
     @cached_property
-    def events(self) -> Events:
+    def events(self) -> QueueEvents:
         return scan(self.data)
 
     @cached_property
@@ -74,19 +74,23 @@ class Stretch:
         return np.asarray(np.concatenate([np.array([before], np.int64), values])[self.events.head + 1])
 
 
-def decode(stretch: Stretch, tables: Mapping[int, Wanted]) -> Iterator[TableChanges | TableFailure]:
+def decode(
+    stretch: QueueSliceData, tables: Mapping[int, TableFilter]
+) -> Iterator[TableChanges | TableFailure]:
     """All changes of the wanted tables."""
     events = stretch.events
     of_row = np.abs(events.diff) == 1
     for number, wanted in tables.items():
-        mine = of_row & (events.relation == number) & (stretch.time >= max(wanted.since, wanted.joined))
+        mine = (
+            of_row & (events.relation == number) & (stretch.time >= max(wanted.since, wanted.history_start))
+        )
         if failure := _unclear(stretch, number, wanted):
             yield TableFailure(number, failure)
         elif mine.any():
             yield _changes(stretch, number, wanted, np.flatnonzero(mine))
 
 
-def truncations(stretch: Stretch, tables: Mapping[int, int]) -> dict[int, Truncations]:
+def truncations(stretch: QueueSliceData, tables: Mapping[int, int]) -> dict[int, Truncations]:
     """Find where the tables (by number: the time from which on it matters) are emptied."""
     events = stretch.events
     found: dict[int, list[Truncation]] = {}
@@ -98,17 +102,19 @@ def truncations(stretch: Stretch, tables: Mapping[int, int]) -> dict[int, Trunca
     return {table: tuple(sorted(places)) for table, places in found.items()}
 
 
-def _changes(stretch: Stretch, number: int, wanted: Wanted, rows: Ints) -> TableChanges | TableFailure:
+def _changes(
+    stretch: QueueSliceData, number: int, wanted: TableFilter, rows: Ints
+) -> TableChanges | TableFailure:
     attributes = {each["number"]: each["name"] for each in wanted.details["attributes"]}
-    numbers = [each["number"] for each in mirrored(wanted.details)]
+    numbers = [each["number"] for each in mirrored_columns(wanted.details)]
     time = int(stretch.time[rows].min())
     if [attributes[each] for each in numbers] != list(wanted.schema.names):
-        return TableFailure(number, _altered(wanted, time))
+        return TableFailure(number, _altered_error(wanted, time))
     beneath = partitions.from_details(wanted.details) if is_root(wanted.details) else None
     leaf = stretch.events.layout[rows]
     if beneath is not None and (flaw := partitions.flaw(beneath, leaf, stretch.events.tx[rows])):
         row, what = flaw
-        return TableFailure(number, _altered(wanted, int(stretch.time[rows[row]]), what))
+        return TableFailure(number, _altered_error(wanted, int(stretch.time[rows[row]]), what))
     known = layouts.from_details(wanted.details)
     try:
         fields, counts = composite.fields(_rows(stretch, rows), known.most)
@@ -116,20 +122,20 @@ def _changes(stretch: Stretch, number: int, wanted: Wanted, rows: Ints) -> Table
         return TableFailure(number, _within(error, wanted, time))
     of_row = known.of_rows(counts, stretch.time[rows])
     if len(strange := np.flatnonzero(of_row < 0)):
-        return TableFailure(number, _altered(wanted, int(stretch.time[rows[strange[0]]])))
+        return TableFailure(number, _altered_error(wanted, int(stretch.time[rows[strange[0]]])))
     ways = _ways(known, of_row, numbers, beneath, leaf)
     if ways is None:
-        return TableFailure(number, _altered(wanted, time, "a partition came with other columns"))
+        return TableFailure(number, _altered_error(wanted, time, "a partition came with other columns"))
     values = _values(known, ways, numbers)
-    changes = _batch(stretch, number, wanted, rows, _arranged(fields, ways), values)
+    changes = _batch(stretch, number, wanted, rows, _arrange(fields, ways), values)
     if not labels.stand(changes.batch, changes.bad, wanted.details):
-        return TableFailure(number, labels.renamed(wanted.name, time))
+        return TableFailure(number, labels.renamed_error(wanted.name, time))
     if texts.printed_otherwise(changes.bad, wanted.details):
-        return TableFailure(number, _altered(wanted, time, "a value was printed under another type"))
+        return TableFailure(number, _altered_error(wanted, time, "a value was printed under another type"))
     return changes
 
 
-def _rows(stretch: Stretch, rows: Ints) -> TextColumn:
+def _rows(stretch: QueueSliceData, rows: Ints) -> TextColumn:
     events = stretch.events
     kinds = np.full(len(rows), TEXT, np.uint8)
     return TextColumn(kinds, events.row[rows], events.length[rows].astype(np.int32), stretch.data)
@@ -163,7 +169,7 @@ def _ways(
     return found
 
 
-def _arranged(texts: list[TextColumn], ways: _Ways) -> list[TextColumn]:
+def _arrange(texts: list[TextColumn], ways: _Ways) -> list[TextColumn]:
     """The columns, each with what stands in its place of each row."""
     if len(ways) == 1:
         [places] = ways
@@ -194,9 +200,9 @@ def _values(known: Layouts, ways: _Ways, numbers: Sequence[int]) -> dict[int, tu
 
 
 def _batch(
-    stretch: Stretch,
+    stretch: QueueSliceData,
     number: int,
-    wanted: Wanted,
+    wanted: TableFilter,
     rows: Ints,
     texts: list[TextColumn],
     values: Mapping[int, tuple[Flags, str]],
@@ -206,7 +212,7 @@ def _batch(
     new, old, bad = [], [], [BAD.empty_table()]
     for position, (column, text) in enumerate(zip(wanted.schema.columns, texts, strict=True)):
         decoded = decode_column(text, column.form, column.type)
-        array = _filled(decoded.array, column, *values[position]) if position in values else decoded.array
+        array = _fill(decoded.array, column, *values[position]) if position in values else decoded.array
         new.append(_side(array, came))
         old.append(_side(array, ~came))
         if len(decoded.bad):
@@ -223,7 +229,7 @@ def _batch(
     return TableChanges(number, batch, pa.concat_tables(bad))
 
 
-def _filled(values: pa.Array, column: Column, rows: Flags, text: str) -> pa.Array:
+def _fill(values: pa.Array, column: Column, rows: Flags, text: str) -> pa.Array:
     """The values, with another one in these rows."""
     given = missing_value(column, text)
     assert given is not None, "the look that followed the change had a value"
@@ -239,7 +245,7 @@ def _side(values: pa.Array, there: Flags) -> pa.Array:
     return values.take(pa.array(np.arange(len(values)), mask=~there))
 
 
-def _bad(stretch: Stretch, rows: Ints, came: Flags, position: int, texts: pa.Array) -> pa.Table:
+def _bad(stretch: QueueSliceData, rows: Ints, came: Flags, position: int, texts: pa.Array) -> pa.Table:
     columns = [
         pa.array(stretch.time[rows]),
         pa.array(stretch.events.id[rows]),
@@ -253,11 +259,11 @@ def _bad(stretch: Stretch, rows: Ints, came: Flags, position: int, texts: pa.Arr
 # ── failures of a table ─────────────────────────────────────────────────────────────────────────────
 
 
-def _unclear(stretch: Stretch, number: int, wanted: Wanted) -> Definite | None:
+def _unclear(stretch: QueueSliceData, number: int, wanted: TableFilter) -> Definite | None:
     """A TRUNCATE during which its own transaction wrote to the table."""
     events = stretch.events
     found = (events.diff == UNCLEAR) & (events.relation == number)
-    found &= stretch.time >= max(wanted.since, wanted.joined)
+    found &= stretch.time >= max(wanted.since, wanted.history_start)
     if not found.any():
         return None
     return Definite(
@@ -268,7 +274,7 @@ def _unclear(stretch: Stretch, number: int, wanted: Wanted) -> Definite | None:
     )
 
 
-def _altered(wanted: Wanted, time: int, what: str = "") -> Definite:
+def _altered_error(wanted: TableFilter, time: int, what: str = "") -> Definite:
     beneath = ", and the partitions" if is_root(wanted.details) else ""
     return ShapeChanged(
         "TABLE_ALTERED",
@@ -278,7 +284,7 @@ def _altered(wanted: Wanted, time: int, what: str = "") -> Definite:
     )
 
 
-def _within(error: Definite, wanted: Wanted, time: int) -> Definite:
+def _within(error: Definite, wanted: TableFilter, time: int) -> Definite:
     """The error of a row, with the table that it is of."""
     detail = f"{wanted.name}, in the tick of _time {time}"
     return Definite(

@@ -12,8 +12,7 @@ member of its queue while our triggers stand: one membership that sends all colu
                statements on the one change rows of the other since. To inherit writes the catalog's row of
                each column (`via_root`), to be inherited from leaves a note at the table (`lives`)
 
-Called by `capture`, `schema_check` and `preflight`; reads columns of the catalog alone, so that within one
-transaction all of it is of one moment.
+Reads columns of the catalog alone, so that within one transaction all of it is of one moment.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ def read_tables(
     others, columns = _others(connection, entries), _columns(connection, entries)
     return [
         QueuedTable(
-            _queued(objects, entry, keys.get(entry.oid), triggers[entry.oid], others[entry.oid]),
+            _queued_entry(objects, entry, keys.get(entry.oid), triggers[entry.oid], others[entry.oid]),
             triggers[entry.oid],
             partitions_of(entry, columns, triggers[entry.oid].clones),
             entry,
@@ -90,13 +89,13 @@ def _columns(connection: Session, roots: Sequence[TableEntry]) -> dict[int, tupl
         "SELECT a.attrelid::int8, json_agg(a.attname ORDER BY a.attnum) FROM pg_catalog.pg_attribute a"
         " WHERE a.attrelid = ANY (%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped GROUP BY a.attrelid",
         [oids],
-        prepared=True,
+        prepare=True,
     )
     return {oid: tuple(names) for oid, names in rows}
 
 
 def find_tables(connection: Session, objects: Objects, names: Iterable[TableName]) -> list[QueuedTable]:
-    """The same, of tables that are known by name only."""
+    """Read tables that are known by name only."""
     wanted = list(names)
     rows = query(
         connection,
@@ -111,18 +110,18 @@ def find_tables(connection: Session, objects: Objects, names: Iterable[TableName
 def definition(
     table: QueuedTable,
     partitions: Mapping[int, Partition] | None = None,
-    known: Layouts | None = None,
+    layouts: Layouts | None = None,
 ) -> TableDef:
     """The look as those above record it; with what was known of partitions and layouts before, if given."""
     entry = table.entry
     schema = replace(schema_of(entry), full=True, ordered=False)
-    return TableDef(entry.name, entry.oid, schema, to_details(table, partitions, known))
+    return TableDef(entry.name, entry.oid, schema, to_details(table, partitions, layouts))
 
 
 def to_details(
     table: QueuedTable,
     partitions: Mapping[int, Partition] | None = None,
-    known: Layouts | None = None,
+    known_layouts: Layouts | None = None,
 ) -> Json:
     """The record of a look."""
     details = table_def_record.to_record(table.entry)
@@ -130,8 +129,8 @@ def to_details(
         details[KEY] = to_records(table.partitions if partitions is None else partitions)
         if table.looked is not None:
             details[LOOKED] = table.looked
-    if known is not None and known.matter:
-        details[layouts.KEY] = known.to_record()
+    if known_layouts is not None and known_layouts.matter:
+        details[layouts.KEY] = known_layouts.to_record()
     return details
 
 
@@ -157,7 +156,7 @@ SELECT i.indrelid::int8, i.indexrelid::int8,
 def _primary_keys(connection: Session, oids: Sequence[int]) -> Mapping[int, ReplicaIdentity]:
     return {
         oid: ReplicaIdentity(_FULL, index, tuple(columns), constraint or 0)
-        for oid, index, columns, constraint in query(connection, _KEYS, [list(oids)], prepared=True)
+        for oid, index, columns, constraint in query(connection, _KEYS, [list(oids)], prepare=True)
     }
 
 
@@ -186,7 +185,7 @@ def _others(connection: Session, entries: Sequence[TableEntry]) -> Mapping[int, 
     beneath = {entry.oid: [branch.oid for branch in entry.tree] for entry in entries}
     oids = [*beneath, *(oid for those in beneath.values() for oid in those)]
     found = dict.fromkeys(oids, _Others("", had_children=False))
-    for oid, what, had_children in query(connection, _OTHERS, [oids], prepared=True):
+    for oid, what, had_children in query(connection, _OTHERS, [oids], prepare=True):
         found[oid] = _Others(what, had_children)
     return {
         oid: _Others(
@@ -196,7 +195,7 @@ def _others(connection: Session, entries: Sequence[TableEntry]) -> Mapping[int, 
     }
 
 
-def _queued(
+def _queued_entry(
     objects: Objects, entry: TableEntry, key: ReplicaIdentity | None, triggers: Triggers, others: _Others
 ) -> TableEntry:
     member = Membership(

@@ -4,8 +4,6 @@ Rows that a table brings along when it is attached are in no event. One whose fi
 file is the one that the snapshot knows, and what the snapshot shows no VACUUM takes away while it is held.
 To ask for the size locks the partition as a reader does: one that somebody holds is given up in a moment, and
 its root sits this mark out.
-
-Called by the schema check, in its transaction.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from headrace.sources.postgres.catalog.emptiness import attached, flagged
+from headrace.sources.postgres.catalog.emptiness import attached_branches, flag
 from headrace.sources.postgres.catalog.table_def import TableEntry
 from headrace.sources.postgres.session.refusals import LockTimeout
 from headrace.sources.postgres.session.statements import Session, in_transaction, query
@@ -28,13 +26,13 @@ SELECT c.oid::int8, pg_catalog.pg_relation_size(c.oid) = 0
 
 
 def with_emptiness(
-    connection: Session, known: Iterable[TableEntry], now: Mapping[int, QueuedTable]
+    connection: Session, entries: Iterable[TableEntry], now: Mapping[int, QueuedTable]
 ) -> tuple[dict[int, QueuedTable], frozenset[int]]:
     """The tables with what is empty beneath them, and those of which that cannot be asked."""
     asked: dict[int, set[int]] = {}
-    for last in known:
+    for last in entries:
         if (table := now.get(last.oid)) is not None:
-            new = {each.oid for each in attached(last, table.entry) if each.has_rows}
+            new = {each.oid for each in attached_branches(last, table.entry) if each.has_rows}
             asked[last.oid] = asked.get(last.oid, set()) | new
     found, held = dict(now), set[int]()
     for oid, new in asked.items():
@@ -43,7 +41,7 @@ def with_emptiness(
         except LockTimeout:
             held.add(oid)
         else:
-            found[oid] = replace(now[oid], entry=flagged(now[oid].entry, without))
+            found[oid] = replace(now[oid], entry=flag(now[oid].entry, without))
     return found, frozenset(held)
 
 

@@ -1,7 +1,4 @@
-"""Health: what a queue holds, for whom, and why; where it is more than it may be, who has to act.
-
-Called by a run every few seconds, for `headrace status`, `metrics` and the limit (`max_wal`).
-"""
+"""Health: what a queue holds, for whom, and why; where it is more than it may be, who has to act."""
 
 from __future__ import annotations
 
@@ -13,8 +10,8 @@ from headrace.sources.contract.session import Health
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue import capture, readers
 from headrace.sources.queue import tick as ticks
-from headrace.sources.queue.objects import Objects, Upstream
-from headrace.sources.queue.readers import Reader
+from headrace.sources.queue.objects import Objects, QueueUpstream
+from headrace.sources.queue.readers import QueueLake
 from headrace.sources.queue.upstream import telling_loss
 
 HELD_SECONDS = 5.0  # of a transaction that holds the queue's row
@@ -22,16 +19,16 @@ _SILENT = 300.0  # seconds, after which a reader that holds back others is named
 _OPEN = 60.0  # seconds of a transaction that keeps its events
 
 
-def health(connection: Session, upstream: Upstream, limit: int | None = None) -> Health:
+def health(connection: Session, upstream: QueueUpstream, limit: int | None = None) -> Health:
     """Say what the queue holds."""
     with telling_loss(connection, upstream):
         return _health(connection, upstream, limit)
 
 
-def _health(connection: Session, upstream: Upstream, limit: int | None) -> Health:
+def _health(connection: Session, upstream: QueueUpstream, limit: int | None) -> Health:
     objects = upstream.objects
-    held, newest, seconds = _held(connection, objects)
-    there = readers.listed(connection, objects)
+    held, newest, seconds = _measure_events(connection, objects)
+    there = readers.list_readers(connection, objects)
     own = next((reader for reader in there if reader.lake == upstream.lake), None)
     figures: dict[str, Any] = {
         "held_bytes": held,
@@ -61,7 +58,7 @@ def _health(connection: Session, upstream: Upstream, limit: int | None) -> Healt
     )
 
 
-def _held(connection: Session, objects: Objects) -> tuple[int, int, float]:
+def _measure_events(connection: Session, objects: Objects) -> tuple[int, int, float]:
     """Measure the events; find the newest tick, and how long the oldest transaction that wrote is open."""
     sizes = " + ".join(
         f"coalesce(pg_catalog.pg_total_relation_size('{table}'), 0)" for table in objects.events
@@ -80,7 +77,7 @@ def _held(connection: Session, objects: Objects) -> tuple[int, int, float]:
     return row[0], row[1], row[2]
 
 
-def _slow(there: Sequence[Reader], upstream: Upstream, newest: int) -> list[str]:
+def _slow(there: Sequence[QueueLake], upstream: QueueUpstream, newest: int) -> list[str]:
     """Other lakes that hold what we have passed."""
     return [
         f"reader {reader.lake} is {newest - reader.tick} ticks behind, last heard {reader.silent:.0f} s ago"
@@ -96,7 +93,7 @@ class QueueTooLarge(Definite, PositionDoubtful):
 
 
 def _excess(
-    held: int, limit: int | None, there: Sequence[Reader], upstream: Upstream
+    held: int, limit: int | None, there: Sequence[QueueLake], upstream: QueueUpstream
 ) -> QueueTooLarge | None:
     if limit is None or held <= limit:
         return None

@@ -7,21 +7,21 @@ A standby that was promoted has another timeline; whether it goes on where we we
 from __future__ import annotations
 
 from headrace.sources.contract.record import Json
-from headrace.sources.postgres.session.identity import Identity, another_server, verify
+from headrace.sources.postgres.session.identity import PostgresIdentity, another_server, verify
 
 
-def known(identity: Identity) -> Json:
+def lasting_part(identity: PostgresIdentity) -> Json:
     """The part that lasts: by it the lake knows the source again."""
     return {"system_id": identity.system_id, "database": identity.database}
 
 
-def prove(found: Identity, expected: Json) -> None:
+def prove(actual: PostgresIdentity, record: Json) -> None:
     """Refuse a server that is not the one of a record: all of an identity, or what of it lasts."""
-    if "standby" in expected:
-        verify(found, Identity(**expected))
+    if "standby" in record:
+        verify(actual, PostgresIdentity(**record))
         return
-    if known(found) != {name: expected[name] for name in ("system_id", "database")}:
+    if lasting_part(actual) != {name: record[name] for name in ("system_id", "database")}:
         raise another_server(
-            f"system {found.system_id}, was {expected['system_id']}; "
-            f'database "{found.database}", was "{expected["database"]}"'
+            f"system {actual.system_id}, was {record['system_id']}; "
+            f'database "{actual.database}", was "{record["database"]}"'
         )

@@ -37,7 +37,7 @@ _NEVER = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class DdlSpan:
     """The times between which DDL lies: all rows up to `after` are from before, those behind `by` are not."""
 
     after: int
@@ -45,7 +45,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class QueueLayout:
     """Columns by their numbers, in order, and the times from and up to which rows may have them."""
 
     numbers: tuple[int, ...]
@@ -64,9 +64,9 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True)
 class Layouts:
-    """Those of a table, the newest last; and what columns hold in rows of layouts without them."""
+    """The layouts of a table, the newest last; and what columns hold in rows of layouts without them."""
 
-    known: tuple[Layout, ...]
+    known: tuple[QueueLayout, ...]
     missing: Mapping[int, str | None] = field(default_factory=dict)
 
     @property
@@ -89,13 +89,13 @@ class Layouts:
         ]
         return [doubt for doubt in pairs if doubt.since < doubt.until]
 
-    def of_column(self, number: int, written: Span, behind: int | None = None) -> list[Doubt]:
+    def of_column(self, number: int, write_span: DdlSpan, behind: int | None = None) -> list[Doubt]:
         """The rows with a column that may have been written before its row in the catalog was.
 
         None of those that have the column `behind`, which came later than that.
         """
         mine = [each for each in self.known if number in each.numbers and behind not in each.numbers]
-        found = [Doubt(len(each.numbers), each.since, min(each.until, written.by + 1)) for each in mine]
+        found = [Doubt(len(each.numbers), each.since, min(each.until, write_span.by + 1)) for each in mine]
         return [doubt for doubt in found if doubt.since < doubt.until]
 
     def of_rows(self, counts: Lengths, times: Ints) -> Ints:
@@ -120,8 +120,8 @@ def from_details(details: Mapping[str, Any]) -> Layouts:
     """The layouts of a table, out of a look's record; without a note that of the look alone."""
     record = details.get(KEY)
     if record is None:
-        return Layouts((Layout(tuple(each["number"] for each in details["attributes"])),))
-    known = tuple(Layout(tuple(numbers), since, until) for numbers, since, until in record["known"])
+        return Layouts((QueueLayout(tuple(each["number"] for each in details["attributes"])),))
+    known = tuple(QueueLayout(tuple(numbers), since, until) for numbers, since, until in record["known"])
     return Layouts(known, dict(record["missing"]))
 
 
@@ -137,7 +137,7 @@ def between(
     last: Layouts,
     before: Columns,
     now: Columns,
-    done: Mapping[int, Span],
+    spans: Mapping[int, DdlSpan],
     missing: Mapping[int, str | None],
 ) -> Layouts | None:
     """The layouts of a table after another look; None where there are too many, or it is not the same table.
@@ -146,12 +146,12 @@ def between(
     """
     added = tuple(range(before.width + 1, now.width + 1))
     gone = ({*before.numbers, *added}) - set(now.numbers)
-    if not set(now.numbers) <= {*before.numbers, *added} or not gone | set(added) <= done.keys():
+    if not set(now.numbers) <= {*before.numbers, *added} or not gone | set(added) <= spans.keys():
         return None
     if len(gone) > _MOST_GONE or len(added) << len(gone) > _MOST:
         return None
     here = last.known[-1]
-    steps = _merged(_steps(here, before, added, gone, done))
+    steps = _merge(_steps(here, before, added, gone, spans))
     ended = [each for each in last.known[:-1] if each.numbers not in steps]
     for each in last.known[:-1]:
         if each.numbers in steps:
@@ -165,8 +165,8 @@ def between(
 
 
 def _steps(
-    here: Layout, before: Columns, added: Sequence[int], gone: set[int], done: Mapping[int, Span]
-) -> Iterator[Layout]:
+    here: QueueLayout, before: Columns, added: Sequence[int], gone: set[int], done: Mapping[int, DdlSpan]
+) -> Iterator[QueueLayout]:
     """All layouts that there may have been: so many columns had come, and some of those that went."""
     for come in range(len(added) + 1):
         there = (*before.numbers, *added[:come])
@@ -174,15 +174,15 @@ def _steps(
         for count in range(len(leaving) + 1):
             for left in combinations(leaving, count):
                 ahead = [*added[come:], *(number for number in leaving if number not in left)]
-                yield Layout(
+                yield QueueLayout(
                     tuple(number for number in there if number not in left),
                     max([here.since, *(done[number].after + 1 for number in left)]),
                     min([_NEVER, *(done[number].by + 1 for number in ahead)]),
                 )
 
 
-def _merged(layouts: Iterator[Layout]) -> dict[tuple[int, ...], Layout]:
-    found: dict[tuple[int, ...], Layout] = {}
+def _merge(layouts: Iterator[QueueLayout]) -> dict[tuple[int, ...], QueueLayout]:
+    found: dict[tuple[int, ...], QueueLayout] = {}
     for each in layouts:
         if each.since < each.until:
             known = found.get(each.numbers)
@@ -190,10 +190,10 @@ def _merged(layouts: Iterator[Layout]) -> dict[tuple[int, ...], Layout]:
     return found
 
 
-def _both(one: Layout, other: Layout) -> Layout:
+def _both(one: QueueLayout, other: QueueLayout) -> QueueLayout:
     return replace(one, since=min(one.since, other.since), until=max(one.until, other.until))
 
 
 def without(layouts: Layouts, time: int) -> Layouts:
-    """The same once the stream has come to a time, which it will not bring again."""
+    """Return the layouts once the stream has come to a time, which it will not bring again."""
     return replace(layouts, known=tuple(each for each in layouts.known if each.until > time))

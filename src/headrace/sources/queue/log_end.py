@@ -7,28 +7,28 @@ answer; where nothing has, nothing is written (`tick.reach`).
 from __future__ import annotations
 
 from headrace.core.position import Position
-from headrace.sources.contract.session import Reading
+from headrace.sources.contract.session import ClockReading
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue import tick as ticks
-from headrace.sources.queue.batch import Batch
-from headrace.sources.queue.objects import Upstream
-from headrace.sources.queue.position import Place
+from headrace.sources.queue.batch import TickBatch
+from headrace.sources.queue.objects import QueueUpstream
+from headrace.sources.queue.position import TickPlace
 from headrace.sources.queue.upstream import telling_loss
 
 
-def position(connection: Session, upstream: Upstream) -> Position:
+def position(connection: Session, upstream: QueueUpstream) -> Position:
     """Behind all that is committed by now."""
     with telling_loss(connection, upstream):
         return ticks.reach(connection, upstream.objects).position(upstream.log)
 
 
-def advance(connection: Session, upstream: Upstream) -> None:
+def advance(connection: Session, upstream: QueueUpstream) -> None:
     """Take a tick though nothing may have come: behind each there is room for a few marks only."""
     with telling_loss(connection, upstream):
         ticks.take(connection, upstream.objects)
 
 
-def clock(connection: Session, upstream: Upstream) -> Reading:
+def clock(connection: Session, upstream: QueueUpstream) -> ClockReading:
     """Read the source's clock: later ticks bear later times, and so do their transactions.
 
     Where something has come since the newest tick, its own time is the latest of which that is known. None is
@@ -37,22 +37,25 @@ def clock(connection: Session, upstream: Upstream) -> Reading:
     with telling_loss(connection, upstream):
         found = ticks.newest(connection, upstream.objects)
         tick = ticks.take(connection, upstream.objects) if found.tick is None else found.tick
-    return Reading(tick.taken if found.moved else max(found.clock, tick.taken), tick.position(upstream.log))
+    return ClockReading(
+        tick.taken if found.moved else max(found.clock, tick.taken), tick.position(upstream.log)
+    )
 
 
-def is_quiet(connection: Session, upstream: Upstream, reached: Position, wanted: Position) -> bool:
+def is_quiet(connection: Session, upstream: QueueUpstream, start: Position, stop: Position) -> bool:
     """Tell whether no event lies between two positions; without their ticks it can't be told."""
     with telling_loss(connection, upstream):
-        return _is_quiet(connection, upstream, reached, wanted)
+        return _is_quiet(connection, upstream, start, stop)
 
 
-def _is_quiet(connection: Session, upstream: Upstream, reached: Position, wanted: Position) -> bool:
+def _is_quiet(connection: Session, upstream: QueueUpstream, reached: Position, wanted: Position) -> bool:
     first, last = (
-        ticks.find(connection, upstream.objects, Place.parse(each.text).tick) for each in (reached, wanted)
+        ticks.find(connection, upstream.objects, TickPlace.parse(each.text).tick)
+        for each in (reached, wanted)
     )
     if first is None or last is None:
         return False
-    batch = Batch.between(first.snapshot, last.snapshot)
+    batch = TickBatch.between(first.snapshot, last.snapshot)
     if batch.is_empty:
         return True
     statement = f"SELECT EXISTS ({batch.query(upstream.objects, 'e.id')})"

@@ -6,7 +6,7 @@
 
 The server is asked for all of it each time. Whether a record is what a look found is a function of the two
 alone: where both are the very objects of which it was noted, it holds. One per connection; never shared by
-threads. Called by the schema check.
+threads.
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ class LookMemory:
         return known if known is not None and is_same else found
 
     def others(
-        self, known: Mapping[str, TableDef], found: Mapping[int, QueuedTable]
+        self, records: Mapping[str, TableDef], current: Mapping[int, QueuedTable]
     ) -> dict[str, TableEntry]:
         """The records, as entries, of which it is not known that they are what a look found."""
-        self._entries.forget_records(known)
+        self._entries.forget_records(records)
         return {
             key: entry_of(table.details)
-            for key, table in known.items()
-            if not self._entries.is_same(key, table.details, _entry(found.get(table.number)))
+            for key, table in records.items()
+            if not self._entries.is_same(key, table.details, _entry(current.get(table.number)))
         }
 
-    def denied(
+    def denials(
         self, connection: Session, roots: Mapping[str, tuple[TableName, Sequence[Branch]]]
     ) -> dict[str, TableDenied]:
         """The error of each root of which a partition may not be read."""
-        return self._entries.partitions.denied(connection, roots)
+        return self._entries.partitions.denials(connection, roots)
 
-    def note_same(self, key: str, table: TableDef, found: QueuedTable) -> None:
+    def note_same(self, key: str, table: TableDef, current: QueuedTable) -> None:
         """Note that nothing differs between a record and what a look found, and nothing is news."""
-        self._entries.note_same(key, table.details, found.entry)
+        self._entries.note_same(key, table.details, current.entry)
 
 
 def _entry(found: QueuedTable | None) -> TableEntry | None:

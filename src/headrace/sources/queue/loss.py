@@ -25,7 +25,7 @@ class QueueLost(Definite, PositionLost):
     )
 
 
-def gone(objects: Objects) -> QueueLost:
+def gone_error(objects: Objects) -> QueueLost:
     """The error of a queue that is not there."""
     return QueueLost(
         "QUEUE_GONE",

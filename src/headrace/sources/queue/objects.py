@@ -15,7 +15,7 @@ from typing import Any
 from headrace.core.errors import Misconfigured
 from headrace.core.names import quote_identifier
 from headrace.sources.contract.record import Json
-from headrace.sources.queue.position import Log
+from headrace.sources.queue.position import QueueTimeline
 
 VERSION = 4  # of what stands in the schema (`docs/formats.md`)
 EVENT_TABLES = 3
@@ -54,7 +54,7 @@ class Objects:
         return self._in_schema("reader")
 
     @property
-    def tracked(self) -> str:
+    def tracked_name(self) -> str:
         return self._in_schema("tracked")
 
     @property
@@ -116,7 +116,7 @@ def _refuse_malformed(name: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Upstream:
+class QueueUpstream:
     """The objects that a stream is read through, and which life of the queue it is of.
 
     `base` is what is added to the numbers of ticks to make times of them, which grow for ever though the
@@ -133,7 +133,7 @@ class Upstream:
     idle_pause: float = 0.5
 
     @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Upstream:
+    def of(cls, record: Mapping[str, Any]) -> QueueUpstream:
         """Read the record of it."""
         return cls(**record)
 
@@ -146,6 +146,6 @@ class Upstream:
         return Objects(self.schema, self.queue)
 
     @property
-    def log(self) -> Log:
+    def log(self) -> QueueTimeline:
         """The queue, in this life of it."""
-        return Log(self.base)
+        return QueueTimeline(self.base)

@@ -13,21 +13,21 @@ from dataclasses import replace
 from headrace.core.errors import Misconfigured
 from headrace.sources.contract.declaration import Option
 from headrace.sources.queue.declaration import DECLARATION, IDLE_TICK, QUEUE, SCHEMA, TICK
-from headrace.sources.queue.objects import Objects, Upstream
+from headrace.sources.queue.objects import Objects, QueueUpstream
 
 _LEAST, _MOST = 0.01, 3600.0  # seconds between two ticks
 _LAKE_LETTERS = 8
 
 
-def planned(lake_id: str, source: str, options: Mapping[str, str]) -> Upstream:
+def plan(lake_id: str, source: str, options: Mapping[str, str]) -> QueueUpstream:
     """The record of a mirror that is to be, by the options of its user."""
     schema, queue = _value(options, SCHEMA), _value(options, QUEUE)
     Objects(schema, queue)
     lake = f"{lake_id[:_LAKE_LETTERS].lower()}_{source}"
-    return paced(Upstream(schema=schema, queue=queue, lake=lake), options)
+    return with_pauses(QueueUpstream(schema=schema, queue=queue, lake=lake), options)
 
 
-def paced(upstream: Upstream, options: Mapping[str, str]) -> Upstream:
+def with_pauses(upstream: QueueUpstream, options: Mapping[str, str]) -> QueueUpstream:
     """The queue with the pauses that these options ask for: each run may have others."""
     pause = _seconds(_value(options, TICK), TICK.name)
     return replace(
@@ -35,7 +35,7 @@ def paced(upstream: Upstream, options: Mapping[str, str]) -> Upstream:
     )
 
 
-def said(upstream: Upstream) -> dict[str, str]:
+def options_of(upstream: QueueUpstream) -> dict[str, str]:
     """The options that say the same: those that stay what they are."""
     return {QUEUE.name: upstream.queue, SCHEMA.name: upstream.schema}
 

@@ -22,9 +22,9 @@ from dataclasses import replace
 from headrace.core.errors import HeadraceError
 from headrace.core.position import Position
 from headrace.sources.contract.errors import TableBusy
-from headrace.sources.contract.session import Origin, StreamOrder
+from headrace.sources.contract.session import StreamOrder, StreamOrigin
 from headrace.sources.contract.waiting import Waiting
-from headrace.sources.postgres.session.identity import Identity
+from headrace.sources.postgres.session.identity import PostgresIdentity
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.queue import readers
 from headrace.sources.queue import tick as ticks
@@ -32,24 +32,28 @@ from headrace.sources.queue import upstream as upstreams
 from headrace.sources.queue.capture import capture
 from headrace.sources.queue.creation import ensure_queue, find_queue, read_schema
 from headrace.sources.queue.definitions import entry_of
-from headrace.sources.queue.identity import known
-from headrace.sources.queue.objects import Upstream
-from headrace.sources.queue.position import Place
+from headrace.sources.queue.identity import lasting_part
+from headrace.sources.queue.objects import QueueUpstream
+from headrace.sources.queue.position import TickPlace
 from headrace.sources.queue.printed_rows import await_ends, printing
 from headrace.sources.queue.removal import withdraw
 from headrace.sources.queue.tick import Tick
 
 
 def establish(
-    connection: Session, identity: Identity, upstream: Upstream, order: StreamOrder, waiting: Waiting
-) -> Origin:
+    connection: Session,
+    identity: PostgresIdentity,
+    upstream: QueueUpstream,
+    order: StreamOrder,
+    waiting: Waiting,
+) -> StreamOrigin:
     """See that the tables are captured, then that there is a tick behind that."""
     upstreams.refuse_standby(identity)
     was_there = _is_there(connection, upstream)
     try:
         queue = ensure_queue(connection, upstream.objects)
         with upstreams.telling_loss(connection, upstream):
-            tick = _begun(connection, upstream, order, waiting)
+            tick = _begin(connection, upstream, order, waiting)
     except BaseException:
         if order.undo:
             with suppress(
@@ -58,16 +62,21 @@ def establish(
                 withdraw(connection, upstream, queue=not was_there)
         raise
     upstream = replace(upstream, incarnation=queue.incarnation)
-    parted = order.reached is not None and not _goes_on(connection, upstream, order.reached)
-    if order.reached is not None and parted:
-        upstream = replace(upstream, base=upstream.log.behind(order.reached, tick.place).base)
+    parted = order.received_until is not None and not _goes_on(connection, upstream, order.received_until)
+    if order.received_until is not None and parted:
+        upstream = replace(upstream, base=upstream.log.behind(order.received_until, tick.place).base)
     start = tick.position(upstream.log)
-    return Origin(
-        known(identity), upstream.as_record(), start, fresh=True, begun=tick.taken, another_life=parted
+    return StreamOrigin(
+        lasting_part(identity),
+        upstream.as_record(),
+        start,
+        fresh=True,
+        begun_at=tick.taken,
+        another_life=parted,
     )
 
 
-def _begun(connection: Session, upstream: Upstream, order: StreamOrder, waiting: Waiting) -> Tick:
+def _begin(connection: Session, upstream: QueueUpstream, order: StreamOrder, waiting: Waiting) -> Tick:
     """Have the tables captured; a tick behind that, of which we are a reader."""
     captured = capture(connection, upstream, order.names, waiting)
     for error in captured.errors.values():
@@ -80,22 +89,22 @@ def _begun(connection: Session, upstream: Upstream, order: StreamOrder, waiting:
     return tick
 
 
-def _is_there(connection: Session, upstream: Upstream) -> bool:
+def _is_there(connection: Session, upstream: QueueUpstream) -> bool:
     """Tell whether the queue is there by now: one that somebody else made is not ours to take away."""
     objects = upstream.objects
     return find_queue(connection, objects, read_schema(connection, objects)) is not None
 
 
-def _goes_on(connection: Session, upstream: Upstream, reached: Position) -> bool:
+def _goes_on(connection: Session, upstream: QueueUpstream, reached: Position) -> bool:
     """Tell whether this is the life of the queue in which that was reached."""
     if not reached.text:
         return True
-    place = Place.parse(reached.text)
+    place = TickPlace.parse(reached.text)
     found = ticks.find(connection, upstream.objects, place.tick)
     return found is not None and found.nonce == place.nonce
 
 
-def leave(connection: Session, upstream: Upstream) -> None:
+def leave(connection: Session, upstream: QueueUpstream) -> None:
     """Let go what the queue holds for us."""
     with suppress(HeadraceError):  # where the queue is gone there is nothing to let go
         readers.leave(connection, upstream)

@@ -75,7 +75,7 @@ def _numbers(known: Mapping[str, int], columns: Sequence[str]) -> tuple[int, ...
     return tuple(known[name] for name in columns)
 
 
-def renewed(
+def renew(
     last: Mapping[int, Partition], now: Mapping[int, Partition], tree: Sequence[Branch], stop: int
 ) -> dict[int, Partition]:
     """The partitions of a look, of which some were known; `stop` is where what its snapshot shows ends."""
@@ -90,11 +90,11 @@ def _new(partition: Partition, branch: Branch, stop: int) -> Partition:
     return replace(partition, attached=branch.attached, before=before)
 
 
-def altered(
+def alter(
     last: Mapping[int, Partition], now: Mapping[int, Partition], tree: Sequence[Branch], stop: int
 ) -> dict[int, Partition] | None:
-    """The same where columns of the root came or went; None where their order is not what follows from it."""
-    found = renewed(last, now, tree, stop)
+    """Follow partitions where columns of the root came or went; None where their order is another."""
+    found = renew(last, now, tree, stop)
     for oid, known in last.items():
         if oid not in now:
             return None

@@ -8,7 +8,7 @@ So there is room behind a tick for the marks of tables that are copied anew, tho
 the source. People are shown `tick N`. The nonce was drawn when the tick was taken: a queue that was set back
 gives numbers out again, never nonces.
 
-A queue that is another one begins to count anew: `Log` holds the base that lets times grow on, as
+A queue that is another one begins to count anew: `QueueTimeline` holds the base that lets times grow on, as
 PostgreSQL's does (`sources.postgres.lsn`).
 """
 
@@ -25,7 +25,7 @@ _TEXT = re.compile(rf"tick (\d{{1,18}})(?:{RECOGNISED}([0-9a-f-]{{36}}))?\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TickPlace:
     """A place right behind a tick; without a nonce it is known by its number alone."""
 
     tick: int
@@ -40,7 +40,7 @@ class Place:
         return _TEXT.match(text) is not None
 
     @classmethod
-    def parse(cls, text: str) -> Place:
+    def parse(cls, text: str) -> TickPlace:
         """Read what `str` makes."""
         found = _TEXT.match(text)
         if found is None:
@@ -53,7 +53,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class QueueTimeline:
     """One life of a queue: what is added to make times of its ticks."""
 
     base: int = 0
@@ -62,7 +62,7 @@ class Log:
         """The time of all that is in a tick."""
         return STEP * tick + self.base
 
-    def position(self, place: Place) -> Position:
+    def position(self, place: TickPlace) -> Position:
         """The position right behind a tick."""
         return Position(self.time(place.tick) + 1, str(place))
 
@@ -70,7 +70,7 @@ class Log:
         """The newest tick that a position of this time covers."""
         return (time - 1 - self.base) // STEP
 
-    def behind(self, reached: Position, start: Place) -> Log:
+    def behind(self, frontier: Position, start: TickPlace) -> QueueTimeline:
         """The next life, that begins with this tick: its times lie behind all that was reached before."""
-        missing = max(0, reached.time - self.time(start.tick))
-        return Log(self.base + (missing // FURTHER + 1) * FURTHER)
+        missing = max(0, frontier.time - self.time(start.tick))
+        return QueueTimeline(self.base + (missing // FURTHER + 1) * FURTHER)

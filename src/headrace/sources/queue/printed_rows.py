@@ -2,7 +2,7 @@
 
 DDL on a type of users (`ALTER TYPE ... RENAME VALUE`) locks no table, so that it may come between a writer's
 statement and its commit: the event has the row as it was printed, a later snapshot as it is called by now.
-Whoever begins to read, or to copy, lets such writers end first. Called by `origin` and the plan of a copy.
+Whoever begins to read, or to copy, lets such writers end first.
 """
 
 from __future__ import annotations

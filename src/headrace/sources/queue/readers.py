@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.sources.postgres.session.statements import Session, query
-from headrace.sources.queue.objects import Objects, Upstream
-from headrace.sources.queue.position import Place
+from headrace.sources.queue.objects import Objects, QueueUpstream
+from headrace.sources.queue.position import TickPlace
 from headrace.sources.queue.tick import Tick
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class QueueLake:
     """A lake that reads."""
 
     lake: str
@@ -22,7 +22,7 @@ class Reader:
     silent: float  # seconds since it was heard
 
 
-def listed(connection: Session, objects: Objects) -> list[Reader]:
+def list_readers(connection: Session, objects: Objects) -> list[QueueLake]:
     """The lakes that read the queue, the slowest first."""
     rows = query(
         connection,
@@ -30,10 +30,10 @@ def listed(connection: Session, objects: Objects) -> list[Reader]:
         f" FROM {objects.reader} WHERE queue = %s ORDER BY tick, lake".encode(),
         [objects.name],
     )
-    return [Reader(*row) for row in rows]
+    return [QueueLake(*row) for row in rows]
 
 
-def register(connection: Session, upstream: Upstream, tick: Tick) -> None:
+def register(connection: Session, upstream: QueueUpstream, tick: Tick) -> None:
     """Read from a tick on, whatever was read before."""
     query(
         connection,
@@ -44,7 +44,7 @@ def register(connection: Session, upstream: Upstream, tick: Tick) -> None:
     )
 
 
-def is_registered(connection: Session, upstream: Upstream) -> bool:
+def is_registered(connection: Session, upstream: QueueUpstream) -> bool:
     """Tell whether the queue holds for this lake what it has not read."""
     rows = query(
         connection,
@@ -54,7 +54,7 @@ def is_registered(connection: Session, upstream: Upstream) -> bool:
     return bool(rows)
 
 
-def passed(connection: Session, upstream: Upstream) -> int | None:
+def passed_tick(connection: Session, upstream: QueueUpstream) -> int | None:
     """The tick that this lake has passed; None where it does not read the queue."""
     rows = query(
         connection,
@@ -64,7 +64,7 @@ def passed(connection: Session, upstream: Upstream) -> int | None:
     return rows[0][0] if rows else None
 
 
-def advance(connection: Session, upstream: Upstream, place: Place) -> None:
+def advance(connection: Session, upstream: QueueUpstream, place: TickPlace) -> None:
     """Say that this lake has passed a place; one that is none of this queue's says nothing."""
     objects = upstream.objects
     query(
@@ -76,7 +76,7 @@ def advance(connection: Session, upstream: Upstream, place: Place) -> None:
     )
 
 
-def leave(connection: Session, upstream: Upstream) -> None:
+def leave(connection: Session, upstream: QueueUpstream) -> None:
     """Let go what the queue holds for this lake."""
     query(
         connection,

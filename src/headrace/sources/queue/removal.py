@@ -5,7 +5,7 @@
 
 Triggers go a table at a time, each with a lock that is waited for in moments (`triggers.patiently`). Where
 only the owner of a table may take its triggers away, the function goes with all of them (CASCADE): it is
-ours. Called by `headrace drop`, and where a stream could not be begun.
+ours.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.ddl import execute_ddl
 from headrace.sources.postgres.session.refusals import LockTimeout, TableGone
@@ -25,7 +25,7 @@ from headrace.sources.postgres.session.statements import Session, in_transaction
 from headrace.sources.queue import readers
 from headrace.sources.queue.capture import release_table
 from headrace.sources.queue.creation import lock_creation, read_queue, read_schema
-from headrace.sources.queue.objects import Objects, Upstream
+from headrace.sources.queue.objects import Objects, QueueUpstream
 from headrace.sources.queue.statements import removal_statements, schema_removal_statements
 from headrace.sources.queue.triggers import PATIENCE, table_names
 
@@ -33,13 +33,13 @@ _PAUSE = 0.2
 _LOCK_TIMEOUT = "100ms"
 
 
-def drop(address: Address, upstream: Upstream) -> list[str]:
+def drop(address: PostgresAddress, upstream: QueueUpstream) -> list[str]:
     """Remove a lake from the queue, and the queue behind the last one; what was removed, for people."""
     with closing(connect(address, role="drop")) as connection:
         return drop_reader(connection, upstream)
 
 
-def drop_other(address: Address, upstream: Upstream, lake: str) -> list[str]:
+def drop_other(address: PostgresAddress, upstream: QueueUpstream, lake: str) -> list[str]:
     """Remove another lake, which the queue must know; whoever asks goes on."""
     if lake == upstream.lake:
         raise Misconfigured(
@@ -48,44 +48,44 @@ def drop_other(address: Address, upstream: Upstream, lake: str) -> list[str]:
             hint="headrace drop, without --reader",
         )
     with closing(connect(address, role="drop")) as connection:
-        return drop_reader(connection, replace(upstream, lake=lake), known=True)
+        return drop_reader(connection, replace(upstream, lake=lake), is_known=True)
 
 
-def removable(address: Address, upstream: Upstream, other: str | None) -> list[str]:
+def removable(address: PostgresAddress, upstream: QueueUpstream, other: str | None) -> list[str]:
     """The objects that `drop` or `drop_other` would remove now; nothing is changed."""
     lake, objects = other or upstream.lake, upstream.objects
     with closing(connect(address, role="drop")) as connection:
         if not read_schema(connection, objects).has_tables:
             return []
-        tracked = _tracked(connection, objects, lake)
+        tracked = _tracked_tables(connection, objects, lake)
         found = [f"triggers of {name}" for name in sorted(filter(None, tracked.values()))]
-        lakes = {reader.lake for reader in readers.listed(connection, objects)}
+        lakes = {reader.lake for reader in readers.list_readers(connection, objects)}
         found += [f'reader "{lake}" of the queue "{objects.name}"'] if lake in lakes else []
-        wanting = f"SELECT lake FROM {objects.tracked} WHERE queue = %s".encode()
+        wanting = f"SELECT lake FROM {objects.tracked_name} WHERE queue = %s".encode()
         lakes |= {each for (each,) in query(connection, wanting, [objects.name])}
         if lakes <= {lake} and read_queue(connection, objects) is not None:
             found.append(f'queue "{objects.name}", with its tables')
         return found
 
 
-def drop_reader(connection: Session, upstream: Upstream, *, known: bool = False) -> list[str]:
-    """The same over a connection that is open.
+def drop_reader(connection: Session, upstream: QueueUpstream, *, is_known: bool = False) -> list[str]:
+    """Drop a reader over an open connection.
 
     A name of a lake that has to be `known` to the queue is refused if it is not.
     """
     try:
-        return _dropped_reader(connection, upstream, known=known)
+        return _dropped_reader(connection, upstream, known=is_known)
     except TableGone:
         if read_schema(connection, upstream.objects).has_tables:
             raise
         return []  # somebody else removed the queue meanwhile
 
 
-def _dropped_reader(connection: Session, upstream: Upstream, *, known: bool) -> list[str]:
+def _dropped_reader(connection: Session, upstream: QueueUpstream, *, known: bool) -> list[str]:
     objects = upstream.objects
     if not read_schema(connection, objects).has_tables:
         return []
-    lakes = [reader.lake for reader in readers.listed(connection, objects)]
+    lakes = [reader.lake for reader in readers.list_readers(connection, objects)]
     if known and upstream.lake not in lakes:
         raise Misconfigured(
             "QUEUE_READER_UNKNOWN",
@@ -103,7 +103,7 @@ def _dropped_reader(connection: Session, upstream: Upstream, *, known: bool) -> 
     return removed + _drop_queue(connection, objects)
 
 
-def withdraw(connection: Session, upstream: Upstream, *, queue: bool) -> None:
+def withdraw(connection: Session, upstream: QueueUpstream, *, queue: bool) -> None:
     """Take back what this lake has in a queue that it never read; with the queue, if nobody else is in it."""
     _release_all(connection, upstream)
     readers.leave(connection, upstream)
@@ -111,19 +111,19 @@ def withdraw(connection: Session, upstream: Upstream, *, queue: bool) -> None:
         _drop_queue(connection, upstream.objects)
 
 
-def _release_all(connection: Session, upstream: Upstream) -> list[str]:
+def _release_all(connection: Session, upstream: QueueUpstream) -> list[str]:
     objects = upstream.objects
-    names = _tracked(connection, objects, upstream.lake)
+    names = _tracked_tables(connection, objects, upstream.lake)
     for oid, name in names.items():
         release_table(connection, objects, upstream.lake, (oid, name or TableName("", str(oid))))
     return [f"triggers of {name}" for name in sorted(filter(None, names.values()))]
 
 
-def _tracked(connection: Session, objects: Objects, lake: str) -> dict[int, TableName | None]:
+def _tracked_tables(connection: Session, objects: Objects, lake: str) -> dict[int, TableName | None]:
     """The tables that a lake has captured; None where one is gone."""
     rows = query(
         connection,
-        f"SELECT relation::int8 FROM {objects.tracked} WHERE queue = %s AND lake = %s".encode(),
+        f"SELECT relation::int8 FROM {objects.tracked_name} WHERE queue = %s AND lake = %s".encode(),
         [objects.name, lake],
     )
     oids = sorted(oid for (oid,) in rows)
@@ -141,18 +141,18 @@ def _drop_queue(connection: Session, objects: Objects) -> list[str]:
                 if not read_schema(connection, objects).has_tables:
                     return []
                 lock_creation(connection, objects)
-                return _dropped(connection, objects)
+                return _drop(connection, objects)
         except LockTimeout:
             if time.monotonic() > deadline:
                 raise
         time.sleep(_PAUSE)
 
 
-def _dropped(connection: Session, objects: Objects) -> list[str]:
+def _drop(connection: Session, objects: Objects) -> list[str]:
     wanted = query(
         connection,
         f"SELECT 1 FROM {objects.reader} WHERE queue = %(name)s"
-        f" UNION ALL SELECT 1 FROM {objects.tracked} WHERE queue = %(name)s".encode(),
+        f" UNION ALL SELECT 1 FROM {objects.tracked_name} WHERE queue = %(name)s".encode(),
         {"name": objects.name},
     )
     if wanted or read_queue(connection, objects) is None:

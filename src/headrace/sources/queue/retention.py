@@ -14,7 +14,7 @@ whatever is in it is visible to the statement behind the lock, and is held again
 reader's tick. No row is ever deleted by itself, and nothing has to be vacuumed.
 
 A transaction that is open keeps the table that it wrote to; the others go on taking turns. A reader that died
-keeps everything (`health`). Called by streams, behind their feedback.
+keeps everything (`health`).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class _Current:
 
     number: int
     seconds: float  # since it became that
-    switched: datetime
+    switched_at: datetime
     in_step: bool  # the sequence says so; not where somebody set it, or was killed amid a turn
 
 
@@ -139,7 +139,7 @@ def _switch(connection: Session, objects: Objects, current: _Current, ahead: int
             connection,
             f"UPDATE {objects.queue} SET current = %s, switched = pg_catalog.clock_timestamp()"
             " WHERE name = %s AND switched = %s RETURNING 1".encode(),
-            [ahead, objects.name, current.switched],
+            [ahead, objects.name, current.switched_at],
         )
         if turned:
             failpoint("queue.turn.before")

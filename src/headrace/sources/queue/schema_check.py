@@ -28,24 +28,27 @@ from headrace.sources.queue import attachments, loss, partitions, tick
 from headrace.sources.queue import upstream as upstreams
 from headrace.sources.queue.definitions import QueuedTable, definition
 from headrace.sources.queue.emptiness import with_emptiness
-from headrace.sources.queue.following import Following, lives
+from headrace.sources.queue.following import ColumnFollowing, lives
 from headrace.sources.queue.look_memory import LookMemory
-from headrace.sources.queue.objects import Upstream
-from headrace.sources.queue.position import Place
+from headrace.sources.queue.objects import QueueUpstream
+from headrace.sources.queue.position import TickPlace
 
 
 def check(
-    connection: Session, upstream: Upstream, known: Mapping[str, TableDef], memory: LookMemory | None = None
+    connection: Session,
+    upstream: QueueUpstream,
+    records: Mapping[str, TableDef],
+    memory: LookMemory | None = None,
 ) -> SchemaCheck:
     """Look at the queue and at these tables, in one moment; what the last look found the same is so still."""
     try:
-        return _look(connection, upstream, known, memory or LookMemory())
+        return _look(connection, upstream, records, memory or LookMemory())
     except loss.QueueLost as broken:
-        return SchemaCheck(upstream.log.position(Place(0)), 0, {}, {}, frozenset(), broken)
+        return SchemaCheck(upstream.log.position(TickPlace(0)), 0, {}, {}, frozenset(), broken)
 
 
 def _look(
-    connection: Session, upstream: Upstream, known: Mapping[str, TableDef], memory: LookMemory
+    connection: Session, upstream: QueueUpstream, known: Mapping[str, TableDef], memory: LookMemory
 ) -> SchemaCheck:
     with upstreams.telling_loss(connection, upstream), in_transaction(connection):
         query(connection, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
@@ -59,8 +62,8 @@ def _look(
         now, held = with_emptiness(connection, last.values(), seen)
         roots = {oid: each for oid, each in now.items() if each.entry.kind == PARTITIONED}
         now = {**now, **{oid: replace(each, looked=newest.number) for oid, each in roots.items()}}
-        looked = Following.look(connection, upstream, sight, last, now)
-        shown = attachments.shown(connection, upstream.objects, newest.number, known)
+        looked = ColumnFollowing.look(connection, upstream, sight, last, now)
+        shown = attachments.shown_places(connection, upstream.objects, newest.number, known)
     gone = attachments.passing(shown, known, {oid: each.entry.tree for oid, each in roots.items()})
     looked.settle(connection, known)
     changes, news = {}, {}
@@ -74,8 +77,8 @@ def _look(
         if what is not None:
             changes[key] = looked.change(what, key, table, found)
         elif found is not None and is_news(before, found.entry):
-            news[key] = looked.renewed(before, table, found)
-        elif found is not None and table.number not in looked.moved:
+            news[key] = looked.renew(before, table, found)
+        elif found is not None and table.number not in looked.moved_tables:
             memory.note_same(key, table, seen[table.number])
     locked = frozenset(key for key, table in known.items() if table.number in held and key not in gone)
     for key in locked & shown.keys():
@@ -86,7 +89,7 @@ def _look(
     entries = {key: now[table.number].entry for key, table in known.items() if table.number in now}
     trees = {key: (root.name, root.tree) for key, root in entries.items() if root.kind == PARTITIONED}
     policed = {key: (each.oid, each.name) for key, each in entries.items() if each.policies}
-    denied = memory.denied(connection, trees) | rows_hidden(connection, policed)
+    denied = memory.denials(connection, trees) | rows_hidden(connection, policed)
     end = newest.position(upstream.log)
     return SchemaCheck(end, 0, changes, news, locked, unreadable=denied, busy=who)
 

@@ -14,20 +14,20 @@ import numpy as np
 
 from headrace.decode.kernel import Bytes, Ints
 from headrace.decode.queue.framing import EMPTIED
-from headrace.sources.contract.decoder import Selected
-from headrace.sources.queue.context import OpenTick, StreamContext
-from headrace.sources.queue.decoding import Stretch
+from headrace.sources.contract.decoder import SelectedBytes
+from headrace.sources.queue.context import OpenTick, QueueStreamContext
+from headrace.sources.queue.decoding import QueueSliceData
 
 
-def split(stretch: Stretch) -> tuple[int, StreamContext]:
+def split(stretch: QueueSliceData) -> tuple[int, QueueStreamContext]:
     """Count the bytes that are whole frames, and give the context behind them."""
     heads, inside = stretch.events.heads, stretch.context.inside
     if len(heads.time):
         inside = OpenTick(int(heads.time[-1]), int(heads.commit_ts[-1]))
-    return stretch.events.tail, StreamContext(inside)
+    return stretch.events.tail, QueueStreamContext(inside)
 
 
-def select(stretch: Stretch, tables: Collection[int]) -> Selected | None:
+def select(stretch: QueueSliceData, tables: Collection[int]) -> SelectedBytes | None:
     """The events of the tables, and the heads of their ticks."""
     events = stretch.events
     ours = np.isin(events.relation, np.array(sorted(tables), np.int64))
@@ -36,7 +36,7 @@ def select(stretch: Stretch, tables: Collection[int]) -> Selected | None:
     heads = np.unique(events.head[ours & (events.head >= 0)])
     starts = np.concatenate([events.start[ours], events.heads.start[heads]])
     stops = np.concatenate([events.stop[ours], events.heads.stop[heads]])
-    return Selected(
+    return SelectedBytes(
         data=_only(stretch.data, np.sort(starts), np.sort(stops)),
         context=stretch.context,
         tables=frozenset(map(int, np.unique(events.relation[ours]))),

@@ -14,14 +14,14 @@ from headrace.core.chunks import Bound
 from headrace.core.position import Position
 from headrace.core.schema import TableSchema
 from headrace.sources.contract.declaration import Declaration
-from headrace.sources.contract.findings import Report, Wish
+from headrace.sources.contract.findings import CheckReport, Wish
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.session import Address as AnyAddress
-from headrace.sources.contract.session import Health, Origin, Reading, StreamOrder, Successor
+from headrace.sources.contract.session import ClockReading, Health, StreamOrder, StreamOrigin, Successor
 from headrace.sources.contract.source import Source
 from headrace.sources.contract.waiting import Waiting
 from headrace.sources.postgres.session.connection import connect
-from headrace.sources.postgres.session.identity import Identity, identify
+from headrace.sources.postgres.session.identity import PostgresIdentity, identify
 from headrace.sources.postgres.session.statements import Session as Connection
 from headrace.sources.postgres.snapshot import key_range
 from headrace.sources.queue import health, log_end, origin, removal, trust
@@ -31,10 +31,10 @@ from headrace.sources.queue.declaration import DECLARATION
 from headrace.sources.queue.decoder import QueueDecoder
 from headrace.sources.queue.identity import prove
 from headrace.sources.queue.look_memory import LookMemory
-from headrace.sources.queue.objects import Objects, Upstream
-from headrace.sources.queue.options import planned, said
+from headrace.sources.queue.objects import Objects, QueueUpstream
+from headrace.sources.queue.options import options_of, plan
 from headrace.sources.queue.preflight import QueueWish, examine, script
-from headrace.sources.queue.snapshot.plan import Contents, Server
+from headrace.sources.queue.snapshot.plan import QueueContents, QueueCopyTarget
 from headrace.sources.queue.snapshot.reader import QueueReader
 from headrace.sources.queue.tables import QueueTables
 
@@ -45,32 +45,32 @@ class QueueSession:
 
     connection: Connection
     address: QueueAddress
-    found: Identity
-    trusted: set[Objects] = field(default_factory=set)  # queues that were proved over this connection
+    actual_identity: PostgresIdentity
+    trusted_queues: set[Objects] = field(default_factory=set)  # queues that were proved over this connection
     memory: LookMemory = field(default_factory=LookMemory, compare=False)  # of its tables
 
     @property
     def identity(self) -> Json:
-        return self.found.as_record()
+        return self.actual_identity.as_record()
 
     @property
-    def closed(self) -> bool:
+    def is_closed(self) -> bool:
         return self.connection.closed
 
     def close(self) -> None:
         self.connection.close()
 
-    def prove(self, known: Json) -> None:
-        prove(self.found, known)
+    def prove(self, record: Json) -> None:
+        prove(self.actual_identity, record)
 
     # --- what is made upstream
 
-    def establish(self, upstream: Json, order: StreamOrder, waiting: Waiting) -> Origin:
-        return origin.establish(self.connection, self.found, _queue(self, upstream), order, waiting)
+    def establish(self, upstream: Json, order: StreamOrder, waiting: Waiting) -> StreamOrigin:
+        return origin.establish(self.connection, self.actual_identity, _queue(self, upstream), order, waiting)
 
-    def confirm(self, known: Json, upstream: Json, reached: Position) -> Successor | None:
-        self.prove(known)
-        upstreams.confirm(self.connection, self.found, _queue(self, upstream), reached)
+    def confirm(self, record: Json, upstream: Json, received_until: Position) -> Successor | None:
+        self.prove(record)
+        upstreams.confirm(self.connection, self.actual_identity, _queue(self, upstream), received_until)
         return None
 
     def leave(self, upstream: Json) -> None:
@@ -87,31 +87,34 @@ class QueueSession:
     def behind_all(self, upstream: Json) -> Position:
         return self.end(upstream)
 
-    def clock(self, upstream: Json) -> Reading | None:
+    def clock(self, upstream: Json) -> ClockReading | None:
         return log_end.clock(self.connection, _queue(self, upstream))
 
     def advance_log(self, upstream: Json) -> bool:
         log_end.advance(self.connection, _queue(self, upstream))
         return True
 
-    def is_quiet(self, upstream: Json, reached: Position, wanted: Position) -> bool:
-        return log_end.is_quiet(self.connection, _queue(self, upstream), reached, wanted)
+    def is_quiet(self, upstream: Json, start: Position, stop: Position) -> bool:
+        return log_end.is_quiet(self.connection, _queue(self, upstream), start, stop)
 
     def health(self, upstream: Json, limit: int | None = None) -> Health:
         return health.health(self.connection, _queue(self, upstream), limit)
 
     # --- what its tables hold
 
-    def contents(self, upstream: Json) -> Contents:
-        return Contents(self.connection, Server(self.address.server, self.found, _queue(self, upstream)))
+    def contents(self, upstream: Json) -> QueueContents:
+        return QueueContents(
+            self.connection,
+            QueueCopyTarget(self.address.server, self.actual_identity, _queue(self, upstream)),
+        )
 
 
-def _queue(session: QueueSession, upstream: Json) -> Upstream:
+def _queue(session: QueueSession, upstream: Json) -> QueueUpstream:
     """The queue of a record, which is trusted or refused before anything of it is touched."""
-    ours = Upstream.of(upstream)
-    if ours.objects not in session.trusted:
+    ours = QueueUpstream.of(upstream)
+    if ours.objects not in session.trusted_queues:
         trust.prove(session.connection, ours.objects)
-        session.trusted.add(ours.objects)
+        session.trusted_queues.add(ours.objects)
     return ours
 
 
@@ -128,19 +131,19 @@ class QueueSource:
         said = QueueAddress.parse(address.text)
         connection = connect(said.server, role=role)
         try:
-            return QueueSession(connection, said.settled(connection), identify(connection))
+            return QueueSession(connection, said.with_environment(connection), identify(connection))
         except BaseException:
             connection.close()
             raise
 
     def check_options(self, options: Mapping[str, str]) -> None:
-        planned("", "", options)
+        plan("", "", options)
 
     def upstream(self, lake_id: str, name: str, options: Mapping[str, str]) -> Json:
-        return planned(lake_id, name, options).as_record()
+        return plan(lake_id, name, options).as_record()
 
     def options(self, upstream: Json) -> dict[str, str]:
-        return said(Upstream.of(upstream))
+        return options_of(QueueUpstream.of(upstream))
 
     def objects(self, upstream: Json) -> dict[str, str]:
         return {}
@@ -150,10 +153,10 @@ class QueueSource:
     def owns_capture(self, upstream: Json) -> bool:
         return True
 
-    def examine(self, address: AnyAddress, wish: Wish) -> Report:
+    def examine(self, address: AnyAddress, wish: Wish) -> CheckReport:
         return examine(QueueAddress.parse(address.text).server, QueueWish.of(wish))
 
-    def script(self, report: Report) -> list[str]:
+    def script(self, report: CheckReport) -> list[str]:
         return script(report.findings)
 
     # --- its stream
@@ -161,7 +164,7 @@ class QueueSource:
     def drop(
         self, address: AnyAddress, upstream: Json, other: str | None = None, *, rehearse: bool = False
     ) -> list[str]:
-        server, ours = QueueAddress.parse(address.text).server, Upstream.of(upstream)
+        server, ours = QueueAddress.parse(address.text).server, QueueUpstream.of(upstream)
         if rehearse:
             return removal.removable(server, ours, other)
         return removal.drop(server, ours) if other is None else removal.drop_other(server, ours, other)
@@ -173,7 +176,9 @@ class QueueSource:
         return QueueDecoder()
 
     def reader(self, address: AnyAddress, identity: Json, ticket: Json, *, role: str) -> QueueReader:
-        return QueueReader(QueueAddress.parse(address.text).server, Identity(**identity), ticket, role)
+        return QueueReader(
+            QueueAddress.parse(address.text).server, PostgresIdentity(**identity), ticket, role
+        )
 
     def key_bounds(self, schema: TableSchema, keys: pa.Table) -> list[Bound] | None:
         return key_range.bounds(schema, keys)

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from headrace.core.position import STEP, Position
-from headrace.sources.queue.position import Log, Place
+from headrace.sources.queue.position import QueueTimeline, TickPlace
 
 
 class TickSpelling:
     """The spelling of queues (`core.position.Spelling`): numbers of ticks."""
 
     def reads(self, text: str) -> bool:
-        return Place.matches(text.strip())
+        return TickPlace.matches(text.strip())
 
     def time(self, text: str, near: Position) -> int | None:
-        return Log(_base(near)).position(Place.parse(text.strip())).time
+        return QueueTimeline(_base(near)).position(TickPlace.parse(text.strip())).time
 
     def text(self, time: int, near: Position) -> str | None:
         if time == near.time:
             return near.text
-        tick = Log(_base(near)).tick(time)
-        return None if tick < 0 else str(Place(tick))
+        tick = QueueTimeline(_base(near)).tick(time)
+        return None if tick < 0 else str(TickPlace(tick))
 
     def agree(self, text: str, other: str) -> bool:
         return True
@@ -30,7 +30,7 @@ class TickSpelling:
 
 def _base(near: Position) -> int:
     # Marks of tables that were copied anew lie a little behind the tick that their text says.
-    return near.time // STEP * STEP - STEP * Place.parse(near.text).tick if near.text else near.time
+    return near.time // STEP * STEP - STEP * TickPlace.parse(near.text).tick if near.text else near.time
 
 
 SPELLING = TickSpelling()

@@ -45,8 +45,7 @@ value of a sequence, which takes no query; all that is rare (rows of partitions,
 a transaction that truncates, sessions with temporary relations) is behind one condition, with its variables.
 `bench/trigger_queue.py` has the figures.
 
-`queue.version` is that of the whole (`objects.VERSION`). Called by `creation` and `triggers`, and
-printed for a DBA.
+`queue.version` is that of the whole (`objects.VERSION`).
 """
 
 from __future__ import annotations
@@ -87,9 +86,9 @@ def schema_statements(objects: Objects) -> list[str]:
         " PRIMARY KEY (queue, tick))",
         f"CREATE TABLE {objects.reader} (queue text, lake text, tick bigint NOT NULL,"
         " seen timestamptz NOT NULL, PRIMARY KEY (queue, lake))",
-        f"CREATE TABLE {objects.tracked} (queue text, lake text, relation oid,"
+        f"CREATE TABLE {objects.tracked_name} (queue text, lake text, relation oid,"
         " since timestamptz NOT NULL, PRIMARY KEY (queue, relation, lake))",
-        exclusion((objects.queue, objects.tick, objects.reader, objects.tracked)),
+        exclusion((objects.queue, objects.tick, objects.reader, objects.tracked_name)),
     ]
 
 
@@ -118,7 +117,7 @@ def mending_statements(schema: Collection[str], objects: Objects) -> list[str]:
         "SET LOCAL lock_timeout = '100ms'",  # writers stand behind whoever waits for an event table
         _guard_function(objects),
         *(statement for table in missing for statement in _event_table(objects, table)),
-        *(_guarded(objects, table) for table in objects.events if table not in missing),
+        *(_guard(objects, table) for table in objects.events if table not in missing),
         *(current_statement(objects) for _ in places),
         exclusion((*missing, *places)),
         sharing(objects, (*missing, *places)),
@@ -191,7 +190,7 @@ def _guard_statements(objects: Objects, table: str) -> tuple[str, ...]:
     )
 
 
-def _guarded(objects: Objects, table: str) -> str:
+def _guard(objects: Objects, table: str) -> str:
     """Guard an event table that is there and has no guard; one that has is not locked."""
     made = "; ".join(_guard_statements(objects, table))
     found = f"SELECT {_guards(objects)} AND g.tgrelid = {_literal(table)}::pg_catalog.regclass"
@@ -232,7 +231,7 @@ def removal_statements(objects: Objects) -> list[str]:
             for table, column in (
                 (objects.tick, "queue"),
                 (objects.reader, "queue"),
-                (objects.tracked, "queue"),
+                (objects.tracked_name, "queue"),
                 (objects.queue, "name"),
             )
         ),
@@ -241,7 +240,7 @@ def removal_statements(objects: Objects) -> list[str]:
 
 def schema_removal_statements(objects: Objects) -> list[str]:
     """Remove the tables of a schema without queues."""
-    tables = (objects.tracked, objects.reader, objects.tick, objects.queue)
+    tables = (objects.tracked_name, objects.reader, objects.tick, objects.queue)
     return [f"DROP TABLE IF EXISTS {table}" for table in tables]
 
 
@@ -266,7 +265,7 @@ def capture_function(objects: Objects) -> str:
     )
 
 
-def exclusion(made: Sequence[str]) -> str:
+def exclusion(object_names: Sequence[str]) -> str:
     """The statement that takes back what default privileges have given others of what was just made.
 
     Who may read events reads rows of all tables; who may write them, or how far readers are, makes rows up.
@@ -277,7 +276,7 @@ BEGIN
     FOR revoked IN
         SELECT DISTINCT made.oid::pg_catalog.regclass AS relation, given.grantee
           FROM pg_catalog.pg_class made, pg_catalog.aclexplode(made.relacl) given
-         WHERE made.oid = ANY (ARRAY[{", ".join(map(_literal, made))}]::pg_catalog.regclass[])
+         WHERE made.oid = ANY (ARRAY[{", ".join(map(_literal, object_names))}]::pg_catalog.regclass[])
            AND given.grantee <> made.relowner
     LOOP
         EXECUTE pg_catalog.format('REVOKE ALL ON TABLE %s FROM %s', revoked.relation,
@@ -287,7 +286,7 @@ END
 $headrace$"""
 
 
-def sharing(objects: Objects, made: Sequence[str]) -> str:
+def sharing(objects: Objects, object_names: Sequence[str]) -> str:
     """Give what was just made to whom the queue's row is given: to lakes whose roles are not its owner's."""
     return f"""DO $headrace$
 DECLARE shared record;
@@ -298,7 +297,7 @@ BEGIN
                     ELSE pg_catalog.string_agg(DISTINCT given.privilege_type, ', ') END AS rights
           FROM pg_catalog.pg_class made, pg_catalog.pg_class known,
                pg_catalog.aclexplode(known.relacl) given
-         WHERE made.oid = ANY (ARRAY[{", ".join(map(_literal, made))}]::pg_catalog.regclass[])
+         WHERE made.oid = ANY (ARRAY[{", ".join(map(_literal, object_names))}]::pg_catalog.regclass[])
            AND known.oid = {_literal(objects.queue)}::pg_catalog.regclass
            AND given.grantee NOT IN (0, known.relowner)
          GROUP BY made.oid, made.relkind, given.grantee
@@ -343,10 +342,10 @@ BEGIN
             emptied smallint := {BEGUN};
             mark varchar := 'headrace.truncate_' || TG_RELID;
         BEGIN
-{_indented(_rare(objects), 12)}
+{_indent(_rare(objects), 12)}
         END;
     END IF;
-{_indented(_write(objects, OPERATIONS), 4)}
+{_indent(_write(objects, OPERATIONS), 4)}
     RETURN NULL;
 END
 """
@@ -366,7 +365,7 @@ def _rare(objects: Objects) -> str:
     END IF;
     PERFORM pg_catalog.set_config(mark, CASE TG_WHEN WHEN 'BEFORE' THEN 'begun' ELSE '' END, true);
     PERFORM pg_catalog.set_config('{_TRUNCATING}', 'yes', true);
-{_indented(_write(objects, OF_TRUNCATE), 4)}
+{_indent(_write(objects, OF_TRUNCATE), 4)}
     RETURN NULL;
 END IF;
 IF TG_LEVEL = 'ROW' THEN
@@ -380,7 +379,7 @@ IF TG_LEVEL = 'ROW' THEN
     IF pg_catalog.current_setting(mark, true) = 'begun' THEN
         PERFORM pg_catalog.set_config(mark, 'written', true);
     END IF;
-{_indented(_write(objects, OF_ROWS), 4)}
+{_indent(_write(objects, OF_ROWS), 4)}
     RETURN NULL;
 END IF;
 IF pg_catalog.pg_my_temp_schema() <> 0 THEN
@@ -454,7 +453,7 @@ def _insertion(objects: Objects, place: int, operation: str, sides: _Sides) -> s
     )
 
 
-def _indented(text: str, by: int) -> str:
+def _indent(text: str, by: int) -> str:
     return "\n".join(f"{' ' * by}{line}" for line in text.split("\n"))
 
 
@@ -520,11 +519,11 @@ TRIGGERS = (
 OF_PARTITION = (Trigger(_CHANGES, for_rows=True), *_TRUNCATES)
 
 
-def triggers_of(oid: int, *, partitioned: bool, partition: bool) -> tuple[Trigger, ...]:
+def triggers_of(oid: int, *, is_partitioned: bool, partition: bool) -> tuple[Trigger, ...]:
     """The triggers of a table. That of a partitioned one the server gives to each partition, old and new.
 
     It bears the root's number: a root that becomes part of another tree has that one's beside its own.
     """
-    if partitioned:
+    if is_partitioned:
         return (Trigger(_CHANGES, for_rows=True, root=oid),)
     return OF_PARTITION if partition else TRIGGERS

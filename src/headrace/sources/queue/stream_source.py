@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.core.position import Position
-from headrace.sources.contract.arrival import Received
+from headrace.sources.contract.arrival import StreamRead
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.stream import Orders, StreamSource
 from headrace.sources.queue.address import QueueAddress
-from headrace.sources.queue.objects import Upstream
-from headrace.sources.queue.options import paced
-from headrace.sources.queue.stream.queue_stream import QueueStream, Wanted
+from headrace.sources.queue.objects import QueueUpstream
+from headrace.sources.queue.options import with_pauses
+from headrace.sources.queue.stream.queue_stream import QueueRequest, QueueStream
 from headrace.sources.queue.upstream import history_changed
 
 
@@ -35,11 +35,11 @@ class Ticks:
     def pause(self) -> float:
         return self.stream.pause
 
-    def read(self, timeout: float) -> Received | None:
+    def read(self, timeout: float) -> StreamRead | None:
         return self.stream.read(timeout)
 
-    def feedback(self, acknowledged: Position, written: Position) -> None:
-        self.stream.feedback(acknowledged)
+    def feedback(self, durable: Position, spooled_until: Position) -> None:
+        self.stream.feedback(durable)
 
     def close(self) -> None:
         self.stream.close()
@@ -49,8 +49,8 @@ class QueueStreamSource:
     """Queues in a PostgreSQL."""
 
     def open_stream(self, orders: Orders) -> Ticks:
-        known = Upstream.of(orders.upstream)
-        wanted = Wanted(known, orders.frontier, orders.reached, orders.identity)
+        known = QueueUpstream.of(orders.upstream)
+        wanted = QueueRequest(known, orders.frontier, orders.reached, orders.identity)
         return Ticks(QueueStream.open(QueueAddress.parse(orders.address).server, wanted))
 
     def at(self, upstream: Json, time: int) -> Position | None:
@@ -59,10 +59,12 @@ class QueueStreamSource:
 
     def picking(self, upstream: Json, tables: Collection[TableName], options: Mapping[str, str]) -> Json:
         """The queue, with the pauses of this run; triggers write down the tables that are wanted."""
-        return paced(Upstream.of(upstream), options).as_record()
+        return with_pauses(QueueUpstream.of(upstream), options).as_record()
 
-    def history_changed(self, upstream: Json, sent: Sequence[int], again: Sequence[int]) -> HeadraceError:
-        return history_changed(sent, again)
+    def history_changed(
+        self, upstream: Json, sent_times: Sequence[int], again: Sequence[int]
+    ) -> HeadraceError:
+        return history_changed(sent_times, again)
 
 
 STREAM_SOURCE: StreamSource = QueueStreamSource()

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.sources.contract.record import Json
-from headrace.sources.contract.tables import Examined, Heard, SchemaCheck, TableDef
+from headrace.sources.contract.tables import ExaminedTables, SchemaCheck, StatementLog, TableDef
 from headrace.sources.postgres.catalog.table_def import columns_left_out
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.queue import capture, schema_check
 from headrace.sources.queue.definitions import entry_of
 from headrace.sources.queue.look_memory import LookMemory
-from headrace.sources.queue.objects import Upstream
-from headrace.sources.queue.preflight import unmirrored
+from headrace.sources.queue.objects import QueueUpstream
+from headrace.sources.queue.preflight import find_unmirrored
 from headrace.sources.queue.upstream import telling_loss
 
 
@@ -27,36 +27,36 @@ class QueueTables:
     """The tables that are mirrored through this queue."""
 
     connection: Session
-    upstream: Upstream
+    upstream: QueueUpstream
     memory: LookMemory = field(default_factory=LookMemory, compare=False)
 
     @property
-    def folded(self) -> bool:
+    def case_insensitive(self) -> bool:
         return False
 
-    def examine(self, names: Sequence[TableName]) -> Examined:
+    def examine(self, names: Sequence[TableName]) -> ExaminedTables:
         with telling_loss(self.connection, self.upstream):
             return capture.examine(self.connection, self.upstream, names)
 
-    def capture(self, names: Sequence[TableName]) -> Examined:
+    def capture(self, names: Sequence[TableName]) -> ExaminedTables:
         with telling_loss(self.connection, self.upstream):
             return capture.capture(self.connection, self.upstream, names)
 
-    def define(self, tables: Iterable[TableDef]) -> Examined:
+    def define(self, tables: Iterable[TableDef]) -> ExaminedTables:
         with telling_loss(self.connection, self.upstream):
             return capture.define(self.connection, self.upstream, tables)
 
-    def check(self, known: Mapping[str, TableDef], heard: Heard | None = None) -> SchemaCheck:
-        return schema_check.check(self.connection, self.upstream, known, self.memory)
+    def check(self, records: Mapping[str, TableDef], log: StatementLog | None = None) -> SchemaCheck:
+        return schema_check.check(self.connection, self.upstream, records, self.memory)
 
-    def unmirrored(
-        self, patterns: Sequence[str], mirrored: Collection[TableName]
+    def find_unmirrored(
+        self, patterns: Sequence[str], mirrored_tables: Collection[TableName]
     ) -> dict[TableName, HeadraceError | None]:
-        return unmirrored(self.connection, self.upstream.objects, patterns, mirrored)
+        return find_unmirrored(self.connection, self.upstream.objects, patterns, mirrored_tables)
 
-    def captured(self) -> frozenset[TableName]:
+    def captured_tables(self) -> frozenset[TableName]:
         with telling_loss(self.connection, self.upstream):
-            return capture.captured(self.connection, self.upstream)
+            return capture.captured_tables(self.connection, self.upstream)
 
     def release(self, names: Sequence[TableName]) -> None:
         with telling_loss(self.connection, self.upstream):

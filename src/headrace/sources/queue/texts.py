@@ -8,7 +8,7 @@ types that have one form in its files, and these print what the column's own typ
     bytea                         what is not in hexadecimal: under the server's types of statistics
     timestamp, and with a zone    one with UTC's zone, one without: under each other
 
-What both types print alike is right. Called by `decoding`.
+What both types print alike is right.
 """
 
 from __future__ import annotations

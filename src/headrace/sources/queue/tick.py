@@ -15,8 +15,6 @@ the server's clock does, and not before any commit that it shows.
 Where nothing has come since the newest tick none is taken, and nothing is written to the source. That is
 asked of the events: is there one in the batch up to now (`Newest.moved`)? The snapshot alone does not tell:
 it ends (`xmax`) behind the last transaction that had ended, and later ones that ran are not in its list.
-
-Called by the receiver as often as its options say, and by the driver where it asks how far the source is.
 """
 
 from __future__ import annotations
@@ -31,10 +29,10 @@ from headrace.sources.postgres.catalog.locks import transaction
 from headrace.sources.postgres.session.refusals import LockTimeout
 from headrace.sources.postgres.session.statements import Session, in_transaction, query
 from headrace.sources.queue import attachments
-from headrace.sources.queue.batch import Batch, Snapshot
-from headrace.sources.queue.loss import gone
+from headrace.sources.queue.batch import TickBatch, TxidSnapshot
+from headrace.sources.queue.loss import gone_error
 from headrace.sources.queue.objects import Objects
-from headrace.sources.queue.position import Log, Place
+from headrace.sources.queue.position import QueueTimeline, TickPlace
 
 _TICK = (
     "t.tick, (pg_catalog.date_part('epoch', t.taken) * 1000000)::pg_catalog.int8, "
@@ -48,14 +46,14 @@ class Tick:
 
     number: int
     taken: int  # microseconds since 1970
-    snapshot: Snapshot
+    snapshot: TxidSnapshot
     nonce: str
 
     @property
-    def place(self) -> Place:
-        return Place(self.number, self.nonce)
+    def place(self) -> TickPlace:
+        return TickPlace(self.number, self.nonce)
 
-    def position(self, log: Log) -> Position:
+    def position(self, log: QueueTimeline) -> Position:
         """The position right behind it."""
         return log.position(self.place)
 
@@ -66,7 +64,7 @@ class Sight:
 
     tick: Tick | None
     clock: int  # microseconds since 1970 by the source, read before the snapshot was taken
-    now: Snapshot
+    now: TxidSnapshot
 
     @property
     def stop(self) -> int:
@@ -95,11 +93,11 @@ def see(connection: Session, objects: Objects) -> Sight:
         f" (SELECT {_TICK} FROM {objects.tick} t WHERE t.queue = %s ORDER BY t.tick DESC LIMIT 1) n"
         " ON true".encode(),
         [objects.name],
-        prepared=True,
+        prepare=True,
     )
     number, taken, snapshot, nonce = tick
     return Sight(
-        None if number is None else _tick((number, taken, snapshot, nonce)), clock, Snapshot.parse(now)
+        None if number is None else _tick((number, taken, snapshot, nonce)), clock, TxidSnapshot.parse(now)
     )
 
 
@@ -108,7 +106,7 @@ def newest(connection: Session, objects: Objects) -> Newest:
     seen = see(connection, objects)
     if seen.tick is None:
         return Newest(None, True, seen.clock)
-    since = Batch.between(seen.tick.snapshot, seen.now)
+    since = TickBatch.between(seen.tick.snapshot, seen.now)
     moved = not since.is_empty and query(connection, since.question(objects).encode()) != [(False,)]
     return Newest(seen.tick, moved, seen.clock)
 
@@ -120,7 +118,7 @@ def after(connection: Session, objects: Objects, number: int, most: int) -> list
         f"SELECT {_TICK} FROM {objects.tick} t WHERE t.queue = %s AND t.tick > %s"
         " ORDER BY t.tick LIMIT %s".encode(),
         [objects.name, number, most],
-        prepared=True,
+        prepare=True,
     )
     return [_tick(row) for row in rows]
 
@@ -149,7 +147,7 @@ def taking(connection: Session, objects: Objects) -> Iterator[Tick]:
         query(connection, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE")
         _lock(connection, objects)
         failpoint("queue.tick.before")
-        [row] = query(connection, _insertion(objects).encode(), [objects.name] * 4, prepared=True)
+        [row] = query(connection, _insertion(objects).encode(), [objects.name] * 4, prepare=True)
         yield _tick(row)
     failpoint("queue.tick.after")
 
@@ -172,7 +170,7 @@ def _lock(connection: Session, objects: Objects) -> None:
     except LockTimeout as error:
         raise _NotHad(error.code, error.primary, hint=error.hint) from None
     if not rows:
-        raise gone(objects)
+        raise gone_error(objects)
 
 
 @contextmanager
@@ -249,4 +247,4 @@ def reach(connection: Session, objects: Objects) -> Tick:
 
 def _tick(row: tuple[int, int, str, str]) -> Tick:
     number, taken, snapshot, nonce = row
-    return Tick(number, taken, Snapshot.parse(snapshot), nonce)
+    return Tick(number, taken, TxidSnapshot.parse(snapshot), nonce)

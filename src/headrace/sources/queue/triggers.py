@@ -11,8 +11,6 @@ To make one takes a lock that waits for the writers of the moment, so that whoev
 as a whole; and writers that come meanwhile wait behind us. So each attempt gives up in a moment, and the next
 one comes after a pause that grows (`patiently`). Two triggers that call the function would capture twice:
 whatever calls it counts, by whatever name.
-
-Called by `capture`, where tables are chosen, renewed and let go, and by `removal`.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from typing import TypeVar
 from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName, quote_identifier
 from headrace.sources.contract.waiting import ALONE, Waiting
-from headrace.sources.postgres.catalog.locks import PUBLISHERS_WAIT_FOR, holders, locked
+from headrace.sources.postgres.catalog.locks import PUBLISHERS_WAIT_FOR, holders, locked_error
 from headrace.sources.postgres.session.ddl import execute_ddl
 from headrace.sources.postgres.session.refusals import LockTimeout, PrivilegeMissing, TableGone
 from headrace.sources.postgres.session.statements import Session, in_transaction, query
@@ -81,11 +79,11 @@ SELECT t.tgrelid::int8, t.tgname, t.tgenabled::text, t.tgtype::int, t.tgoldtable
 def read_triggers(connection: Session, objects: Objects, oids: Sequence[int]) -> dict[int, Triggers]:
     """Read our triggers of these tables, by oid; each table is in the answer."""
     function = _read_function(connection, objects)
-    wanted = _wanted(connection, oids)
+    wanted = _wanted_triggers(connection, oids)
     found: dict[int, list[_Row]] = {oid: [] for oid in oids}
     names = {trigger.name(objects) for each in wanted.values() for trigger in each}
     parameters = {"schema": objects.schema, "function": objects.function_name, "oids": list(oids)}
-    for oid, *row in query(connection, _TRIGGERS, {**parameters, "names": list(names)}, prepared=True):
+    for oid, *row in query(connection, _TRIGGERS, {**parameters, "names": list(names)}, prepare=True):
         found[oid].append(_Row(*row))
     roots = [oid for oid, each in wanted.items() if each[0].root]
     clones = _clones(connection, objects, roots) if roots else {}
@@ -95,15 +93,15 @@ def read_triggers(connection: Session, objects: Objects, oids: Sequence[int]) ->
     }
 
 
-def _wanted(connection: Session, oids: Sequence[int]) -> dict[int, tuple[Trigger, ...]]:
+def _wanted_triggers(connection: Session, oids: Sequence[int]) -> dict[int, tuple[Trigger, ...]]:
     rows = query(
         connection,
         "SELECT c.oid::int8, c.relkind = 'p', c.relispartition"
         " FROM pg_catalog.pg_class c WHERE c.oid = ANY (%s::oid[])",
         [list(oids)],
-        prepared=True,
+        prepare=True,
     )
-    kinds = {oid: triggers_of(oid, partitioned=root, partition=part) for oid, root, part in rows}
+    kinds = {oid: triggers_of(oid, is_partitioned=root, partition=part) for oid, root, part in rows}
     return {oid: kinds.get(oid, TRIGGERS) for oid in oids}
 
 
@@ -130,7 +128,7 @@ def _triggers(
     expected: tuple[Trigger, ...],
     rows: Sequence[_Row],
     function: _Function,
-    clones: Sequence[_Cloned],
+    clones: Sequence[_ClonedTrigger],
 ) -> Triggers:
     known = {row.name: row for row in rows}
     wanted = {trigger.name(objects): trigger for trigger in expected}
@@ -181,7 +179,7 @@ SELECT b.root::int8, b.oid::int8, n.nspname, c.relname, t.tgenabled::text, t.tgp
 
 
 @dataclass(frozen=True, slots=True)
-class _Cloned:
+class _ClonedTrigger:
     root: int
     table: int
     schema: str
@@ -198,11 +196,11 @@ class _Cloned:
         return f"the trigger of its partition {TableName(self.schema, self.name)} is missing or disabled"
 
 
-def _clones(connection: Session, objects: Objects, roots: Sequence[int]) -> dict[int, list[_Cloned]]:
-    found: dict[int, list[_Cloned]] = {}
+def _clones(connection: Session, objects: Objects, roots: Sequence[int]) -> dict[int, list[_ClonedTrigger]]:
+    found: dict[int, list[_ClonedTrigger]] = {}
     parameters = {"roots": list(roots), "prefix": objects.tree_prefix}
-    for row in query(connection, _CLONES, parameters, prepared=True):
-        found.setdefault(row[0], []).append(_Cloned(*row))
+    for row in query(connection, _CLONES, parameters, prepare=True):
+        found.setdefault(row[0], []).append(_ClonedTrigger(*row))
     return found
 
 
@@ -215,7 +213,7 @@ SELECT p.prosrc, p.prosecdef, p.proconfig, l.lanname, concat_ws(' ', p.oid, p.xm
 
 
 def _read_function(connection: Session, objects: Objects) -> _Function:
-    rows = query(connection, _FUNCTION, [objects.schema, objects.function_name], prepared=True)
+    rows = query(connection, _FUNCTION, [objects.schema, objects.function_name], prepare=True)
     if not rows:
         return _Function(f"the function {objects.function}() is missing", "")
     source, definer, config, language, life = rows[0]
@@ -247,7 +245,7 @@ def patiently(
         except LockTimeout:
             oid, name = table
             who = holders(connection, [oid, *beneath(connection, oid)], _WRITERS)
-            error = locked(name, [each for those in who.values() for each in those])
+            error = locked_error(name, [each for those in who.values() for each in those])
             if time.monotonic() > deadline:
                 raise error from None
             waiting.tell(error)
@@ -283,23 +281,23 @@ def _is_public(connection: Session, objects: Objects) -> bool:
 
 
 def trigger_statements(
-    objects: Objects, table: TableName, found: Triggers, *, always: bool = True
+    objects: Objects, table: TableName, existing: Triggers, *, always: bool = True
 ) -> list[str]:
     """The statements that give a table its triggers, in the place of those that were found."""
     return [
-        *(f"DROP TRIGGER {quote_identifier(name)} ON {table}" for name in found.names),
-        *(trigger.statement(objects, str(table)) for trigger in found.wanted),
-        *(always_statements(objects, table, found) if always else ()),
+        *(f"DROP TRIGGER {quote_identifier(name)} ON {table}" for name in existing.names),
+        *(trigger.statement(objects, str(table)) for trigger in existing.wanted),
+        *(always_statements(objects, table, existing) if always else ()),
     ]
 
 
-def always_statements(objects: Objects, table: TableName, found: Triggers) -> list[str]:
+def always_statements(objects: Objects, table: TableName, existing: Triggers) -> list[str]:
     """The statements that have a table's triggers fire in sessions of the replica role, too."""
     return [
         # Of a root with all beneath it; the server gives to a new partition what the root has.
         f"ALTER TABLE {'' if trigger.root else 'ONLY '}{table} ENABLE ALWAYS TRIGGER"
         f" {quote_identifier(trigger.name(objects))}"
-        for trigger in found.wanted
+        for trigger in existing.wanted
     ]
 
 

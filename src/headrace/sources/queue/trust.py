@@ -178,7 +178,7 @@ def prove(connection: Session, objects: Objects) -> None:
         "last": EVENT_TABLES - 1,
         "keys": [key for _, key in shapes.values()],
     }
-    flaws = query(connection, (_ROLES + _FLAWS).encode(), parameters, prepared=True)
+    flaws = query(connection, (_ROLES + _FLAWS).encode(), parameters, prepare=True)
     if flaws:
         raise Misconfigured(
             "QUEUE_UNTRUSTED",

@@ -9,8 +9,8 @@
 So the timeline does not matter: a standby that was promoted goes on if it has our newest tick. One that lacks
 it, or a server that was set back to before it, has another history: `PositionLost`.
 
-Called by the session before anything is taken up, and by every stream that is opened. While one is read it
-asks behind each batch whether that is still so (`prove_still`): before its tick is handed on.
+While one is read it asks behind each batch whether that is still so (`prove_still`): before its tick is
+handed on.
 """
 
 from __future__ import annotations
@@ -20,20 +20,22 @@ from contextlib import contextmanager
 
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.position import Position
-from headrace.sources.postgres.session.identity import Identity
+from headrace.sources.postgres.session.identity import PostgresIdentity
 from headrace.sources.postgres.session.refusals import TableGone
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue import loss, readers, trust
 from headrace.sources.queue import tick as ticks
 from headrace.sources.queue.creation import find_queue, read_schema, refuse_version
 from headrace.sources.queue.loss import RECONCILE, QueueLost
-from headrace.sources.queue.objects import VERSION, Objects, Upstream
-from headrace.sources.queue.position import Place
+from headrace.sources.queue.objects import VERSION, Objects, QueueUpstream
+from headrace.sources.queue.position import TickPlace
 from headrace.sources.queue.statements import wholeness
 from headrace.sources.queue.tick import Tick
 
 
-def confirm(connection: Session, identity: Identity, upstream: Upstream, reached: Position) -> Tick:
+def confirm(
+    connection: Session, identity: PostgresIdentity, upstream: QueueUpstream, frontier: Position
+) -> Tick:
     """Find the tick that was reached; raise where the stream does not go on from there."""
     refuse_standby(identity)
     with telling_loss(connection, upstream):
@@ -42,7 +44,7 @@ def confirm(connection: Session, identity: Identity, upstream: Upstream, reached
             raise error
         if not readers.is_registered(connection, upstream):
             raise loss.reader_gone(upstream.objects, upstream.lake)
-        return _reached(connection, upstream.objects, reached)
+        return _reached_tick(connection, upstream.objects, frontier)
 
 
 _SAME = """
@@ -54,7 +56,7 @@ SELECT q.incarnation::text, q.version, {whole},
 """
 
 
-def prove_still(connection: Session, upstream: Upstream, reached: Tick) -> None:
+def prove_still(connection: Session, upstream: QueueUpstream, tick: Tick) -> None:
     """Raise unless this is still the queue that holds everything behind a tick for this lake.
 
     Asked behind a batch, that tells that nothing of it was gone when it was read.
@@ -66,22 +68,22 @@ def prove_still(connection: Session, upstream: Upstream, reached: Tick) -> None:
     parameters = {
         "queue": upstream.queue,
         "lake": upstream.lake,
-        "tick": reached.number,
-        "nonce": reached.nonce,
+        "tick": tick.number,
+        "nonce": tick.nonce,
     }
     with telling_loss(connection, upstream):
-        rows = query(connection, statement.encode(), parameters, prepared=True)
+        rows = query(connection, statement.encode(), parameters, prepare=True)
     [(incarnation, version, whole, registered, known)] = rows
     if upstream.incarnation not in ("", incarnation) or version != VERSION or not whole:
-        raise _lost(connection, upstream)
+        raise _lost_error(connection, upstream)
     if not registered:
         raise loss.reader_gone(objects, upstream.lake)
     if not known:
-        raise loss.tick_unknown(objects, reached.number)
+        raise loss.tick_unknown(objects, tick.number)
 
 
 @contextmanager
-def telling_loss(connection: Session, upstream: Upstream) -> Iterator[None]:
+def telling_loss(connection: Session, upstream: QueueUpstream) -> Iterator[None]:
     """Say of the queue what the server says of a table of it that is not there.
 
     Where nothing of the queue is gone, it is another table that the server speaks of.
@@ -92,12 +94,12 @@ def telling_loss(connection: Session, upstream: Upstream) -> Iterator[None]:
         raise remade(connection, upstream) or error from None
 
 
-def _lost(connection: Session, upstream: Upstream) -> QueueLost:
+def _lost_error(connection: Session, upstream: QueueUpstream) -> QueueLost:
     error = remade(connection, upstream)
     return error or loss.remade(upstream.objects, "a table of it was dropped, or made again")
 
 
-def remade(connection: Session, upstream: Upstream) -> QueueLost | None:
+def remade(connection: Session, upstream: QueueUpstream) -> QueueLost | None:
     """The error where the queue, or one of its event tables, is not the one that was read.
 
     Raises where it is of another version than ours.
@@ -105,7 +107,7 @@ def remade(connection: Session, upstream: Upstream) -> QueueLost | None:
     objects = upstream.objects
     queue = find_queue(connection, objects, read_schema(connection, objects))
     if queue is None:
-        return loss.gone(objects)
+        return loss.gone_error(objects)
     refuse_version(queue, objects)
     if upstream.incarnation and queue.incarnation != upstream.incarnation:
         return loss.remade(
@@ -123,17 +125,17 @@ SELECT q.incarnation::text, q.version, {whole} FROM {queue} q WHERE q.name = %(q
 """
 
 
-def prove_same(connection: Session, upstream: Upstream) -> None:
+def prove_same(connection: Session, upstream: QueueUpstream) -> None:
     """Raise unless the queue is the one that was read: `remade` in few words, where it is; trusted first."""
     trust.prove(connection, upstream.objects)
     statement = _WHOLE.format(queue=upstream.objects.queue, whole=wholeness(upstream.objects))
-    rows = query(connection, statement.encode(), {"queue": upstream.queue}, prepared=True)
+    rows = query(connection, statement.encode(), {"queue": upstream.queue}, prepare=True)
     [(incarnation, version, whole)] = rows or [(None, None, False)]
     if not whole or version != VERSION or upstream.incarnation not in ("", incarnation):
-        raise _lost(connection, upstream)
+        raise _lost_error(connection, upstream)
 
 
-def refuse_standby(identity: Identity) -> None:
+def refuse_standby(identity: PostgresIdentity) -> None:
     """A tick is a row: where none can be written there is no stream."""
     if identity.standby:
         raise standby()
@@ -148,8 +150,8 @@ def standby() -> Misconfigured:
     )
 
 
-def _reached(connection: Session, objects: Objects, reached: Position) -> Tick:
-    place = Place.parse(reached.text)
+def _reached_tick(connection: Session, objects: Objects, reached: Position) -> Tick:
+    place = TickPlace.parse(reached.text)
     found = ticks.find(connection, objects, place.tick)
     if found is None or found.nonce != place.nonce:
         raise loss.tick_unknown(objects, place.tick)
@@ -167,11 +169,11 @@ def _reached(connection: Session, objects: Objects, reached: Position) -> Tick:
     return found
 
 
-def history_changed(sent: Sequence[int], again: Sequence[int]) -> HeadraceError:
+def history_changed(sent_times: Sequence[int], again: Sequence[int]) -> HeadraceError:
     """The error of a queue that holds other events in ticks than it did before."""
     return QueueLost(
         "QUEUE_HISTORY_CHANGED",
         "the queue does not hold what it held before",
-        detail=f"{len(sent)} ticks were received once, {len(again)} others in their place",
+        detail=f"{len(sent_times)} ticks were received once, {len(again)} others in their place",
         hint=RECONCILE,
     )

@@ -6,10 +6,10 @@
     packet    length u24  sequence u8 │ 00  event
     event     timestamp u32  kind u8  server u32  size u32  position u32  flags u16 │ body │ crc32
 
-Called by tests. Nothing is known here of an event but its header and its checksum, and nothing is taken from
-the code that reads them: it is what these faults are for. The connection has to be a plain one; in TLS no
-event can be seen. Events are counted for each connection, and behind the one that is altered all packets get
-the sequence numbers that a server would have given them.
+Nothing is known here of an event but its header and its checksum, and nothing is taken from the code that
+reads them: it is what these faults are for. The connection has to be a plain one; in TLS no event can be
+seen. Events are counted for each connection, and behind the one that is altered all packets get the sequence
+numbers that a server would have given them.
 """
 
 from __future__ import annotations

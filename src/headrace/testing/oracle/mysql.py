@@ -15,8 +15,8 @@ import pymysql
 from pymysql.constants import ER
 
 from headrace.core.names import TableName
-from headrace.sources.mysql.binlog_position import Log
-from headrace.sources.mysql.session.address import Address, SslMode
+from headrace.sources.mysql.binlog_position import MysqlTimeline
+from headrace.sources.mysql.session.address import MysqlAddress, SslMode
 from headrace.testing.canonical import Rows
 from headrace.testing.oracle.contract import (
     Dialect,
@@ -164,7 +164,7 @@ class MysqlOracle:
             _begin(reader)
             _run(locking, "UNLOCK TABLES")
             rows = {text: source_rows(reader, name) for text, name in names.items()}
-        return Recording(Log().position(executed), rows)
+        return Recording(MysqlTimeline().position(executed), rows)
 
     @contextmanager
     def session(self, url: str) -> Iterator[Session]:
@@ -182,13 +182,13 @@ class MysqlOracle:
                     each.close()
 
     def login(self, url: str) -> Login:
-        address = Address.parse(url)
+        address = MysqlAddress.parse(url)
         secret = {} if address.password is None else {"MYSQL_PWD": address.password}
         return Login(address.without_secrets(), secret)
 
 
 def _connect(url: str, *, autocommit: bool = True) -> Connection:
-    address = Address.parse(url)
+    address = MysqlAddress.parse(url)
     where: dict[str, Any] = {"host": address.host, "port": address.port, "ssl_disabled": not address.tls.ca}
     if address.socket:
         where = {"unix_socket": address.socket, "ssl_disabled": True}

@@ -17,7 +17,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from headrace.core.names import TableName
-from headrace.sources.postgres.lsn import Log, Lsn
+from headrace.sources.postgres.lsn import Lsn, PostgresTimeline
 from headrace.testing.canonical import Rows
 from headrace.testing.oracle.contract import (
     Dialect,
@@ -162,7 +162,7 @@ class PostgresOracle:
             reader.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'".encode())
             rows = {name: source_rows(reader, TableName.parse(name)) for name in tables}
             reader.execute("COMMIT")
-        return Recording(Log().position(Lsn.parse(position)), rows)
+        return Recording(PostgresTimeline().position(Lsn.parse(position)), rows)
 
     @contextmanager
     def session(self, url: str) -> Iterator[Session]:

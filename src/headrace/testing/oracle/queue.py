@@ -17,10 +17,10 @@ from headrace.core.position import Position
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.queue import tick as ticks
 from headrace.sources.queue.address import QueueAddress
-from headrace.sources.queue.batch import Batch, Snapshot
+from headrace.sources.queue.batch import TickBatch, TxidSnapshot
 from headrace.sources.queue.creation import ensure_queue
 from headrace.sources.queue.objects import Objects
-from headrace.sources.queue.position import Log
+from headrace.sources.queue.position import QueueTimeline
 from headrace.testing.oracle.contract import Dialect, Login, Moment, Oracle, Recording, Session
 from headrace.testing.oracle.postgres import DIALECT
 from headrace.testing.oracle.postgres import ORACLE as POSTGRES
@@ -57,19 +57,19 @@ class QueueOracle:
 
 
 @contextmanager
-def _reading(reader: Connection) -> Iterator[Snapshot]:
+def _reading(reader: Connection) -> Iterator[TxidSnapshot]:
     reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     [(snapshot,)] = reader.execute("SELECT pg_current_snapshot()::text").fetchall()
-    yield Snapshot.parse(snapshot)
+    yield TxidSnapshot.parse(snapshot)
     reader.execute("COMMIT")
 
 
-def _tick(url: str, snapshot: Snapshot) -> tuple[Position, Batch]:
+def _tick(url: str, snapshot: TxidSnapshot) -> tuple[Position, TickBatch]:
     """Take a tick; its position, and what ended since the snapshot."""
     with closing(connect(QueueAddress.parse(url).server, role="judge")) as connection:
         ensure_queue(connection, _OBJECTS)
         tick = ticks.take(connection, _OBJECTS)
-        return tick.position(Log()), Batch.between(snapshot, tick.snapshot)
+        return tick.position(QueueTimeline()), TickBatch.between(snapshot, tick.snapshot)
 
 
 def _plain(url: str) -> str:

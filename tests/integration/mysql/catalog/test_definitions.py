@@ -17,9 +17,9 @@ from headrace.sources.mysql.catalog.definitions import look
 from headrace.sources.mysql.catalog.sizes import sizes
 from headrace.sources.mysql.catalog.table_def import TableLook, definition, from_record, schema_of, to_record
 from headrace.sources.mysql.layouts import positions
-from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
-from headrace.sources.mysql.session.statements import Session
+from headrace.sources.mysql.session.statements import MysqlConnection
 from headrace.testing.mysql import Database, Server
 from tests.integration.mysql.types.binlogs import Tail
 
@@ -41,8 +41,8 @@ def db(server: Server) -> Iterator[Database]:
 
 
 @pytest.fixture
-def session(db: Database) -> Iterator[Session]:
-    with closing(connect(Address.parse(db.url(user="mirror")), role="test")) as made:
+def session(db: Database) -> Iterator[MysqlConnection]:
+    with closing(connect(MysqlAddress.parse(db.url(user="mirror")), role="test")) as made:
         yield made
 
 
@@ -74,7 +74,7 @@ OF_MARIADB = [
 ]
 
 
-def test_rows_are_told_apart_by_a_key_that_says_so(db: Database, session: Session) -> None:
+def test_rows_are_told_apart_by_a_key_that_says_so(db: Database, session: MysqlConnection) -> None:
     cases = [*IDENTITIES, *(OF_MARIADB if db.server.flavour.is_mariadb else OF_MYSQL)]
     for number, (columns, _) in enumerate(cases):
         db.execute(f"CREATE TABLE t{number} ({columns})")
@@ -84,7 +84,7 @@ def test_rows_are_told_apart_by_a_key_that_says_so(db: Database, session: Sessio
 
 
 def test_the_log_names_the_key_that_rows_are_told_apart_by_until_it_is_dropped(
-    db: Database, session: Session
+    db: Database, session: MysqlConnection
 ) -> None:
     mariadb = db.server.flavour.is_mariadb
     cases = [*IDENTITIES, *(OF_MARIADB if mariadb else OF_MYSQL)]
@@ -115,7 +115,7 @@ def test_a_key_that_the_server_made_is_seen_where_it_is_hidden(mysql_server: Ser
             maker.cursor().execute("CREATE TABLE t (v int)")
         mysql_server.execute("SET GLOBAL show_gipk_in_create_table_and_information_schema = OFF")
         try:
-            with closing(connect(Address.parse(db.url(user="mirror")), role="test")) as session:
+            with closing(connect(MysqlAddress.parse(db.url(user="mirror")), role="test")) as session:
                 (seen,) = look(session, [TableName(db.name, "t")]).values()
         finally:
             mysql_server.execute("SET GLOBAL show_gipk_in_create_table_and_information_schema = DEFAULT")
@@ -147,7 +147,9 @@ OTHER = [
 ]
 
 
-def test_a_look_is_another_after_each_change_that_means_something(db: Database, session: Session) -> None:
+def test_a_look_is_another_after_each_change_that_means_something(
+    db: Database, session: MysqlConnection
+) -> None:
     db.execute(
         "CREATE TABLE t (id bigint AUTO_INCREMENT PRIMARY KEY, v varchar(10), e enum('a','b'),"
         " g int AS (id * 0 + 1) VIRTUAL)"
@@ -170,7 +172,7 @@ def test_a_look_is_another_after_each_change_that_means_something(db: Database, 
         assert from_record(json.loads(json.dumps(to_record(before)))) == before
 
 
-def test_names_that_differ_in_case_alone_are_two_tables(db: Database, session: Session) -> None:
+def test_names_that_differ_in_case_alone_are_two_tables(db: Database, session: MysqlConnection) -> None:
     db.execute("CREATE TABLE Orders (a int PRIMARY KEY)")
     db.execute("CREATE TABLE orders (b int PRIMARY KEY, c int)")
     names = [TableName(db.name, "Orders"), TableName(db.name, "orders")]
@@ -180,7 +182,7 @@ def test_names_that_differ_in_case_alone_are_two_tables(db: Database, session: S
     assert len({definition(each).number for each in looks.values()}) == 2
 
 
-def test_the_longest_names_are_looked_at(db: Database, session: Session) -> None:
+def test_the_longest_names_are_looked_at(db: Database, session: MysqlConnection) -> None:
     longest = "ж" * 64
     db.execute(f"CREATE TABLE `{longest}` (`{longest}` int PRIMARY KEY)")
     (seen,) = look(session, [TableName(db.name, longest)]).values()
@@ -188,7 +190,7 @@ def test_the_longest_names_are_looked_at(db: Database, session: Session) -> None
     assert [each.name.name for each in candidates(session, [f"{db.name}.*"])] == [longest]
 
 
-def test_sizes_are_those_of_now(db: Database, session: Session) -> None:
+def test_sizes_are_those_of_now(db: Database, session: MysqlConnection) -> None:
     name = TableName(db.name, "t")
     db.execute("CREATE TABLE t (id int AUTO_INCREMENT PRIMARY KEY, v varchar(255))")
     small = sizes(session, [name])[name]
@@ -205,7 +207,7 @@ def test_sizes_are_those_of_now(db: Database, session: Session) -> None:
 
 @pytest.mark.parametrize("question", ["_columns", "_keys"])
 def test_a_table_that_is_dropped_during_a_look_is_gone_and_not_hidden(
-    db: Database, session: Session, monkeypatch: pytest.MonkeyPatch, question: str
+    db: Database, session: MysqlConnection, monkeypatch: pytest.MonkeyPatch, question: str
 ) -> None:
     for name in ("gone", "stays"):
         db.execute(f"CREATE TABLE {name} (id int PRIMARY KEY)")

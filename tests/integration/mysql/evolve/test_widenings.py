@@ -16,13 +16,13 @@ from headrace.decode.mysql import result_rows
 from headrace.sources.mysql.catalog.column_row import ColumnRow
 from headrace.sources.mysql.catalog.constants import value_before
 from headrace.sources.mysql.catalog.definitions import look
-from headrace.sources.mysql.catalog.types import column_of, selected
+from headrace.sources.mysql.catalog.types import column_of, select_expression
 from headrace.sources.mysql.catalog.widenings import is_pure
-from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
-from headrace.sources.mysql.steps import Add, Alteration
+from headrace.sources.mysql.steps import Add, AlterStatement
 from headrace.sources.mysql.stream.closed_form import alteration
-from headrace.sources.mysql.stream.tokens import Dialect, Words
+from headrace.sources.mysql.stream.tokens import Dialect, StatementWords
 from headrace.testing.mysql import Database
 from tests.integration.mysql.types.result_sets import packets
 
@@ -123,7 +123,7 @@ NOT_PROVEN = [
 
 def _rows(database: Database) -> tuple[ColumnRow, ...]:
     name = TableName(database.name, "t")
-    with connect(Address.parse(database.url()), role="test") as session:
+    with connect(MysqlAddress.parse(database.url()), role="test") as session:
         return look(session, [name])[name].columns
 
 
@@ -132,7 +132,7 @@ def _values(database: Database, rows: Sequence[ColumnRow]) -> pa.Table:
     with database.connect() as connection:
         with connection.cursor() as cursor:
             cursor.execute("SET SESSION time_zone = '+00:00', character_set_results = utf8mb4")
-        found = packets(connection, f"SELECT {', '.join(map(selected, columns))} FROM t ORDER BY id")
+        found = packets(connection, f"SELECT {', '.join(map(select_expression, columns))} FROM t ORDER BY id")
     return result_rows.decode(found, columns).rows
 
 
@@ -192,8 +192,8 @@ def _added(database: Database, mode: str, definitions: Sequence[str]) -> Mapping
     found: dict[str, tuple[Add, ColumnRow]] = {}
     dialect = Dialect(database.server.flavour.is_mariadb, 101100)
     for definition, row in zip(definitions, _rows(database)[1:], strict=True):
-        said = alteration(Words(f"ALTER TABLE t ADD c {definition}", dialect))
-        assert isinstance(said, Alteration)
+        said = alteration(StatementWords(f"ALTER TABLE t ADD c {definition}", dialect))
+        assert isinstance(said, AlterStatement)
         [step] = said.steps
         assert isinstance(step, Add)
         found[definition] = (step, row)

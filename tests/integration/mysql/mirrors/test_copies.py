@@ -16,10 +16,10 @@ from headrace.lake.read.lake import Lake
 from headrace.pipeline.commands.ask import ask
 from headrace.pipeline.status_report import Reporter
 from headrace.pipeline.verify import proof
-from headrace.sources.contract.copying import Piece, Reading
+from headrace.sources.contract.copying import Piece, PieceRead
 from headrace.sources.contract.record import Json
 from headrace.sources.mysql.snapshot import keeper, locks
-from headrace.sources.mysql.snapshot.leader import Leader
+from headrace.sources.mysql.snapshot.leader import MysqlLeader
 from headrace.sources.mysql.snapshot.moment_reader import MomentReader
 from headrace.testing import validators
 from headrace.testing.mysql import Database
@@ -78,7 +78,7 @@ def test_rows_that_come_while_a_table_is_copied_are_there_once(
     @contextmanager
     def beside(
         reader: MomentReader, columns: Sequence[Column], piece: Piece, known: Json
-    ) -> Iterator[Reading]:
+    ) -> Iterator[PieceRead]:
         with read(reader, columns, piece, known) as reading:
             before.append(writer.committed)
             writer.let_go.set()
@@ -130,7 +130,7 @@ def test_a_snapshot_lasts_for_as_long_as_its_readers_read(
     @contextmanager
     def slowly(
         reader: MomentReader, columns: Sequence[Column], piece: Piece, known: Json
-    ) -> Iterator[Reading]:
+    ) -> Iterator[PieceRead]:
         times[piece.table.name] += 1
         with read(reader, columns, piece, known) as reading:
             yield reading
@@ -154,10 +154,10 @@ def test_a_moment_that_no_reader_saw_is_tried_again_and_no_live_table_waits(
     """Whoever ends the attempt has every live table of the source wait until the next one."""
     database.execute("CREATE TABLE t (id int PRIMARY KEY)")
     database.execute("INSERT INTO t VALUES (1), (2)")
-    opened, gates, settle = Counter[str](), Leader._open_gates, Reporter.settle
+    opened, gates, settle = Counter[str](), MysqlLeader._open_gates, Reporter.settle
     said: list[str] = []
 
-    def too_late(leader: Leader) -> list[int]:
+    def too_late(leader: MysqlLeader) -> list[int]:
         opened["gates"] += 1
         return [] if opened["gates"] < 3 else gates(leader)
 
@@ -165,7 +165,7 @@ def test_a_moment_that_no_reader_saw_is_tried_again_and_no_live_table_waits(
         said.append(state)
         settle(reporter, state, *reason)
 
-    monkeypatch.setattr(Leader, "_open_gates", too_late)
+    monkeypatch.setattr(MysqlLeader, "_open_gates", too_late)
     monkeypatch.setattr(Reporter, "settle", heard)
     lake = mirror.once()
     assert opened["gates"] == 3
@@ -186,14 +186,14 @@ def test_a_proof_is_tried_again_for_the_tables_whose_readers_missed_the_moment(
 ) -> None:
     """A busy machine lets readers miss it: first all of them, then all but one."""
     _mirror_two(mirror, database)
-    opened, gates = list[int](), Leader._open_gates
+    opened, gates = list[int](), MysqlLeader._open_gates
 
-    def too_late(leader: Leader) -> list[int]:
+    def too_late(leader: MysqlLeader) -> list[int]:
         opened.append(leader.ticket.readers)
         present = gates(leader)
         return present[: len(opened) - 1]
 
-    monkeypatch.setattr(Leader, "_open_gates", too_late)
+    monkeypatch.setattr(MysqlLeader, "_open_gates", too_late)
     monkeypatch.setattr(proof, "MISSED_SECONDS", (0.0, 0.0))
     assert mirror.verify() == {f"{database.name}.{name}": "equal" for name in ("a", "b")}
     assert len(opened) == 3
@@ -210,15 +210,15 @@ def test_a_proof_whose_readers_come_too_late_takes_nothing_back(
         cursor.execute("INSERT INTO a VALUES (3)")
         cursor.execute("INSERT INTO b VALUES (3)")
         connection.commit()
-    opened, gates = list[int](), Leader._open_gates
+    opened, gates = list[int](), MysqlLeader._open_gates
     present = [1]  # reader: one table's, and nobody from then on
 
-    def late(leader: Leader) -> list[int]:
+    def late(leader: MysqlLeader) -> list[int]:
         opened.append(leader.ticket.readers)
         here = gates(leader)
         return here[: present.pop()] if present else []
 
-    monkeypatch.setattr(Leader, "_open_gates", late)
+    monkeypatch.setattr(MysqlLeader, "_open_gates", late)
     monkeypatch.setattr(proof, "MISSED_SECONDS", (0.0, 0.0))
     assert sorted(mirror.verify().values()) == ["different", "not compared"]
     assert len(opened) == 1 + 3 + 2  # one table, its rows that differ, the other table

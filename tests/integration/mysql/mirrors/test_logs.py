@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from headrace.core.errors import Transient
-from headrace.sources.mysql.binlog_position import Log
-from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.binlog_position import MysqlTimeline
+from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.log_end import position as executed
 from headrace.testing.mysql import mariadb, mysql
@@ -50,11 +50,11 @@ def test_a_domain_that_the_log_forgot_is_remembered_once_all_of_it_is_in_the_lak
         execute(mirror.place, "INSERT INTO t VALUES (4)")
         before = mirror.once().at().mark
         server.purge()
-        with connect(Address.parse(mirror.place.url), role="test") as session:
-            executed(session, Log())
+        with connect(MysqlAddress.parse(mirror.place.url), role="test") as session:
+            executed(session, MysqlTimeline())
             server.execute("FLUSH BINARY LOGS DELETE_DOMAIN_ID = (9)")
             with pytest.raises(Transient) as caught:
-                executed(session, Log())
+                executed(session, MysqlTimeline())
         assert caught.value.code == "MY_DOMAIN_FORGOTTEN"
         execute(mirror.place, "INSERT INTO t VALUES (5)")
         lake = mirror.once()

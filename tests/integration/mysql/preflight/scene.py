@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from headrace.core.names import TableName
-from headrace.sources.contract.findings import Finding, Level, Report
+from headrace.sources.contract.findings import CheckReport, Finding, Level
 from headrace.sources.mysql.preflight import MysqlWish, examine
-from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
-from headrace.sources.mysql.session.statements import Session
+from headrace.sources.mysql.session.statements import MysqlConnection
 from headrace.testing.mysql import Database, Server
 from headrace.testing.mysql.flavours import OF_TABLES, OF_THE_LOG
 
@@ -51,13 +51,13 @@ class Scene:
         """Privileges of `reader`: "SELECT ON t"."""
         self.execute(*(f"GRANT {each} TO {self.reader}" for each in privileges))
 
-    def address(self) -> Address:
-        return Address.parse(self.server.url(user=self.reader, password=self.password))
+    def address(self) -> MysqlAddress:
+        return MysqlAddress.parse(self.server.url(user=self.reader, password=self.password))
 
-    def connect(self) -> Session:
+    def connect(self) -> MysqlConnection:
         return connect(self.address(), role="test")
 
-    def check(self, *patterns: str) -> Report:
+    def check(self, *patterns: str) -> CheckReport:
         """What `reader` is told about the tables; of the whole database, if none is named."""
         return examine(self.address(), MysqlWish(patterns or (f"{self.db.name}.*",)))
 
@@ -83,11 +83,11 @@ def scene(server: Server) -> Iterator[Scene]:
             server.execute(f"DROP USER {made.reader}")
 
 
-def serious(report: Report) -> list[str]:
+def serious(report: CheckReport) -> list[str]:
     """The codes of what is found, but for what is merely good to know."""
     return [finding.code for finding in report.findings if finding.level is not Level.INFO]
 
 
-def the(report: Report, code: str) -> Finding:
+def the(report: CheckReport, code: str) -> Finding:
     (finding,) = [finding for finding in report.findings if finding.code == code]
     return finding

@@ -8,9 +8,9 @@ from contextlib import closing
 import pytest
 
 from headrace.sources.contract.findings import Level, Wish
-from headrace.sources.mysql.catalog.busy import TableBusy
+from headrace.sources.mysql.catalog.busy import MysqlTableBusy
 from headrace.sources.mysql.catalog.definitions import look
-from headrace.sources.mysql.preflight import MysqlWish, examine, examine_tables, unmirrored
+from headrace.sources.mysql.preflight import MysqlWish, examine, examine_tables, list_unmirrored
 from headrace.sources.mysql.session.statements import query
 from headrace.testing.mysql import Server
 from headrace.testing.postmaster import wait_for
@@ -209,15 +209,15 @@ def test_a_table_that_is_being_altered_is_named_and_not_taken_for_gone(stage: Sc
         waits = "SELECT count(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for table%'"
         try:
             wait_for(lambda: stage.server.execute(waits)[0][0] == 1, "the RENAME waits")
-            found = unmirrored(ours, MysqlWish([f"{stage.db.name}.*"]), [])
+            found = list_unmirrored(ours, MysqlWish([f"{stage.db.name}.*"]), [])
             codes = {name.name: None if error is None else error.code for name, error in found.items()}
             # MariaDB says that it cannot show it, or leaves it out for now.
             assert codes.pop("good", "MY_TABLE_BUSY") == ("MY_TABLE_BUSY" if stage.is_mariadb else None)
             assert codes == {"held": None}
-            with pytest.raises(TableBusy, match=stage.db.name):
+            with pytest.raises(MysqlTableBusy, match=stage.db.name):
                 stage.check()
             if stage.is_mariadb:
-                with pytest.raises(TableBusy, match=stage.db.name):
+                with pytest.raises(MysqlTableBusy, match=stage.db.name):
                     look(ours, [stage.name("good")])
             else:
                 assert list(look(ours, [stage.name("good")])) == [stage.name("good")]
@@ -236,7 +236,7 @@ def test_tables_are_examined_by_name_and_found_by_pattern(stage: Scene) -> None:
         assert {name.name: error.code for name, error in examined.errors.items()} == {
             "unfit": "MY_NOT_STREAMED"
         }
-        left = unmirrored(connection, MysqlWish([f"{stage.db.name}.*"]), [stage.name("good")])
+        left = list_unmirrored(connection, MysqlWish([f"{stage.db.name}.*"]), [stage.name("good")])
         assert {name.name: error and error.code for name, error in left.items()} == {
             "more": None,
             "unfit": "MY_NOT_STREAMED",

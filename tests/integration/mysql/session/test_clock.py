@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from headrace.sources.contract.session import Reading
-from headrace.sources.mysql.binlog_position import Log
+from headrace.sources.contract.session import ClockReading
+from headrace.sources.mysql.binlog_position import MysqlTimeline
 from headrace.sources.mysql.session import clock
-from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
-from headrace.sources.mysql.session.statements import Session, query
+from headrace.sources.mysql.session.statements import MysqlConnection, query
 from headrace.testing.mysql import Database
 
 pytestmark = pytest.mark.server
@@ -27,10 +27,10 @@ _MARIADB = re.compile(r"#(\d{6} [ \d]\d:\d\d:\d\d) server id .*?\tGTID (\S+)")
 
 
 @contextmanager
-def privileged(database: Database) -> Iterator[Session]:
+def privileged(database: Database) -> Iterator[MysqlConnection]:
     database.server.execute("GRANT PROCESS ON *.* TO app")
     try:
-        with connect(Address.parse(database.url(user="app")), role="test") as session:
+        with connect(MysqlAddress.parse(database.url(user="app")), role="test") as session:
             yield session
     finally:
         database.server.execute("REVOKE PROCESS ON *.* FROM app")
@@ -65,19 +65,19 @@ def test_no_commit_behind_a_reading_is_as_early_as_it(database: Database) -> Non
 
     many = "SELECT COUNT(*) > 50 FROM c"
     writers = [threading.Thread(target=write, args=(pause,)) for pause in (0.0, 0.01, 1.3)]
-    readings: list[Reading] = []
+    readings: list[ClockReading] = []
     with privileged(database) as session:
         for writer in writers:
             writer.start()
         end = time.monotonic() + 2.5
         while time.monotonic() < end or len(readings) <= 20 or database.execute(many) == [(0,)]:
-            reading = clock.read(session, Log())
+            reading = clock.read(session, MysqlTimeline())
             assert reading is not None
             readings.append(reading)
         stop.set()
         for writer in writers:
             writer.join()
-        after = clock.begun(session)
+        after = clock.begin(session)
         written = commits(database)
     assert len(readings) > 20
     assert len(written) > 50
@@ -94,12 +94,12 @@ def test_no_commit_behind_a_reading_is_as_early_as_it(database: Database) -> Non
 def test_an_idle_server_tells_the_time_almost_to_the_moment(database: Database) -> None:
     with privileged(database) as session:
         before = datetime.now(UTC).timestamp()
-        reading = clock.read(session, Log())
+        reading = clock.read(session, MysqlTimeline())
         assert reading is not None
         assert reading.at / 1e6 > before - 2.1
 
 
 def test_who_does_not_see_what_others_do_reads_no_clock(database: Database) -> None:
-    with connect(Address.parse(database.url(user="app")), role="test") as session:
-        assert clock.read(session, Log()) is None
+    with connect(MysqlAddress.parse(database.url(user="app")), role="test") as session:
+        assert clock.read(session, MysqlTimeline()) is None
         assert query(session, "SELECT 1") == [(1,)]

@@ -16,7 +16,7 @@ import pytest
 from headrace.core.errors import HeadraceError, Misconfigured, Transient
 from headrace.sources.mysql.session import connection as connections
 from headrace.sources.mysql.session import login
-from headrace.sources.mysql.session.address import Address, SslMode
+from headrace.sources.mysql.session.address import MysqlAddress, SslMode
 from headrace.sources.mysql.session.connection import connect, pins
 from headrace.sources.mysql.session.statements import query
 from headrace.testing.mysql import Database, Server, mariadb, mysql
@@ -60,8 +60,8 @@ INIT_CONNECT = (
 )
 
 
-def address_of(database: Database, **options: str) -> Address:
-    return Address.parse(database.url(user="app", **options))
+def address_of(database: Database, **options: str) -> MysqlAddress:
+    return MysqlAddress.parse(database.url(user="app", **options))
 
 
 def test_hostile_defaults_change_nothing(database: Database) -> None:
@@ -130,7 +130,7 @@ def test_a_login_that_cannot_be_is_a_coded_error_without_the_password(
 ) -> None:
     server.start()
     monkeypatch.delenv("MYSQL_PWD", raising=False)
-    address = Address.parse(server.url(**options))  # type: ignore[arg-type]
+    address = MysqlAddress.parse(server.url(**options))  # type: ignore[arg-type]
     with pytest.raises(HeadraceError) as caught:
         connect(address, role="test")
     assert caught.value.code == code
@@ -141,7 +141,7 @@ def test_a_login_that_cannot_be_is_a_coded_error_without_the_password(
 def test_an_unknown_database_is_refused(server: Server) -> None:
     server.start()
     with pytest.raises(Misconfigured) as caught:
-        connect(Address.parse(server.url("nowhere")), role="test")
+        connect(MysqlAddress.parse(server.url("nowhere")), role="test")
     assert caught.value.code == "MY_DATABASE_UNKNOWN"
 
 
@@ -149,7 +149,7 @@ def test_a_password_comes_from_the_environment(server: Server, monkeypatch: pyte
     server.start()
     monkeypatch.setenv("MYSQL_PWD", server.password)
     with connect(
-        Address.parse(
+        MysqlAddress.parse(
             server.url(user="app", password=None).replace(":" + quote(server.password, safe=""), "")
         ),
         role="t",
@@ -162,7 +162,7 @@ def test_a_password_comes_from_the_environment(server: Server, monkeypatch: pyte
 
 def test_a_socket_and_ipv6_lead_to_the_server(server: Server) -> None:
     server.start()
-    with connect(Address.parse(f"mysql://root@/?socket={server.socket}"), role="test") as session:
+    with connect(MysqlAddress.parse(f"mysql://root@/?socket={server.socket}"), role="test") as session:
         assert query(session, "SELECT 1") == [(1,)]
         assert session.packets.peer is None
 
@@ -185,7 +185,7 @@ def test_a_server_that_asks_for_a_file_is_hung_up_on(database: Database, tmp_pat
         with pytest.raises(HeadraceError) as caught:
             query(session, f"LOAD DATA LOCAL INFILE '{file}' INTO TABLE t")
         # A server that does not ask, since we said that we have no files, refuses the statement.
-        assert session.closed or caught.value.code == "MY_STATEMENT_REFUSED"
+        assert session.is_closed or caught.value.code == "MY_STATEMENT_REFUSED"
     assert database.execute("SELECT * FROM t") == []
 
 
@@ -238,7 +238,7 @@ def test_too_many_connections_are_transient(server: Server) -> None:
         try:
             with pytest.raises(Transient) as caught:  # noqa: PT012
                 for _ in range(12):
-                    held.append(connect(Address.parse(server.url(user="app")), role="test"))
+                    held.append(connect(MysqlAddress.parse(server.url(user="app")), role="test"))
             assert caught.value.code == "MY_SERVER_FULL"
         finally:
             for session in held:
@@ -259,7 +259,7 @@ def test_what_answers_may_be_no_server_at_all() -> None:
         thread = threading.Thread(target=answer)
         thread.start()
         with pytest.raises(HeadraceError) as caught:
-            connect(Address.parse(f"mysql://ann:hunter2@127.0.0.1:{port}/"), role="test")
+            connect(MysqlAddress.parse(f"mysql://ann:hunter2@127.0.0.1:{port}/"), role="test")
         thread.join()
     assert caught.value.code == "MY_PROTOCOL_UNKNOWN"
 
@@ -272,9 +272,9 @@ def test_tls_is_verified_as_far_as_the_address_says(tmp_path: Path, server: Serv
     kind = mariadb if server.flavour.is_mariadb else mysql
     with kind({"require_secure_transport": "ON"}, tls=ours) as strict:
 
-        def url(mode: str, authority: Path | None = None, host: str = "127.0.0.1") -> Address:
+        def url(mode: str, authority: Path | None = None, host: str = "127.0.0.1") -> MysqlAddress:
             named = f"&ssl-ca={authority}" if authority else ""
-            return Address.parse(f"{strict.url(user='app', host=host)}?ssl-mode={mode}{named}")
+            return MysqlAddress.parse(f"{strict.url(user='app', host=host)}?ssl-mode={mode}{named}")
 
         for address in (
             url("VERIFY_IDENTITY", ours.authority, "localhost"),

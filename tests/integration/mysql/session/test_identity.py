@@ -7,16 +7,16 @@ import shutil
 import pytest
 
 from headrace.core.errors import PositionDoubtful
-from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
-from headrace.sources.mysql.session.identity import Identity, identify, prove, verify
+from headrace.sources.mysql.session.identity import MysqlIdentity, identify, prove, verify
 from headrace.testing.mysql import Server, mariadb, mysql
 
 pytestmark = pytest.mark.server
 
 
-def identity(server: Server, user: str = "app") -> Identity:
-    with connect(Address.parse(server.url(user=user)), role="test") as session:
+def identity(server: Server, user: str = "app") -> MysqlIdentity:
+    with connect(MysqlAddress.parse(server.url(user=user)), role="test") as session:
         return identify(session)
 
 
@@ -27,7 +27,7 @@ def test_a_server_is_known_again_after_a_restart(server: Server) -> None:
     server.restart()
     after = identity(server)
     verify(after, before)
-    prove(after, before.known())
+    prove(after, before.lasting_part())
     prove(after, before.as_record())
 
 
@@ -37,7 +37,7 @@ def test_another_server_is_refused_and_so_is_a_copy_beside_the_first(server: Ser
     expected = identity(server)
     kind = mariadb if server.flavour.is_mariadb else mysql
     with kind() as other:
-        for record in (expected.known(), expected.as_record()):
+        for record in (expected.lasting_part(), expected.as_record()):
             with pytest.raises(PositionDoubtful) as caught:
                 prove(identity(other), record)
             assert caught.value.code == "MY_ANOTHER_SERVER"
@@ -50,7 +50,7 @@ def test_another_server_is_refused_and_so_is_a_copy_beside_the_first(server: Ser
         other.start()
         copy = identity(other, "root")
         if not server.flavour.is_mariadb:
-            assert copy.known() == expected.known()
+            assert copy.lasting_part() == expected.lasting_part()
         with pytest.raises(PositionDoubtful):
             verify(copy, expected)
 

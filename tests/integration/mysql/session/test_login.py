@@ -16,7 +16,7 @@ import pytest
 
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.sources.mysql.session import login
-from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.statements import query
 from headrace.testing.mysql import Database, Server
@@ -48,7 +48,7 @@ def test_the_password_itself_goes_only_to_whom_the_address_trusts(server: Server
         # Its method proves the password and never tells it; and it has no TLS here.
         trusted, untrusted = untrusted, []
     for options in untrusted + trusted + untrusted:
-        address = Address.parse(f"{server.url(user='app')}?{options}")
+        address = MysqlAddress.parse(f"{server.url(user='app')}?{options}")
         if options in trusted:
             with connect(address, role="test") as session:
                 assert query(session, "SELECT 1") == [(1,)]
@@ -153,7 +153,7 @@ def test_a_stranger_hears_no_password(
         _stranger(_greeting(greeting), *answers) as (port, heard),
         pytest.raises(HeadraceError) as caught,
     ):
-        connect(Address.parse(f"mysql://ann:{SECRET}@127.0.0.1:{port}/"), role="test")
+        connect(MysqlAddress.parse(f"mysql://ann:{SECRET}@127.0.0.1:{port}/"), role="test")
     assert b"ann\0" in heard
     assert SECRET.encode() not in heard
     assert SECRET not in str(caught.value)
@@ -162,7 +162,9 @@ def test_a_stranger_hears_no_password(
 def test_a_server_that_never_greets_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(login, "LOGIN_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as listener, pytest.raises(HeadraceError) as caught:
-        connect(Address.parse(f"mysql://ann:{SECRET}@127.0.0.1:{listener.getsockname()[1]}/"), role="test")
+        connect(
+            MysqlAddress.parse(f"mysql://ann:{SECRET}@127.0.0.1:{listener.getsockname()[1]}/"), role="test"
+        )
     assert caught.value.code == "MY_UNREACHABLE"
 
 
@@ -171,7 +173,7 @@ def test_without_the_driver_one_error_says_what_to_install(monkeypatch: pytest.M
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "pymysql", None)
     with socket.create_server(("127.0.0.1", 0)) as listener, pytest.raises(Misconfigured) as caught:
-        connect(Address.parse(f"mysql://ann@127.0.0.1:{listener.getsockname()[1]}/"), role="test")
+        connect(MysqlAddress.parse(f"mysql://ann@127.0.0.1:{listener.getsockname()[1]}/"), role="test")
     assert caught.value.code == "MY_DRIVER_MISSING"
     assert "pip install 'headrace[mysql]'" in caught.value.hint
 
@@ -184,5 +186,5 @@ def test_without_cryptography_an_account_that_needs_it_is_told(
     server.restart()  # it forgets who has logged in
     monkeypatch.setattr("pymysql._auth._have_cryptography", False)
     with pytest.raises(Misconfigured) as caught:
-        connect(Address.parse(f"{server.url(user='app')}?ssl-mode=DISABLED"), role="test")
+        connect(MysqlAddress.parse(f"{server.url(user='app')}?ssl-mode=DISABLED"), role="test")
     assert caught.value.code == "MY_DRIVER_MISSING"

@@ -11,12 +11,12 @@ from typing import NoReturn
 import pytest
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
-from headrace.sources.mysql.protocol.result_set import RowBlock
+from headrace.sources.mysql.protocol.result_set import ResultRows
 from headrace.sources.mysql.session import statements
-from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
-from headrace.sources.mysql.session.refusals import Cancelled, LockTimeout
-from headrace.sources.mysql.session.statements import Parameter, Session, query, rows
+from headrace.sources.mysql.session.refusals import LockTimeout, StatementCancelled
+from headrace.sources.mysql.session.statements import MysqlConnection, Parameter, query, rows
 from headrace.testing.mysql import Database
 from headrace.testing.postmaster import wait_for
 from headrace.testing.proxy import Proxy
@@ -29,15 +29,15 @@ LONG = f"SELECT count(*) FROM ({MILLIONS} SELECT n FROM s) a, ({MILLIONS} SELECT
 LONG += f" ({MILLIONS} SELECT n FROM s) c WHERE a.n * b.n * c.n = -1"
 
 
-def open_session(database: Database, **options: int) -> Session:
-    return connect(Address.parse(database.url(user="app", **options)), role="test")
+def open_session(database: Database, **options: int) -> MysqlConnection:
+    return connect(MysqlAddress.parse(database.url(user="app", **options)), role="test")
 
 
 def stopped() -> NoReturn:
     raise Transient("RUN_STOPPED", "the run was stopped", hint="run again to go on")
 
 
-def running(database: Database, session: Session) -> bool:
+def running(database: Database, session: MysqlConnection) -> bool:
     """Tell whether the server is doing something for this session."""
     return bool(
         database.execute(
@@ -54,7 +54,7 @@ def test_a_statement_that_takes_too_long_ends_at_the_server_and_the_session_live
     with open_session(database) as session, open_session(database) as other:
         query(other, "SELECT GET_LOCK('taken', 0)")
         begun = time.monotonic()
-        with pytest.raises(Cancelled):
+        with pytest.raises(StatementCancelled):
             query(session, statement, seconds=0.3)
         assert time.monotonic() - begun < 15
         wait_for(lambda: not running(database, session), "the statement has ended")
@@ -171,7 +171,7 @@ def test_only_the_session_itself_is_ever_struck(database: Database) -> None:
     other.close()
 
 
-def _is_gone(database: Database, session: Session) -> bool:
+def _is_gone(database: Database, session: MysqlConnection) -> bool:
     return not database.execute(
         "SELECT 1 FROM information_schema.processlist WHERE id = %s", [session.connection_id]
     )
@@ -307,7 +307,7 @@ def test_parameters_arrive_as_they_are_in_every_mode(database: Database, mode: s
         assert query(session, "SELECT 3 -%s", [-1]) == [(4,)]
 
 
-def taken(block: RowBlock) -> list[bytes]:
+def taken(block: ResultRows) -> list[bytes]:
     return [block.data[block.starts[i] : block.starts[i + 1]].tobytes() for i in range(len(block))]
 
 
@@ -317,7 +317,7 @@ def test_rows_of_every_size_come_as_the_server_sent_them(database: Database, enc
         encrypted = "PREFERRED"  # it has no certificate of its own
     size = 17 << 20
     database.server.execute(f"SET GLOBAL max_allowed_packet = {64 << 20}")
-    address = Address.parse(f"{database.url(user='app')}?ssl-mode={encrypted}&get-server-public-key=1")
+    address = MysqlAddress.parse(f"{database.url(user='app')}?ssl-mode={encrypted}&get-server-public-key=1")
     with connect(address, role="test") as session:
         statement = f"{MILLIONS} SELECT n, REPEAT('x', IF(n = 500, {size}, n)) FROM s ORDER BY n"
         with rows(session, statement) as answer:
@@ -341,7 +341,7 @@ def test_an_error_amid_rows_leaves_a_session_that_works(database: Database) -> N
         assert query(session, "SELECT 1") == [(1,)]
 
 
-def _read(session: Session, statement: str) -> None:
+def _read(session: MysqlConnection, statement: str) -> None:
     with rows(session, statement) as answer:
         for block in answer.blocks(100_000):
             assert len(block)
@@ -355,11 +355,11 @@ def test_rows_that_nobody_takes_end_at_the_server(database: Database, reason: st
         with pytest.raises(HeadraceError) as caught:
             _read_until(session, endless, reason, stop)
         assert caught.value.code == "RUN_STOPPED"
-        assert session.closed
+        assert session.is_closed
         wait_for(lambda: not running(database, session), "the statement has ended")
 
 
-def _read_until(session: Session, endless: str, reason: str, stop: list[Callable[[], None]]) -> None:
+def _read_until(session: MysqlConnection, endless: str, reason: str, stop: list[Callable[[], None]]) -> None:
     with rows(session, endless, check=lambda: stop[0]()) as answer:
         for _ in answer.blocks():
             if reason == "left":
@@ -372,10 +372,10 @@ def test_nothing_is_asked_amid_an_answer(database: Database) -> None:
     with open_session(database) as session:
         with pytest.raises(RuntimeError):
             _ask_amid(session)
-        assert session.closed
+        assert session.is_closed
 
 
-def _ask_amid(session: Session) -> None:
+def _ask_amid(session: MysqlConnection) -> None:
     with rows(session, f"{MILLIONS} SELECT REPEAT('x', 1000) FROM s a, s b") as answer:
         for _ in answer.blocks(1000):
             query(session, "SELECT 1")
@@ -390,7 +390,7 @@ def test_whoever_breaks_off_otherwise_leaves_no_session_behind(database: Databas
     session = open_session(database)
     with pytest.raises(KeyboardInterrupt):
         query(session, LONG, check=broken)
-    assert session.closed
+    assert session.is_closed
 
 
 def test_a_silent_server_amid_rows_is_given_up(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -404,7 +404,7 @@ def test_a_silent_server_amid_rows_is_given_up(database: Database, monkeypatch: 
         assert caught.value.code == "MY_CONNECTION_LOST"
 
 
-def _read_half_open(session: Session, proxy: Proxy) -> None:
+def _read_half_open(session: MysqlConnection, proxy: Proxy) -> None:
     with rows(session, f"{MILLIONS} SELECT REPEAT('x', 1000) FROM s a, s b", silence=0.3) as answer:
         for _ in answer.blocks(100_000):
             proxy.half_open()

@@ -26,15 +26,15 @@ from headrace.sources.contract.tables import TableDef
 from headrace.sources.contract.waiting import ALONE, Waiting
 from headrace.sources.mysql.catalog.definitions import look
 from headrace.sources.mysql.catalog.table_def import schema_of
-from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
-from headrace.sources.mysql.session.identity import Identity, identify
-from headrace.sources.mysql.snapshot.contents import Contents
-from headrace.sources.mysql.snapshot.measure import MeasuredTables
-from headrace.sources.mysql.snapshot.plan import Server
+from headrace.sources.mysql.session.identity import MysqlIdentity, identify
+from headrace.sources.mysql.snapshot.contents import MysqlContents
+from headrace.sources.mysql.snapshot.measure import MysqlTableSizes
+from headrace.sources.mysql.snapshot.plan import MysqlCopyTarget
 from headrace.sources.mysql.snapshot.reader import reader
 from headrace.sources.mysql.table_number import table_number
-from headrace.sources.mysql.upstream import Upstream
+from headrace.sources.mysql.upstream import MysqlUpstream
 from headrace.testing.mysql import Database
 
 BASE = 8 << 40  # of a later life of the binlog
@@ -48,10 +48,10 @@ Before = Callable[[Reader, Piece], None]  # called by a reader before each piece
 class Copy:
     """A copy that is under way."""
 
-    address: Address
-    identity: Identity
+    address: MysqlAddress
+    identity: MysqlIdentity
     tables: dict[TableName, TableDef]
-    measured: MeasuredTables
+    measured: MysqlTableSizes
     snapshot: Snapshot
     shares: list[list[Piece]]
     started: list[Future[list[tuple[Piece, Answer]]]]
@@ -81,7 +81,7 @@ class Copy:
 
 
 def defined(database: Database, *tables: str) -> dict[TableName, TableDef]:
-    with connect(Address.parse(database.url(user="mirror")), role="test") as session:
+    with connect(MysqlAddress.parse(database.url(user="mirror")), role="test") as session:
         looks = look(session, [TableName(database.name, name) for name in tables])
     return {
         name: TableDef(name, table_number(name), schema_of(each), {}) for name, each in sorted(looks.items())
@@ -102,11 +102,11 @@ def copied(
     port: int | None = None,
 ) -> Iterator[Copy]:
     """Plan a copy and begin its readers; the moment is taken when somebody asks for the handoff."""
-    address = Address.parse(database.url(user="mirror", port=port))
+    address = MysqlAddress.parse(database.url(user="mirror", port=port))
     tables = defined(database, *names)
     with connect(address, role="test") as session:
         identity = identify(session)
-        contents = Contents(session, Server(address, identity, Upstream(base=BASE)))
+        contents = MysqlContents(session, MysqlCopyTarget(address, identity, MysqlUpstream(base=BASE)))
         measured = contents.measure(list(tables.values()))
         fit = [tables[name] for name in measured.sizes]
         taken = (
@@ -130,8 +130,8 @@ def copied(
 
 
 def _read(
-    address: Address,
-    identity: Identity,
+    address: MysqlAddress,
+    identity: MysqlIdentity,
     ticket: Json,
     tables: dict[TableName, TableDef],
     share: Sequence[Piece],

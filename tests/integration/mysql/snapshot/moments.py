@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 import time
 
-from headrace.sources.mysql.binlog_position import Log
-from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.binlog_position import MysqlTimeline
+from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
-from headrace.sources.mysql.session.identity import Identity, identify
+from headrace.sources.mysql.session.identity import MysqlIdentity, identify
 from headrace.sources.mysql.session.statements import query
 from headrace.testing.mysql import Database
 
@@ -16,16 +16,16 @@ SECONDS = 60.0
 TOTAL = 20_000
 
 
-def identity_of(url: str) -> Identity:
-    with connect(Address.parse(url), role="test") as session:
+def identity_of(url: str) -> MysqlIdentity:
+    with connect(MysqlAddress.parse(url), role="test") as session:
         return identify(session)
 
 
 def executed(database: Database) -> int:
     """The time of all that the server has executed."""
-    with connect(Address.parse(database.url(user="mirror")), role="test") as session:
-        [(text,)] = query(session, f"SELECT @@global.{session.release.words.executed}")
-    return Log().position(str(text)).time
+    with connect(MysqlAddress.parse(database.url(user="mirror")), role="test") as session:
+        [(text,)] = query(session, f"SELECT @@global.{session.release.words.executed_variable}")
+    return MysqlTimeline().position(str(text)).time
 
 
 def until(condition: object, what: str) -> None:

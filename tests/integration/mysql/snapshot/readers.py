@@ -12,10 +12,10 @@ from types import TracebackType
 from typing import Any
 
 from headrace.core.errors import HeadraceError
-from headrace.sources.mysql.session.address import Address
-from headrace.sources.mysql.session.identity import Identity
+from headrace.sources.mysql.session.address import MysqlAddress
+from headrace.sources.mysql.session.identity import MysqlIdentity
 from headrace.sources.mysql.session.statements import query
-from headrace.sources.mysql.snapshot.follower import Follower
+from headrace.sources.mysql.snapshot.follower import MysqlFollower
 from headrace.sources.mysql.snapshot.ticket import Ticket
 
 SECONDS = 60.0
@@ -27,7 +27,7 @@ _PROCESSES.set_forkserver_preload([__name__])
 class Reader:
     """One reader's process; killed when the block ends."""
 
-    def __init__(self, url: str, identity: Identity, ticket: Ticket, question: str) -> None:
+    def __init__(self, url: str, identity: MysqlIdentity, ticket: Ticket, question: str) -> None:
         self._said, said = _PROCESSES.Pipe(duplex=False)
         arguments = (said, url, identity, ticket.as_record(), question)
         self.process = _PROCESSES.Process(target=_read, args=arguments, daemon=True)
@@ -49,8 +49,8 @@ class Reader:
         return self._said.recv()
 
 
-def _read(said: Connection, url: str, identity: Identity, ticket: dict[str, Any], question: str) -> None:
-    with Follower(Address.parse(url), identity, Ticket.of(ticket), role="copy") as follower:
+def _read(said: Connection, url: str, identity: MysqlIdentity, ticket: dict[str, Any], question: str) -> None:
+    with MysqlFollower(MysqlAddress.parse(url), identity, Ticket.of(ticket), role="copy") as follower:
         try:
             said.send(query(follower.join(), question))
         except HeadraceError as error:

@@ -11,7 +11,7 @@ from threading import Event
 import pyarrow as pa
 import pytest
 
-from headrace.core.chunks import Bound, Span
+from headrace.core.chunks import Bound, KeySpan
 from headrace.core.errors import Definite
 from headrace.core.handoff import ByPosition
 from headrace.core.keycode import keycode
@@ -22,14 +22,14 @@ from headrace.sources.contract.errors import TableBusy
 from headrace.sources.contract.tables import TableDef
 from headrace.sources.contract.waiting import ALONE
 from headrace.sources.mysql.options import CHUNKS, HANDOFF
-from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import identify
 from headrace.sources.mysql.snapshot import chunk_reader
-from headrace.sources.mysql.snapshot.contents import Contents
-from headrace.sources.mysql.snapshot.plan import KeyWalk, Plan, Server
+from headrace.sources.mysql.snapshot.contents import MysqlContents
+from headrace.sources.mysql.snapshot.plan import MysqlCopyPlan, MysqlCopyTarget, MysqlKeyWalk
 from headrace.sources.mysql.snapshot.reader import reader
-from headrace.sources.mysql.upstream import Upstream
+from headrace.sources.mysql.upstream import MysqlUpstream
 from headrace.testing.mysql import Database
 from tests.integration.mysql.snapshot.copies import defined
 from tests.integration.mysql.snapshot.moments import TOTAL, Transfers, executed, until
@@ -38,18 +38,18 @@ pytestmark = pytest.mark.server
 
 
 @contextmanager
-def planned(database: Database, *names: str) -> Iterator[tuple[Plan, dict[str, TableDef]]]:
+def planned(database: Database, *names: str) -> Iterator[tuple[MysqlCopyPlan, dict[str, TableDef]]]:
     """The plan of a copy in chunks, and its tables."""
     tables = defined(database, *names)
-    address = Address.parse(database.url(user="mirror"))
+    address = MysqlAddress.parse(database.url(user="mirror"))
     with connect(address, role="test") as session:
-        contents = Contents(session, Server(address, identify(session), Upstream()))
+        contents = MysqlContents(session, MysqlCopyTarget(address, identify(session), MysqlUpstream()))
         order = CopyOrder(list(tables.values()), 1, {HANDOFF.name: CHUNKS})
         yield contents.plan_copy(order), {name.name: table for name, table in tables.items()}
 
 
 @contextmanager
-def walking(database: Database, name: str) -> Iterator[tuple[KeyWalk, Reader, TableDef]]:
+def walking(database: Database, name: str) -> Iterator[tuple[MysqlKeyWalk, Reader, TableDef]]:
     """A walk along the key of a table, and a reader of its chunks."""
     with planned(database, name) as (plan, tables), plan.key_walk(ALONE) as walk:
         server = plan.server
@@ -57,12 +57,12 @@ def walking(database: Database, name: str) -> Iterator[tuple[KeyWalk, Reader, Ta
             yield walk, reading, tables[name]
 
 
-def piece(table: TableDef, *spans: Span) -> KeyRange:
+def piece(table: TableDef, *spans: KeySpan) -> KeyRange:
     return KeyRange(table.name, table.number, table.schema.key, spans, 1, 1)
 
 
 def read(
-    reading: Reader, table: TableDef, *spans: Span, before: Callable[[], object] = lambda: None
+    reading: Reader, table: TableDef, *spans: KeySpan, before: Callable[[], object] = lambda: None
 ) -> tuple[pa.Table, ByPosition]:
     """The rows of these ranges; `before` is called before the first of them."""
     with reading.read(table.schema.columns, piece(table, *spans)) as one:
@@ -72,12 +72,12 @@ def read(
         return pa.concat_tables(rows or [table.schema.arrow().empty_table()]), one.handoff
 
 
-def ends(walk: KeyWalk, table: TableDef, rows: int) -> list[Bound]:
+def ends(walk: MysqlKeyWalk, table: TableDef, rows: int) -> list[Bound]:
     """The ends of chunks of so many rows."""
     found: list[Bound] = []
     while True:
         low = found[-1] if found else None
-        bound = walk.next_bound(table, Span(low), rows, lambda: None)
+        bound = walk.next_bound(table, KeySpan(low), rows, lambda: None)
         if bound is None:
             return found
         found.append(bound)
@@ -114,13 +114,13 @@ def test_the_chunks_of_a_table_hold_each_row_once_in_the_lakes_order(
     with walking(database, "t") as (walk, reading, table):
         bounds = ends(walk, table, 7)
         edges = [None, *bounds, None]
-        spans = [Span(low, high) for low, high in itertools.pairwise(edges)]
+        spans = [KeySpan(low, high) for low, high in itertools.pairwise(edges)]
         parts = [read(reading, table, span)[0] for span in spans]
-        whole, _ = read(reading, table, Span())
+        whole, _ = read(reading, table, KeySpan())
         one, other = bounds[1], bounds[-1]
-        single, _ = read(reading, table, *(Span(each, each.behind) for each in (one, other)))
-        between, _ = read(reading, table, Span(one.behind, other))
-        rest, _ = read(reading, table, Span(None, one), Span(other.behind, None))
+        single, _ = read(reading, table, *(KeySpan(each, each.behind) for each in (one, other)))
+        between, _ = read(reading, table, KeySpan(one.behind, other))
+        rest, _ = read(reading, table, KeySpan(None, one), KeySpan(other.behind, None))
     codes = [keycode([part.column(name) for name in table.schema.key]).to_pylist() for part in parts]
     assert [len(each) for each in codes[:-1]] == [7] * len(bounds)
     assert len(codes) > 20
@@ -139,7 +139,7 @@ def test_a_chunk_is_what_its_handoff_says_and_nobody_waits_long(bank: Database) 
         seen = []
         for _ in range(20):
             # While rows are read, each of the writers goes on, whatever waited for the lock.
-            rows, handoff = read(reading, table, Span(), before=transfers.go_on)
+            rows, handoff = read(reading, table, KeySpan(), before=transfers.go_on)
             seen.append((rows.num_rows, (handoff.frontier.time - before) // STEP))
         # Nothing else wrote to this server: each transfer is one transaction of the log, with one move.
         assert [shown for shown, _ in seen] == [held for _, held in seen]
@@ -173,10 +173,10 @@ def test_a_chunk_whose_lock_is_not_to_be_had_leaves_its_table_to_another_copy(
             cursor.execute("BEGIN")
             cursor.execute("UPDATE a SET v = v + 1 WHERE id = 1")
             with pytest.raises(TableBusy) as refused:
-                read(reading, table, Span())
+                read(reading, table, KeySpan())
             assert refused.value.code == "MY_TABLES_HELD"
             cursor.execute("ROLLBACK")
-        rows, _ = read(reading, table, Span())
+        rows, _ = read(reading, table, KeySpan())
     assert rows.num_rows == 10
 
 
@@ -187,14 +187,14 @@ def test_a_table_that_is_another_by_now_is_not_read(bank: Database, change: str)
     with walking(bank, "a") as (_, reading, table):
         bank.execute(change)
         with pytest.raises(TableBusy) as refused:
-            read(reading, table, Span())
+            read(reading, table, KeySpan())
     assert refused.value.code in ("MY_COPY_OVERTAKEN", "MY_TABLE_GONE")
 
 
 def test_a_reader_that_ends_within_a_chunk_keeps_nobody_waiting(bank: Database) -> None:
     stopped = Event()
     with walking(bank, "a") as (_, reading, table):
-        with suppress(Definite), reading.read(table.schema.columns, piece(table, Span())) as one:
+        with suppress(Definite), reading.read(table.schema.columns, piece(table, KeySpan())) as one:
             next(one.rows)
             bank.execute("UPDATE a SET v = v + 1 WHERE id = 1")  # the lock has gone before the rows come
             stopped.set()

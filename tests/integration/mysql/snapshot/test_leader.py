@@ -13,13 +13,13 @@ from headrace.core.errors import Misconfigured, Transient
 from headrace.core.names import TableName
 from headrace.core.position import STEP
 from headrace.sources.contract.waiting import Waiting
-from headrace.sources.mysql.binlog_position import Log
-from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.binlog_position import MysqlTimeline
+from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
-from headrace.sources.mysql.session.identity import Identity
+from headrace.sources.mysql.session.identity import MysqlIdentity
 from headrace.sources.mysql.snapshot import leader as leaders
 from headrace.sources.mysql.snapshot import locks
-from headrace.sources.mysql.snapshot.leader import Leader, ReadersMissing, lead
+from headrace.sources.mysql.snapshot.leader import MysqlLeader, ReadersMissing, lead
 from headrace.sources.mysql.snapshot.locks import TablesHeld
 from headrace.testing.mysql import Database, Server
 from tests.clocks import Slept
@@ -33,10 +33,10 @@ SEEN = "SELECT (SELECT SUM(v) FROM {0}.a) + (SELECT SUM(v) FROM {0}.b), (SELECT 
 
 
 @contextmanager
-def leading(database: Database, readers: int) -> Iterator[tuple[Leader, Identity]]:
+def leading(database: Database, readers: int) -> Iterator[tuple[MysqlLeader, MysqlIdentity]]:
     url = database.url(user="mirror")
     identity = identity_of(url)
-    with lead(Address.parse(url), identity, readers) as leader:
+    with lead(MysqlAddress.parse(url), identity, readers) as leader:
         yield leader, identity
 
 
@@ -54,7 +54,7 @@ def test_all_readers_see_the_moment_of_the_handoff_while_others_write(bank: Data
         ]
         transfers = stack.enter_context(Transfers(bank, 4))
         until(lambda: transfers.done > 50, "nobody writes")
-        handoff = leader.take(names(bank, "a", "b", "moves"), Log(), SECONDS)
+        handoff = leader.take(names(bank, "a", "b", "moves"), MysqlTimeline(), SECONDS)
         seen = [reader.state() for reader in readers]
         shown = {tuple(rows[0]) for rows in seen if isinstance(rows, list)}
         assert len(leader.members) == sum(isinstance(rows, list) for rows in seen) > 0
@@ -87,7 +87,7 @@ def test_who_comes_late_or_sleeps_is_left_out(bank: Database, monkeypatch: pytes
         with Reader(*arguments) as instead:  # its place is free again
             until(lambda: len(_places(bank, leader)) == 3, "nobody has come in its place")
             by_what_is_slept(monkeypatch, lambda _: until(lambda: _views(bank, leader) == 2, "no views"))
-            leader.take(names(bank, "a", "b", "moves"), Log(), SECONDS)
+            leader.take(names(bank, "a", "b", "moves"), MysqlTimeline(), SECONDS)
             os.kill(asleep.process.pid, signal.SIGCONT)
             assert leader.held == pytest.approx(IN_TIME, abs=0.01)
             assert asleep.state() == "MY_READER_LATE"
@@ -108,7 +108,7 @@ def test_a_moment_that_no_reader_sees_in_time_lets_go_of_the_tables(
         os.kill(reader.process.pid, signal.SIGSTOP)
         by_what_is_slept(monkeypatch)
         with pytest.raises(ReadersMissing):
-            leader.take(names(bank, "a", "b", "moves"), Log(), SECONDS)
+            leader.take(names(bank, "a", "b", "moves"), MysqlTimeline(), SECONDS)
         os.kill(reader.process.pid, signal.SIGCONT)
         assert reader.state() == "MY_READER_LATE"
     assert leader.held == pytest.approx(IN_TIME, abs=0.01)
@@ -123,12 +123,12 @@ def test_readers_of_a_leader_that_was_killed_read_nothing(bank: Database) -> Non
             assert reader.state() == "MY_SNAPSHOT_GONE"
         assert not leader.alive()
         with pytest.raises(Transient):
-            leader.take(names(bank, "a"), Log(), 5)
+            leader.take(names(bank, "a"), MysqlTimeline(), 5)
 
 
 def test_a_leader_without_readers_locks_nothing(bank: Database) -> None:
     with leading(bank, 1) as (leader, _), pytest.raises(ReadersMissing):
-        leader.take(names(bank, "a"), Log(), 0.2)
+        leader.take(names(bank, "a"), MysqlTimeline(), 0.2)
     assert leader.held is None
 
 
@@ -153,7 +153,7 @@ def test_an_open_writer_is_waited_for_and_others_pass_meanwhile(
                 cursor.execute("COMMIT")
 
         with Transfers(bank, 2) as transfers:
-            leader.take(names(bank, "a", "b", "moves"), Log(), SECONDS, Waiting(tell=hear))
+            leader.take(names(bank, "a", "b", "moves"), MysqlTimeline(), SECONDS, Waiting(tell=hear))
         # An attempt that lasted until it is let in would not have ended: the holder goes on after the second.
         assert [reason.code for reason in told] == ["MY_TABLES_HELD"] * max(2, len(told))
         assert reader.state()[0][0] == TOTAL + 5
@@ -169,8 +169,11 @@ def test_a_prepared_transaction_bars_the_moment_and_is_named(bank: Database, con
             cursor.execute("XA PREPARE 'x1','q'")
         if not connected:
             holder.close()
-        with connect(Address.parse(bank.url(user="root")), role="test") as session:
-            with pytest.raises(TablesHeld) as held, locks.locked(session, names(bank, "a"), Waiting(), 0.0):
+        with connect(MysqlAddress.parse(bank.url(user="root")), role="test") as session:
+            with (
+                pytest.raises(TablesHeld) as held,
+                locks.lock_tables(session, names(bank, "a"), Waiting(), 0.0),
+            ):
                 raise AssertionError("the table was locked")
             assert "X'7831',X'71',1" in (held.value.detail or "") + (held.value.hint or "")
     finally:
@@ -179,13 +182,13 @@ def test_a_prepared_transaction_bars_the_moment_and_is_named(bank: Database, con
 
 
 @contextmanager
-def granted(bank: Database, privileges: str) -> Iterator[Address]:
+def granted(bank: Database, privileges: str) -> Iterator[MysqlAddress]:
     """A user who has these privileges on the database, and no others."""
     server: Server = bank.server
     server.execute("CREATE USER poor@'%' IDENTIFIED BY 'poor'")
     try:
         server.execute(f"GRANT {privileges} ON {bank.name}.* TO poor@'%'")
-        yield Address.parse(f"mysql://poor:poor@127.0.0.1:{server.port}/")
+        yield MysqlAddress.parse(f"mysql://poor:poor@127.0.0.1:{server.port}/")
     finally:
         server.execute("DROP USER poor@'%'")
 
@@ -195,7 +198,7 @@ def test_locks_that_we_may_not_take_are_refused_with_the_grant(bank: Database) -
         granted(bank, "SELECT") as poor,
         connect(poor, role="test") as session,
         pytest.raises(Misconfigured) as refused,
-        locks.locked(session, names(bank, "a"), Waiting(), 0.0),
+        locks.lock_tables(session, names(bank, "a"), Waiting(), 0.0),
     ):
         raise AssertionError("the table was locked")
     assert refused.value.code == "MY_LOCK_PRIVILEGE"
@@ -211,7 +214,7 @@ def test_an_open_writer_is_waited_for_by_who_may_not_see_prepared_transactions(b
         connect(poor, role="test") as session,
     ):
         cursor.execute("LOCK TABLES a WRITE")
-        with pytest.raises(TablesHeld) as held, locks.locked(session, names(bank, "a"), Waiting(), 0.0):
+        with pytest.raises(TablesHeld) as held, locks.lock_tables(session, names(bank, "a"), Waiting(), 0.0):
             raise AssertionError("the table was locked")
         unseen = not session.release.is_mariadb
     assert ("GRANT XA_RECOVER_ADMIN" in (held.value.hint or "")) == unseen
@@ -231,20 +234,20 @@ def test_a_thousand_tables_are_locked_within_the_bound(bank: Database) -> None:
                 bank.url(user="mirror"), identity, leader.ticket, f"SELECT COUNT(*) FROM {bank.name}.t0"
             ) as reader,
         ):
-            leader.take(tables, Log(), SECONDS)
+            leader.take(tables, MysqlTimeline(), SECONDS)
             assert reader.state() == [(0,)]
         held.append(leader.held or SECONDS)
     assert min(held) < 0.5, held  # the machine is others' as well
 
 
-def _views(database: Database, leader: Leader) -> int:
+def _views(database: Database, leader: MysqlLeader) -> int:
     """How many readers have their views."""
     names = (leader.ticket.view(number) for number in range(leader.ticket.readers))
     [row] = database.execute("SELECT " + ", ".join(f"IS_USED_LOCK('{name}')" for name in names))
     return sum(one is not None for one in row)
 
 
-def _places(database: Database, leader: Leader) -> list[int]:
+def _places(database: Database, leader: MysqlLeader) -> list[int]:
     ticket = leader.ticket
     numbers = range(ticket.readers)
     asked = ", ".join(f"IS_USED_LOCK('{ticket.place(number)}')" for number in numbers)

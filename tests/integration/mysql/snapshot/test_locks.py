@@ -15,9 +15,9 @@ from pymysql.constants import ER
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.sources.contract.waiting import Waiting
-from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
-from headrace.sources.mysql.session.statements import Session
+from headrace.sources.mysql.session.statements import MysqlConnection
 from headrace.sources.mysql.snapshot import locks
 from headrace.sources.mysql.snapshot.locks import TablesHeld
 from headrace.testing.mysql import Database
@@ -52,10 +52,10 @@ def staggered(database: Database) -> Iterator[None]:
                 timer.join()
 
 
-def _lock(session: Session, database: Database) -> TablesHeld:
+def _lock(session: MysqlConnection, database: Database) -> TablesHeld:
     """An attempt to lock the tables, which is in vain."""
     names = [TableName(database.name, f"t{number}") for number in range(TABLES)]
-    with pytest.raises(TablesHeld) as held, locks.locked(session, names, Waiting(), 0.0):
+    with pytest.raises(TablesHeld) as held, locks.lock_tables(session, names, Waiting(), 0.0):
         raise AssertionError("the tables were locked")
     return held.value
 
@@ -64,7 +64,7 @@ def test_a_wait_is_cancelled_though_nobody_can_log_in_any_more(database: Databas
     """As where the last connection was taken meanwhile, or the way to the server was closed to new ones."""
     server = database.server
     with Proxy(server.host, server.port) as proxy, ExitStack() as stack:
-        address = Address.parse(database.url(user="mirror", port=proxy.port))
+        address = MysqlAddress.parse(database.url(user="mirror", port=proxy.port))
         session = stack.enter_context(connect(address, role="test"))
         stack.enter_context(staggered(database))
         closing = threading.Timer(HELD_SECONDS / 2, proxy.refuse)
@@ -77,7 +77,7 @@ def test_a_wait_is_cancelled_though_nobody_can_log_in_any_more(database: Databas
 
 def test_nothing_is_locked_where_no_wait_could_be_cancelled(database: Database) -> None:
     with ExitStack() as stack:
-        session = stack.enter_context(connect(Address.parse(database.url(user="mirror")), role="test"))
+        session = stack.enter_context(connect(MysqlAddress.parse(database.url(user="mirror")), role="test"))
         for number in range(TABLES):
             database.execute(f"CREATE TABLE t{number} (id int PRIMARY KEY)")
         root = stack.enter_context(database.connect())
@@ -146,13 +146,13 @@ def test_tables_are_locked_beside_a_steady_flow_of_xa_transactions_on_others(
     name = TableName(database.name, "t")
     with (
         busy_elsewhere(database),
-        connect(Address.parse(database.url(user="mirror")), role="test") as session,
+        connect(MysqlAddress.parse(database.url(user="mirror")), role="test") as session,
     ):
         for _ in range(5):
-            with locks.locked(session, [name], Waiting(), 0.0) as locked:
+            with locks.lock_tables(session, [name], Waiting(), 0.0) as locked:
                 locked.release(session)
-            assert locked.held is not None
-            assert locked.held < locks.ATTEMPT_SECONDS
+            assert locked.held_seconds is not None
+            assert locked.held_seconds < locks.ATTEMPT_SECONDS
 
 
 def test_a_prepared_transaction_that_lost_its_session_keeps_the_tables_from_being_locked(
@@ -167,7 +167,7 @@ def test_a_prepared_transaction_that_lost_its_session_keeps_the_tables_from_bein
                 run(connection, "INSERT INTO t0 VALUES (1)")
     told: list[HeadraceError] = []
     waiting = Waiting(tell=told.append)
-    address = Address.parse(mariadb_database.url(user="mirror"))
+    address = MysqlAddress.parse(mariadb_database.url(user="mirror"))
     asked = "SHOW GLOBAL STATUS LIKE 'Com_lock_tables'"
 
     def end_when_told() -> None:
@@ -183,7 +183,7 @@ def test_a_prepared_transaction_that_lost_its_session_keeps_the_tables_from_bein
     ending.start()
     with (
         connect(address, role="test") as session,
-        locks.locked(session, [TableName(mariadb_database.name, "t0")], waiting, 30.0) as locked,
+        locks.lock_tables(session, [TableName(mariadb_database.name, "t0")], waiting, 30.0) as locked,
     ):
         locked.release(session)
     ending.join()
@@ -211,22 +211,22 @@ def test_tables_are_opened_before_anybody_waits_and_locked_in_groups_where_that_
             run(root, "FLUSH TABLES")
             return took
 
-        def are_locked(session: Session) -> bool:
+        def are_locked(session: MysqlConnection) -> bool:
             """Tell whether one attempt is enough for all that are not open."""
             run(root, "FLUSH TABLES")
             try:
-                with locks.locked(session, names, Waiting(), 0.0) as locked:
+                with locks.lock_tables(session, names, Waiting(), 0.0) as locked:
                     locked.release(session)
             except TablesHeld:
                 return False
             return locked.missing == ()
 
-        with connect(Address.parse(database.url(user="mirror")), role="test") as session:
+        with connect(MysqlAddress.parse(database.url(user="mirror")), role="test") as session:
             monkeypatch.setattr(locks, "ATTEMPT_SECONDS", min(cold() for _ in range(3)) / 2)
             assert any(are_locked(session) for _ in range(8))  # other work here takes its time, too
             told: list[HeadraceError] = []
             monkeypatch.setattr(locks, "_open", lambda *_: run(root, "FLUSH TABLES"))
-            with locks.locked(session, names, Waiting(tell=told.append), 60.0) as locked:
+            with locks.lock_tables(session, names, Waiting(tell=told.append), 60.0) as locked:
                 locked.release(session)
     assert 0 < len(locked.missing) < MANY
     assert {error.code for error in told} == {"MY_TABLES_UNOPENED"}

@@ -19,11 +19,11 @@ from headrace.core.names import TableName
 from headrace.core.position import STEP
 from headrace.core.schema import TableSchema
 from headrace.sources.contract.copying import Piece, Reader
-from headrace.sources.mysql.binlog_position import Log
-from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.binlog_position import MysqlTimeline
+from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.log_end import DomainForgotten
-from headrace.sources.mysql.session.statements import Session, query, rows
+from headrace.sources.mysql.session.statements import MysqlConnection, query, rows
 from headrace.sources.mysql.snapshot import (
     follower,
     keeper,
@@ -36,7 +36,7 @@ from headrace.sources.mysql.snapshot import (
 from headrace.sources.mysql.snapshot.locks import idle
 from headrace.sources.mysql.snapshot.moment_reader import MomentReader
 from headrace.sources.mysql.snapshot.selection import FetchedRows, fetch
-from headrace.sources.mysql.values import printed
+from headrace.sources.mysql.values import print_values
 from headrace.testing.mysql import Database
 from headrace.testing.mysql.server import run
 from headrace.testing.proxy import Proxy
@@ -206,12 +206,12 @@ def test_a_copy_is_exact_from_behind_what_was_done_to_its_table_meanwhile(bank: 
         bank.execute("ALTER TABLE parts EXCHANGE PARTITION p WITH TABLE other")
         going_on.set()
         assert copy.rows()["parts"].to_pylist() == [{"id": 1}]
-        settled = copy.snapshot.settled()
+        settled = copy.snapshot.settle()
     assert handoff.until is not None
     assert settled.until is not None
     assert settled.until.time == BASE + executed(bank) > handoff.until.time
     times = pa.array([handoff.until.time - 1, settled.until.time - 1])
-    assert settled.held(times, None).to_pylist() == [True, False]
+    assert settled.holds(times, None).to_pylist() == [True, False]
 
 
 def test_what_was_read_counts_though_the_leader_is_gone(bank: Database) -> None:
@@ -221,7 +221,7 @@ def test_what_was_read_counts_though_the_leader_is_gone(bank: Database) -> None:
         assert set(copy.rows()) == {"a", "b"}
         bank.execute(f"KILL {copy.snapshot.ticket['leader']['connection']}")
         bank.execute("INSERT INTO moves VALUES ()")
-        settled = copy.snapshot.settled()
+        settled = copy.snapshot.settle()
         assert isinstance(handoff, ByPosition)
         assert isinstance(settled, ByPosition)
         assert settled.frontier == handoff.frontier
@@ -234,7 +234,7 @@ def test_a_piece_may_be_read_for_longer_than_a_session_may_sleep(
 ) -> None:
     """The leader waits all the while, and so does each session of the reader."""
     _impatient(monkeypatch)
-    address, order = Address.parse(bank.url(user="mirror")), list[str]()
+    address, order = MysqlAddress.parse(bank.url(user="mirror")), list[str]()
 
     def read_long(reader: Reader, piece: Piece) -> None:
         order.append(piece.table.name)
@@ -332,7 +332,7 @@ def test_a_table_is_read_in_short_steps_whatever_its_key_is(
 ) -> None:
     steps: dict[str, list[int]] = {}
 
-    def counted(session: Session, table: TableName, *arguments: Any, **more: Any) -> FetchedRows:
+    def counted(session: MysqlConnection, table: TableName, *arguments: Any, **more: Any) -> FetchedRows:
         found = fetch(session, table, *arguments, **more)
         steps.setdefault(table.name, []).append(found.count)
         return found
@@ -369,7 +369,7 @@ def test_a_step_is_read_by_the_index_alone(database: Database) -> None:
     [table] = defined(database, "t").values()
     last = pa.table({"e": ["b"], "f": pa.array([898.0], pa.float32())})
     beyond = key_range.beyond(table.schema.columns, last)
-    with connect(Address.parse(database.url(user="mirror")), role="test") as session:
+    with connect(MysqlAddress.parse(database.url(user="mirror")), role="test") as session:
         read = "SHOW SESSION STATUS WHERE variable_name LIKE 'Handler_read%' AND value > 0"
         before = sum(int(str(value)) for _, value in query(session, read))
         found = query(session, f"SELECT f FROM t FORCE INDEX (PRIMARY) WHERE {beyond} ORDER BY e, f LIMIT 20")
@@ -414,7 +414,7 @@ def test_a_reader_gives_way_to_who_waits_for_its_table(
     database.server.execute("GRANT PROCESS ON *.* TO mirror")
     held = Event()
 
-    def long(session: Session, table: TableName, *arguments: Any, **more: Any) -> FetchedRows:
+    def long(session: MysqlConnection, table: TableName, *arguments: Any, **more: Any) -> FetchedRows:
         held.set()
         query(session, "SELECT SLEEP(60)", seconds=90)
         return fetch(session, table, *arguments, **more)
@@ -471,7 +471,7 @@ def test_a_domain_that_the_server_has_forgotten_is_no_place_to_join(mariadb_data
         cursor.execute("INSERT INTO a VALUES (1)")
         connection.commit()
         cursor.execute("SELECT @@global.gtid_binlog_pos")
-        reached = Log(BASE).position(str(cursor.fetchall()[0][0]))
+        reached = MysqlTimeline(BASE).position(str(cursor.fetchall()[0][0]))
         with copied(mariadb_database, "a", reached=reached) as copy:
             assert copy.snapshot.handoff.until == reached
         cursor.execute("FLUSH BINARY LOGS")
@@ -571,7 +571,7 @@ def test_keys_are_found_with_the_pieces_that_hold_them(
         cursor.execute("ANALYZE TABLE t")
     [table] = defined(database, "t").values()
     columns = [column.combine_chunks() for column in _keys(table.schema, rows).columns]
-    keys = list(zip(*(printed(column).to_pylist() for column in columns), strict=True))
+    keys = list(zip(*(print_values(column).to_pylist() for column in columns), strict=True))
     # The last one's letters are in another case: the collation finds it, and it is another key.
     asked = [keys[3], keys[130], keys[371], (keys[6][0].upper(), *keys[6][1:])]
     found: list[tuple[int, pa.Table]] = []

@@ -7,15 +7,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from headrace.core.position import Position
-from headrace.sources.contract.arrival import Received
-from headrace.sources.mysql.binlog_position import Log, parse
-from headrace.sources.mysql.session.address import Address
-from headrace.sources.mysql.stream.dump import BinlogDump, Wanted
+from headrace.sources.contract.arrival import StreamRead
+from headrace.sources.mysql.binlog_position import MysqlTimeline, parse
+from headrace.sources.mysql.session.address import MysqlAddress
+from headrace.sources.mysql.stream.dump import BinlogDump, DumpRequest
 from headrace.testing.mysql import Server
 from tests.unit.sources.mysql.stream.test_transactions import shown
 
 DEADLINE = 60.0
-LOG = Log(1 << 33)
+LOG = MysqlTimeline(1 << 33)
 
 
 def position(server: Server) -> str:
@@ -43,9 +43,9 @@ class Reader:
         silence: float | None = None,
     ) -> None:
         at = LOG.position(start)
-        wanted = Wanted(tuple(tables), frontier=at, reached=at, log=LOG, silence=silence)
+        wanted = DumpRequest(tuple(tables), frontier=at, received_until=at, log=LOG, silence=silence)
         url = server.url(user="mirror") if port is None else plain(server, port)
-        self.dump = BinlogDump.open(Address.parse(url), wanted)
+        self.dump = BinlogDump.open(MysqlAddress.parse(url), wanted)
         self.server = server
         self.data = b""
         self.ended: list[tuple[int, int, int]] = []  # time, changes, of a running one its number
@@ -54,16 +54,16 @@ class Reader:
         self.gone: list[int] = []
         self.heard: tuple[int, int] | None = None
 
-    def take(self, received: Received) -> None:
+    def take(self, received: StreamRead) -> None:
         for number, data in received.running.items():
             self.running[number] = self.running.get(number, b"") + data.tobytes()
         self.data += received.data.tobytes()
-        for each in received.ended:
+        for each in received.transactions:
             number = int(each["number"]) if each["ran"] else 0
             self.ended.append((int(each["time"]), int(each["changes"]), number))
             self.committed.append(int(each["commit_ts"]))
-        self.gone += received.gone
-        self.heard = received.heard or self.heard
+        self.gone += received.rolled_back
+        self.heard = received.source_end or self.heard
 
     def catch_up(self) -> list[str]:
         """Read all that the server has by now; the frames of whole transactions, a word each."""

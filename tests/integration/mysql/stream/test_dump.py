@@ -9,7 +9,7 @@ import pytest
 
 from headrace.core.errors import HeadraceError
 from headrace.sources.mysql.stream import gathering
-from headrace.sources.mysql.stream.gathering import Gathering, Group
+from headrace.sources.mysql.stream.gathering import EventGroup, Gathering
 from headrace.testing.mysql import Database, Server
 from tests.integration.mysql.stream.reading import LOG, position, reading
 
@@ -128,7 +128,7 @@ def test_the_savepoints_of_a_transaction_take_no_more_than_their_room(
     monkeypatch.setattr(gathering, "MOST_SAVEPOINTS", 3)
     known, remember = list[int](), Gathering.set_savepoint
 
-    def remembered(self: Gathering, group: Group, name: bytes) -> None:
+    def remembered(self: Gathering, group: EventGroup, name: bytes) -> None:
         remember(self, group, name)
         known.append(len(group.savepoints))
 

@@ -17,9 +17,9 @@ import pytest
 from headrace.core.errors import HeadraceError, Misconfigured, PositionDoubtful, Transient
 from headrace.sources.contract.stream import Orders
 from headrace.sources.mysql.stream import dump, events
-from headrace.sources.mysql.stream.ordinary import Packets
-from headrace.sources.mysql.stream.transactions import TransactionFinder
-from headrace.sources.mysql.upstream import Upstream
+from headrace.sources.mysql.stream.ordinary import ReadPackets
+from headrace.sources.mysql.stream.transactions import MysqlTransactionFinder
+from headrace.sources.mysql.upstream import MysqlUpstream
 from headrace.spool.reader import SpoolReader
 from headrace.testing.mysql import Database
 from headrace.testing.mysql.event_faults import LONGEST, PACKET_HEADER, altered, flipped, of_kind
@@ -107,17 +107,17 @@ def line_of(database: Database, monkeypatch: pytest.MonkeyPatch, write: Callable
     run(database, "CREATE TABLE t (id int PRIMARY KEY, v longtext)")
     orders = orders_of(database)
     write()
-    end = Upstream.of(orders.upstream).log.position(position(server)).time
+    end = MysqlUpstream.of(orders.upstream).log.position(position(server)).time
     with Proxy(server.host, server.port) as proxy:
         line = Line(proxy, replace(orders, address=plain(server, proxy.port)), end)
-        take = TransactionFinder.take_many
+        take = MysqlTransactionFinder.take_many
 
-        def counted(finder: TransactionFinder, packets: Packets, most: int) -> tuple[int, int]:
+        def counted(finder: MysqlTransactionFinder, packets: ReadPackets, most: int) -> tuple[int, int]:
             behind, alone = take(finder, packets, most)
             line.taken.append(behind - packets.first)
             return behind, alone
 
-        monkeypatch.setattr(TransactionFinder, "take_many", counted)
+        monkeypatch.setattr(MysqlTransactionFinder, "take_many", counted)
         yield line
 
 

@@ -14,17 +14,17 @@ from headrace.core.names import TableName
 from headrace.core.position import STEP
 from headrace.sources.contract.session import StreamOrder
 from headrace.sources.contract.waiting import ALONE
-from headrace.sources.mysql.binlog_position import Log, count, parse
+from headrace.sources.mysql.binlog_position import MysqlTimeline, count, parse
 from headrace.sources.mysql.origin import establish
 from headrace.sources.mysql.session import clock
-from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import identify
 from headrace.sources.mysql.session.log_end import position as executed
-from headrace.sources.mysql.session.log_end import unlogged
+from headrace.sources.mysql.session.log_end import unlogged_gtids
 from headrace.sources.mysql.snapshot.leader import lead
 from headrace.sources.mysql.stream.errors import EventDamaged
-from headrace.sources.mysql.upstream import Upstream
+from headrace.sources.mysql.upstream import MysqlUpstream
 from headrace.testing.mysql import Database, mariadb, mysql
 from headrace.testing.postmaster import wait_for
 from tests.integration.mysql.snapshot.readers import Reader as ViewReader
@@ -47,7 +47,7 @@ def database() -> Iterator[Database]:
 
 
 def test_transactions_that_were_never_logged_are_counted_by_nobody(database: Database) -> None:
-    server, address = database.server, Address.parse(database.url(user="app"))
+    server, address = database.server, MysqlAddress.parse(database.url(user="app"))
     with connect(address, role="test") as session, reading(server, [(database.name, "t")]) as reader:
         identity, reached = identify(session), executed(session, LOG)
         assert reached == LOG.position(position(server))
@@ -72,10 +72,10 @@ def test_transactions_that_were_never_logged_are_counted_by_nobody(database: Dat
 
 
 def test_what_was_unlogged_at_the_beginning_stays_so_over_purges_and_restarts(database: Database) -> None:
-    server, address = database.server, Address.parse(database.url(user="app"))
+    server, address = database.server, MysqlAddress.parse(database.url(user="app"))
     server.execute(f"SET GLOBAL gtid_purged = '+{ELSEWHERE}:1-5'")
     with connect(address, role="test") as session:
-        log = Log(0, str(unlogged(session)))
+        log = MysqlTimeline(0, str(unlogged_gtids(session)))
         assert log.unlogged == f"{ELSEWHERE}:1-5"
         before = executed(session, log)
         run(database, "INSERT INTO t VALUES (2)")
@@ -109,8 +109,10 @@ def _streamed(database: Database, start: str | None = None) -> str:
 
 def _begin(database: Database) -> str:
     """The text of the place where a stream begins that has brought nothing yet."""
-    with connect(Address.parse(database.server.url()), role="test") as session:
-        return establish(session.address, identify(session), Upstream(), StreamOrder([]), ALONE).start.text
+    with connect(MysqlAddress.parse(database.server.url()), role="test") as session:
+        return establish(
+            session.address, identify(session), MysqlUpstream(), StreamOrder([]), ALONE
+        ).start.text
 
 
 def _write_past(database: Database, text: str) -> None:

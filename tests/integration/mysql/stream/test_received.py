@@ -14,14 +14,14 @@ import pytest
 
 from headrace.core.errors import HeadraceError
 from headrace.core.position import STEP
-from headrace.pipeline.ingest.replay_check import Known
+from headrace.pipeline.ingest.replay_check import RecentTransactions
 from headrace.pipeline.ingest.store_stream import Intake
 from headrace.sources.contract.stream import Orders, Stream
-from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import identify
 from headrace.sources.mysql.stream_source import STREAM_SOURCE
-from headrace.sources.mysql.upstream import Upstream
+from headrace.sources.mysql.upstream import MysqlUpstream
 from headrace.spool.layout import Kind
 from headrace.spool.reader import SpoolReader
 from headrace.spool.writer import SpoolWriter
@@ -41,10 +41,10 @@ def database(request: pytest.FixtureRequest) -> Database:
 
 def orders_of(database: Database) -> Orders:
     """An order to follow a table from now on."""
-    address = Address.parse(database.server.url(user="mirror"))
+    address = MysqlAddress.parse(database.server.url(user="mirror"))
     with connect(address, role="test") as session:
         identity = identify(session).as_record()
-    upstream = Upstream(((database.name, "t"),), BASE)
+    upstream = MysqlUpstream(((database.name, "t"),), BASE)
     start = upstream.log.position(position(database.server))
     return Orders(database.server.url(user="mirror"), identity, upstream.as_record(), start, start)
 
@@ -54,7 +54,9 @@ def receiving(folder: Path, orders: Orders) -> Iterator[tuple[SpoolWriter, Intak
     """A session of a receiver; as `ingest.worker` does it."""
     with SpoolWriter(folder, 1 << 30, orders.frontier.time) as writer:
         writer.places.say(orders.frontier)
-        known = Known.of(folder, lambda sent, again: STREAM_SOURCE.history_changed({}, sent, again))
+        known = RecentTransactions.of(
+            folder, lambda sent, again: STREAM_SOURCE.history_changed({}, sent, again)
+        )
         reached = writer.places.newest
         assert reached is not None
         with closing(STREAM_SOURCE.open_stream(replace(orders, reached=reached))) as stream:
@@ -80,7 +82,7 @@ def test_a_spool_has_each_transaction_once_over_sessions(database: Database, tmp
     server = database.server
     run(database, "CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE other (id int PRIMARY KEY)")
     orders = orders_of(database)
-    log = Upstream.of(orders.upstream).log
+    log = MysqlUpstream.of(orders.upstream).log
     run(database, "INSERT INTO t VALUES (1)", "INSERT INTO other VALUES (1)")
     run(database, "XA START 'x'", "INSERT INTO t VALUES (2)", "XA END 'x'", "XA PREPARE 'x'")
     run(database, "INSERT INTO other VALUES (2)")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from pymysql import OperationalError, ProgrammingError
 
-from headrace.sources.mysql.stream.letters import is_settled, lowered
+from headrace.sources.mysql.stream.letters import is_settled, lower
 from headrace.testing.mysql import Database
 from tests.integration.mysql.stream.reading import reading
 from tests.integration.mysql.stream.test_dump import names, run
@@ -131,7 +131,7 @@ def test_a_server_makes_of_a_letter_what_is_expected_of_it(database: Database) -
     [(answer,)] = database.execute(asked, [" ".join(letters)])
     made = answer.split(" ")
     assert [
-        letter for letter, low in zip(letters, made, strict=True) if low not in (letter, lowered(letter))
+        letter for letter, low in zip(letters, made, strict=True) if low not in (letter, lower(letter))
     ] == []
     settled = [(letter, low) for letter, low in zip(letters, made, strict=True) if is_settled(letter)]
-    assert [(letter, low) for letter, low in settled if low != lowered(letter)] == []
+    assert [(letter, low) for letter, low in settled if low != lower(letter)] == []

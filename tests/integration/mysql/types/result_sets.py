@@ -16,7 +16,7 @@ from pymysql.constants import COMMAND
 
 from headrace.core.schema import Column
 from headrace.decode.mysql.result_rows import RowBlock
-from headrace.sources.mysql.catalog.types import column_of, quoted, selected
+from headrace.sources.mysql.catalog.types import column_of, quote, select_expression
 from headrace.testing.mysql import Database
 from tests.cases.types.cases import Type, Value, types
 
@@ -69,11 +69,11 @@ class EveryType:
 
     def rows(self) -> RowBlock:
         """The rows as a copy selects them."""
-        what = ", ".join(map(selected, self.columns))
+        what = ", ".join(map(select_expression, self.columns))
         with self.db.connect() as connection:
             with connection.cursor() as cursor:
                 cursor.execute("SET SESSION time_zone = '+00:00', character_set_results = utf8mb4")
-            return packets(connection, f"SELECT {what} FROM every ORDER BY {quoted('id')}")
+            return packets(connection, f"SELECT {what} FROM every ORDER BY {quote('id')}")
 
 
 def packets(connection: Any, statement: str) -> RowBlock:

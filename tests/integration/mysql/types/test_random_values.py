@@ -14,7 +14,7 @@ from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
 from headrace.core.transaction_id import TransactionId
 from headrace.decode.mysql import result_rows
-from headrace.sources.contract.decoder import TableChanges, Wanted
+from headrace.sources.contract.decoder import TableChanges, TableFilter
 from headrace.sources.mysql.decoder import MysqlDecoder
 from headrace.sources.mysql.flavour import Flavour
 from headrace.sources.mysql.table_number import table_number
@@ -112,7 +112,9 @@ def test_random_values_have_the_same_bits_both_ways(request: pytest.FixtureReque
         name, decoder = TableName(db.name, "every"), MysqlDecoder(Flavour(kind))
         data = np.frombuffer(tail.frames(db.name), np.uint8)
         copied = result_rows.decode(table.rows(), table.columns)
-    found = list(decoder.decode(data, decoder.between([]), {table_number(name): Wanted(name, schema, 0)}))
+    found = list(
+        decoder.decode(data, decoder.between([]), {table_number(name): TableFilter(name, schema, 0)})
+    )
     [changes] = found
     assert isinstance(changes, TableChanges), f"seed {SEED}"
     wrong = [

@@ -16,7 +16,7 @@ from headrace.core.transaction_id import TransactionId
 from headrace.decode.copyrows import CopiedRows
 from headrace.decode.kernel import Bytes
 from headrace.decode.mysql import result_rows
-from headrace.sources.contract.decoder import TableChanges, TableFailure, Wanted
+from headrace.sources.contract.decoder import TableChanges, TableFailure, TableFilter
 from headrace.sources.mysql.decoder import MysqlDecoder
 from headrace.sources.mysql.flavour import Flavour
 from headrace.sources.mysql.table_number import table_number
@@ -45,7 +45,7 @@ class Streamed:
         return self.decoded(np.frombuffer(self.frames(), np.uint8))
 
     def decoded(self, data: Bytes) -> list[TableChanges | TableFailure]:
-        wanted = {table_number(self.name): Wanted(self.name, self.schema, 0)}
+        wanted = {table_number(self.name): TableFilter(self.name, self.schema, 0)}
         return list(self.decoder.decode(data, self.decoder.between([]), wanted))
 
     def changes(self) -> TableChanges:

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.cli import main as cli
 from headrace.core.names import TableName
-from headrace.pipeline.commands.capture import Captured, SourcePlace
+from headrace.pipeline.commands.capture import CapturedTables, SourcePlace
 from headrace.testing import validators
 from headrace.testing.postmaster import wait_for
 from tests.integration.pipeline.conftest import Mirrors
@@ -65,7 +65,7 @@ def test_a_table_comes_back_at_once_where_no_other_mark_is_due(
     mirrors.once()
     capture = SourcePlace.capture_again
 
-    def beside_writes(self: SourcePlace, names: Sequence[TableName]) -> Captured:
+    def beside_writes(self: SourcePlace, names: Sequence[TableName]) -> CapturedTables:
         mirrors.database.execute("INSERT INTO away.t VALUES (1)", user="app")
         return capture(self, names)
 

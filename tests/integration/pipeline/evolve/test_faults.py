@@ -141,11 +141,11 @@ def converted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """The files that were read to be written again, in order."""
     read: list[tuple[str, ...]] = []
 
-    def _converted(task: Any, before: Any = convert._converted) -> Any:
+    def _converted(task: Any, before: Any = convert._convert) -> Any:
         read.append(task.paths)
         return before(task)
 
-    monkeypatch.setattr(convert, "_converted", _converted)
+    monkeypatch.setattr(convert, "_convert", _converted)
     return read
 
 

@@ -117,7 +117,7 @@ def test_a_fault_before_a_plan_or_in_its_work_has_the_table_copied(
         raise AssertionError("a fault of ours")
 
     monkeypatch.setattr(loop, "widening", fails)
-    monkeypatch.setattr(convert, "_converted", fails)
+    monkeypatch.setattr(convert, "_convert", fails)
     since = {name: mirrors.record(name).since for name in ("public.a", "public.t")}
     mirrors.once()
     for name, before in since.items():

@@ -80,12 +80,12 @@ def test_a_request_that_takes_long_keeps_none_in_and_no_ddl_waiting(
         mirrored.database.execute(retyped("b"), user="app")
         served.until(partial(writes, mirrored.database, "a"), "the application's UPDATE")
         served.until(partial(_has_text, mirrored, "b"), "the table as it is by now")
-        assert requests.answered(mirrored.lake.store, "main", request) is None
+        assert requests.answer_to(mirrored.lake.store, "main", request) is None
         over.set()
         served.until(
-            lambda: requests.answered(mirrored.lake.store, "main", request) is not None, "the answer"
+            lambda: requests.answer_to(mirrored.lake.store, "main", request) is not None, "the answer"
         )
-        answer = requests.answered(mirrored.lake.store, "main", request)
+        answer = requests.answer_to(mirrored.lake.store, "main", request)
         assert answer is not None
         assert "error" not in answer
 

@@ -23,7 +23,7 @@ from headrace.lake.read.lake import Lake
 from headrace.pipeline.ingest.supervisor import Feed, Receiver
 from headrace.pipeline.state.records import TableRecord, source_of, tables_of
 from headrace.sources.postgres.lsn import Lsn
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import identify
 from headrace.sources.postgres.session.log_end import wal_end
@@ -221,7 +221,7 @@ def spool_ahead(source: Source) -> None:
     """Receive all that there is, as a run does whose driver comes to nothing."""
     record = source_of(source.lake.catalog())
     assert record is not None
-    address = Address.parse(source.database.url(user="app"))
+    address = PostgresAddress.parse(source.database.url(user="app"))
     with closing(connect(address, role="test")) as connection:
         identity, end = identify(connection), wal_end(connection)
     spool = source.path / "_headrace" / "spool" / "main"

@@ -189,7 +189,7 @@ def test_what_a_spool_has_before_the_lake_is_published_once_it_has_come_again(
     turns = itertools.count()
     next_batch = batches.next_batch
 
-    def counted(*told: Any) -> batches.Batch | None:
+    def counted(*told: Any) -> batches.EpochBatch | None:
         if next(turns) == 5:
             (tmp_path / "release").touch()
         return next_batch(*told)
@@ -316,7 +316,11 @@ def test_what_a_power_cut_takes_of_a_reconcile_need_not_be_asked_for_again(
 ) -> None:
     """The new slot is there, and the lake knows nothing of it: neither of its making nor of its purpose."""
     disk = Disk(tmp_path / "lake", tmp_path / "journal")
-    ends = {"slot": (recovery, "renewed"), "mark": (Ledger, "sync"), "sync": (recovery.Remedy, "taken")}
+    ends = {
+        "slot": (recovery, "renewed"),
+        "mark": (Ledger, "sync"),
+        "sync": (recovery.RecoveryPolicy, "taken"),
+    }
 
     def ended(*_: object) -> None:
         raise Misconfigured("POWER_CUT", "the power went", hint="none")

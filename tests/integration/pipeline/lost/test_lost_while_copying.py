@@ -98,7 +98,7 @@ def test_while_late_tables_take_what_was_kept_for_them(source: Source) -> None:
     mirror = Mirrored(source.path, source.database.url(user="app"), "public.*")
     try:
         mirror.start(environment={"HEADRACE_FAILPOINT": "late.replay.before=kill"})
-        mirror.until(lambda: mirror.status().said.owner.get("pid") == mirror.pid, "a run of its own")
+        mirror.until(lambda: mirror.status().status.owner.get("pid") == mirror.pid, "a run of its own")
         with _barred(source):
             _ask(source, "tables.add", "late", "late_full")
             _of_late(source, LATE_CHANGE, "kept")

@@ -12,7 +12,7 @@ from headrace.lake.format import statusfile
 from headrace.pipeline import following
 from headrace.sources.contract.findings import Finding
 from headrace.sources.postgres.preflight import PostgresWish, examine
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.statements import query
 from headrace.sources.postgres.snapshot.table_access import reading
@@ -77,7 +77,7 @@ def test_the_look_tells_it_and_a_copy_goes_on_once_it_is_readable(
 
 def later(database: Database) -> list[Finding]:
     wish = PostgresWish(("public.root",), publication="p")
-    report = examine(Address.parse(database.url(user="app")), wish)
+    report = examine(PostgresAddress.parse(database.url(user="app")), wish)
     return [each for each in report.findings if each.code == "PG_LATER_PARTITIONS"]
 
 
@@ -95,7 +95,7 @@ def test_who_reads_a_root_names_the_partition_that_is_denied(database: Database)
     database.execute(f"{ROOT}; {LATER}")
     [(oid,)] = database.execute("SELECT 'root'::regclass::oid::int8")
     root = TableName("public", "root")
-    with connect(Address.parse(database.url(user="app")), role="test") as session:
+    with connect(PostgresAddress.parse(database.url(user="app")), role="test") as session:
         with pytest.raises(HeadraceError) as caught, reading(session, root, oid):
             query(session, "TABLE public.p2")
         assert caught.value.hint == GRANT

@@ -20,8 +20,8 @@ from headrace.sources.postgres.catalog.definitions import read_entries, read_ent
 from headrace.sources.postgres.catalog.entry_memory import EntryMemory
 from headrace.sources.postgres.catalog.table_def import TableEntry, as_shown, schema_of
 from headrace.sources.postgres.catalog.table_def_record import definition, from_record, to_record
-from headrace.sources.postgres.objects import Upstream
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.objects import PostgresUpstream
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.postgres.tables import PostgresTables
@@ -56,7 +56,7 @@ class Looks:
 @pytest.fixture
 def session(database: Database) -> Iterator[Looks]:
     database.execute(SETUP, user="app")
-    with closing(connect(Address.parse(database.url(user="app")), role="test")) as connection:
+    with closing(connect(PostgresAddress.parse(database.url(user="app")), role="test")) as connection:
         yield Looks(connection)
 
 
@@ -226,7 +226,7 @@ def test_a_check_that_remembers_the_last_one_finds_what_any_other_finds(
     """Of tables as they first were, and as a lake records them, after each statement."""
     database.execute("CREATE PUBLICATION p FOR TABLE t, w, k")
     oid = database.execute("SELECT oid::int8 FROM pg_publication")[0][0]
-    upstream = Upstream("s", "p", owns_publication=False, publication_oid=oid)
+    upstream = PostgresUpstream("s", "p", owns_publication=False, publication_oid=oid)
     tables = PostgresTables(session.connection, upstream)
     entries = read_entries_by_name(session.connection, [T, W, K], ["p"]).values()
     first = {str(entry.name): definition(entry) for entry in entries}

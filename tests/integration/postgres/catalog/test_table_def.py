@@ -16,7 +16,7 @@ from headrace.sources.postgres.catalog.candidates import candidates
 from headrace.sources.postgres.catalog.definitions import read_entries, read_entries_by_name
 from headrace.sources.postgres.catalog.sizes import sizes
 from headrace.sources.postgres.catalog.table_def import TableEntry, schema_of
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.refusals import CatalogMoved
 from headrace.sources.postgres.session.statements import Session, in_transaction, query
@@ -43,7 +43,7 @@ CREATE PUBLICATION p FOR TABLE t, u;
 @pytest.fixture
 def session(database: Database) -> Iterator[Session]:
     database.execute(SETUP, user="app")
-    with closing(connect(Address.parse(database.url(user="app")), role="test")) as connection:
+    with closing(connect(PostgresAddress.parse(database.url(user="app")), role="test")) as connection:
         yield connection
 
 

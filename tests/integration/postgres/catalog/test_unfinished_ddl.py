@@ -11,16 +11,16 @@ import pytest
 
 from headrace.core.names import TableName
 from headrace.pipeline.state import schema_check
-from headrace.pipeline.state.choice import chosen
+from headrace.pipeline.state.choice import new_record
 from headrace.sources.postgres.catalog import definitions
 from headrace.sources.postgres.catalog.candidates import candidates
 from headrace.sources.postgres.catalog.definitions import read_entries_by_name
 from headrace.sources.postgres.catalog.table_def_record import definition
-from headrace.sources.postgres.objects import Upstream
+from headrace.sources.postgres.objects import PostgresUpstream
 from headrace.sources.postgres.preflight.tables import access
 from headrace.sources.postgres.preflight.upstream_objects import check_making, check_publication
-from headrace.sources.postgres.publication import published
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.publication import published_tables
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.postgres.slot import slot_state
@@ -53,9 +53,9 @@ class Watch:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.tables = PostgresTables(session, Upstream("s", "p", owns_publication=False))
+        self.tables = PostgresTables(session, PostgresUpstream("s", "p", owns_publication=False))
         entries = read_entries_by_name(session, NAMES, ["p"])
-        self.records = [chosen(definition(seen), place_at(0)) for seen in entries.values()]
+        self.records = [new_record(definition(seen), place_at(0)) for seen in entries.values()]
 
     def check(self) -> schema_check.RecordsCheck:
         return schema_check.check_records(self.tables, self.records, place_at(0))
@@ -64,14 +64,14 @@ class Watch:
     def locked(self) -> set[str]:
         """The tables that sit the mark out; none of them may be called altered before its DDL is seen."""
         entry = self.check()
-        assert entry.changed(self.records) == {}
-        return {name.name for name in entry.locked}
+        assert entry.changed_tables(self.records) == {}
+        return {name.name for name in entry.locked_tables}
 
 
 @contextmanager
 def watching(database: Database) -> Iterator[Watch]:
     database.execute(SETUP)
-    with closing(connect(Address.parse(database.url()), role="test")) as session:
+    with closing(connect(PostgresAddress.parse(database.url()), role="test")) as session:
         yield Watch(session)
 
 
@@ -96,7 +96,7 @@ def test_nothing_that_is_asked_before_a_mark_or_a_start_waits_for_a_table(databa
         assert disorder(session, entries).keys() == set()
         assert writers(session, oids)
         assert blockers(session)
-        assert published(session, "p")
+        assert published_tables(session, "p")
         assert slot_state(session, "s") is None
 
 
@@ -193,7 +193,7 @@ def test_ddl_whose_commit_waits_for_a_standby_keeps_its_tables_out() -> None:
                 wait_for(lambda: hanging(server) == 1, "the commit waits for its standby")
                 assert watch.locked == {"leaf", "listed", "plain", "other"}
             thread.join()
-        changed = watch.check().changed(watch.records)
+        changed = watch.check().changed_tables(watch.records)
         assert {name.name for name in changed} == {"leaf", "listed", "plain", "other"}
         assert {error.code for error in changed.values()} == {"TABLE_CHANGED"}
 
@@ -204,7 +204,7 @@ def test_a_new_copy_and_its_table_are_compared_each_with_its_own_look(database: 
         plain = next(record for record in watch.records if record.name.name == "plain")
         database.execute("ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'")
         seen = definitions.read_entries(watch.session, [plain.number], ["p"])[plain.name]
-        copy = replace(chosen(definition(seen), place_at(0)), copy_id="1-0")
+        copy = replace(new_record(definition(seen), place_at(0)), copy_id="1-0")
         entry = schema_check.check_records(watch.tables, [plain, copy], place_at(0))
-        assert entry.changed([plain]).keys() == {plain.name}
-        assert entry.changed([copy]) == {}
+        assert entry.changed_tables([plain]).keys() == {plain.name}
+        assert entry.changed_tables([copy]) == {}

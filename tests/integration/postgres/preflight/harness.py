@@ -4,26 +4,28 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from headrace.sources.contract.findings import Finding, Level, Report
+from headrace.sources.contract.findings import CheckReport, Finding, Level
 from headrace.sources.postgres.preflight import PostgresWish, examine
 from headrace.sources.postgres.publication import ensure_publication
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.testing.postgres import Database
 
 GOOD = "CREATE TABLE good (id int PRIMARY KEY, v text); INSERT INTO good VALUES (1, 'a')"
 
 
-def check(db: Database, *patterns: str, publication: str | None = None, slot: str | None = None) -> Report:
+def check(
+    db: Database, *patterns: str, publication: str | None = None, slot: str | None = None
+) -> CheckReport:
     wish = PostgresWish(patterns or ("public.*",), publication=publication, slot=slot)
-    return examine(Address.parse(db.url(user="app")), wish)
+    return examine(PostgresAddress.parse(db.url(user="app")), wish)
 
 
-def serious(report: Report) -> list[str]:
+def serious(report: CheckReport) -> list[str]:
     return [finding.code for finding in report.findings if finding.level is not Level.INFO]
 
 
-def the(report: Report, code: str) -> Finding:
+def the(report: CheckReport, code: str) -> Finding:
     (finding,) = [finding for finding in report.findings if finding.code == code]
     return finding
 
@@ -33,9 +35,9 @@ def mend(db: Database, finding: Finding) -> None:
         db.execute(statement)
 
 
-def publish(db: Database, report: Report) -> None:
+def publish(db: Database, report: CheckReport) -> None:
     """What a run would do next."""
-    with closing(connect(Address.parse(db.url(user="app")), role="test")) as session:
+    with closing(connect(PostgresAddress.parse(db.url(user="app")), role="test")) as session:
         ensure_publication(session, "headrace_test", [entry.name for entry in report.tables])
 
 

@@ -10,7 +10,7 @@ from headrace.cli import main as cli
 from headrace.core.errors import HeadraceError
 from headrace.sources.contract.findings import Level
 from headrace.sources.postgres.preflight import PostgresWish, examine, script
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import identify
 from headrace.testing.postgres import Database, Setting, postgres
@@ -29,8 +29,8 @@ def test_the_replication_attribute_is_asked_for_and_mended(db: Database) -> None
 
 
 def test_another_server_than_expected_is_an_error(db: Database) -> None:
-    address = Address.parse(db.url(user="app"))
-    with closing(connect(Address.parse(db.server.url(user="app")), role="test")) as session:
+    address = PostgresAddress.parse(db.url(user="app"))
+    with closing(connect(PostgresAddress.parse(db.server.url(user="app")), role="test")) as session:
         elsewhere = identify(session).as_record()
     report = examine(address, PostgresWish(("good",), identity=elsewhere))
     assert [finding.code for finding in report.errors] == ["PG_ANOTHER_DATABASE"]
@@ -49,7 +49,9 @@ def test_a_server_that_is_not_set_up_is_told_how_to_be(capsys: pytest.CaptureFix
         report = check(db)
         assert {f.code for f in report.errors} == {"PG_WAL_LEVEL", "PG_SLOTS_FULL", "PG_SENDERS_FULL"}
         assert {"PG_SLOT_TIMEOUT", "PG_CONNECTIONS_FEW"} <= set(serious(report))
-        by_xid = examine(Address.parse(db.url(user="app")), PostgresWish(("public.*",), handoff="xid"))
+        by_xid = examine(
+            PostgresAddress.parse(db.url(user="app")), PostgresWish(("public.*",), handoff="xid")
+        )
         assert [f.code for f in by_xid.errors] == ["PG_WAL_LEVEL"], "it takes one of each"
         statements = script(report.findings)
         assert statements.index("-- restart the server") == len(statements) - 1
@@ -89,7 +91,7 @@ def test_transactions_that_a_slot_would_wait_for_are_named(
 
 
 def test_a_login_that_fails_is_raised_and_not_a_finding(db: Database) -> None:
-    wrong = Address.parse(db.url(user="app", password="not it"))
+    wrong = PostgresAddress.parse(db.url(user="app", password="not it"))
     with pytest.raises(HeadraceError) as caught:
         examine(wrong, PostgresWish(("*.*",)))
     assert caught.value.code == "PG_PASSWORD_REFUSED"

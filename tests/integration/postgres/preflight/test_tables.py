@@ -13,8 +13,8 @@ import pytest
 from headrace.cli.main import main
 from headrace.core.names import TableName
 from headrace.sources.contract.findings import Level
-from headrace.sources.postgres.preflight import PostgresWish, unmirrored
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.preflight import PostgresWish, find_unmirrored
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.testing.postgres import Database
 from tests.integration.postgres.preflight.harness import applies_its_own, check, mend, publish, serious, the
@@ -318,8 +318,8 @@ def test_what_a_wildcard_sweeps_in_and_cannot_be_mirrored_is_left_out_with_its_c
     publish(db, report)
     db.execute("UPDATE keyless SET v = 2", user="app")
     # A run that goes on says the same of what it does not mirror, and that a table is new.
-    with closing(connect(Address.parse(db.url(user="app")), role="test")) as session:
-        beside = unmirrored(session, PostgresWish(("public.*",)), [])
+    with closing(connect(PostgresAddress.parse(db.url(user="app")), role="test")) as session:
+        beside = find_unmirrored(session, PostgresWish(("public.*",)), [])
     assert {str(name): error and error.code for name, error in beside.items()} == {
         "public.good": None,
         **CODES,

@@ -7,7 +7,7 @@ import pytest
 from headrace.cli import main as cli
 from headrace.core.errors import Misconfigured
 from headrace.sources.postgres.preflight import PostgresWish, examine, script
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.testing.postgres import Database
 from tests.integration.postgres.preflight.harness import applies_its_own, check, mend, publish, serious, the
 
@@ -196,7 +196,7 @@ def test_the_statements_run_in_order_by_their_owner_leave_nothing_to_mend(db: Da
         user="app",
     )
     db.execute(f"CREATE ROLE {role} LOGIN REPLICATION PASSWORD 'pw'")
-    address = Address.parse(db.url(user=role, password="pw"))
+    address = PostgresAddress.parse(db.url(user=role, password="pw"))
     try:
         report = examine(address, PostgresWish(("public.*",)))
         assert report.tables == ()

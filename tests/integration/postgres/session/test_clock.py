@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from headrace.sources.contract.session import Reading
-from headrace.sources.postgres.lsn import Log, Lsn
+from headrace.sources.contract.session import ClockReading
+from headrace.sources.postgres.lsn import Lsn, PostgresTimeline
 from headrace.sources.postgres.session import clock
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.testing.postgres import Database
@@ -37,7 +37,7 @@ def session(database: Database) -> Iterator[Session]:
         'CREATE TABLE t (id bigserial PRIMARY KEY, v int); CREATE PUBLICATION "all" FOR ALL TABLES'
     )
     database.execute("SELECT pg_create_logical_replication_slot('clock', 'pgoutput')")
-    with closing(connect(Address.parse(database.url()), role="test")) as connection:
+    with closing(connect(PostgresAddress.parse(database.url()), role="test")) as connection:
         yield connection
 
 
@@ -59,12 +59,12 @@ def test_commits_at_the_position_or_behind_it_bear_later_times(database: Databas
         threading.Thread(target=_write, args=(database, stop), kwargs={"asynchronous": number % 2 == 0})
         for number in range(WRITERS)
     ]
-    readings: list[Reading | None] = []
+    readings: list[ClockReading | None] = []
     for writer in writers:
         writer.start()
     deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline or len({each.at for each in readings if each is not None}) <= 100:
-        readings.append(clock.read(session, Log()))
+        readings.append(clock.read(session, PostgresTimeline()))
     stop.set()
     for writer in writers:
         writer.join()
@@ -99,7 +99,7 @@ def test_at_a_pages_edge_the_position_is_the_one_that_a_stream_reports() -> None
     assert clock._reachable(Lsn(8192 * 7 + 32)) == Lsn(8192 * 7 + 32)
 
 
-def _read(session: Session) -> Reading:
-    reading = clock.read(session, Log())
+def _read(session: Session) -> ClockReading:
+    reading = clock.read(session, PostgresTimeline())
     assert reading is not None
     return reading

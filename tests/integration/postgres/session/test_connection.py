@@ -17,7 +17,7 @@ import pytest
 
 from headrace.core.errors import HeadraceError, Misconfigured, Transient
 from headrace.sources.postgres.session import timeouts
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import KEEPALIVES, PINS, connect, plain, replication
 from headrace.sources.postgres.session.identity import identify, verify
 from headrace.sources.postgres.session.refusals import Unreachable
@@ -55,8 +55,8 @@ VALUES = (
 PRINTED = ("2024-02-01 03:04:05.678+00", "1 year 2 days 03:00:00", "0.30000000000000004", "\\x00ff")
 
 
-def login(database: Database, **options: str) -> Address:
-    return Address.parse(database.url(user="app", **options))
+def login(database: Database, **options: str) -> PostgresAddress:
+    return PostgresAddress.parse(database.url(user="app", **options))
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_both_kinds_of_connection_prove_the_same_server(database: Database) -> N
 def test_another_database_of_the_same_server_is_refused(database: Database) -> None:
     with closing(connect(login(database), role="test")) as connection:
         expected = identify(connection)
-    elsewhere = Address.parse(database.server.url(user="app"))
+    elsewhere = PostgresAddress.parse(database.server.url(user="app"))
     with closing(connect(elsewhere, role="test")) as connection, pytest.raises(Misconfigured) as caught:
         verify(identify(connection), expected)
     assert caught.value.code == "PG_ANOTHER_DATABASE"
@@ -138,7 +138,7 @@ def test_a_login_that_cannot_be_is_a_coded_error_without_the_password(
     secret = database.server.password
     for kind in (connect, replication):
         with pytest.raises(HeadraceError) as caught:
-            kind(Address.parse(spoil(database)), role="test")
+            kind(PostgresAddress.parse(spoil(database)), role="test")
         assert caught.value.code == code
         assert secret not in str(caught.value)
         assert secret.split("/")[1] not in repr(caught.value)
@@ -157,7 +157,7 @@ def test_without_the_replication_attribute_a_replication_connection_is_refused(d
 def test_a_pooler_behind_the_name_is_refused(database: Database) -> None:
     server = database.server
     with pooler(server.host, server.port) as port, pytest.raises(Misconfigured) as caught:
-        connect(Address.parse(database.url(port=port, sslmode="disable")), role="test")
+        connect(PostgresAddress.parse(database.url(port=port, sslmode="disable")), role="test")
     assert caught.value.code == "PG_POOLER"
 
 
@@ -165,8 +165,8 @@ def test_a_pooler_behind_the_name_is_refused(database: Database) -> None:
 def test_a_settled_address_needs_neither_environment_nor_password_file(
     database: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, where: str
 ) -> None:
-    address = Address.parse(database.url(user="app", password=""))
-    bare = Address.parse(str(address.conninfo).replace("password=''", ""))
+    address = PostgresAddress.parse(database.url(user="app", password=""))
+    bare = PostgresAddress.parse(str(address.conninfo).replace("password=''", ""))
     if where == "environment":
         monkeypatch.setenv("PGPASSWORD", database.server.password)
     else:
@@ -175,7 +175,7 @@ def test_a_settled_address_needs_neither_environment_nor_password_file(
         passfile.chmod(0o600)
         monkeypatch.setenv("PGPASSFILE", str(passfile))
     with closing(connect(bare, role="test")) as connection:
-        settled = bare.settled(connection)
+        settled = bare.with_environment(connection)
     monkeypatch.delenv("PGPASSWORD", raising=False)
     monkeypatch.delenv("PGPASSFILE", raising=False)
     assert database.server.password not in repr(settled)
@@ -245,8 +245,8 @@ def test_tls_is_verified_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ours, other = issue(_folder(tmp_path / "ours")), issue(_folder(tmp_path / "other"))
     with postgres(tls=ours, hba=["hostnossl all app all reject"]) as server:
 
-        def url(mode: str, root: Path) -> Address:
-            return Address.parse(server.url(user="app", sslmode=mode, sslrootcert=str(root)))
+        def url(mode: str, root: Path) -> PostgresAddress:
+            return PostgresAddress.parse(server.url(user="app", sslmode=mode, sslrootcert=str(root)))
 
         verified = url("verify-full", ours.authority)
         with closing(connect(verified, role="test")) as connection:
@@ -262,7 +262,7 @@ def test_tls_is_verified_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             held += len(piece)
         assert held == sum(9 * 10**digits * (digits + 2) for digits in range(6)) + 3000001 * 8
         with Proxy(server.host, server.port) as proxy:
-            address = Address.parse(server.url(user="app", sslmode="require", port=proxy.port))
+            address = PostgresAddress.parse(server.url(user="app", sslmode="require", port=proxy.port))
             rows = stream_copy(plain(address, role="test"), copy)
             assert next(rows).tobytes().startswith(b"1\n2\n")
             proxy.half_open()
@@ -273,7 +273,9 @@ def test_tls_is_verified_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             with Proxy(server.host, server.port) as proxy:
                 proxy.alter(partial(_first, length))
                 with pytest.raises(Unreachable):
-                    connect(Address.parse(server.url(sslmode="require", port=proxy.port)), role="test")
+                    connect(
+                        PostgresAddress.parse(server.url(sslmode="require", port=proxy.port)), role="test"
+                    )
         with pytest.raises(Misconfigured) as caught:
             connect(url("verify-full", other.authority), role="test")
         assert caught.value.code == "PG_TLS_REFUSED"
@@ -307,11 +309,11 @@ def test_a_connection_that_is_lost_at_commit_is_told_as_any_other(database: Data
         assert lost.value.code == "PG_CONNECTION_LOST"
 
 
-def named(database: Database, hosts: str, **options: str) -> Address:
+def named(database: Database, hosts: str, **options: str) -> PostgresAddress:
     """The address by names, which this machine's resolver does not know."""
     ports = ",".join([str(database.server.port)] * len(hosts.split(",")))
     said = {**login(database).parameters, "host": hosts, "port": ports, **options}
-    return Address.parse(" ".join(f"{key}={value}" for key, value in said.items()))
+    return PostgresAddress.parse(" ".join(f"{key}={value}" for key, value in said.items()))
 
 
 def test_a_name_is_resolved_without_libpq_and_each_of_its_addresses_is_tried(

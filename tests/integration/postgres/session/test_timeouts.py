@@ -21,7 +21,7 @@ from headrace.core.errors import Transient
 from headrace.sources.postgres.protocol.wire import wire
 from headrace.sources.postgres.session import cancellation, statements, timeouts
 from headrace.sources.postgres.session import connection as connection_module
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect, plain, replication
 from headrace.sources.postgres.session.statements import ask, ask_within, query
 from headrace.testing.postgres import Database
@@ -33,7 +33,7 @@ def test_a_question_to_a_half_open_connection_ends_as_a_lost_connection(
     database: Database, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     with Proxy(database.server.host, database.server.port) as proxy:
-        address = Address.parse(database.url(port=proxy.port))
+        address = PostgresAddress.parse(database.url(port=proxy.port))
         with closing(connect(address, role="test")) as connection:
             assert query(connection, "SELECT 1") == [(1,)]
             proxy.half_open()
@@ -48,7 +48,7 @@ def test_a_question_to_a_half_open_connection_ends_as_a_lost_connection(
 def test_a_connection_that_libpq_knows_to_be_lost_says_so_in_our_words(database: Database) -> None:
     """It was lost amid a statement whose outcome nobody looks at, such as the last ones of `connect`."""
     with Proxy(database.server.host, database.server.port) as proxy:
-        address = Address.parse(database.url(port=proxy.port))
+        address = PostgresAddress.parse(database.url(port=proxy.port))
         with closing(connect(address, role="test")) as connection:
             pgconn = connection.pgconn
             proxy.cut()
@@ -77,7 +77,7 @@ def test_a_connection_that_is_lost_amid_its_last_settings_says_so_in_our_words(
 
         monkeypatch.setattr(connection_module, "WISHES", Wishes(connection_module.WISHES))
         with pytest.raises(Transient) as lost:
-            kind(Address.parse(database.url(port=proxy.port)), role="test")
+            kind(PostgresAddress.parse(database.url(port=proxy.port)), role="test")
         assert lost.value.code == "PG_CONNECTION_LOST"
 
 
@@ -108,7 +108,7 @@ def test_a_server_that_does_not_hear_a_cancellation_holds_nobody_up(
     monkeypatch.setattr(statements, "ANSWER_SECONDS", 1.0)
     monkeypatch.setattr(cancellation, "REQUEST_SECONDS", 0.5)
     with Proxy(database.server.host, database.server.port) as proxy, ExitStack() as clients:
-        pgconn = plain(Address.parse(database.url(port=proxy.port)), role="test")
+        pgconn = plain(PostgresAddress.parse(database.url(port=proxy.port)), role="test")
         proxy.stall()
         if new_connections == "are never open":
             _full(proxy, clients)
@@ -133,7 +133,7 @@ def test_a_watch_that_could_not_be_started_is_started_for_the_next_wait(
         raise RuntimeError("can't start new thread")
 
     with Proxy(database.server.host, database.server.port) as proxy:
-        address = Address.parse(database.url(port=proxy.port))
+        address = PostgresAddress.parse(database.url(port=proxy.port))
         with closing(connect(address, role="test")) as connection:
             watch = timeouts._Watch()
             monkeypatch.setattr(timeouts, "_watch", watch)
@@ -152,7 +152,7 @@ def test_a_watch_that_could_not_be_started_is_started_for_the_next_wait(
 
 
 def test_a_long_answer_may_take_its_time_while_something_is_heard(database: Database) -> None:
-    address = Address.parse(database.url())
+    address = PostgresAddress.parse(database.url())
     with (
         closing(connect(address, role="test")) as connection,
         timeouts.silence(connection.pgconn, 2.0) as heard,
@@ -164,7 +164,7 @@ def test_a_long_answer_may_take_its_time_while_something_is_heard(database: Data
 
 
 def test_one_thread_watches_all_waits_of_a_process(database: Database) -> None:
-    address = Address.parse(database.url())
+    address = PostgresAddress.parse(database.url())
     with closing(connect(address, role="test")) as one, closing(connect(address, role="test")) as other:
         seen = set()
         for connection in (one, other) * 3:
@@ -175,7 +175,7 @@ def test_one_thread_watches_all_waits_of_a_process(database: Database) -> None:
 
 
 def test_a_shorter_wait_ends_before_those_that_began_earlier(database: Database) -> None:
-    address = Address.parse(database.url())
+    address = PostgresAddress.parse(database.url())
     with (
         closing(connect(address, role="test")) as patient,
         closing(connect(address, role="test")) as hasty,
@@ -190,14 +190,14 @@ def test_a_shorter_wait_ends_before_those_that_began_earlier(database: Database)
 
 
 def test_a_wait_that_is_over_is_never_hung_up(database: Database) -> None:
-    with closing(connect(Address.parse(database.url()), role="test")) as connection:
+    with closing(connect(PostgresAddress.parse(database.url()), role="test")) as connection:
         with timeouts.silence(connection.pgconn, 0.05):
             pass
         assert query(connection, "SELECT 1 FROM pg_sleep(0.3)") == [(1,)]
 
 
 def test_a_connection_that_was_closed_in_its_wait_costs_nobody_the_watch(database: Database) -> None:
-    address = Address.parse(database.url())
+    address = PostgresAddress.parse(database.url())
     with closing(connect(address, role="test")) as gone, timeouts.silence(gone.pgconn, 0.1):
         gone.close()
         # It has the number of the socket that is gone.
@@ -208,7 +208,7 @@ def test_a_connection_that_was_closed_in_its_wait_costs_nobody_the_watch(databas
 
 
 def test_a_process_that_was_forked_watches_its_own_waits(database: Database) -> None:
-    address = Address.parse(database.url())
+    address = PostgresAddress.parse(database.url())
     with closing(connect(address, role="test")) as connection:
         assert query(connection, "SELECT 1") == [(1,)]  # its thread runs
         child = os.fork()
@@ -227,7 +227,7 @@ def test_a_process_that_was_forked_watches_its_own_waits(database: Database) -> 
         assert ended == (child, 0)
 
 
-def _is_hung_up(address: Address) -> bool:
+def _is_hung_up(address: PostgresAddress) -> bool:
     """Wait for what does not come."""
     try:
         with closing(connect(address, role="test")) as ours, timeouts.silence(ours.pgconn, 0.2):

@@ -20,7 +20,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from headrace.core.chunks import ByChunk, Chunk, Span, exact_from
+from headrace.core.chunks import ByChunk, Chunk, KeySpan, exact_from
 from headrace.core.errors import Misconfigured, Transient
 from headrace.core.handoff import Handoff
 from headrace.core.keycode import keycode
@@ -32,13 +32,13 @@ from headrace.sources.postgres.catalog.table_def import schema_of
 from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.preflight import PostgresWish, examine
 from headrace.sources.postgres.publication import ensure_publication
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
-from headrace.sources.postgres.session.identity import Identity, identify
+from headrace.sources.postgres.session.identity import PostgresIdentity, identify
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.slot import ensure_slot
 from headrace.sources.postgres.snapshot.follower import copy
-from headrace.sources.postgres.snapshot.key_range import bound, chunk
+from headrace.sources.postgres.snapshot.key_range import bound_from, chunk
 from headrace.sources.postgres.snapshot.leader import By, lead
 from headrace.sources.postgres.snapshot.page_ranges import CopyRange
 from headrace.sources.postgres.snapshot.visibility import page_start
@@ -61,9 +61,9 @@ class Source:
     """A database whose two tables are published and captured by a slot."""
 
     database: Database
-    address: Address
+    address: PostgresAddress
     session: Session
-    identity: Identity
+    identity: PostgresIdentity
     start: Lsn
 
     def barred(self) -> set[int]:
@@ -72,7 +72,7 @@ class Source:
 
     def shown(self, by: By) -> Shown:
         """A snapshot by this handoff, and the numbers that its two tables show."""
-        with lead(self.address, self.identity, NAME, by=by, barred=self.barred()) as leader:
+        with lead(self.address, self.identity, NAME, by=by, barred_xids=self.barred()) as leader:
             one, two = (self._numbers(leader.snapshot_id, table) for table in TABLES)
             assert one == two, "a snapshot shows a part of a transaction"
             return Shown(leader.handoff, one)
@@ -82,10 +82,10 @@ class Source:
         [entry] = read_entries_by_name(self.session, TABLES[:1]).values()
         schema = schema_of(entry)
         present = [n for (n,) in query(self.session, "SELECT n FROM public.one")]
-        cuts = [bound(schema, [str(n)]) for n in sorted(dice.sample(present, 3))]
+        cuts = [bound_from(schema, [str(n)]) for n in sorted(dice.sample(present, 3))]
         edges = [None, *cuts, None]
         chunks, numbers = [], set()
-        for span in dice.sample([Span(low, high) for low, high in pairwise(edges)], 4):
+        for span in dice.sample([KeySpan(low, high) for low, high in pairwise(edges)], 4):
             piece = KeyRange(TABLES[0], entry.oid, schema.key, (span,), 0, 0)
             with (
                 closing(connect(self.address, role="chunk")) as connection,
@@ -145,12 +145,12 @@ class Streamed:
     number: list[int] = field(default_factory=list)
 
     def held(self, handoff: Handoff) -> set[int]:
-        flags = handoff.held(pa.array(self.lsn, pa.int64()), pa.array(self.xid, pa.uint32()))
+        flags = handoff.holds(pa.array(self.lsn, pa.int64()), pa.array(self.xid, pa.uint32()))
         return {n for n, held in zip(self.number, flags.to_pylist(), strict=True) if held}
 
     def held_by_key(self, handoff: ByChunk) -> set[int]:
         keys = keycode([pa.array(self.number, pa.int32())])
-        flags = handoff.held(keys, pa.array(self.lsn, pa.int64()), pa.array(self.xid, pa.int64()))
+        flags = handoff.holds(keys, pa.array(self.lsn, pa.int64()), pa.array(self.xid, pa.int64()))
         return {n for n, held in zip(self.number, flags.to_pylist(), strict=True) if held}
 
     def before(self, position: Position) -> set[int]:
@@ -166,7 +166,7 @@ def captured(database: Database) -> Iterator[Source]:
         for table in TABLES:
             connection.execute(f"CREATE TABLE {table} (n int PRIMARY KEY)".encode())
         connection.execute("CREATE TABLE other (n int PRIMARY KEY)")
-    address = Address.parse(database.url(user="app", options="-c synchronous_commit=local"))
+    address = PostgresAddress.parse(database.url(user="app", options="-c synchronous_commit=local"))
     with closing(connect(address, role="test")) as session:
         ensure_publication(session, NAME, TABLES)
         start = ensure_slot(address, NAME)
@@ -305,14 +305,16 @@ def test_a_commit_that_hangs_on_an_absent_standby_is_told_from_one_that_is_seen(
         with _hanging(
             server, database, "BEGIN; INSERT INTO one VALUES (2); INSERT INTO two VALUES (2); COMMIT"
         ):
-            with lead(source.address, source.identity, NAME, by="xid", barred=barred) as leader:
+            with lead(source.address, source.identity, NAME, by="xid", barred_xids=barred) as leader:
                 numbers = source._numbers(leader.snapshot_id, TABLES[0])
             streamed = source.streamed()
             assert numbers == {1} == streamed.held(leader.handoff)
             assert streamed.before(exact_from(leader.handoff)) == {1, 2}, "a position would hold both"
             # A copy that begins now must wait for it: the stream may have passed it already.
             with pytest.raises(Transient) as caught:
-                lead(source.address, source.identity, NAME, by="xid", barred=source.barred(), seconds=0.3)
+                lead(
+                    source.address, source.identity, NAME, by="xid", barred_xids=source.barred(), seconds=0.3
+                )
             assert caught.value.code == "PG_SNAPSHOT_BARRED"
         assert source.shown("xid").numbers == {1, 2}
 
@@ -335,7 +337,7 @@ def test_a_transaction_that_is_captured_in_part_bars_the_snapshot(source: Source
         source.database.execute(f"ALTER PUBLICATION {publication} ADD TABLE one, two", user="app")
         barred = source.barred()
         with pytest.raises(Transient) as caught:
-            lead(source.address, source.identity, NAME, by="xid", barred=barred, seconds=0.3)
+            lead(source.address, source.identity, NAME, by="xid", barred_xids=barred, seconds=0.3)
         assert caught.value.code == "PG_SNAPSHOT_BARRED"
         writer.execute("INSERT INTO one VALUES (2); INSERT INTO two VALUES (2); COMMIT")
     shown = source.shown("xid")
@@ -395,7 +397,7 @@ def test_on_a_standby_only_a_slot_is_offered(tmp_path: Path) -> None:
     """A server in recovery: it replays until it is promoted, and lists nobody who runs."""
     with postgres() as server, server.database() as database:
         demote(server)
-        address = Address.parse(database.url(user="app"))
+        address = PostgresAddress.parse(database.url(user="app"))
         with closing(connect(address, role="test")) as session:
             identity = identify(session)
         assert identity.standby

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.core.chunks import Bound, ByChunk, Chunk, Span
+from headrace.core.chunks import Bound, ByChunk, Chunk, KeySpan
 from headrace.core.errors import Definite, Transient
 from headrace.core.handoff import ByXid
 from headrace.core.keycode import keycode
@@ -29,14 +29,14 @@ from headrace.sources.postgres.catalog.definitions import read_entries_by_name
 from headrace.sources.postgres.catalog.table_def import schema_of
 from headrace.sources.postgres.catalog.table_def_record import definition
 from headrace.sources.postgres.preflight import PostgresWish, examine
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import identify
 from headrace.sources.postgres.session.statements import Session, query
-from headrace.sources.postgres.snapshot.follower import Follower
+from headrace.sources.postgres.snapshot.follower import PostgresFollower
 from headrace.sources.postgres.snapshot.key_range import bounds, chunk, disorder, next_bound, prepare
-from headrace.sources.postgres.snapshot.plan import KeyWalk
-from headrace.sources.postgres.snapshot.reader import Reader
+from headrace.sources.postgres.snapshot.plan import PostgresKeyWalk
+from headrace.sources.postgres.snapshot.reader import PostgresReader
 from headrace.testing.postgres import Database
 
 pytestmark = pytest.mark.server
@@ -79,7 +79,7 @@ KEYS = {
 
 @pytest.fixture
 def session(database: Database) -> Iterator[Session]:
-    with closing(connect(Address.parse(database.url(user="app")), role="test")) as made:
+    with closing(connect(PostgresAddress.parse(database.url(user="app")), role="test")) as made:
         yield made
 
 
@@ -93,21 +93,21 @@ def _table(database: Database, session: Session, kind: str) -> TableSchema:
     return schema_of(entry)
 
 
-def _spans(session: Session, schema: TableSchema, rows: int) -> list[Span]:
+def _spans(session: Session, schema: TableSchema, rows: int) -> list[KeySpan]:
     prepare(session)
     low: Bound | None = None
-    spans: list[Span] = []
+    spans: list[KeySpan] = []
     while not spans or spans[-1].high is not None:
-        spans.append(Span(low, next_bound(session, schema, T, Span(low), rows)))
+        spans.append(KeySpan(low, next_bound(session, schema, T, KeySpan(low), rows)))
         low = spans[-1].high
     return spans
 
 
-def _keys(database: Database, session: Session, schema: TableSchema, *spans: Span) -> pa.Table:
+def _keys(database: Database, session: Session, schema: TableSchema, *spans: KeySpan) -> pa.Table:
     """The keys that the server has in these spans, as the lake has them."""
     piece = KeyRange(T, read_entries_by_name(session, [T])[T].oid, schema.key, spans, 0, 0)
     with (
-        closing(connect(Address.parse(database.url(user="app")), role="chunk")) as connection,
+        closing(connect(PostgresAddress.parse(database.url(user="app")), role="chunk")) as connection,
         chunk(connection, schema.key, piece) as (_, buffers),
     ):
         data = np.concatenate([np.zeros(0, np.uint8), *buffers])
@@ -121,7 +121,7 @@ def _codes(schema: TableSchema, keys: pa.Table) -> pa.Array:
     return keycode([keys.column(name) for name in schema.key])
 
 
-def _handoff(spans: list[Span]) -> ByChunk:
+def _handoff(spans: list[KeySpan]) -> ByChunk:
 
     return ByChunk(tuple(Chunk(span, ByXid(1, 1, ())) for span in spans))
 
@@ -149,7 +149,7 @@ def test_single_keys_leave_their_chunks_and_are_found_again(
     database: Database, session: Session, kind: str
 ) -> None:
     schema = _table(database, session, kind)
-    everything = _keys(database, session, schema, Span())
+    everything = _keys(database, session, schema, KeySpan())
     some = everything.slice(0, 40)
     points = bounds(schema, some)
     assert points is not None
@@ -164,13 +164,13 @@ def test_single_keys_leave_their_chunks_and_are_found_again(
 
 def test_keys_before_our_era_are_not_written_as_texts(database: Database, session: Session) -> None:
     schema = _table(database, session, "bc")
-    assert bounds(schema, _keys(database, session, schema, Span())) is None
+    assert bounds(schema, _keys(database, session, schema, KeySpan())) is None
 
 
 def test_a_key_without_a_lake_form_bounds_no_chunk(database: Database, session: Session) -> None:
     database.execute("CREATE TABLE t (a date PRIMARY KEY); INSERT INTO t VALUES ('infinity')", user="app")
     schema = schema_of(read_entries_by_name(session, [T])[T])
-    assert next_bound(session, schema, T, Span(), 0) is None
+    assert next_bound(session, schema, T, KeySpan(), 0) is None
 
 
 def test_a_walk_that_takes_too_long_is_cancelled_and_goes_half_as_far(
@@ -183,9 +183,9 @@ def test_a_walk_that_takes_too_long_is_cancelled_and_goes_half_as_far(
     prepare(session)
     monkeypatch.setattr("headrace.sources.postgres.snapshot.key_range.BOUND_SECONDS", 0.03)
     with pytest.raises(StepTooLong):
-        next_bound(session, schema, T, Span(), 1_499_999)
-    walk = Walk(KeyWalk(session, {}), definition(entry), 1_499_999, lambda: None)
-    bound = walk.next(Span(), 0)
+        next_bound(session, schema, T, KeySpan(), 1_499_999)
+    walk = Walk(PostgresKeyWalk(session, {}), definition(entry), 1_499_999, lambda: None)
+    bound = walk.next(KeySpan(), 0)
     assert bound is not None
     assert walk.step < 1_499_999
     assert bound.texts == (str(walk.step + 1),)
@@ -200,7 +200,7 @@ def test_a_walk_ends_at_the_server_when_the_copy_is_stopped(database: Database, 
     with database.connect(user="app") as holder:
         holder.execute("BEGIN; LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
         with pytest.raises(Transient) as caught:
-            next_bound(session, schema, T, Span(), 10, stopped)
+            next_bound(session, schema, T, KeySpan(), 10, stopped)
         assert caught.value.code == "STOPPED"
         assert query(session, "SELECT 1") == [(1,)]
 
@@ -222,7 +222,7 @@ def test_of_other_tables_check_says_that_they_are_copied_in_one_snapshot(
 ) -> None:
     database.execute(WHOLE[kind], user="app")
     database.execute("CREATE TABLE u (a int PRIMARY KEY)", user="app")
-    address = Address.parse(database.url(user="app"))
+    address = PostgresAddress.parse(database.url(user="app"))
     report = examine(address, PostgresWish(("*.*",), handoff="chunks"))
     told = [(f.level, f.table) for f in report.findings if f.code == "PG_COPIED_WHOLE"]
     assert told == [(Level.INFO, T)]
@@ -244,10 +244,12 @@ def test_ddl_does_not_wait_for_what_is_done_with_the_rows_of_a_chunk(
     database: Database, session: Session
 ) -> None:
     schema = _table(database, session, "text")
-    piece = KeyRange(T, read_entries_by_name(session, [T])[T].oid, schema.key, (Span(),), 0, 0)
-    follower = Follower(Address.parse(database.url(user="app")), identify(session), role="copy")
+    piece = KeyRange(T, read_entries_by_name(session, [T])[T].oid, schema.key, (KeySpan(),), 0, 0)
+    follower = PostgresFollower(
+        PostgresAddress.parse(database.url(user="app")), identify(session), role="copy"
+    )
     with (
-        Reader(follower, {"base": 0, "publication": ""}) as reader,
+        PostgresReader(follower, {"base": 0, "publication": ""}) as reader,
         reader.read(schema.columns, piece) as reading,
     ):
         database.execute("SET lock_timeout = '3s'; ALTER TABLE t ADD w int", user="app")

@@ -12,28 +12,28 @@ from typing import Any
 
 import pytest
 
-from headrace.core.chunks import Span
+from headrace.core.chunks import KeySpan
 from headrace.core.errors import Definite, Misconfigured, Transient
 from headrace.core.names import TableName
 from headrace.sources.contract.copying import KeyRange
 from headrace.sources.contract.errors import TableBusy
 from headrace.sources.contract.record import Json
 from headrace.sources.postgres.catalog.definitions import read_entries_by_name
-from headrace.sources.postgres.catalog.locks import measured
-from headrace.sources.postgres.catalog.sizes import Size, sizes
+from headrace.sources.postgres.catalog.locks import measure
+from headrace.sources.postgres.catalog.sizes import RelationSize, sizes
 from headrace.sources.postgres.catalog.table_def import TableEntry, schema_of
 from headrace.sources.postgres.catalog.table_def_record import to_record
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
-from headrace.sources.postgres.session.identity import Identity, identify
+from headrace.sources.postgres.session.identity import PostgresIdentity, identify
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.snapshot import follower as pages
 from headrace.sources.postgres.snapshot import key_range
-from headrace.sources.postgres.snapshot.follower import Follower, copy, following
+from headrace.sources.postgres.snapshot.follower import PostgresFollower, copy, following
 from headrace.sources.postgres.snapshot.key_range import chunk, prepare
-from headrace.sources.postgres.snapshot.leader import By, Leader, lead
+from headrace.sources.postgres.snapshot.leader import By, PostgresLeader, lead
 from headrace.sources.postgres.snapshot.page_ranges import CopyRange, ranges
-from headrace.sources.postgres.snapshot.reader import decoded
+from headrace.sources.postgres.snapshot.reader import decode
 from headrace.sources.postgres.snapshot.table_access import prove
 from headrace.sources.postgres.snapshot.visibility import accept
 from headrace.sources.postgres.upstream import object_name
@@ -54,17 +54,17 @@ class Source:
     """A database with a table of some thousand rows, and what a copy of it needs."""
 
     database: Database
-    address: Address
+    address: PostgresAddress
     session: Session
-    identity: Identity
+    identity: PostgresIdentity
 
     def entry(self, table: TableName = T) -> TableEntry:
         return read_entries_by_name(self.session, [table])[table]
 
-    def lead(self, by: By = "slot") -> Leader:
+    def lead(self, by: By = "slot") -> PostgresLeader:
         return lead(self.address, self.identity, NAME, by=by)
 
-    def rows(self, leader: Leader, pieces: Sequence[CopyRange]) -> list[str]:
+    def rows(self, leader: PostgresLeader, pieces: Sequence[CopyRange]) -> list[str]:
         """Every line that the ranges yield, sorted."""
         names = schema_of(self.entry(pieces[0].table)).names
         lines: list[str] = []
@@ -75,8 +75,8 @@ class Source:
                     lines += data.tobytes().decode().splitlines()
         return sorted(lines)
 
-    def follower(self) -> Follower:
-        return Follower(self.address, self.identity, role="copy")
+    def follower(self) -> PostgresFollower:
+        return PostgresFollower(self.address, self.identity, role="copy")
 
     def whole(self, table: TableName = T) -> CopyRange:
         """All of a table."""
@@ -89,7 +89,7 @@ def source(database: Database) -> Iterator[Source]:
         "CREATE TABLE t (id int PRIMARY KEY, v text); CREATE TABLE other (id int PRIMARY KEY)", user="app"
     )
     database.execute("INSERT INTO t SELECT g, 'row ' || g FROM generate_series(1, 20000) g", user="app")
-    address = Address.parse(database.url(user="app"))
+    address = PostgresAddress.parse(database.url(user="app"))
     with closing(connect(address, role="test")) as session:
         yield Source(database, address, session, identify(session))
 
@@ -111,7 +111,7 @@ def test_ranges_of_any_size_hold_every_row_once(source: Source, target: int) -> 
 
 @pytest.mark.parametrize("pages", [0, 1, 7, 100_000])
 def test_wrong_statistics_only_skew_the_work(source: Source, pages: int) -> None:
-    cut = ranges(T, source.entry().oid, Size(pages, pages * 8192, 5), 4 * 8192 * (pages // 20 + 1))
+    cut = ranges(T, source.entry().oid, RelationSize(pages, pages * 8192, 5), 4 * 8192 * (pages // 20 + 1))
     with source.lead() as leader:
         assert source.rows(leader, cut) == ALL
 
@@ -132,7 +132,7 @@ def test_a_label_that_no_look_knows_is_read_again(source: Source) -> None:
             def read(known: Json) -> int:
                 buffers = copy(follower.connection, leader.snapshot_id, names, source.whole(m))  # noqa: B023
                 with closing(buffers):
-                    return sum(each.rows.num_rows for each in decoded(columns, buffers, known))  # noqa: B023
+                    return sum(each.rows.num_rows for each in decode(columns, buffers, known))  # noqa: B023
 
             with pytest.raises(TableBusy):
                 read(known)
@@ -197,7 +197,7 @@ def test_the_copy_through_tls_is_the_same(tmp_path: Path) -> None:
         copies = []
         for mode in ("disable", "verify-full"):
             url = database.url(user="app", sslmode=mode, sslrootcert=str(certificates.authority))
-            address = Address.parse(url)
+            address = PostgresAddress.parse(url)
             with closing(connect(address, role="test")) as session:
                 source = Source(database, address, session, identify(session))
                 with source.lead() as leader:
@@ -226,12 +226,12 @@ def test_a_snapshot_is_refused_while_a_transaction_of_w_runs(source: Source, by:
                 source.identity,
                 NAME,
                 by=by,
-                barred=barred,
+                barred_xids=barred,
                 seconds=0.5,
             )
         assert caught.value.code == {"slot": "PG_SLOT_WAITS", "xid": "PG_SNAPSHOT_BARRED"}[by]
         writer.execute("COMMIT PREPARED 'w'")
-        with lead(source.address, source.identity, NAME, by=by, barred=barred) as leader:
+        with lead(source.address, source.identity, NAME, by=by, barred_xids=barred) as leader:
             assert "0\tx" in source.rows(leader, [source.whole()])
 
 
@@ -320,7 +320,10 @@ def test_a_table_that_changed_under_the_copy_is_to_be_looked_at_again(source: So
 
 def test_a_follower_that_reaches_another_server_copies_nothing(source: Source) -> None:
     other = replace(source.identity, system_id="1")
-    with Follower(source.address, other, role="copy") as follower, pytest.raises(Misconfigured) as caught:
+    with (
+        PostgresFollower(source.address, other, role="copy") as follower,
+        pytest.raises(Misconfigured) as caught,
+    ):
         _ = follower.connection
     assert caught.value.code == "PG_ANOTHER_SERVER"
 
@@ -370,7 +373,7 @@ def test_a_damaged_value_stops_its_table_alone(source: Source) -> None:
         assert list(copy(follower.connection, leader.snapshot_id, ["id"], source.whole()))
 
 
-def _ids(source: Source, leader: Leader, follower: Follower) -> list[int]:
+def _ids(source: Source, leader: PostgresLeader, follower: PostgresFollower) -> list[int]:
     """The rows that the publication p sends, by a range of pages."""
     found = b"".join(
         data.tobytes() for data in copy(follower.connection, leader.snapshot_id, ["id"], source.whole(), "p")
@@ -394,7 +397,7 @@ def test_rows_are_read_by_the_row_filter_of_their_snapshot(source: Source) -> No
     with source.lead("xid") as leader, source.follower() as follower:
         assert _ids(source, leader, follower) == [1, 2]
         prepare(follower.connection)
-        piece = KeyRange(T, source.whole().oid, ("id",), (Span(),), 0, 0)
+        piece = KeyRange(T, source.whole().oid, ("id",), (KeySpan(),), 0, 0)
         with chunk(follower.connection, ["id"], piece, "p") as (_, buffers):
             assert b"".join(data.tobytes() for data in buffers) == b"1\n2\n"
 
@@ -402,7 +405,7 @@ def test_rows_are_read_by_the_row_filter_of_their_snapshot(source: Source) -> No
 def test_a_row_filter_that_cannot_be_evaluated_is_said_of_its_table(source: Source) -> None:
     database = source.database
     database.execute("CREATE PUBLICATION p FOR TABLE t WHERE (factorial(id - 1) > 0 AND 9 / (id - 5) > 0)")
-    piece = KeyRange(T, source.whole().oid, ("id",), (Span(),), 0, 0)
+    piece = KeyRange(T, source.whole().oid, ("id",), (KeySpan(),), 0, 0)
     with source.lead("xid") as leader, source.follower() as follower:
         database.execute("REVOKE EXECUTE ON FUNCTION pg_catalog.factorial(bigint) FROM PUBLIC")
         with pytest.raises(TableBusy) as caught:
@@ -435,7 +438,7 @@ def test_a_table_under_a_name_that_leads_elsewhere_is_not_copied(source: Source)
             list(copy(follower.connection, leader.snapshot_id, schema.names, whole))
         assert caught.value.code == "PG_COPY_OVERTAKEN"
         prepare(follower.connection)
-        piece = KeyRange(T, whole.oid, schema.key, (Span(),), 0, 0)
+        piece = KeyRange(T, whole.oid, schema.key, (KeySpan(),), 0, 0)
         with pytest.raises(TableBusy), chunk(follower.connection, schema.names, piece) as (_, buffers):
             list(buffers)
 
@@ -463,9 +466,9 @@ def test_a_table_of_another_schema_is_not_copied_though_its_name_led_there_for_a
         source.database.execute(SWAPPED_BACK)
         list(buffers)
 
-    def in_chunks(follower: Follower) -> None:
+    def in_chunks(follower: PostgresFollower) -> None:
         prepare(follower.connection)
-        piece = KeyRange(T, whole.oid, ("id",), (Span(),), 0, 0)
+        piece = KeyRange(T, whole.oid, ("id",), (KeySpan(),), 0, 0)
         with chunk(follower.connection, names, piece) as (_, buffers):
             read(buffers)
 
@@ -491,12 +494,12 @@ def test_a_table_that_somebody_holds_is_named_with_the_holder(source: Source) ->
         assert "public.t" in caught.value.primary
         assert f'pid {holder.info.backend_pid} (user postgres, application "etl"' in str(caught.value.detail)
         assert "holds AccessExclusiveLock" in str(caught.value.detail)
-        found = measured(source.session, {whole.oid: T})
+        found = measure(source.session, {whole.oid: T})
         assert (found.sizes, set(found.busy)) == ({}, {T}), "its size is not waited for"
         holder.execute("TRUNCATE t; PREPARE TRANSACTION 'held'")
-        assert 'prepared transaction "held"' in str(measured(source.session, {whole.oid: T}).busy[T].detail)
+        assert 'prepared transaction "held"' in str(measure(source.session, {whole.oid: T}).busy[T].detail)
         holder.execute("ROLLBACK PREPARED 'held'")
-        assert measured(source.session, {whole.oid: T, 1: T}).sizes.keys() == {whole.oid}
+        assert measure(source.session, {whole.oid: T, 1: T}).sizes.keys() == {whole.oid}
         assert list(copy(follower.connection, leader.snapshot_id, ["id"], whole))
 
 
@@ -508,7 +511,7 @@ def test_a_standby_that_cancels_a_copy_says_so_of_its_table() -> None:
         database.execute("INSERT INTO t SELECT g FROM generate_series(1, 20000) g", user="app")
         with standby(server, **settings) as other:
             there = Database(other, database.name)
-            address = Address.parse(there.url(user="app"))
+            address = PostgresAddress.parse(there.url(user="app"))
             with closing(connect(address, role="test")) as session:
                 source = Source(there, address, session, identify(session))
                 # Neither in a `with` of its own: the conflict ends the leader's session, too.
@@ -520,7 +523,7 @@ def test_a_standby_that_cancels_a_copy_says_so_of_its_table() -> None:
     assert caught.value.code == "PG_STATEMENT_OVERRULED"
 
 
-def _read_on(source: Source, follower: Follower, snapshot_id: str, primary: Database) -> None:
+def _read_on(source: Source, follower: PostgresFollower, snapshot_id: str, primary: Database) -> None:
     """Read under the snapshot until the standby has to forget what it shows."""
     with following(follower.connection, snapshot_id, source.whole()):
         primary.execute("DELETE FROM t", user="app")

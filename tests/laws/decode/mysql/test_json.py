@@ -95,7 +95,7 @@ held = st.recursive(
 def slowly(data: bytes) -> str | None:
     try:
         return twin.text(data)
-    except twin.Malformed:
+    except twin.MalformedTree:
         return None
 
 

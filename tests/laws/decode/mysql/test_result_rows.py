@@ -56,7 +56,7 @@ def test_rows_come_back_as_they_were_sent(table: Rows) -> None:
 def test_a_damaged_row_is_read_as_the_twin_reads_it_or_refused(payload: bytes, ncols: int) -> None:
     try:
         expected: Rows | str = [reference.row(payload, ncols)]
-    except reference.Malformed:
+    except reference.MalformedResultRow:
         expected = "refused"
     assert read([payload], ncols) == expected
 

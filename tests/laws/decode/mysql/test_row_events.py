@@ -13,7 +13,7 @@ from headrace.core.errors import Definite
 from headrace.decode.kernel import Bytes
 from headrace.decode.mysql import table_map
 from headrace.decode.mysql.framing import HEADER, scan
-from headrace.decode.mysql.rows import ChangeMeta, changes, counts
+from headrace.decode.mysql.rows import MysqlChangeMeta, changes, counts
 from headrace.decode.reference.mysql import row_events as reference
 from tests.laws.decode.mysql.events import SCHEMA, begin, events, frame, image, told
 from tests.laws.decode.wire import damaged
@@ -32,7 +32,7 @@ def found(data: bytes) -> list[reference.Change]:
     sizes = counts(buffer, scanned, rows, layout)
     number = np.arange(int(sizes.sum()))
     names = pa.array(["g"] * len(number), pa.string())
-    meta = ChangeMeta(number, number, names, number)
+    meta = MysqlChangeMeta(number, number, names, number)
     batch = changes(buffer, scanned, rows, layout, np.arange(3), SCHEMA, sizes, meta).batch
     kinds = np.repeat(scanned.kind[rows], sizes)
     return [(int(kind), _row(batch, "o", i), _row(batch, "n", i)) for i, kind in enumerate(kinds)]
@@ -49,7 +49,7 @@ def _row(batch: pa.RecordBatch, side: str, row: int) -> reference.Values | None:
 def _read(step: Callable[[], list[reference.Change]]) -> object:
     try:
         return step()
-    except (Definite, reference.Malformed):
+    except (Definite, reference.MalformedRowEvent):
         return "refused"
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from headrace.core.errors import Definite
 from headrace.decode.mysql import table_map as maps
 from headrace.decode.mysql.framing import HEADER
-from headrace.decode.mysql.table_map import Layout, layout
+from headrace.decode.mysql.table_map import TableMapLayout, layout
 from tests.laws.decode.mysql.events import told
 from tests.laws.decode.wire import damaged
 
@@ -97,7 +97,7 @@ def test_a_damaged_map_is_refused_or_tells_possible_columns(body: bytes, mariadb
         assert all(-4 <= column.width <= 32 for column in found.columns)
 
 
-def _read(body: bytes, *, mariadb: bool) -> Layout | str:
+def _read(body: bytes, *, mariadb: bool) -> TableMapLayout | str:
     try:
         return layout(body, mariadb=mariadb)
     except Definite as error:

@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.core import difference
-from headrace.core.difference import Moment
+from headrace.core.difference import DifferenceMoment
 from headrace.core.names import TableName
 from headrace.core.schema import Column, TableSchema
 from headrace.lake.store.open import open_store
 from headrace.pipeline.resync.comparison import KnownChecksums
 from headrace.pipeline.tasks.compare import differences
-from headrace.pipeline.tasks.compare.differences import Compared, Comparison, SideFile
+from headrace.pipeline.tasks.compare.differences import ComparisonTerms, LotResult, SideFile
 from headrace.pipeline.tasks.files import Writing, write_sorted
 from headrace.pipeline.tasks.routing import FileRange, Routes
 from headrace.pipeline.tasks.table_task import LakeAddress, TableTask, from_ipc, pack, unpack
@@ -31,7 +31,7 @@ COLUMNS = (
     Column("s", pa.string(), "text", "text"),
 )
 SCHEMA = TableSchema(COLUMNS, ("id",), full=False)
-AT = Moment(time=41, commit_ts=7)
+AT = DifferenceMoment(time=41, commit_ts=7)
 
 Contents = dict[int, str]
 contents = st.dictionaries(st.integers(0, 60), st.sampled_from(["a", "b", "c"]), max_size=60)
@@ -53,7 +53,7 @@ class Counting(DriverRunner):
 class Side:
     """One of the two contents, in files."""
 
-    given: Comparison
+    given: ComparisonTerms
     folder: str
     new: bool
     files: dict[str, tuple[FileRange, Contents]] = field(default_factory=dict)
@@ -89,7 +89,7 @@ def scene() -> Iterator[tuple[Side, Side, KnownChecksums, Counting]]:
         patch.setattr(differences, "ROWS_PER_RANGE", 4)
         patch.setattr(differences, "ROWS_PER_LOT", 9)
         task = TableTask(TableName("public", "t"), SCHEMA, "old", "h", "e", Routes.over(()), 0)
-        given = Comparison(1, LakeAddress(lake), task, AT, "difference")
+        given = ComparisonTerms(1, LakeAddress(lake), task, AT, "difference")
         yield Side(given, "old", new=False), Side(given, "new", new=True), KnownChecksums(), Counting()
 
 
@@ -100,8 +100,8 @@ def different(
     checksums.complete(side_files, jobs)
     items = [pack(side_file) for side_file in checksums.different(side_files)]
     answers = jobs.run_grouped(differences.apart, differences.compare, items)
-    found = [unpack(answer, Compared) for answer in answers]
-    store = open_store(side_files[0].given.lake.url) if side_files else None
+    found = [unpack(answer, LotResult) for answer in answers]
+    store = open_store(side_files[0].terms.lake.url) if side_files else None
     events = [store.get(each.events) for each in found if store is not None and each.events]
     rows = [row for data in events if data is not None for row in from_ipc(data).to_pylist()]
     assert sum(each.changes for each in found) == len(rows)

@@ -13,9 +13,9 @@ from headrace.pipeline.state.table_state import (
     MEANINGS,
     TRANSITIONS,
     CannotHappen,
-    Event,
     Meaning,
     State,
+    TableEvent,
     after,
 )
 from tests.places import place_at
@@ -28,7 +28,7 @@ RECORD = TableRecord(TableName("public", "t"), State.PENDING, 5, text_table(), {
 def test_every_event_is_answered_in_every_state() -> None:
     """By a state, or by an error that names both."""
     assert set(TRANSITIONS) == set(MEANINGS) == set(State)
-    for state, event in itertools.product(State, Event):
+    for state, event in itertools.product(State, TableEvent):
         if event in TRANSITIONS[state]:
             assert after(state, event) is TRANSITIONS[state][event]
             continue
@@ -38,7 +38,7 @@ def test_every_event_is_answered_in_every_state() -> None:
 
 
 def test_every_event_can_happen_and_every_state_is_reached() -> None:
-    assert {event for row in TRANSITIONS.values() for event in row} == set(Event)
+    assert {event for row in TRANSITIONS.values() for event in row} == set(TableEvent)
     assert _reached(State.ABSENT) == set(State)
 
 
@@ -47,7 +47,7 @@ def test_from_whoever_waits_every_way_leads_to_an_end() -> None:
     for state in _reached(State.PENDING):
         assert _reached(state) & ENDS
     # What may repeat for ever is what is named so: to be begun again, and to lack a value.
-    again = (Event.LACKING, Event.BEGUN_ANEW)
+    again = (TableEvent.LACKING, TableEvent.BEGUN_ANEW)
     onward = {
         s: {a for e, a in row.items() if e not in again} for s, row in TRANSITIONS.items() if s not in ENDS
     }
@@ -57,16 +57,16 @@ def test_from_whoever_waits_every_way_leads_to_an_end() -> None:
 def test_no_way_leads_out_of_an_end_but_those_that_are_named() -> None:
     ways = {state: {event for event, to in TRANSITIONS[state].items() if to is not state} for state in ENDS}
     assert ways == {
-        State.ABSENT: {Event.CHOSEN},
-        State.LIVE: {Event.FAILED, Event.DROPPED, Event.TAKEN_UP},
-        State.STOPPED: {Event.RECONCILED, Event.DROPPED, Event.TAKEN_UP},
+        State.ABSENT: {TableEvent.CHOSEN},
+        State.LIVE: {TableEvent.FAILED, TableEvent.DROPPED, TableEvent.TAKEN_UP},
+        State.STOPPED: {TableEvent.RECONCILED, TableEvent.DROPPED, TableEvent.TAKEN_UP},
     }
 
 
 def test_everything_that_is_there_can_fail_and_be_dropped() -> None:
     for state in set(State) - {State.ABSENT}:
-        assert after(state, Event.FAILED) is State.STOPPED
-        assert after(state, Event.DROPPED) is State.ABSENT
+        assert after(state, TableEvent.FAILED) is State.STOPPED
+        assert after(state, TableEvent.DROPPED) is State.ABSENT
 
 
 def test_the_stream_is_applied_to_a_table_or_kept_for_it_until_it_ends() -> None:

@@ -24,7 +24,7 @@ from headrace.pipeline.state import kept_files
 from headrace.pipeline.stream import late_stream
 from headrace.pipeline.tasks.slices import Slice
 from headrace.pipeline.tasks.table_task import LakeAddress
-from headrace.sources.postgres.context import StreamContext
+from headrace.sources.postgres.context import PostgresStreamContext
 from headrace.spool.reader import SpoolReader
 from tests.laws.sources.streams import DECODER, NAMES, TABLES, begin, insert, piece, plain, said, streamed
 from tests.places import place_at
@@ -38,7 +38,7 @@ def _said(each: Slice, oids: tuple[int, ...]) -> list[tuple[int, object]]:
 
 def _rolled_back(each: Slice) -> bool:
     """Whether something of it was rolled back."""
-    assert isinstance(each.context, StreamContext)
+    assert isinstance(each.context, PostgresStreamContext)
     return each.context.inside is not None and bool(each.context.inside.aborted)
 
 
@@ -93,7 +93,7 @@ def test_thousands_of_small_files_are_asked_for_many_at_once_and_each_once(
     assert len(bucket.asked) == 3 * AT_ONCE
 
 
-def _read(files: list[kept_files.Kept], folder: Path) -> list[bytes]:
+def _read(files: list[kept_files.LateFile], folder: Path) -> list[bytes]:
     slices = late_stream.slices_of(LakeAddress(str(folder)), "main", files, DECODER)
     return [each.read(NOBODY).tobytes() for each in slices]
 
@@ -116,12 +116,13 @@ def test_a_portion_is_a_prefix_of_what_its_tables_need() -> None:
     mine, other = NAMES[TABLES[0]], NAMES[TABLES[1]]
     sizes = ((100, mine, 5), (200, other, 5), (300, mine, 5), (400, mine, 50))
     files = [
-        kept_files.Kept(f"{at}", place_at(at), frozenset({name}), size, 1, False) for at, name, size in sizes
+        kept_files.LateFile(f"{at}", place_at(at), frozenset({name}), size, 1, False)
+        for at, name, size in sizes
     ]
 
     def taken(stands: int, limit: int) -> tuple[list[str], int, bool]:
         found = late_stream.portion(files, {mine: place_at(stands)}, place_at(1000), limit)
-        return [file.name for file in found.files], found.reached.time, found.all
+        return [file.name for file in found.files], found.frontier.time, found.all
 
     assert taken(0, 10) == (["100", "300"], 300, False)
     assert taken(100, 10) == (["300"], 300, False)

@@ -29,7 +29,7 @@ from headrace.pipeline.tasks.routing import FileRange, Routes
 from headrace.pipeline.tasks.table_task import (
     LakeAddress,
     Outcome,
-    Part,
+    SlicePart,
     TableTask,
     from_ipc,
     pack,
@@ -66,7 +66,7 @@ def merged(
     emptied = truncations(world, range(len(world.transactions)), schema)
     task = replace(task, routes=routes, truncations=emptied, handoff=handoff)
     outcome = _epoch(folder, world, task, stretches)
-    if outcome.scattered:
+    if outcome.is_scattered:
         told = [origins.traces(found) for some in stretches if (found := _events(world, task, some)).num_rows]
         moved = to_ipc(origins.origins(pa.concat_tables(told), emptied))
         outcome = _epoch(folder, world, replace(task, origins=moved), stretches)
@@ -90,8 +90,8 @@ def _epoch(folder: Path, world: World, task: TableTask, stretches: Sequence[Sequ
             outcome = outcome.combine(share)
         else:
             group, own, found = share
-            parts[group].append(pack(Part(2, LakeAddress(str(folder)), own, to_ipc(found))))
-    if outcome.scattered:
+            parts[group].append(pack(SlicePart(2, LakeAddress(str(folder)), own, to_ipc(found))))
+    if outcome.is_scattered:
         return outcome
     for group, blobs in parts.items():
         for answer in merge(group, iter(blobs)):
@@ -108,7 +108,7 @@ def _shares(world: World, task: TableTask, numbers: Sequence[int]) -> Iterator[p
     if task.origins is not None:
         found = origins.with_origins(found, from_ipc(task.origins), task.truncations)
     elif partition.is_scattered(task, found):
-        yield Outcome(task.name, scattered=True)
+        yield Outcome(task.name, is_scattered=True)
         return
     if found.num_rows:
         yield from partition.of_events(task, found)
@@ -118,7 +118,7 @@ def _events(world: World, task: TableTask, numbers: Sequence[int]) -> pa.Table:
     found = events(task.schema, _changed(world, task.schema, numbers))
     if not isinstance(task.handoff, ByChunk):
         return found
-    return found.filter(pc.invert(task.handoff.held(found["_key"], found["_time"], found["_transaction"])))
+    return found.filter(pc.invert(task.handoff.holds(found["_key"], found["_time"], found["_transaction"])))
 
 
 def _changed(world: World, schema: TableSchema, numbers: Sequence[int]) -> pa.Table:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.chunks import Bound, ByChunk, Chunk, Span
+from headrace.core.chunks import Bound, ByChunk, Chunk, KeySpan
 from headrace.core.fold import fold
 from headrace.core.handoff import ByPosition, ByXid
 from headrace.core.key_events import events
@@ -65,7 +65,7 @@ def test_a_table_whose_rows_change_keys_ends_as_its_source(world: World, files: 
     with TemporaryDirectory() as folder:
         found = merged(Path(folder), world, KEYED, spread, _cut(world, stops))
     assert found.outcome.failure is None
-    assert found.outcome.vouched == found.outcome.found
+    assert found.outcome.expected_keys == found.outcome.matched_keys
     assert Counter(found.contents) == Counter(world.end.values())
     assert sorted(found.history) == sorted(world.history())
     assert found.outcome.rows == len(world.end) - len(world.start)
@@ -87,12 +87,12 @@ def test_rows_that_move_between_chunks_end_as_at_the_source(
             chunks = _by_key(shown, by_xid=by_xid)
             found = merged(Path(folder), world, KEYED, spread, _cut(world, stops), handoff=chunks)
         assert found.outcome.failure is None
-        if found.outcome.lacking is None:
+        if found.outcome.missing_values is None:
             break
-        lacking = from_ipc(found.outcome.lacking)["id"].to_pylist()
+        lacking = from_ipc(found.outcome.missing_values)["id"].to_pylist()
         assert any(shown[key] < over for key in lacking)
         shown = [over if key in lacking else at for key, at in enumerate(shown)]
-    assert found.outcome.vouched == found.outcome.found
+    assert found.outcome.expected_keys == found.outcome.matched_keys
     assert Counter(found.contents) == Counter(world.end.values())
     settled = [side for side in world.history() if side[0] >= max(shown)]
     assert sorted(found.history) == sorted(settled)
@@ -107,7 +107,7 @@ def _by_key(shown: list[int], *, by_xid: bool) -> ByChunk:
         ByXid(100 + at, 100 + at, (), place) if by_xid else ByPosition(place)
         for at, place in zip(shown, places, strict=True)
     ]
-    spans = (Span(low, high) for low, high in pairwise(edges))
+    spans = (KeySpan(low, high) for low, high in pairwise(edges))
     return ByChunk(tuple(map(Chunk, spans, handoffs)))
 
 

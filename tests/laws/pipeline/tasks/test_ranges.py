@@ -34,7 +34,7 @@ def test_a_group_ends_the_same_however_few_rows_are_folded_at_once(
 ) -> None:
     found = _at_once(count, world, schema, files)
     assert found.outcome.failure is None
-    assert found.outcome.vouched == found.outcome.found
+    assert found.outcome.expected_keys == found.outcome.matched_keys
     assert Counter(found.contents) == Counter(world.end.values())
     assert sorted(found.history) == sorted(world.history())
     assert found.outcome.rows == len(world.end) - len(world.start)

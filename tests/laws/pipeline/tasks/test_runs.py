@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headrace.pipeline.stream.eager import groups_of
 from headrace.pipeline.tasks.routing import WIDTH, FileRange, Routes
-from headrace.pipeline.tasks.runs import Aborted, Layer, Range
+from headrace.pipeline.tasks.runs import AbortedChanges, Layer, Range
 
 changes = st.lists(st.integers(0, 3), max_size=60)  # each by one of four subtransactions
 rolled_back = st.sets(st.integers(1, 3))
@@ -19,7 +19,7 @@ def test_survivors_are_numbered_in_order_without_a_gap(by: list[int], gone: set[
     numbers = np.arange(len(by))
     aborted = [n for n in numbers.tolist() if by[n] in gone]
     random.shuffle(aborted)  # type: ignore[attr-defined]
-    ranges = Aborted.of(np.array(aborted, np.int64), np.array(aborted, np.int64) + 1)
+    ranges = AbortedChanges.of(np.array(aborted, np.int64), np.array(aborted, np.int64) + 1)
     held = ranges.holds(numbers)
     assert held.tolist() == [each in gone for each in by]
     survivors = numbers[~held]
@@ -70,7 +70,7 @@ def test_no_batch_of_a_range_is_missed(
 ) -> None:
     ordered = np.sort(np.array([padded(key) for key in keys], dtype=f"S{WIDTH}"))
     firsts = tuple(bytes(ordered[start]) for start in range(0, len(ordered), size))
-    layer = Layer(1, "k", len(keys), len(keys), firsts, tuple(0 for _ in firsts), mixed=False)
+    layer = Layer(1, "k", len(keys), len(keys), firsts, tuple(0 for _ in firsts), is_mixed=False)
     wanted = Range(low, below, None if below is not None else last)
     batches = wanted.batches(layer)
     held = wanted.holds(ordered)

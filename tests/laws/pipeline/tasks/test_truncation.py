@@ -63,7 +63,7 @@ def _history(world: World) -> list[Side]:
 
 def _agree(found: Merged, world: World) -> None:
     assert found.outcome.failure is None
-    assert found.outcome.vouched == found.outcome.found
+    assert found.outcome.expected_keys == found.outcome.matched_keys
     assert Counter(found.contents) == Counter(world.end.values())
     assert Counter(found.history) == Counter(_history(world))
     assert found.outcome.rows == len(world.end) - len(world.start)

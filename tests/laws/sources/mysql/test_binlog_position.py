@@ -10,20 +10,27 @@ from hypothesis import strategies as st
 
 from headrace.core.errors import Misconfigured
 from headrace.core.position import STEP, Position
-from headrace.sources.mysql.binlog_position import Log, Logged, MariadbProgress, MysqlProgress, count, parse
-from headrace.sources.mysql.gtid_set import Gtid, GtidSet, Origin
+from headrace.sources.mysql.binlog_position import (
+    LoggedTransaction,
+    MariadbProgress,
+    MysqlProgress,
+    MysqlTimeline,
+    count,
+    parse,
+)
+from headrace.sources.mysql.gtid_set import Gtid, GtidOrigin, GtidSet
 from headrace.sources.mysql.mariadb_position import MariadbGtid, MariadbPosition
 from headrace.sources.mysql.spelling import SPELLING
 
 LAWS = settings(max_examples=100, deadline=None)
 UUIDS = [f"{digit * 8}-71ca-11e1-9e33-c80aa9429562" for digit in "0af"]
-ORIGINS = st.builds(Origin, st.sampled_from(UUIDS), st.sampled_from(["", "blue", "red_1"]))
+ORIGINS = st.builds(GtidOrigin, st.sampled_from(UUIDS), st.sampled_from(["", "blue", "red_1"]))
 GTIDS = st.builds(Gtid, ORIGINS, st.integers(1, 12))
 BASES = st.integers(0, 1 << 58).map(lambda number: number * STEP)
 
 
 LOGGED = st.builds(
-    Logged,
+    LoggedTransaction,
     st.sampled_from(["", f"{UUIDS[0]}:blue:5", "0-1-7"]),
     st.integers(0, 1 << 55),
     st.integers(0, 1 << 32),
@@ -39,7 +46,7 @@ def mysql(draw: st.DrawFn) -> MysqlProgress:
     prepared = draw(st.sets(st.sampled_from(names))) if names else set()
     progress = MysqlProgress()
     for gtid in names:
-        progress = progress.behind(gtid, prepared=gtid in prepared)
+        progress = progress.behind(gtid, is_prepared=gtid in prepared)
     return progress
 
 
@@ -61,18 +68,18 @@ def mariadb(draw: st.DrawFn) -> MariadbProgress:
 @LAWS
 @given(mysql() | mariadb(), BASES, st.lists(LOGGED, max_size=2))
 def test_a_time_follows_from_a_text(
-    progress: MysqlProgress | MariadbProgress, base: int, last: list[Logged]
+    progress: MysqlProgress | MariadbProgress, base: int, last: list[LoggedTransaction]
 ) -> None:
     text = str(replace(progress, last=tuple(last)))
     assert str(parse(text)) == text
     assert parse(text).last == tuple(last)
     assert parse(text).resume == progress.resume
-    position = Log(base).position(text)
+    position = MysqlTimeline(base).position(text)
     assert position == Position(STEP * progress.count + base + 1, text)
-    assert position.last < Log(base).next_time(progress.count) == position.time + STEP - 1
+    assert position.last < MysqlTimeline(base).next_time(progress.count) == position.time + STEP - 1
     assert SPELLING.time(text, position) == position.time
     # Marks of tables that were copied anew lie behind it, before the next transaction.
-    assert all(SPELLING.time(text, position.moved(by)) == position.time for by in range(0, STEP - 1, 2))
+    assert all(SPELLING.time(text, position.shift(by)) == position.time for by in range(0, STEP - 1, 2))
     assert SPELLING.text(position.time, position) == text
     assert SPELLING.reads(text) == bool(text)
 
@@ -82,11 +89,11 @@ def test_a_time_follows_from_a_text(
 def test_a_time_grows_by_one_step_with_each_transaction(
     progress: MysqlProgress, gtid: Gtid, prepared: bool
 ) -> None:
-    if gtid in progress.brought:
+    if gtid in progress.brought_gtids:
         return
-    after = progress.behind(gtid, prepared=prepared)
+    after = progress.behind(gtid, is_prepared=prepared)
     assert after.count == progress.count + 1
-    assert gtid in after.brought
+    assert gtid in after.brought_gtids
     assert (gtid in GtidSet.parse(after.resume)) != prepared  # what is prepared has to come again
 
 
@@ -116,8 +123,8 @@ def test_a_time_grows_with_each_transaction_of_any_domain(
 def test_a_later_life_begins_behind_all_that_was_reached(
     reached: MysqlProgress | MariadbProgress, start: MysqlProgress | MariadbProgress, base: int
 ) -> None:
-    before = Log(base).position(str(reached))
-    later = Log(base).behind(before, str(start))
+    before = MysqlTimeline(base).position(str(reached))
+    later = MysqlTimeline(base).behind(before, str(start))
     assert later.position(str(start)).time > before.time
     assert later.base > base
 

@@ -15,8 +15,14 @@ from hypothesis import strategies as st
 
 from headrace.core.names import TableName
 from headrace.decode.kernel import Bytes
-from headrace.sources.contract.decoder import Context, RunningTransaction, TableChanges, TableFailure, Wanted
-from headrace.sources.mysql.context import StreamContext
+from headrace.sources.contract.decoder import (
+    Context,
+    RunningTransaction,
+    TableChanges,
+    TableFailure,
+    TableFilter,
+)
+from headrace.sources.mysql.context import MysqlStreamContext
 from headrace.sources.mysql.decoder import MysqlDecoder
 from headrace.sources.mysql.flavour import Flavour
 from headrace.sources.mysql.stream import frames
@@ -47,7 +53,7 @@ def streams(draw: st.DrawFn) -> Bytes:
 
 def said(data: Bytes, context: Context, tables: Iterable[int] = tuple(TABLES)) -> list[tuple[int, Any]]:
     """All that bytes say of the tables: each row, then where they are emptied."""
-    wanted = {number: Wanted(TABLES[number], SCHEMA, 0) for number in tables}
+    wanted = {number: TableFilter(TABLES[number], SCHEMA, 0) for number in tables}
     found: list[tuple[int, Any]] = []
     for each in DECODER.decode(data, context, wanted):
         assert isinstance(each, TableChanges)
@@ -83,7 +89,7 @@ def test_any_split_says_the_same(data: Bytes, lengths: list[int]) -> None:
 @given(streams(), st.lists(st.integers(0, 400), max_size=4))
 def test_a_context_survives_its_record_and_a_pickle(data: Bytes, lengths: list[int]) -> None:
     for _, context in cut(data, BETWEEN, lengths):
-        assert DECODER.restored(json.loads(json.dumps(context.as_record()))) == context
+        assert DECODER.restore(json.loads(json.dumps(context.as_record()))) == context
         assert pickle.loads(pickle.dumps(context)) == context
 
 
@@ -134,20 +140,22 @@ def test_what_rows_do_not_tell_fails_the_tables_that_it_names_and_keeps_what_cam
     reason: frames.Reason, code: str
 ) -> None:
     rows = frame(23, (7).to_bytes(6, "little") + bytes(2) + b"\x03\x07" + image((None, b"x", None)))
-    parts = [begin(1), told(7), rows, frame(252, frames.altered(reason, "d", "t")), rows]
+    parts = [begin(1), told(7), rows, frame(252, frames.altered_frame(reason, "d", "t")), rows]
     data = np.frombuffer(b"".join([*parts, begin(2), told(7, b"u"), rows]), np.uint8)
-    wanted = {number: Wanted(name, SCHEMA, 0) for number, name in TABLES.items()}
+    wanted = {number: TableFilter(name, SCHEMA, 0) for number, name in TABLES.items()}
     before, failure, other = DECODER.decode(data, BETWEEN, wanted)
     assert isinstance(before, TableChanges)
     assert isinstance(failure, TableFailure)
     assert isinstance(other, TableChanges)
     assert (before.batch.num_rows, other.batch.num_rows) == (1, 1)
     assert failure.failure.code == code
-    later = {number: Wanted(name, SCHEMA, 9) for number, name in TABLES.items()}
+    later = {number: TableFilter(name, SCHEMA, 9) for number, name in TABLES.items()}
     [other] = DECODER.decode(data, BETWEEN, later)
     assert isinstance(other, TableChanges)
-    anything = np.frombuffer(begin(1) + frame(252, frames.altered(frames.Reason.UNCLEAR, "", "")), np.uint8)
-    assert len(list(DECODER.decode(anything, StreamContext(), wanted))) == 2
-    selected = DECODER.select(anything, StreamContext(), TABLES)
+    anything = np.frombuffer(
+        begin(1) + frame(252, frames.altered_frame(frames.Reason.UNCLEAR, "", "")), np.uint8
+    )
+    assert len(list(DECODER.decode(anything, MysqlStreamContext(), wanted))) == 2
+    selected = DECODER.select(anything, MysqlStreamContext(), TABLES)
     assert selected is not None
     assert selected.tables == TABLES.keys()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headrace.core.errors import Definite
 from headrace.decode.kernel import Bytes
-from headrace.sources.contract.decoder import Wanted
+from headrace.sources.contract.decoder import TableFilter
 from headrace.sources.mysql.stream import events
 from headrace.sources.mysql.stream.frames import HEADER
 from tests.laws.decode.mysql.events import SCHEMA, frame
@@ -69,7 +69,7 @@ def test_frames_that_say_nonsense_are_changes_or_coded_failures(stream: Bytes, d
     at = data.draw(st.sampled_from([at for at, each in enumerate(frames) if each[4] in SERVERS]))
     frames[at] = frame(frames[at][4], data.draw(damaged(st.just(frames[at][HEADER.size :]))))
     changed = np.frombuffer(b"".join(frames), np.uint8)
-    wanted = {number: Wanted(name, SCHEMA, 0) for number, name in TABLES.items()}
+    wanted = {number: TableFilter(name, SCHEMA, 0) for number, name in TABLES.items()}
     for read in (
         lambda: list(DECODER.decode(changed, BETWEEN, wanted)),
         lambda: [DECODER.split(changed, BETWEEN)],

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.core.errors import HeadraceError
-from headrace.sources.contract.arrival import Received
+from headrace.sources.contract.arrival import StreamRead
 from headrace.sources.mysql.stream import events
-from headrace.sources.mysql.stream.ordinary import LARGEST, OUT, Packets
+from headrace.sources.mysql.stream.ordinary import LARGEST, OUT, ReadPackets
 from tests.laws.sources.mysql.test_transactions import Stored
 from tests.unit.sources.mysql.stream import logged
 from tests.unit.sources.mysql.stream.logged import SERVER
@@ -34,14 +34,14 @@ class QuickFeed(Feed):
         super().__init__(start)
         self.taken = 0
 
-    def send(self, *data: bytes) -> Received:
+    def send(self, *data: bytes) -> StreamRead:
         sizes = np.array([len(each) + 5 for each in data], np.int64)
         stops = np.cumsum(sizes)
         whole = np.frombuffer(b"".join(b"hdr_\0" + each for each in data), np.uint8)
         at = alone = 0
         while at < len(data):
             if self.reader.trailer is not None and at >= alone:
-                packets = Packets(whole, stops - sizes + 4, stops, at, self.reader.trailer)
+                packets = ReadPackets(whole, stops - sizes + 4, stops, at, self.reader.trailer)
                 before = at
                 at, alone = self.finder.take_many(packets, PLENTY)
                 self.taken += at - before
@@ -52,7 +52,7 @@ class QuickFeed(Feed):
             if event is not None:
                 self.finder.take(event)
             at += 1
-        return self.finder.received(sum(map(len, data)))
+        return self.finder.as_arrival(sum(map(len, data)))
 
 
 @st.composite
@@ -127,7 +127,7 @@ def same(start: str, sent: Sequence[bytes], cuts: Sequence[int]) -> QuickFeed:
                 stored.take(feed.send(*sent[low:high]))
                 outcomes.append("")
             except HeadraceError as error:
-                stored.take(feed.finder.received(0))
+                stored.take(feed.finder.as_arrival(0))
                 outcomes.append(f"{error.code}: {error.detail}")
         assert outcomes[0] == outcomes[1]
         assert slow == quick
@@ -200,7 +200,7 @@ def test_a_run_ends_where_enough_is_written(most: int) -> None:
     data = np.frombuffer(b"".join(b"hdr_\0" + each for each in sent[6:]), np.uint8)
     sizes = np.array([len(each) + 5 for each in sent[6:]], np.int64)
     stops = np.cumsum(sizes)
-    behind, _ = feed.finder.take_many(Packets(data, stops - sizes + 4, stops, 0, 4), most)
+    behind, _ = feed.finder.take_many(ReadPackets(data, stops - sizes + 4, stops, 0, 4), most)
     written = feed.finder.gathering.size
     assert behind % 6 == 0
     assert most <= written < most + 300

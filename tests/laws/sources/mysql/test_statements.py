@@ -8,13 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.sources.mysql.stream.alterations import Effect
-from headrace.sources.mysql.stream.events import Query
+from headrace.sources.mysql.stream.events import QueryEvent
 from headrace.sources.mysql.stream.frames import Reason
-from headrace.sources.mysql.stream.statements import Server, effects
+from headrace.sources.mysql.stream.statements import BinlogServer, effects
 from headrace.sources.mysql.stream.tokens import ANSI_QUOTES
 
 LAWS = settings(max_examples=150, deadline=None)
-SERVERS = st.sampled_from([Server(False, 90704), Server(False, 80036), Server(True, 101118)])
+SERVERS = st.sampled_from(
+    [BinlogServer(False, 90704), BinlogServer(False, 80036), BinlogServer(True, 101118)]
+)
 NAMES = st.text(st.sampled_from("aZ_1$ü`'\"/*-# ;\\"), min_size=1, max_size=6)
 SECRET = "s3cret"
 
@@ -62,9 +64,9 @@ def written(draw: st.DrawFn) -> tuple[str, list[Effect]]:
 
 @LAWS
 @given(written(), SERVERS, st.sampled_from([0, ANSI_QUOTES]))
-def test_spelling_changes_nothing(case: tuple[str, list[Effect]], server: Server, mode: int) -> None:
+def test_spelling_changes_nothing(case: tuple[str, list[Effect]], server: BinlogServer, mode: int) -> None:
     text, expected = case
-    found = effects(Query(text.encode(), b"shop", mode, 255, None), server)
+    found = effects(QueryEvent(text.encode(), b"shop", mode, 255, None), server)
     assert [replace(each, steps=b"") for each in found] == expected
     assert SECRET not in str(found)
 
@@ -72,21 +74,21 @@ def test_spelling_changes_nothing(case: tuple[str, list[Effect]], server: Server
 @LAWS
 @given(written(), SERVERS, st.integers(0, 200))
 def test_a_statement_that_is_cut_is_never_taken_for_a_truncation_of_another_table(
-    case: tuple[str, list[Effect]], server: Server, at: int
+    case: tuple[str, list[Effect]], server: BinlogServer, at: int
 ) -> None:
     text, expected = case
     emptied = {effect for effect in expected if effect.reason is None}
-    cut = effects(Query(text[:at].encode(), b"", 0, 255, None), server)
+    cut = effects(QueryEvent(text[:at].encode(), b"", 0, 255, None), server)
     assert {effect for effect in cut if effect.reason is None} <= emptied
 
 
 @LAWS
 @given(st.binary(max_size=60), st.integers(0, 300), st.binary(max_size=5), SERVERS)
 def test_any_bytes_are_told_without_an_error(
-    text: bytes, charset: int, database: bytes, server: Server
+    text: bytes, charset: int, database: bytes, server: BinlogServer
 ) -> None:
     for query in (
-        Query(text, database, 0, charset, None),
-        Query(b"ALTER TABLE t " + text, b"d", 0, charset, None),
+        QueryEvent(text, database, 0, charset, None),
+        QueryEvent(b"ALTER TABLE t " + text, b"d", 0, charset, None),
     ):
         assert all(isinstance(effect, Effect) for effect in effects(query, server))

@@ -25,14 +25,14 @@ def test_the_decoder_finds_the_frames_and_transactions_that_the_stream_wrote(sen
         assert len(events) == len(shown(data))
     events = framing.scan(received.data)
     begun = framing.begins(received.data, events)
-    assert begun.time.tolist() == received.ended["time"].tolist()
-    assert begun.commit_ts.tolist() == received.ended["commit_ts"].tolist()
+    assert begun.time.tolist() == received.transactions["time"].tolist()
+    assert begun.commit_ts.tolist() == received.transactions["commit_ts"].tolist()
     names = begun.name.binary(pa.string()).to_pylist()
     assert len(names) == len(begun.row)
     assert all(name.startswith(f"{logged.SERVER}:") for name in names)
-    assert events.start[begun.row].tolist() == received.ended["start"].tolist()
+    assert events.start[begun.row].tolist() == received.transactions["start"].tolist()
     changes = events.is_rows | np.isin(events.kind, [framing.TRUNCATE, framing.ALTERED])
-    whole = received.ended[~received.ended["ran"]]
+    whole = received.transactions[~received.transactions["ran"]]
     assert changes.sum() == whole["changes"].sum()
 
 

@@ -8,13 +8,13 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.sources.contract.arrival import Received
-from headrace.sources.mysql.binlog_position import Log
+from headrace.sources.contract.arrival import StreamRead
+from headrace.sources.mysql.binlog_position import MysqlTimeline
 from tests.unit.sources.mysql.stream import logged
 from tests.unit.sources.mysql.stream.logged import SERVER
 from tests.unit.sources.mysql.stream.test_transactions import BASE, ORDERS, OTHER, Feed
 
-LOG = Log(BASE)
+LOG = MysqlTimeline(BASE)
 LAWS = settings(max_examples=100, deadline=None)
 ROWS = st.builds(
     logged.rows, st.sampled_from([1, 2]), st.binary(max_size=9), kind=st.sampled_from([30, 31, 39])
@@ -56,19 +56,19 @@ class Stored:
         self.gone: set[int] = set()
         self.places: dict[int, str] = {}
 
-    def take(self, received: Received) -> None:
+    def take(self, received: StreamRead) -> None:
         for number, data in received.running.items():
             self.running[number] = self.running.get(number, b"") + data.tobytes()
-        self.gone |= set(received.gone)
+        self.gone |= set(received.rolled_back)
         for position in received.positions:
             assert position == LOG.position(position.text)
             assert self.places.setdefault(position.time, position.text) == position.text
         said = {position.time for position in received.positions}
         assert received.complete in said
-        assert not len(received.ended) or int(received.ended[-1]["end"]) in said
+        assert not len(received.transactions) or int(received.transactions[-1]["end"]) in said
         base = len(self.data)
         self.data += received.data.tobytes()
-        for each in received.ended.tolist():
+        for each in received.transactions.tolist():
             start = self.open if each[7] < 0 else base + each[7]
             self.ended.append((*each[:7], start, base + each[8]))
         if received.open is not None and received.open.start >= 0:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
-from headrace.sources.queue.batch import Snapshot
+from headrace.sources.queue.batch import TxidSnapshot
 
 FIRST_XIDS = st.sampled_from([3, 1000, (1 << 32) - 5, (1 << 32) + 3, (5 << 32) - 2])
 
@@ -21,7 +21,7 @@ FIRST_XIDS = st.sampled_from([3, 1000, (1 << 32) - 5, (1 << 32) + 3, (5 << 32) -
 class History:
     """What happened, and the snapshots that were taken meanwhile, the first before anything."""
 
-    snapshots: list[Snapshot]
+    snapshots: list[TxidSnapshot]
     committed: dict[int, int] = field(default_factory=dict)  # the number of the first snapshot that shows it
 
 
@@ -48,7 +48,7 @@ def histories(draw: st.DrawFn) -> History:
     return history
 
 
-def _snapshot(running: set[int], latest: int) -> Snapshot:
+def _snapshot(running: set[int], latest: int) -> TxidSnapshot:
     """A snapshot ends behind the newest xid that has ended: what runs beyond that is not even listed."""
     listed = tuple(sorted(xid for xid in running if xid <= latest))
-    return Snapshot(min(listed, default=latest + 1), latest + 1, listed)
+    return TxidSnapshot(min(listed, default=latest + 1), latest + 1, listed)

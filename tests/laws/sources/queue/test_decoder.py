@@ -22,8 +22,8 @@ from headrace.core.schema import Column, TableSchema
 from headrace.core.truncation import Truncation
 from headrace.decode.kernel import Bytes
 from headrace.decode.queue import framing
-from headrace.sources.contract.decoder import Context, TableChanges, TableFailure, Wanted
-from headrace.sources.queue.context import StreamContext
+from headrace.sources.contract.decoder import Context, TableChanges, TableFailure, TableFilter
+from headrace.sources.queue.context import QueueStreamContext
 from headrace.sources.queue.decoder import QueueDecoder
 
 DECODER = QueueDecoder()
@@ -78,7 +78,9 @@ def streams(draw: st.DrawFn) -> Bytes:
 
 def said(data: Bytes, context: Context, tables: Iterable[int] = TABLES) -> dict[int, list[Any]]:
     """All that bytes say of the tables: each row, and where they are emptied; in no order."""
-    wanted = {number: Wanted(TableName("public", str(number)), SCHEMA, 0, 0, DETAILS) for number in tables}
+    wanted = {
+        number: TableFilter(TableName("public", str(number)), SCHEMA, 0, 0, DETAILS) for number in tables
+    }
     found: dict[int, list[Any]] = {}
     for each in DECODER.decode(data, context, wanted):
         assert isinstance(each, TableChanges)
@@ -129,7 +131,7 @@ def test_a_selection_says_all_of_its_tables_and_nothing_of_others(
 def test_a_context_travels_and_is_kept(data: Bytes, length: int) -> None:
     context = DECODER.split(data[:length], DECODER.between(()))[1]
     assert pickle.loads(pickle.dumps(context)) == context
-    assert DECODER.restored(json.loads(json.dumps(context.as_record()))) == context
+    assert DECODER.restore(json.loads(json.dumps(context.as_record()))) == context
     assert pickle.loads(pickle.dumps(DECODER)) == DECODER
 
 
@@ -145,8 +147,8 @@ def test_rows_go_to_the_side_that_they_are_on() -> None:
 
 
 def _failure(data: bytes) -> Definite:
-    wanted = Wanted(TableName("public", "t"), SCHEMA, 0, 0, DETAILS)
-    [found] = DECODER.decode(np.frombuffer(data, np.uint8), StreamContext(), {TABLES[0]: wanted})
+    wanted = TableFilter(TableName("public", "t"), SCHEMA, 0, 0, DETAILS)
+    [found] = DECODER.decode(np.frombuffer(data, np.uint8), QueueStreamContext(), {TABLES[0]: wanted})
     assert isinstance(found, TableFailure)
     return found.failure
 
@@ -187,8 +189,8 @@ TEXTS = {20001: "({0},,{1})", 20002: "(,{1},{0})", 20003: "({1},{0},)"}
 
 def of_root(events: Iterable[bytes]) -> list[TableChanges | TableFailure]:
     data = np.frombuffer(framing.head(16, 5, 2) + b"".join(events), np.uint8)
-    wanted = {ROOT: Wanted(TableName("public", "r"), SCHEMA, 0, 0, OF_ROOT)}
-    return list(DECODER.decode(data, StreamContext(), wanted))
+    wanted = {ROOT: TableFilter(TableName("public", "r"), SCHEMA, 0, 0, OF_ROOT)}
+    return list(DECODER.decode(data, QueueStreamContext(), wanted))
 
 
 @given(st.lists(st.tuples(st.sampled_from(sorted(TEXTS)), st.integers(-99, 99), st.sampled_from("xyz"))))

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.sources.queue import layouts
-from headrace.sources.queue.batch import Snapshot
-from headrace.sources.queue.ddl import Moment, moment_of
-from headrace.sources.queue.layouts import Columns, Layouts, Span
+from headrace.sources.queue.batch import TxidSnapshot
+from headrace.sources.queue.ddl import TickInterval, moment_of
+from headrace.sources.queue.layouts import Columns, DdlSpan, Layouts
 
 Row = tuple[int, tuple[int, ...]]  # its time, its columns
 
@@ -25,14 +25,14 @@ class Table:
     width: int
     time: int = 1
     rows: list[Row] = field(default_factory=list)
-    done: dict[int, Span] = field(default_factory=dict)
+    done: dict[int, DdlSpan] = field(default_factory=dict)
     known: Layouts = field(default_factory=lambda: Layouts(()))
     last: Columns = field(default_factory=lambda: Columns((), 0))
 
     @classmethod
     def made(cls, width: int) -> Table:
         table = cls(list(range(1, width + 1)), width)
-        table.known, table.last = Layouts((layouts.Layout(tuple(table.numbers)),)), table.columns
+        table.known, table.last = Layouts((layouts.QueueLayout(tuple(table.numbers)),)), table.columns
         return table
 
     @property
@@ -41,7 +41,7 @@ class Table:
 
     def step(self, what: int, loose: int) -> None:
         """A row, a tick, a column more or one less, of which the ticks around are known more or less well."""
-        span = Span(self.time - 1 - loose, self.time + loose)
+        span = DdlSpan(self.time - 1 - loose, self.time + loose)
         if what == 0:
             self.rows.append((self.time, tuple(self.numbers)))
         elif what == 1:
@@ -87,8 +87,8 @@ def test_a_row_is_of_its_own_layout_or_of_none(width: int, looks: list[list[tupl
 
 
 def test_columns_that_came_alone_or_went_alone_leave_no_doubt() -> None:
-    here = Layouts((layouts.Layout((1, 2, 3)),))
-    loose = Span(-1, 99)
+    here = Layouts((layouts.QueueLayout((1, 2, 3)),))
+    loose = DdlSpan(-1, 99)
     came = layouts.between(
         here, Columns((1, 2, 3), 3), Columns((1, 2, 3, 4, 5), 5), {4: loose, 5: loose}, {4: "7", 5: None}
     )
@@ -102,8 +102,8 @@ def test_columns_that_came_alone_or_went_alone_leave_no_doubt() -> None:
 
 
 def test_a_column_that_came_where_another_went_is_told_by_ticks_alone() -> None:
-    here, before, now = Layouts((layouts.Layout((1, 2)),)), Columns((1, 2), 2), Columns((1, 3), 3)
-    found = layouts.between(here, before, now, {2: Span(7, 15), 3: Span(7, 15)}, {3: None})
+    here, before, now = Layouts((layouts.QueueLayout((1, 2)),)), Columns((1, 2), 2), Columns((1, 3), 3)
+    found = layouts.between(here, before, now, {2: DdlSpan(7, 15), 3: DdlSpan(7, 15)}, {3: None})
     assert found is not None
     times = np.array([7, 8, 15, 16], np.int64)
     read = found.of_rows(np.full(4, 2, np.int32), times).tolist()
@@ -111,23 +111,23 @@ def test_a_column_that_came_where_another_went_is_told_by_ticks_alone() -> None:
 
 
 def test_nothing_is_said_of_columns_of_which_nobody_knows_when_they_went() -> None:
-    here, before = Layouts((layouts.Layout((1, 2)),)), Columns((1, 2), 2)
+    here, before = Layouts((layouts.QueueLayout((1, 2)),)), Columns((1, 2), 2)
     assert layouts.between(here, before, Columns((1,), 2), {}, {}) is None
     many = tuple(range(1, 11))
-    done = {number: Span(0, 9) for number in many}
-    wide = Layouts((layouts.Layout(many),))
+    done = {number: DdlSpan(0, 9) for number in many}
+    wide = Layouts((layouts.QueueLayout(many),))
     assert layouts.between(wide, Columns(many, 10), Columns((1, 2), 10), done, {}) is None
 
 
 def test_a_transaction_is_seen_by_the_tick_that_shows_its_end() -> None:
     ticks = [
-        (4, Snapshot(90, 95, (90,))),  # it had not begun
-        (5, Snapshot(90, 110, (90, 100))),  # it ran
-        (6, Snapshot(90, 112, (90,))),  # it had ended, beside one that is older
-        (7, Snapshot(113, 113, ())),
+        (4, TxidSnapshot(90, 95, (90,))),  # it had not begun
+        (5, TxidSnapshot(90, 110, (90, 100))),  # it ran
+        (6, TxidSnapshot(90, 112, (90,))),  # it had ended, beside one that is older
+        (7, TxidSnapshot(113, 113, ())),
     ]
-    assert moment_of(100, ticks) == Moment(5, 6)
+    assert moment_of(100, ticks) == TickInterval(5, 6)
     # It may be a subtransaction of the older one.
-    assert moment_of(105, ticks) == Moment(4, 7)
-    assert moment_of(113, ticks) == Moment(7, None)
-    assert moment_of(80, ticks) == Moment(0, 4)
+    assert moment_of(105, ticks) == TickInterval(4, 7)
+    assert moment_of(113, ticks) == TickInterval(7, None)
+    assert moment_of(80, ticks) == TickInterval(0, 4)

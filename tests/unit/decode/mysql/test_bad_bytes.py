@@ -16,7 +16,7 @@ from headrace.decode.mysql.framing import HEADER
 from headrace.decode.mysql.result_rows import columns_of
 from headrace.decode.mysql.table_map import BLOB_COMPRESSED
 from headrace.decode.text import TextColumn
-from headrace.sources.contract.decoder import TableChanges, TableFailure, Wanted
+from headrace.sources.contract.decoder import TableChanges, TableFailure, TableFilter
 from headrace.sources.mysql.stream import frames
 from headrace.sources.mysql.table_number import table_number
 from tests.laws.decode.mysql.events import SCHEMA, begin, frame, image, told
@@ -69,7 +69,7 @@ def test_rows_that_do_not_fit_their_map_stop_their_table_behind_what_came_before
     body: bytes, detail: str
 ) -> None:
     name, other = TableName("d", "t"), TableName("d", "u")
-    wanted = {table_number(each): Wanted(each, SCHEMA, 0) for each in (name, other)}
+    wanted = {table_number(each): TableFilter(each, SCHEMA, 0) for each in (name, other)}
     sound = frame(23, ROWS + b"\x03\x07" + ROW)
     parts = [begin(1), told(7), sound, begin(2), told(7, b"u"), sound, told(7), frame(23, ROWS + body)]
     first, failure, second = _read(parts[:3], wanted), _read(parts[3:], wanted), _read(parts[3:6], wanted)
@@ -83,7 +83,7 @@ def test_rows_that_do_not_fit_their_map_stop_their_table_behind_what_came_before
     assert [each.table for each in failure if isinstance(each, TableChanges)] == [second[0].table]
 
 
-def _read(parts: list[bytes], wanted: dict[int, Wanted]) -> list[TableChanges | TableFailure]:
+def _read(parts: list[bytes], wanted: dict[int, TableFilter]) -> list[TableChanges | TableFailure]:
     return list(DECODER.decode(np.frombuffer(b"".join(parts), np.uint8), BETWEEN, wanted))
 
 
@@ -126,9 +126,9 @@ def deflated(value: bytes, said: int) -> bytes:
 )
 def test_a_compressed_value_that_cannot_be_unpacked_is_refused(value: bytes) -> None:
     column = TextColumn.of([b"\x00plain", deflated(b"x" * 500, 500), b""])
-    assert [len(each) for each in compression.unpacked(column).binary(pa.binary()).to_pylist()] == [5, 500, 0]
+    assert [len(each) for each in compression.unpack(column).binary(pa.binary()).to_pylist()] == [5, 500, 0]
     with pytest.raises(Definite) as caught:
-        compression.unpacked(TextColumn.of([value]))
+        compression.unpack(TextColumn.of([value]))
     assert (caught.value.code, "report it" in caught.value.hint) == ("MY_VALUE_PACKED", True)
 
 
@@ -136,7 +136,7 @@ def test_a_table_with_such_a_value_stops_and_no_other() -> None:
     name = TableName("d", "t")
     table = told(7).replace(bytes([3, 15, 252]), bytes([3, 15, BLOB_COMPRESSED]))
     sound, broken = (image((None, b"x", value)) for value in (b"\x00plain", b"\x90\x05abc"))
-    wanted = {table_number(each): Wanted(each, SCHEMA, 0) for each in (name, TableName("d", "u"))}
+    wanted = {table_number(each): TableFilter(each, SCHEMA, 0) for each in (name, TableName("d", "u"))}
     other = [told(7, b"u"), frame(23, ROWS + b"\x03\x07" + ROW)]
     [good] = _read([begin(1), table, frame(23, ROWS + b"\x03\x07" + sound)], wanted)
     assert isinstance(good, TableChanges)

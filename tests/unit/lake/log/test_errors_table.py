@@ -21,7 +21,7 @@ from headrace.lake.log.errors_table import ERRORS
 from headrace.lake.log.horizon import Reach
 from headrace.lake.log.table import LakeTable, Stamp
 from headrace.lake.store.local import LocalStore
-from headrace.pipeline.tasks.compact import Bundled, Survey, bundled
+from headrace.pipeline.tasks.compact import BundleResult, Survey, write_bundle
 from headrace.pipeline.tasks.table_task import LakeAddress, pack, unpack
 
 TABLE, OTHER = TableName("public", "t"), TableName("public", "u")
@@ -82,9 +82,7 @@ def _rows(said: list[Said], table: TableName = TABLE) -> pa.Table:
 
 def _commit(store: LocalStore, epoch: int, *parts: pa.Table) -> None:
     table = LakeTable(store, FOLDER)
-    files = [
-        errors_table.write(store, FOLDER, layout.file_name(epoch), errors_table.netted(p)) for p in parts
-    ]
+    files = [errors_table.write(store, FOLDER, layout.file_name(epoch), errors_table.net(p)) for p in parts]
     base = table.refresh()
     schema = schemas.encode(ERRORS) if base < 0 else None
     assert table.write(TableStep(FOLDER, base, tuple(files), (), schema), Stamp("headrace/main", epoch, "p"))
@@ -138,7 +136,7 @@ SAID = st.lists(
 @given(SAID, st.none() | st.integers(1, 6))
 def test_netting_changes_no_sum_that_anybody_reads(said: list[Said], until: int | None) -> None:
     rows = _rows(said)
-    netted = errors_table.netted(rows, until)
+    netted = errors_table.net(rows, until)
     for time in range(until or 0, 8):
         sums = [
             sorted(_summed(each).rows())
@@ -168,9 +166,9 @@ def test_what_was_taken_back_goes_with_the_history_that_tells_of_it(tmp_path: Pa
     _commit(store, 3, _rows([(95, "infinity", 40, -1), (95, "-infinity", 40, 1)]))
     survey = Survey("main", 4, LakeAddress(str(tmp_path)), (), least=2)
     assert survey.bundles() == [], "history is whole: all that was said can still be read"
-    horizon.write(store, "main", Reach(30, datetime.now(UTC), gone=30))
+    horizon.write(store, "main", Reach(30, datetime.now(UTC), gone_before=30))
     [bundle] = survey.bundles()
-    done = unpack(bundled(pack(bundle)), Bundled)
+    done = unpack(write_bundle(pack(bundle)), BundleResult)
     table = LakeTable(store, FOLDER)
     base = table.refresh()
     step = TableStep(FOLDER, base, done.files, bundle.paths)

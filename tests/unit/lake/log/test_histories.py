@@ -13,7 +13,7 @@ from headrace.core.schema import Column, TableSchema
 from headrace.core.transaction_id import TransactionId
 from headrace.lake.format import datafile, layout, schemas
 from headrace.lake.format.plan import TableStep
-from headrace.lake.log.histories import Part, first_later, parted, parts
+from headrace.lake.log.histories import HistoryPart, first_later, parts, splits_at
 from headrace.lake.log.marks import Mark
 from headrace.lake.log.table import LakeTable, Stamp
 from headrace.lake.store.contract import Store
@@ -25,7 +25,7 @@ def test_a_user_may_have_a_history_of_ours_as_a_table(transaction: TransactionId
     theirs = [Column(field.name, field.type, "", "") for field in own_fields(transaction).values()]
     id_column = Column("id", pa.int64(), "", "")
     schema = history_schema(TableSchema((id_column, *theirs), (), full=True, transaction=transaction))
-    part = Part(cast(LakeTable, None), schema, (), (None, 0))
+    part = HistoryPart(cast(LakeTable, None), schema, (), (None, 0))
     assert part.columns == ["id", *(field.name for field in own_fields(transaction).values())]
     assert part.own["_transaction"] == f"_{transaction.column}"
 
@@ -60,10 +60,10 @@ def test_of_a_wide_table_the_times_of_its_files_are_known_too(
     table = LakeTable(any_store, folder)
     table.refresh()
     table.write(TableStep(folder, -1, tuple(files), schema=schemas.encode(schema)), Stamp("a", 1, "p"))
-    assert ("min._time" in table.described().column_names) is not older
+    assert ("min._time" in table.describe().column_names) is not older
     assert [part.paths for part in parts(any_store, "main", name, (11, 20))] == [(files[1].path,)]
     assert parts(any_store, "main", name, (11, 19)) == []
-    assert [each.remove for each in expiry.spent(any_store, "main", 11)] == [(files[0].path,)]
+    assert [each.remove for each in expiry.spent_files(any_store, "main", 11)] == [(files[0].path,)]
 
 
 def test_a_moment_is_looked_for_in_two_columns_of_history(
@@ -88,7 +88,7 @@ def test_a_moment_is_looked_for_in_two_columns_of_history(
     mark = Mark(11, 1, "", 20, None, datetime.now(UTC), 1, 1, {str(name): 1})
     limit = datetime(1970, 1, 1, tzinfo=UTC)
     assert first_later(local_store, "main", limit, None, mark) == (10, False)
-    assert parted(local_store, "main", lambda names: pc.equal(names, "1"), 18, None, mark)
+    assert splits_at(local_store, "main", lambda names: pc.equal(names, "1"), 18, None, mark)
     assert asked == [["_time", "_commit_ts"], ["_time", "_gtid"]]
 
 

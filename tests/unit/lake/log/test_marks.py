@@ -57,7 +57,7 @@ def test_a_first_look_asks_the_store_for_nothing_twice(
 ) -> None:
     _published(any_store, 2)
     asked: list[str] = []
-    refresh, described = LakeTable.refresh, LakeTable.described
+    refresh, described = LakeTable.refresh, LakeTable.describe
 
     def refreshed(table: LakeTable) -> int:
         asked.append("refresh")
@@ -68,7 +68,7 @@ def test_a_first_look_asks_the_store_for_nothing_twice(
         return described(table)
 
     monkeypatch.setattr(LakeTable, "refresh", refreshed)
-    monkeypatch.setattr(LakeTable, "described", told)
+    monkeypatch.setattr(LakeTable, "describe", told)
     assert Marks(any_store, "main").newest() == _mark(2)
     assert asked == ["refresh", "described"]
 
@@ -97,15 +97,15 @@ def test_a_compaction_of_the_marks_hides_none(any_store: Store) -> None:
 
 def test_a_mark_is_found_by_its_number_and_no_other_is_read(local_store: Store) -> None:
     marks = _published(local_store, 5)
-    kept = marks.kept()
+    kept = marks.index()
     assert [kept.find(epoch) for epoch in range(7)] == [None, *map(_mark, range(1, 6)), None]
-    kept = marks.kept()
+    kept = marks.index()
     assert kept.find(4) == _mark(4)
     assert len(kept._rows) == 1
     DeltaTable(locate(local_store, marks.table.folder)).optimize.compact()
     marks.newest()
     assert marks.append(_mark(8))
-    kept = Marks(local_store, "main").kept()
+    kept = Marks(local_store, "main").index()
     assert [kept.find(epoch) for epoch in (2, 5, 6, 8, 9)] == [_mark(2), _mark(5), None, _mark(8), None]
 
 

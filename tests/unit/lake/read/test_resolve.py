@@ -9,11 +9,11 @@ import pytest
 
 from headrace.core.errors import Misconfigured
 from headrace.lake.log.marks import Mark
-from headrace.lake.log.unknown_moments import Stretch
+from headrace.lake.log.unknown_moments import TimeGap
 from headrace.lake.read import resolve
-from headrace.lake.read.positions import shown
-from headrace.lake.read.resolve import Place
-from headrace.sources.mysql.binlog_position import FURTHER, Log
+from headrace.lake.read.positions import show_position
+from headrace.lake.read.resolve import CommitPlace
+from headrace.sources.mysql.binlog_position import FURTHER, MysqlTimeline
 from headrace.sources.mysql.spelling import SPELLING as GTIDS
 from headrace.sources.postgres.spelling import SPELLING
 
@@ -39,7 +39,7 @@ MARKS = [
 ]
 
 
-def _mark_of(place: Place) -> int | None:
+def _mark_of(place: CommitPlace) -> int | None:
     return place.mark.epoch if place.mark else None
 
 
@@ -48,7 +48,7 @@ def _alone(before: Mark | None, mark: Mark) -> tuple[int, bool]:
     return mark.time, False
 
 
-def _at_timestamp(moment: datetime | str) -> Place:
+def _at_timestamp(moment: datetime | str) -> CommitPlace:
     return resolve.at_timestamp(MARKS, moment, _alone, SPELLING)
 
 
@@ -61,15 +61,15 @@ def test_a_timestamp_within_an_epoch_is_a_place_between_marks() -> None:
     marks = [MARKS[0], replace(MARKS[1], time=50, frontier="0/33")]
     place = resolve.at_timestamp(marks, START, lambda before, mark: (40, True), SPELLING)
     assert (place.time, place.frontier, place.mark) == (39, "0/28", None)
-    assert place.named == '"0/28"'
-    assert resolve.place_of(marks[1]).named == "epoch 2 (0/33)"
+    assert place.text_with_position == '"0/28"'
+    assert resolve.place_of(marks[1]).text_with_position == "epoch 2 (0/33)"
 
 
 def test_a_log_that_was_empty_at_the_first_mark_is_told_as_its_beginning() -> None:
     """MySQL's empty set of transactions is an empty text."""
     marks = [replace(MARKS[0], frontier=""), MARKS[1]]
-    assert f'positions the beginning of the log to "{MARKS[1].frontier}"' in resolve.kept(marks)
-    assert resolve.place_of(marks[0]).named == "epoch 1"
+    assert f'positions the beginning of the log to "{MARKS[1].frontier}"' in resolve.kept_range(marks)
+    assert resolve.place_of(marks[0]).text_with_position == "epoch 1"
 
 
 def test_an_epoch_whose_later_transactions_changed_nothing_of_ours_does_not_end_the_prefix() -> None:
@@ -108,7 +108,7 @@ def test_what_is_dated_back_behind_a_mark_counts_as_later_than_that_mark_says() 
 def test_a_moment_of_which_no_stream_tells_is_refused(minute: int, known: bool) -> None:
     """The lake's clock, by which the first mark was published at minute 0, has no say in it."""
     moment = [START + timedelta(minutes=minute) for minute in (-1, 5, 8)]
-    stretches = (Stretch(None, moment[0]), Stretch(moment[1], moment[2]))
+    stretches = (TimeGap(None, moment[0]), TimeGap(moment[1], moment[2]))
     asked = START + timedelta(minutes=minute)
     if known:
         resolve.at_timestamp(MARKS, asked, _alone, SPELLING, stretches)
@@ -205,8 +205,10 @@ def test_a_lake_without_marks_says_so() -> None:
 
 def test_a_person_is_not_shown_what_a_position_is_known_again_by() -> None:
     server = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
-    near = Log().position(f"{server}:1-5 last {server}:5@1763856000123456@1234@6f2c01aa@binlog.000002")
-    assert shown(GTIDS, near.time, near) == f"{server}:1-5"
+    near = MysqlTimeline().position(
+        f"{server}:1-5 last {server}:5@1763856000123456@1234@6f2c01aa@binlog.000002"
+    )
+    assert show_position(GTIDS, near.time, near) == f"{server}:1-5"
 
 
 def test_a_set_of_gtids_is_read_in_the_newest_life_that_was_at_it() -> None:
@@ -214,17 +216,17 @@ def test_a_set_of_gtids_is_read_in_the_newest_life_that_was_at_it() -> None:
     lives = [(0, f"{server}:1-10"), (0, f"{server}:1-20"), (1, f"{server}:1-5"), (1, f"{server}:1-9")]
     marks = []
     for epoch, (life, text) in enumerate([*lives, (2, "6f08142e-e71f-11f1-be09-02fc00000001:1")], start=1):
-        time = Log(life * FURTHER).position(text).last
+        time = MysqlTimeline(life * FURTHER).position(text).last
         marks.append(replace(_mark(epoch, None, "0/1"), incarnation=life, frontier=text, time=time))
 
     def read(numbers: str) -> tuple[int, int]:
         place = resolve.at_position(marks, f"{server}:{numbers}", GTIDS)
         return place.time, place.incarnation
 
-    assert read("1-7") == (Log(FURTHER).time(7) - 1, 1)
-    assert read("1-9") == (Log(FURTHER).time(9) - 1, 1)
-    assert read("1-15") == (Log(0).time(15) - 1, 0)
-    assert read("1-3") == (Log(0).time(3) - 1, 0)
+    assert read("1-7") == (MysqlTimeline(FURTHER).time(7) - 1, 1)
+    assert read("1-9") == (MysqlTimeline(FURTHER).time(9) - 1, 1)
+    assert read("1-15") == (MysqlTimeline(0).time(15) - 1, 0)
+    assert read("1-3") == (MysqlTimeline(0).time(3) - 1, 0)
     for never in ("2-9", "11-20", "2-15"):
         with pytest.raises(Misconfigured) as refused:
             read(never)

@@ -18,7 +18,7 @@ import pytest
 
 from headrace.lake.format import datafile, layout
 from headrace.lake.format.plan import DataFile
-from headrace.lake.log.marks import Block, Kept, Mark, rows_of
+from headrace.lake.log.marks import Block, Mark, MarkIndex, rows_of
 from headrace.lake.retain import mark_files
 from headrace.lake.retain.thinning import Keeping, Known
 from headrace.lake.store.contract import Store
@@ -92,9 +92,9 @@ class Tidier:
     written: int = 0  # marks
 
     @property
-    def kept(self) -> Kept:
+    def kept(self) -> MarkIndex:
         blocks = sorted(self.files.values(), key=lambda block: block.first)
-        return Kept(self.source.store, FOLDER, blocks)
+        return MarkIndex(self.source.store, FOLDER, blocks)
 
     def days(self) -> None:
         """The marks of four days, some a file; then they are tidied."""
@@ -108,7 +108,7 @@ class Tidier:
 
     def _tidy(self, now: datetime) -> bool:
         keeping = Keeping(marks=timedelta(hours=1))
-        found = mark_files.tidied(self.kept, now, keeping, None, self.source.known, 2)
+        found = mark_files.tidy_files(self.kept, now, keeping, None, self.source.known, 2)
         for path in found.remove:
             self.files.pop(path)
         for file in found.write(self.source.store, FOLDER):
@@ -134,13 +134,13 @@ def test_years_of_marks_cost_no_more_than_weeks(
     monkeypatch.setattr(mark_files, "ENTRIES_AT_ONCE", sizes[1])
     tidier = Tidier(Source(open_store(tmp_path / "lake"), tables, a_day))
     looked, written = list[int](), list[int]()
-    rows = Kept.rows
+    rows = MarkIndex.rows
 
-    def counted(kept: Kept, number: int) -> pa.Table:
+    def counted(kept: MarkIndex, number: int) -> pa.Table:
         looked[-1] += 0 if number in kept._rows else kept.blocks[number].count
         return rows(kept, number)
 
-    monkeypatch.setattr(Kept, "rows", counted)
+    monkeypatch.setattr(MarkIndex, "rows", counted)
     for day in range(4, 730, 4):
         looked.append(0)
         tidier.days()

@@ -10,8 +10,8 @@ import pytest
 from headrace.core.durations import duration
 from headrace.core.errors import Misconfigured
 from headrace.lake.log.marks import Mark
-from headrace.lake.retain.compaction import SMALL, TARGET, Small, groups
-from headrace.lake.retain.thinning import Keeping, Known, thinned
+from headrace.lake.retain.compaction import SMALL, TARGET, SmallFile, groups
+from headrace.lake.retain.thinning import Keeping, Known, thin_marks
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -41,18 +41,18 @@ def _known(_mark: Mark) -> Known:
 
 def test_every_mark_of_the_last_day_stays() -> None:
     marks = _marks(100, timedelta(hours=23), MINUTE)
-    assert thinned(marks, NOW, DAY, _known) == marks
+    assert thin_marks(marks, NOW, DAY, _known) == marks
 
 
 def test_of_older_ones_the_last_of_each_hour_stays_and_tells_what_the_others_told() -> None:
     marks = _marks(180, timedelta(hours=48), MINUTE)
-    stay = thinned(marks, NOW, DAY, _known)
+    stay = thin_marks(marks, NOW, DAY, _known)
     assert [mark.epoch for mark in stay] == [1, 60, 120, 180]
     assert [mark.transactions for mark in stay] == [1, 59, 60, 60]
     assert [mark.changes for mark in stay] == [2, 118, 120, 120]
     late = [replace(mark, upstream_commit_ts=None) for mark in marks]
     late[70] = replace(late[70], upstream_commit_ts=NOW)
-    told = [mark.upstream_commit_ts for mark in thinned(late, NOW, DAY, _known)]
+    told = [mark.upstream_commit_ts for mark in thin_marks(late, NOW, DAY, _known)]
     assert told == [None, None, NOW, None]
 
 
@@ -62,7 +62,7 @@ def test_a_mark_stays_where_what_follows_is_dated_back_behind_it() -> None:
         for mark in _marks(180, timedelta(hours=48), MINUTE)
     ]
     marks[70] = replace(marks[70], upstream_earliest_commit_ts=marks[69].published_at)
-    stay = thinned(marks, NOW, DAY, _known)
+    stay = thin_marks(marks, NOW, DAY, _known)
     assert [mark.epoch for mark in stay] == [1, 60, 70, 120, 180]
     earliest = [mark.upstream_earliest_commit_ts for mark in stay]
     assert earliest[2:4] == [marks[60].published_at, marks[69].published_at]
@@ -70,7 +70,7 @@ def test_a_mark_stays_where_what_follows_is_dated_back_behind_it() -> None:
 
 def test_after_a_week_the_last_of_each_day_stays() -> None:
     marks = _marks(96, timedelta(days=12), timedelta(hours=1))
-    stay = thinned(marks, NOW, DAY, _known)
+    stay = thin_marks(marks, NOW, DAY, _known)
     days = [mark.published_at.date() for mark in stay]
     assert len(stay) - len(set(days)) == 1  # the first of all, and the last of its day
 
@@ -80,7 +80,7 @@ def test_a_table_that_leaves_keeps_the_marks_around_that_place() -> None:
     for number in range(180):
         if not 30 <= number < 75:
             marks[number] = replace(marks[number], versions={"public.b": 0})
-    stay = {mark.epoch for mark in thinned(marks, NOW, DAY, _known)}
+    stay = {mark.epoch for mark in thin_marks(marks, NOW, DAY, _known)}
     assert 75 in stay
     assert len(stay) < 30
 
@@ -90,7 +90,7 @@ def test_a_table_that_is_held_now_and_then_costs_no_mark() -> None:
     marks = _marks(24 * 720, timedelta(hours=48), timedelta(seconds=5))  # a day
     every = {number: mark for number, mark in enumerate(marks) if number % 12 < 3 or number in (719, 1439)}
     held = [replace(mark, versions={"public.b": 0}) if n in every else mark for n, mark in enumerate(marks)]
-    assert len(thinned(held, NOW, DAY, _known)) == len(thinned(marks, NOW, DAY, _known)) == 25
+    assert len(thin_marks(held, NOW, DAY, _known)) == len(thin_marks(marks, NOW, DAY, _known)) == 25
 
 
 @pytest.mark.parametrize("what", ["since", "columns", "life"])
@@ -104,7 +104,7 @@ def test_marks_stay_where_history_does_not_lead_from_one_to_the_other(what: str)
         since = marks[100].time if later and what == "since" else 0
         return {"public.a": (since, "y" if later and what == "columns" else "x"), "public.b": (0, "x")}
 
-    stay = {mark.epoch for mark in thinned(marks, NOW, DAY, known)}
+    stay = {mark.epoch for mark in thin_marks(marks, NOW, DAY, known)}
     assert {100} | ({101} if what != "since" else set()) <= stay
     assert len(stay) < 30
 
@@ -118,8 +118,8 @@ def test_a_duration_is_a_number_and_a_unit() -> None:
         assert refused.value.code == "DURATION_MALFORMED"
 
 
-def _small(*sizes: int) -> list[Small]:
-    return [Small(f"f{number}", size, 1) for number, size in enumerate(sizes)]
+def _small(*sizes: int) -> list[SmallFile]:
+    return [SmallFile(f"f{number}", size, 1) for number, size in enumerate(sizes)]
 
 
 def test_neighbours_that_are_small_are_put_together_and_large_files_are_borders() -> None:

@@ -66,10 +66,10 @@ def _served(owner: Owner, deeds: Mapping[str, Deed], kind: str, **arguments: Any
 
     def over() -> bool:
         commands.turn(owner)
-        return requests.answered(store, "main", request) is not None
+        return requests.answer_to(store, "main", request) is not None
 
     _until(over)
-    return requests.answered(store, "main", request) or {}
+    return requests.answer_to(store, "main", request) or {}
 
 
 def _until(condition: Callable[[], bool]) -> None:
@@ -131,10 +131,10 @@ def test_the_run_goes_on_while_a_deed_waits_and_its_next_step_is_on_the_runs_thr
     second = requests.ask(store, "main", "echo", {"word": "later"}, now=datetime(2026, 1, 2, tzinfo=UTC))
     assert commands.turn(owner)
     assert not commands.turn(owner)  # nothing to do now, and no waiting for it
-    assert requests.answered(store, "main", first) is None
+    assert requests.answer_to(store, "main", first) is None
     go_on.set()
-    _until(lambda: commands.turn(owner) and requests.answered(store, "main", second) is not None)
-    assert requests.answered(store, "main", first) == {"found": True}
+    _until(lambda: commands.turn(owner) and requests.answer_to(store, "main", second) is not None)
+    assert requests.answer_to(store, "main", first) == {"found": True}
     assert where == [threading.current_thread()]
 
 

@@ -20,13 +20,13 @@ from headrace.core.errors import Definite, Transient
 from headrace.decode.kernel import Bytes
 from headrace.pipeline.ingest import replay_check
 from headrace.pipeline.ingest.last_commits import LastCommits
-from headrace.pipeline.ingest.replay_check import Known
+from headrace.pipeline.ingest.replay_check import RecentTransactions
 from headrace.pipeline.ingest.store_stream import Intake
 from headrace.pipeline.stream.batches import own_files
-from headrace.sources.postgres.lsn import Log
+from headrace.sources.postgres.lsn import PostgresTimeline
 from headrace.sources.postgres.protocol.stream_errors import sends_others
 from headrace.sources.postgres.source import PostgresDecoder
-from headrace.sources.postgres.stream.transactions import TransactionFinder
+from headrace.sources.postgres.stream.transactions import PostgresTransactionFinder
 from headrace.spool.layout import Kind
 from headrace.spool.origin import prepare
 from headrace.spool.reader import SpoolReader
@@ -34,7 +34,7 @@ from headrace.spool.writer import SpoolWriter
 
 EPOCH = 946_684_800_000_000
 TABLE = 16400
-OTHERS = partial(sends_others, Log())
+OTHERS = partial(sends_others, PostgresTimeline())
 
 
 def data(message: bytes) -> bytes:
@@ -77,15 +77,15 @@ class Spooled:
     start: int = 0  # of the slot
     lake: tuple[LastCommits, int] | tuple[()] = ()  # what it remembers, up to which position
     writer: SpoolWriter = field(init=False)
-    known: Known = field(init=False)
-    finder: TransactionFinder = field(init=False)
+    known: RecentTransactions = field(init=False)
+    finder: PostgresTransactionFinder = field(init=False)
     intake: Intake = field(init=False)
 
     def __enter__(self) -> Spooled:
         prepare(self.folder, {}, self.frontier)
         self.writer = SpoolWriter(self.folder, 1 << 30, self.frontier, segment_bytes=1 << 16)
-        self.known = Known.of(self.folder, OTHERS, *self.lake).from_start(self.start)
-        self.finder = TransactionFinder()
+        self.known = RecentTransactions.of(self.folder, OTHERS, *self.lake).from_start(self.start)
+        self.finder = PostgresTransactionFinder()
         self.intake = Intake(self.writer, self.known)
         return self
 
@@ -248,20 +248,20 @@ def test_what_comes_again_is_confirmed_as_it_comes(tmp_path: Path, monkeypatch: 
         confirmed = []
         for frames in ([keepalive(100)], whole(100, 110, 100, 1), whole(110, 120, 110, 1)):
             second.take(*frames)
-            confirmed.append(second.known.confirmed)
+            confirmed.append(second.known.confirmed_until)
         assert confirmed == [0, 101, 111]
         second.take(*whole(120, 130, 120, 1), keepalive(499))
-        assert second.known.confirmed == 499
+        assert second.known.confirmed_until == 499
         second.take(keepalive(500))
-        assert second.known.confirmed is None
+        assert second.known.confirmed_until is None
     monkeypatch.setattr(
         replay_check, "MOST_KNOWN", 2
     )  # of more the newest are compared, and stand for the others
     with Spooled(tmp_path, start=100) as third:
         third.take(*whole(100, 110, 100, 1))
-        assert third.known.confirmed == 0
+        assert third.known.confirmed_until == 0
         third.take(*whole(110, 120, 110, 1))
-        assert third.known.confirmed == 111
+        assert third.known.confirmed_until == 111
 
 
 def test_what_the_lake_remembers_counts_where_the_spool_is_lost(tmp_path: Path) -> None:
@@ -375,8 +375,8 @@ def stream_commit(xid: int, lsn: int, end: int) -> bytes:
 @contextmanager
 def streaming(folder: Path, frontier: int = 0) -> Iterator[Spooled]:
     with Spooled(folder, frontier) as spooled:
-        spooled.finder = TransactionFinder(streaming=True)
-        spooled.intake = Intake(spooled.writer, Known.of(folder, OTHERS))
+        spooled.finder = PostgresTransactionFinder(streaming=True)
+        spooled.intake = Intake(spooled.writer, RecentTransactions.of(folder, OTHERS))
         yield spooled
 
 
@@ -439,7 +439,10 @@ def test_streamed_transactions_stand_in_the_order_of_their_commits(cuts: list[in
             own = own_files(record)
             stored = reader.read_streamed(own, 0, int(record["length"])).tobytes()
             assert stored == b"".join(OVERLAPPING[i] for i in contents[own.number])
-        assert [reader.aborted(own_files(r)).tolist() for r in found[found["length"] > 0]] == [[71], [91]]
+        assert [reader.aborted_parts(own_files(r)).tolist() for r in found[found["length"] > 0]] == [
+            [71],
+            [91],
+        ]
         assert reader.running() == {}
         assert len(spooled.intake.running) == 0
         spooled.intake.settle()
@@ -559,7 +562,7 @@ def test_damage_to_a_streamed_transaction_is_noticed(tmp_path: Path) -> None:
             data = bytearray(path.read_bytes())
             data[len(data) // 2] ^= 1
             path.write_bytes(data)
-        for read in (lambda: reader.read_streamed(own, 0, 10), lambda: reader.aborted(own)):
+        for read in (lambda: reader.read_streamed(own, 0, 10), lambda: reader.aborted_parts(own)):
             with pytest.raises(Transient) as caught:
                 read()
             assert caught.value.code == "SPOOL_DAMAGED"
@@ -583,5 +586,7 @@ def test_a_subtransaction_takes_a_few_bytes_while_its_transaction_runs(tmp_path:
         reader = SpoolReader(spooled.folder)
         [record] = reader.transactions(0)
         assert record["changes"] == 1 + count // 2
-        assert reader.aborted(own_files(record)).tolist() == [each for each in subtransactions if each % 2]
+        assert reader.aborted_parts(own_files(record)).tolist() == [
+            each for each in subtransactions if each % 2
+        ]
     assert grown < 40 * count, f"{grown / count:.0f} bytes each"

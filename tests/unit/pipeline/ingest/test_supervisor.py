@@ -15,7 +15,7 @@ from headrace.core.position import Position
 from headrace.pipeline.ingest import supervisor, worker
 from headrace.pipeline.ingest.supervisor import Feed, Receiver, _environment
 from headrace.pipeline.ingest.worker import ReceiverOrders
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from tests.places import place_at
 
 
@@ -39,7 +39,7 @@ def test_its_orders_come_before_an_acknowledgement_by_another_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The thread that acknowledges goes on while the loop starts another process."""
-    feed = Feed("postgres", Address.parse("postgresql://localhost/x"), {}, {}, tmp_path)
+    feed = Feed("postgres", PostgresAddress.parse("postgresql://localhost/x"), {}, {}, tmp_path)
     receiver = Receiver(feed)
     orders, threads = Feed.orders, list[threading.Thread]()
 

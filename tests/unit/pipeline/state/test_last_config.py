@@ -25,7 +25,7 @@ def test_what_is_remembered_is_what_was_configured(tmp_path: Path) -> None:
     )
     for name, source in said.sources.items():
         last_config.remember(store, name, source, said.lake)
-    found = last_config.remembered(store)
+    found = last_config.recall(store)
     assert {name: source for name, (_, source) in found.items()} == said.sources
     assert found["a"][0].retention == "30d"
 
@@ -34,6 +34,6 @@ def test_options_of_the_kind_are_read_as_an_earlier_program_wrote_them(tmp_path:
     store = open_store(str(tmp_path))
     source = {"url": URL, "tables": ["p.*"], "publication": "mine", "slot": None, "handoff": "chunks"}
     store.put(layout.remembered_key("main"), json.dumps({"lake": {}, "source": source}).encode())
-    _, found = last_config.remembered(store)["main"]
+    _, found = last_config.recall(store)["main"]
     assert found.options == {"publication": "mine", "handoff": "chunks"}
     assert found.tables == ("p.*",)

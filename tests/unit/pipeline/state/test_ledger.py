@@ -21,23 +21,23 @@ from headrace.lake.log.commit import Claim
 from headrace.lake.log.durable import Durable
 from headrace.lake.read.lake import Lake
 from headrace.lake.store.open import open_store
-from headrace.pipeline.resync.replacement import staged
+from headrace.pipeline.resync.replacement import staged_record
 from headrace.pipeline.state import kept_files
 from headrace.pipeline.state.epoch import Epoch
-from headrace.pipeline.state.kept_files import Kept
-from headrace.pipeline.state.ledger import Ledger, _kept
+from headrace.pipeline.state.kept_files import LateFile
+from headrace.pipeline.state.ledger import Ledger, _late_files
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_state import State
-from headrace.sources.postgres.objects import Upstream
+from headrace.sources.postgres.objects import PostgresUpstream
 from tests.places import place_at
 from tests.records import source_record
 from tests.unit.core.batches import text_table
 
-SOURCE = source_record(upstream=Upstream("s", "p", publication_oid=5), start=place_at(0x10))
+SOURCE = source_record(upstream=PostgresUpstream("s", "p", publication_oid=5), start=place_at(0x10))
 NAME = TableName("public", "late")
 WAITS = TableRecord(NAME, State.PENDING, 5, text_table(), {}, place_at(0x20), late=True)
 _WHEN = ("before", "after")
-COPIED = replace(staged(WAITS, "1-0", place_at(0x90)), state=State.JOINING, applied=None)
+COPIED = replace(staged_record(WAITS, "1-0", place_at(0x90)), state=State.JOINING, applied=None)
 
 
 @pytest.fixture
@@ -49,31 +49,31 @@ def ledger(tmp_path: Path) -> Ledger:
     return made
 
 
-def _write(ledger: Ledger, file: Kept) -> None:
+def _write(ledger: Ledger, file: LateFile) -> None:
     """A file of ten bytes, in which nothing is."""
     nothing = b"0123456789" + b"[]" + (2).to_bytes(8, "big")
     ledger.store.put_if_absent(layout.late_key("main", file.name), nothing)
 
 
 def test_a_table_that_waits_for_its_copy_is_awaited(ledger: Ledger) -> None:
-    assert ledger.awaited == {NAME: WAITS}
+    assert ledger.awaited_tables == {NAME: WAITS}
     assert ledger.position == place_at(0x80), "what the stream has for it from 0/20 on is kept in the lake"
 
 
 def test_while_a_lost_position_is_left_only_new_copies_are_awaited_and_followed(ledger: Ledger) -> None:
     """The stream that the table waited in is no more, and what was kept of it goes."""
-    file = Kept("1", place_at(0x84), frozenset({NAME}), 10, 1, False)
+    file = LateFile("1", place_at(0x84), frozenset({NAME}), 10, 1, False)
     _write(ledger, file)
-    ledger.publish(Epoch("stream", place_at(0x84), kept=file))
+    ledger.publish(Epoch("stream", place_at(0x84), late_file=file))
     assert ledger.kept == {"1": file}
     source = replace(SOURCE, recovering=place_at(0x90))
     ledger.publish(Epoch("lost", place_at(0x84), records=(COPIED,), source=source))
-    assert (ledger.awaited, ledger.kept) == ({}, {})
+    assert (ledger.awaited_tables, ledger.kept) == ({}, {})
     assert ledger.catching_up == []
-    assert ledger.followed == [COPIED]
+    assert ledger.followed_tables == [COPIED]
     assert ledger.position == place_at(0x90)
     again = Ledger(ledger.store, "main")
-    assert (again.awaited, again.position) == ({}, place_at(0x90))
+    assert (again.awaited_tables, again.position) == ({}, place_at(0x90))
 
 
 def test_until_when_a_mark_is_complete_is_said_again_by_those_that_bring_nothing(ledger: Ledger) -> None:
@@ -109,12 +109,12 @@ def test_of_several_sources_the_one_that_has_not_reached_a_moment_is_named(ledge
 
 def test_what_is_kept_of_the_stream_goes_when_every_table_has_taken_it(ledger: Ledger) -> None:
     first, second = (
-        Kept(name, place_at(reached), frozenset({NAME}), 10, 1, False)
+        LateFile(name, place_at(reached), frozenset({NAME}), 10, 1, False)
         for name, reached in (("1", 0x90), ("2", 0xA0))
     )
     for file in (first, second):
         _write(ledger, file)
-        ledger.publish(Epoch("stream", file.reached, kept=file))
+        ledger.publish(Epoch("stream", file.frontier, late_file=file))
     assert ledger.kept == {"1": first, "2": second}
     taking = replace(WAITS, state=State.CATCHING_UP)
     for applied, left in ((0x20, {"1", "2"}), (0x90, {"2"}), (0xA0, set())):
@@ -189,10 +189,10 @@ def test_a_file_kept_for_a_late_table_that_the_disk_refused_is_written_anew_by_t
 ) -> None:
     claim = Claim()
     first = Ledger(ledger.store, "main", claim=claim)
-    kept = Kept("1", place_at(0x90), frozenset({NAME}), 10, 1, False)
+    kept = LateFile("1", place_at(0x90), frozenset({NAME}), 10, 1, False)
     key = layout.late_key("main", kept.name)
     ledger.store.put_if_absent(key, b"0123456789" + b"[]" + (2).to_bytes(8, "big"))
-    plan = first.publish(Epoch("stream", kept.reached, kept=kept))
+    plan = first.publish(Epoch("stream", kept.frontier, late_file=kept))
     victim = Path(ledger.store.url) / key
     number, fsync = victim.stat().st_ino, os.fsync
 
@@ -225,17 +225,17 @@ def test_files_that_wait_for_a_copy_are_asked_anew_only_where_a_table_moved_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A table that waits for a day leaves 86,000 of them, and each epoch adds one."""
-    asked, needed = list[str](), kept_files.needed
+    asked, needed = list[str](), kept_files.is_needed
 
-    def counted(file: Kept, behind: Mapping[TableName, Position]) -> bool:
+    def counted(file: LateFile, behind: Mapping[TableName, Position]) -> bool:
         asked.append(file.name)
         return needed(file, behind)
 
-    monkeypatch.setattr(kept_files, "needed", counted)
-    files = [Kept(f"{n}", place_at(0x30 + n), frozenset({NAME}), 1, 1, truncates=False) for n in range(4)]
+    monkeypatch.setattr(kept_files, "is_needed", counted)
+    files = [LateFile(f"{n}", place_at(0x30 + n), frozenset({NAME}), 1, 1, truncates=False) for n in range(4)]
     known = {file.name: file for file in files[:3]}
     waits, took = {NAME: place_at(0x20)}, {NAME: place_at(0x32)}
-    assert list(_kept(known, files[3], waits, same=True)) == ["0", "1", "2", "3"]
+    assert list(_late_files(known, files[3], waits, same=True)) == ["0", "1", "2", "3"]
     assert asked == ["3"]
-    assert list(_kept(known, files[3], took, same=False)) == ["3"]
-    assert _kept(known, files[3], waits, same=True) == _kept(known, files[3], waits, same=False)
+    assert list(_late_files(known, files[3], took, same=False)) == ["3"]
+    assert _late_files(known, files[3], waits, same=True) == _late_files(known, files[3], waits, same=False)

@@ -7,7 +7,7 @@ from itertools import islice
 import pytest
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient, from_record
-from headrace.lake.log.syncing import fenced
+from headrace.lake.log.syncing import fenced_error
 from headrace.pipeline.state import policy
 from headrace.pipeline.state.policy import Patience
 from headrace.sources.mysql.preflight.grants import ReplicationDenied
@@ -37,9 +37,11 @@ def test_a_server_that_was_never_met_is_not_waited_for() -> None:
         [code] = kind.codes
         doubtful = kind(code, "no connection", hint="check host and port")
         assert policy.retries(doubtful)
-        assert not policy.retries(doubtful, met=False)
-        assert not policy.retries(from_record(doubtful.as_record()), met=False), "as the receiver says it"
-    assert policy.retries(Transient("PG_CONNECTION_LOST", "lost", hint="wait"), met=False)
+        assert not policy.retries(doubtful, has_answered=False)
+        assert not policy.retries(from_record(doubtful.as_record()), has_answered=False), (
+            "as the receiver says it"
+        )
+    assert policy.retries(Transient("PG_CONNECTION_LOST", "lost", hint="wait"), has_answered=False)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +59,7 @@ def test_a_server_that_was_never_met_is_not_waited_for() -> None:
 def test_a_right_that_the_run_had_is_waited_for(kind: type[HeadraceError]) -> None:
     for code in kind.codes:
         withheld = from_record(kind(code, "denied", hint="GRANT it").as_record())
-        assert policy.retries(withheld, admitted=True)
+        assert policy.retries(withheld, was_admitted=True)
         assert not policy.retries(withheld), "a person has just started the run"
         assert policy.exit_code(withheld) == 2
 
@@ -75,8 +77,8 @@ def test_once_gives_up_after_some_attempts() -> None:
 @pytest.mark.parametrize(
     ("error", "spoilt"),
     [
-        (layout.damaged("segment", 7), True),
-        (layout.discarded("segment 7"), True),
+        (layout.damaged_error("segment", 7), True),
+        (layout.discarded_error("segment 7"), True),
         (Transient("SPOOL_BUSY", "something", hint="wait"), False),
     ],
 )
@@ -86,5 +88,5 @@ def test_a_spool_of_which_a_part_is_wrong_or_gone_is_forgotten(error: HeadraceEr
 
 
 def test_a_source_that_became_anothers_is_disowned() -> None:
-    assert policy.disowns(fenced("main", "epoch 7"))
+    assert policy.disowns(fenced_error("main", "epoch 7"))
     assert not policy.disowns(Misconfigured("LAKE_URL", "something", hint="do something"))

@@ -17,7 +17,7 @@ OTHER = Definite("LAKE_FOREIGN_COMMIT", "somebody wrote to it", hint="stop that 
 
 
 def test_a_table_that_stops_says_why_and_up_to_where_it_was_followed() -> None:
-    stopped = LIVE.failed(ERROR, place_at(0x15))
+    stopped = LIVE.with_error(ERROR, place_at(0x15))
     assert (stopped.state, stopped.error, stopped.stopped_at) == (State.STOPPED, ERROR, place_at(0x15))
     assert stopped.stop is not None
     assert stopped.stop.detail == 'public.t was followed up to "0/15"'
@@ -28,5 +28,5 @@ def test_a_table_that_stops_says_why_and_up_to_where_it_was_followed() -> None:
 
 
 def test_a_table_that_is_stopped_already_stays_where_it_stopped() -> None:
-    stopped = LIVE.failed(ERROR, place_at(0x15)).failed(OTHER, place_at(0x99))
+    stopped = LIVE.with_error(ERROR, place_at(0x15)).with_error(OTHER, place_at(0x99))
     assert (stopped.error, stopped.stopped_at) == (OTHER, place_at(0x15))

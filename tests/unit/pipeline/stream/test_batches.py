@@ -26,7 +26,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "spool"
 
 
-def _batch(reader: SpoolReader, address: int, before: int = 0, confirmed: int | None = None) -> batches.Batch:
+def _batch(
+    reader: SpoolReader, address: int, before: int = 0, confirmed: int | None = None
+) -> batches.EpochBatch:
     found = batches.next_batch(
         reader, address, place_at(before), CutPlaces(Places(Path()), place_at), confirmed
     )

@@ -14,7 +14,7 @@ from headrace.spool import running_files
 from headrace.spool.layout import RECORD, Kind, Records
 from headrace.spool.origin import prepare
 from headrace.spool.reader import SpoolReader
-from headrace.spool.running_files import Streamed
+from headrace.spool.running_files import TransactionName
 from headrace.spool.writer import SpoolWriter
 
 SIZE = 100
@@ -43,9 +43,9 @@ def whole(writer: SpoolWriter, time: int) -> None:
     writer.commit(_record(Kind.TRANSACTION, time, start, writer.address))
 
 
-def streamed_one(writer: SpoolWriter, time: int, layout: bytes | None = None) -> Streamed:
+def streamed_one(writer: SpoolWriter, time: int, layout: bytes | None = None) -> TransactionName:
     """Its changes lie in files of its own, the end of it between the whole ones."""
-    which = Streamed(0, time)
+    which = TransactionName(0, time)
     writer.streamed.append(which, _bytes())
     start = writer.append(_bytes())
     writer.streamed.end(which, start, [])
@@ -106,12 +106,12 @@ def test_the_end_of_a_streamed_transaction_is_read_once(
 ) -> None:
     """However often a reader looks what is still running, and gives up what it has."""
     first = streamed_one(writer, 2)
-    running = Streamed(0, 99)
+    running = TransactionName(0, 99)
     writer.streamed.append(running, _bytes())
-    asked: list[Streamed] = []
+    asked: list[TransactionName] = []
     words = running_files._words
 
-    def counted(folder: Path, which: Streamed) -> object:
+    def counted(folder: Path, which: TransactionName) -> object:
         asked.append(which)
         return words(folder, which)
 
@@ -125,6 +125,6 @@ def test_the_end_of_a_streamed_transaction_is_read_once(
     assert reader.running() == {running: SIZE}
     assert asked == [first, second]
     reader.discard(edge)  # what begins there is still wanted
-    assert running_files.known(folder) == [second, running]
+    assert running_files.known_transactions(folder) == [second, running]
     reader.discard(writer.address)
-    assert running_files.known(folder) == [running]
+    assert running_files.known_transactions(folder) == [running]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from headrace.pipeline.stream.source_clock import MOST_BACK, MOST_READINGS, SourceClock
-from headrace.sources.contract.session import Reading
+from headrace.sources.contract.session import ClockReading
 from tests.places import place_at
 
 
 def _after(*readings: tuple[int, int]) -> SourceClock:
     made = SourceClock()
     for at, position in readings:
-        made.add(Reading(at, place_at(position)))
+        made.add(ClockReading(at, place_at(position)))
     return made
 
 
@@ -35,7 +35,7 @@ def test_where_transactions_are_dated_back_readings_are_taken_to_be_earlier() ->
     assert clock.until(place_at(8), None) == 1000
     assert clock.until(place_at(16), 700) == 1700
     assert clock.until(place_at(24), 2500) == 2700
-    clock.add(Reading(10 * MOST_BACK, place_at(32)))
+    clock.add(ClockReading(10 * MOST_BACK, place_at(32)))
     clock.until(place_at(32), None)
     assert clock.until(place_at(40), 5) == 9 * MOST_BACK
 

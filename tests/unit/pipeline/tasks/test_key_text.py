@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.core.columns import widened
+from headrace.core.columns import widen_offsets
 from headrace.core.schema import Column, TableSchema
 from headrace.pipeline.tasks.key_text import key_texts
 
@@ -44,7 +44,7 @@ def _texts(array: pa.Array, name: str = "k") -> list[Any]:
 def test_a_key_of_any_type_has_its_text(array: pa.Array, shown: list[Any]) -> None:
     assert _texts(array) == shown
     assert _texts(array.slice(1)) == shown[1:]
-    assert _texts(array.cast(widened(array.type))) == shown
+    assert _texts(array.cast(widen_offsets(array.type))) == shown
 
 
 def test_the_column_is_named_whatever_it_is_called() -> None:

@@ -27,7 +27,7 @@ from headrace.pipeline.tasks.routing import FileRange, Routes
 from headrace.pipeline.tasks.table_task import (
     LakeAddress,
     Outcome,
-    Part,
+    SlicePart,
     TableTask,
     from_ipc,
     pack,
@@ -45,7 +45,7 @@ def _merged(lake: Path, handoff: Handoff | None) -> Outcome:
     task = TableTask(TableName("public", "t"), SCHEMA, "t", "h", "e", Routes.over(()), 0, handoff)
     found = events(SCHEMA, batch(SCHEMA, insert(5, ("a", "1", "")), insert(15, ("b", "2", ""))))
     found = found.append_column("_home", pa.array([True] * found.num_rows))
-    [blob] = merge("t:0", iter([pack(Part(1, LakeAddress(str(lake)), task, to_ipc(found)))]))
+    [blob] = merge("t:0", iter([pack(SlicePart(1, LakeAddress(str(lake)), task, to_ipc(found)))]))
     return unpack(blob, Outcome)
 
 
@@ -106,15 +106,15 @@ def test_events_of_one_time_are_netted_across_slices_before_a_row_is_vouched_for
     parts = []
     for some in (inner, outer):
         found = events(schema, batch(schema, *some)).append_column("_home", pa.array([True] * len(some)))
-        parts.append(pack(Part(2, LakeAddress(str(tmp_path)), task, to_ipc(found))))
+        parts.append(pack(SlicePart(2, LakeAddress(str(tmp_path)), task, to_ipc(found))))
     [blob] = merge("t:0", iter(parts))
     outcome = unpack(blob, Outcome)
     if ordered:
         assert outcome.failure is not None
         return
     assert outcome.failure is None
-    assert outcome.vouched == outcome.found
-    assert outcome.vouched[0] == 1, "the row of b was nowhere when the time began"
+    assert outcome.expected_keys == outcome.matched_keys
+    assert outcome.expected_keys[0] == 1, "the row of b was nowhere when the time began"
     rows = pa.concat_tables([pq.read_table(tmp_path / "t" / file.file.path) for file in outcome.add])
     assert [(row["id"], row["small"]) for row in rows.to_pylist()] == [("a", "2"), ("b", "2")]
 
@@ -129,11 +129,13 @@ def _said(tmp_path: Path, rows: int, change: Change) -> tuple[Outcome, int]:
     present = table_of(SCHEMA, *((str(number), None, "") for number in range(rows)))
     [new] = write_sorted(Writing(store, 1), task, present)
     raw = pa.repeat(pa.scalar("infinity"), rows)
-    said = raw_values.write_errors(store, task, 1, raw_values.copied(task, present, 1, raw, 1))
+    said = raw_values.write_errors(store, task, 1, raw_values.of_copied_rows(task, present, 1, raw, 1))
     files = tuple(each for each in said if isinstance(each, DataFile))
     assert sum(file.rows for file in files) == rows, "many are written where they arise"
     others = table_of(SCHEMA, ("others", None, ""))
-    unread = errors_table.write(store, "e", "unread.parquet", raw_values.copied(task, others, 1, raw[:1], 1))
+    unread = errors_table.write(
+        store, "e", "unread.parquet", raw_values.of_copied_rows(task, others, 1, raw[:1], 1)
+    )
     step = TableStep("e", -1, (*files, unread), (), schemas.encode(errors_table.ERRORS))
     assert LakeTable(store, "e").write(step, Stamp("headrace/main", 1, "p"))
     (tmp_path / "e" / unread.path).unlink()

@@ -14,18 +14,18 @@ import pytest
 from headrace.decode.kernel import Bytes
 from headrace.lake.store.open import open_store
 from headrace.pipeline.stream import late_stream
-from headrace.pipeline.tasks.slices import Slice, Small
+from headrace.pipeline.tasks.slices import Slice, SmallTransaction
 from headrace.pipeline.tasks.table_task import LakeAddress
 from headrace.sources.contract.decoder import RunningTransaction
 from headrace.spool.origin import prepare
 from headrace.spool.reader import SpoolReader
-from headrace.spool.running_files import Streamed
+from headrace.spool.running_files import TransactionName
 from headrace.spool.writer import SpoolWriter
 from tests.laws.sources.streams import DECODER, NAMES, TABLES, begin, insert, relation
 from tests.places import place_at
 
 NOBODY = cast(SpoolReader, None)
-RAN = Streamed(0, 7)
+RAN = TransactionName(0, 7)
 BETWEEN = DECODER.between([relation(TABLES[0])])
 WITHIN = DECODER.within(RunningTransaction(RAN.number, 2000, 946_684_800_000_007))
 WHOLE = begin(1000, 1) + insert(TABLES[0], b"a")
@@ -49,7 +49,7 @@ def spool(tmp_path: Path) -> Iterator[SpoolReader]:
 def test_a_slice_is_read_where_it_lies_and_where_it_was_sent(
     spool: SpoolReader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = Small(RAN, len(PART), WITHIN)
+    small = SmallTransaction(RAN, len(PART), WITHIN)
     common = Slice(DECODER, BETWEEN, 0, len(WHOLE))
     store = open_store(tmp_path / "lake")
     tables = {NAMES[TABLES[0]]: TABLES[0]}

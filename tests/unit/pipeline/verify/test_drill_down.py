@@ -46,8 +46,8 @@ def test_all_texts_that_differ_are_counted_and_some_are_named(
     found = text_differences(SCHEMA, _source(source), _lake(lake, keys_at_once), values=True, most=most)
     missing, extra = Counter(source) - Counter(lake), Counter(lake) - Counter(source)
     assert found.count == len(missing) + len(extra)
-    assert len(found.named) == min(most, found.count)
-    for each in found.named:
+    assert len(found.differences) == min(most, found.count)
+    for each in found.differences:
         side, told = (missing, each.source) if each.kind == "missing" else (extra, each.lake)
         assert told is not None
         assert side[int(str(each.key["id"])), str(told["v"])] == each.copies
@@ -72,5 +72,5 @@ def test_g7_texts_are_compared_in_the_memory_of_a_part_and_of_those_that_are_nam
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert (found.count, len(found.named)) == (parts * rows, 5)
+    assert (found.count, len(found.differences)) == (parts * rows, 5)
     assert peak < 5_000_000, "a tuple a text is ten times that"

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.core.errors import Misconfigured
-from headrace.sources.mysql.gtid_set import Gtid, GtidSet, Origin
+from headrace.sources.mysql.gtid_set import Gtid, GtidOrigin, GtidSet
 
 ONE = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 TWO = "ed102faf-eb00-11eb-8f20-0c5415bfaa1d"
@@ -66,9 +66,9 @@ def test_what_no_server_prints_is_refused(text: str) -> None:
 
 def test_a_gap_is_no_part_of_the_set() -> None:
     held = GtidSet.parse(f"{ONE}:1-5:7")
-    assert Gtid(Origin(ONE), 5) in held
-    assert Gtid(Origin(ONE), 6) not in held
-    assert Gtid(Origin(ONE), 7) in held
+    assert Gtid(GtidOrigin(ONE), 5) in held
+    assert Gtid(GtidOrigin(ONE), 6) not in held
+    assert Gtid(GtidOrigin(ONE), 7) in held
     assert not GtidSet.parse(f"{ONE}:5-7") <= held
     assert held <= GtidSet.parse(f"{ONE}:1-7")
 

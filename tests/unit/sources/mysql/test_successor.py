@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.sources.mysql.binlog_position import Logged, MariadbProgress
+from headrace.sources.mysql.binlog_position import LoggedTransaction, MariadbProgress
 from headrace.sources.mysql.mariadb_position import MariadbPosition
-from headrace.sources.mysql.successor import forgotten
+from headrace.sources.mysql.successor import forgotten_gtids
 
 AT = MariadbPosition.parse("7-1-9")
 READ = MariadbPosition.parse("7-1-6,9-1-1")
 
 
-def place(gtid: str, at: int, *, file: str = "binlog.000002", server: str = "aa") -> Logged:
-    return Logged(gtid, 1, at, server, file)
+def place(gtid: str, at: int, *, file: str = "binlog.000002", server: str = "aa") -> LoggedTransaction:
+    return LoggedTransaction(gtid, 1, at, server, file)
 
 
 @pytest.mark.parametrize(
@@ -28,13 +28,15 @@ def place(gtid: str, at: int, *, file: str = "binlog.000002", server: str = "aa"
         (place("", 500), False),
     ],
 )
-def test_a_domain_is_forgotten_only_behind_one_that_stands_behind_it(behind: Logged, proves: bool) -> None:
+def test_a_domain_is_forgotten_only_behind_one_that_stands_behind_it(
+    behind: LoggedTransaction, proves: bool
+) -> None:
     gone = place("9-1-1", 400)
-    found = forgotten(MariadbProgress(READ, READ, last=(behind, gone)), AT)
+    found = forgotten_gtids(MariadbProgress(READ, READ, last=(behind, gone)), AT)
     assert (found is not None) is proves
     assert found is None or list(map(str, found)) == ["9-1-1"]
 
 
 def test_a_domain_whose_place_nobody_knows_is_not_forgotten() -> None:
-    assert forgotten(MariadbProgress(READ, READ, last=(place("7-1-6", 500),)), AT) is None
-    assert forgotten(MariadbProgress(AT, AT, last=(place("7-1-9", 500),)), AT) == []
+    assert forgotten_gtids(MariadbProgress(READ, READ, last=(place("7-1-6", 500),)), AT) is None
+    assert forgotten_gtids(MariadbProgress(AT, AT, last=(place("7-1-9", 500),)), AT) == []

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.sources.mysql.catalog.types import column_of
-from headrace.sources.mysql.values import cast, printed
+from headrace.sources.mysql.values import cast, print_values
 
 MICROS = pa.array([0, -62135538224000000, 1514937610123456, None], pa.int64())
 
@@ -33,7 +33,7 @@ MICROS = pa.array([0, -62135538224000000, 1514937610123456, None], pa.int64())
     ids=lambda each: str(getattr(each, "type", "")),
 )
 def test_a_value_is_printed_exactly(values: pa.Array, texts: list[str | None]) -> None:
-    assert printed(values).to_pylist() == texts
+    assert print_values(values).to_pylist() == texts
 
 
 @pytest.mark.parametrize(

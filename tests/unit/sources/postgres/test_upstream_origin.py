@@ -6,19 +6,21 @@ import pytest
 
 from headrace.core.position import Position
 from headrace.sources.postgres.lsn import Lsn
-from headrace.sources.postgres.objects import Upstream
-from headrace.sources.postgres.session.identity import Identity
-from headrace.sources.postgres.upstream import Start, origin_of
+from headrace.sources.postgres.objects import PostgresUpstream
+from headrace.sources.postgres.session.identity import PostgresIdentity
+from headrace.sources.postgres.upstream import PostgresStart, origin_of
 from tests.places import place_at
 
-SAME = Identity("71", 1, 180004, "shop")
-BEFORE = Upstream("s", "p", publication_oid=6)
+SAME = PostgresIdentity("71", 1, 180004, "shop")
+BEFORE = PostgresUpstream("s", "p", publication_oid=6)
 REACHED = place_at(0x9000)
 MORE = 1 << 32
 
 
-def _begun(before: Upstream, start: int, reached: Position, end: int, now: Identity = SAME) -> Start:
-    return Start(before, Lsn(start), now, reached, SAME.known(), Lsn(end))
+def _begun(
+    before: PostgresUpstream, start: int, reached: Position, end: int, now: PostgresIdentity = SAME
+) -> PostgresStart:
+    return PostgresStart(before, Lsn(start), now, reached, SAME.lasting_part(), Lsn(end))
 
 
 @pytest.mark.parametrize(
@@ -31,24 +33,28 @@ def _begun(before: Upstream, start: int, reached: Position, end: int, now: Ident
     ],
 )
 def test_positions_go_on_behind_what_was_reached(start: int, end: int, shift: int, begins: int) -> None:
-    origin = origin_of(_begun(BEFORE, start, REACHED, end), fresh=True, begun=None)
-    again = Upstream.of(origin.upstream)
+    origin = origin_of(_begun(BEFORE, start, REACHED, end), fresh=True, begun_at=None)
+    again = PostgresUpstream.of(origin.upstream)
     assert (again.base, origin.start) == (shift, place_at(begins))
     assert (again.publication_oid, origin.another_life) == (6, bool(shift))
 
 
 def test_a_server_that_was_set_back_twice_is_shifted_twice() -> None:
-    first = Upstream.of(origin_of(_begun(BEFORE, 0x1000, REACHED, 0x2000), fresh=True, begun=None).upstream)
+    first = PostgresUpstream.of(
+        origin_of(_begun(BEFORE, 0x1000, REACHED, 0x2000), fresh=True, begun_at=None).upstream
+    )
     reached = first.position(Lsn(0x3000))
-    again = origin_of(_begun(first, 0x800, reached, 0x900), fresh=True, begun=None)
-    assert Upstream.of(again.upstream).base == 2 * MORE
+    again = origin_of(_begun(first, 0x800, reached, 0x900), fresh=True, begun_at=None)
+    assert PostgresUpstream.of(again.upstream).base == 2 * MORE
     assert (again.start, again.another_life) == (place_at(2 * MORE + 0x800), True)
     assert again.start > reached
     assert (str(reached), str(again.start)) == ("0/3000", "0/800"), "as the server itself says"
 
 
-@pytest.mark.parametrize("now", [Identity("72", 1, 180004, "shop"), Identity("71", 2, 180004, "shop")])
-def test_another_server_or_timeline_is_another_life(now: Identity) -> None:
-    origin = origin_of(_begun(BEFORE, REACHED.time, REACHED, REACHED.time, now), fresh=True, begun=None)
+@pytest.mark.parametrize(
+    "now", [PostgresIdentity("72", 1, 180004, "shop"), PostgresIdentity("71", 2, 180004, "shop")]
+)
+def test_another_server_or_timeline_is_another_life(now: PostgresIdentity) -> None:
+    origin = origin_of(_begun(BEFORE, REACHED.time, REACHED, REACHED.time, now), fresh=True, begun_at=None)
     assert (origin.identity["system_id"], origin.identity["timeline"]) == (now.system_id, now.timeline)
     assert origin.another_life

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import pytest
 
 from headrace.core.errors import Misconfigured
-from headrace.sources.queue.objects import Upstream
-from headrace.sources.queue.options import planned, said
+from headrace.sources.queue.objects import QueueUpstream
+from headrace.sources.queue.options import options_of, plan
 from headrace.sources.queue.stream_source import STREAM_SOURCE
 
 
@@ -25,20 +25,20 @@ from headrace.sources.queue.stream_source import STREAM_SOURCE
 def test_a_stream_is_read_with_the_pauses_of_its_run(
     options: Mapping[str, str], pauses: tuple[float, float]
 ) -> None:
-    known = planned("01JABCDEFG", "main", {"tick": "7", "idle_tick": "9", "queue": "ours"})
-    picked = Upstream.of(STREAM_SOURCE.picking(known.as_record(), (), options))
+    known = plan("01JABCDEFG", "main", {"tick": "7", "idle_tick": "9", "queue": "ours"})
+    picked = QueueUpstream.of(STREAM_SOURCE.picking(known.as_record(), (), options))
     assert (picked.pause, picked.idle_pause) == pauses
     assert picked.queue == "ours"
 
 
 def test_a_mirror_is_held_to_its_queue_and_schema_alone() -> None:
-    known = planned("01JABCDEFG", "main", {"tick": "7", "queue": "ours", "schema": "theirs"})
-    assert said(known) == {"queue": "ours", "schema": "theirs"}
+    known = plan("01JABCDEFG", "main", {"tick": "7", "queue": "ours", "schema": "theirs"})
+    assert options_of(known) == {"queue": "ours", "schema": "theirs"}
 
 
 @pytest.mark.parametrize("text", ["0", "never", "nan", "1e9", "-1"])
 def test_a_pause_that_cannot_be_is_refused_by_each_run(text: str) -> None:
-    known = planned("01JABCDEFG", "main", {}).as_record()
+    known = plan("01JABCDEFG", "main", {}).as_record()
     with pytest.raises(Misconfigured) as refused:
         STREAM_SOURCE.picking(known, (), {"idle_tick": text})
     assert refused.value.code == "QUEUE_PAUSE_MALFORMED"

@@ -20,14 +20,14 @@ def bits(value: int, width: int) -> bytes:
     return value.to_bytes(width, "big")
 
 
-def decimal(unscaled: int, precision: int, scale: int) -> bytes:
+def decimal(number: int, precision: int, scale: int) -> bytes:
     """A DECIMAL of these digits."""
-    digits = str(abs(unscaled)).zfill(precision)
+    digits = str(abs(number)).zfill(precision)
     whole, fraction = digits[: precision - scale], digits[precision - scale :]
     short = len(whole) % 9
     groups = [whole[:short], *_nines(whole[short:]), *_nines(fraction)]
     plain = b"".join(int(group or 0).to_bytes(_BYTES[len(group)], "big") for group in groups)
-    mask = 0xFF if unscaled < 0 else 0
+    mask = 0xFF if number < 0 else 0
     turned = bytes(byte ^ mask for byte in plain)
     return bytes([turned[0] ^ 0x80]) + turned[1:]
 

@@ -40,7 +40,7 @@ _LONGEST = 16  # characters of the text for a byte of the tree, at most
 _MOMENTS = (7, 11, 12, TIMESTAMP2, TIME2, DATE)
 
 
-class Malformed(Exception):
+class MalformedTree(Exception):
     """The bytes are no tree."""
 
 
@@ -49,24 +49,24 @@ def text(tree: bytes) -> str:
     if not tree:
         return "null"
     try:
-        return "".join(_bounded(_value(tree[0], tree[1:], 0), _LONGEST * (len(tree) + _LONGEST)))
+        return "".join(_at_most(_value(tree[0], tree[1:], 0), _LONGEST * (len(tree) + _LONGEST)))
     except (IndexError, KeyError, struct.error, UnicodeDecodeError) as error:
-        raise Malformed from error
+        raise MalformedTree from error
 
 
-def _bounded(parts: Iterator[str], most: int) -> Iterator[str]:
+def _at_most(parts: Iterator[str], most: int) -> Iterator[str]:
     """The parts of a text that is no longer than one of its tree: offsets may lead to a value many times."""
     for part in parts:
         most -= len(part)
         if most < 0:
-            raise Malformed
+            raise MalformedTree
         yield part
 
 
 def _value(kind: int, data: bytes, depth: int) -> Iterator[str]:
     """The parts of a value's text; `data` begins with it."""
     if depth > _DEEPEST:
-        raise Malformed
+        raise MalformedTree
     if kind <= _LARGE_ARRAY:
         yield from _container(kind, data, depth)
     elif kind == _LITERAL:
@@ -77,16 +77,16 @@ def _value(kind: int, data: bytes, depth: int) -> Iterator[str]:
     elif kind == _DOUBLE:
         [number] = struct.unpack_from("<d", data)
         if not math.isfinite(number):
-            raise Malformed
+            raise MalformedTree
         yield _with_point(double_text(number))
     elif kind == _STRING:
         length, at = _length(data, 0)
-        yield quoted(_exactly(data, at, length).decode())
+        yield quote(_exactly(data, at, length).decode())
     elif kind == _OPAQUE:
         length, at = _length(data, 1)
         yield _opaque(data[0], _exactly(data, at, length))
     else:
-        raise Malformed
+        raise MalformedTree
 
 
 def _container(kind: int, data: bytes, depth: int) -> Iterator[str]:
@@ -94,7 +94,7 @@ def _container(kind: int, data: bytes, depth: int) -> Iterator[str]:
     width = 4 if kind in (_LARGE_OBJECT, _LARGE_ARRAY) else 2
     count, size = (int.from_bytes(_exactly(data, i * width, width), "little") for i in range(2))
     if size < 2 * width:
-        raise Malformed
+        raise MalformedTree
     data = _exactly(data, 0, size)
     at = 2 * width
     keys = []
@@ -111,7 +111,7 @@ def _container(kind: int, data: bytes, depth: int) -> Iterator[str]:
         if i:
             yield ", "
         if is_object:
-            yield quoted(keys[i]) + ": "
+            yield quote(keys[i]) + ": "
         kind, inside = data[entry], _exactly(data, entry + 1, width)
         if not (kind == _LITERAL or (kind in _INTEGERS and _INTEGERS[kind][0] <= width)):
             inside = data[int.from_bytes(inside, "little") :]
@@ -122,7 +122,7 @@ def _container(kind: int, data: bytes, depth: int) -> Iterator[str]:
 def _exactly(data: bytes, start: int, size: int) -> bytes:
     part = data[start : start + size]
     if start > len(data) or len(part) != size:
-        raise Malformed
+        raise MalformedTree
     return part
 
 
@@ -134,10 +134,10 @@ def _length(data: bytes, at: int) -> tuple[int, int]:
         length |= (byte & 127) << (7 * i)
         if byte < 128:
             return length, at + i + 1
-    raise Malformed
+    raise MalformedTree
 
 
-def quoted(value: str) -> str:
+def quote(value: str) -> str:
     """A text as JSON of the server's."""
     return '"' + value.translate(_ESCAPES) + '"'
 
@@ -154,12 +154,12 @@ def double_text(value: float) -> str:
     if not digits:
         return sign + "0"
     if _LEAST_POWER <= point <= _MOST_POWER or len(digits) > point > _MOST_POWER:
-        return sign + _fixed(digits, point)
+        return sign + _fixed_point(digits, point)
     rest = "." + digits[1:] if digits[1:] else ""
     return f"{sign}{digits[0]}{rest}e{point - 1}"
 
 
-def _fixed(digits: str, point: int) -> str:
+def _fixed_point(digits: str, point: int) -> str:
     if point <= 0:
         return "0." + "0" * -point + digits
     whole = digits[:point].ljust(point, "0")
@@ -176,7 +176,7 @@ def _opaque(kind: int, value: bytes) -> str:
     if kind == DECIMAL:
         precision, scale = value[0], value[1]
         if not 1 <= precision <= 65 or scale > precision:
-            raise Malformed
+            raise MalformedTree
         _exactly(value, 2, decimal_width(precision, scale))
     elif kind in _MOMENTS:
         _exactly(value, 0, 8)

@@ -5,7 +5,7 @@ from __future__ import annotations
 _SIZES = {0xFC: 2, 0xFD: 3, 0xFE: 8}
 
 
-class Malformed(Exception):
+class MalformedResultRow(Exception):
     """The bytes are no row."""
 
 
@@ -17,20 +17,20 @@ def row(payload: bytes, ncols: int) -> list[bytes | None]:
         value, rest = _value(rest)
         found.append(value)
     if rest:
-        raise Malformed
+        raise MalformedResultRow
     return found
 
 
 def _value(rest: bytes) -> tuple[bytes | None, bytes]:
     first, rest = rest[:1], rest[1:]
     if not first or first == b"\xff":
-        raise Malformed
+        raise MalformedResultRow
     if first == b"\xfb":
         return None, rest
     size = _SIZES.get(first[0], 0)
     length = int.from_bytes(rest[:size], "little") if size else first[0]
     if len(rest) < size + length:
-        raise Malformed
+        raise MalformedResultRow
     return rest[size : size + length], rest[size + length :]
 
 

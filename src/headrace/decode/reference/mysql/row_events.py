@@ -14,7 +14,7 @@ _HEADER = struct.Struct("<IBIIIH")
 _INSERTS, _UPDATES, _DELETES = (23, 30), (24, 31), (25, 32)
 
 
-class Malformed(Exception):
+class MalformedRowEvent(Exception):
     """The bytes are no frames, or hold rows that are none."""
 
 
@@ -23,7 +23,7 @@ def frames_of(data: bytes) -> Iterator[tuple[int, bytes]]:
     while len(data) >= _HEADER.size:
         _, kind, _, size, _, _ = _HEADER.unpack_from(data)
         if size < _HEADER.size:
-            raise Malformed
+            raise MalformedRowEvent
         if size > len(data):
             return
         yield kind, data[_HEADER.size : size]
@@ -42,7 +42,7 @@ def rows_of(data: bytes) -> list[Change]:
             maps[body[:6]] = [column.width for column in layout.columns]
         elif kind in (*_INSERTS, *_UPDATES, *_DELETES):
             if body[:6] not in maps:
-                raise Malformed
+                raise MalformedRowEvent
             found.extend(_changes(kind, body, maps[body[:6]]))
     return found
 
@@ -51,14 +51,14 @@ def _changes(kind: int, body: bytes, widths: list[int]) -> Iterator[Change]:
     rest = body[8:]
     if kind >= 30:
         if len(rest) < 2:
-            raise Malformed
+            raise MalformedRowEvent
         rest = rest[max(int.from_bytes(rest[:2], "little"), 2) :]
     if not rest or rest[0] != len(widths):
-        raise Malformed
+        raise MalformedRowEvent
     size = (len(widths) + 7) // 8
     bitmaps = size * (2 if kind in _UPDATES else 1)
     if len(rest) < 1 + bitmaps or not _all_set(rest[1 : 1 + bitmaps], size, len(widths)):
-        raise Malformed
+        raise MalformedRowEvent
     rest = rest[1 + bitmaps :]
     while rest:
         old = new = None
@@ -92,5 +92,5 @@ def _row(rest: bytes, widths: list[int]) -> tuple[Values, bytes]:
 
 def _behind(rest: bytes, size: int) -> bytes:
     if len(rest) < size:
-        raise Malformed
+        raise MalformedRowEvent
     return rest[size:]

@@ -9,8 +9,8 @@ differ are looked into. Ranges of keys lie together in files, so what differs is
 for a resync, whose two sides are files sorted by key. A source is read in the order of its pages, where keys
 lie anyhow, and a key that the lake has may be missing there: for a proof buckets are digests.
 
-Called by `differences` and `proofs`. Equal sums are equal rows bit for bit: both sides come here as the lake
-types them, from files (`LakeFile`) or from COPY (`decode.copyrows`).
+Equal sums are equal rows bit for bit: both sides come here as the lake types them, from files (`LakeFile`) or
+from COPY (`decode.copyrows`).
 """
 
 from __future__ import annotations

@@ -9,8 +9,7 @@ What is the same costs one read and goes nowhere. Where events can't say it, in 
 one that has a key twice, or another identity than its files are sorted by, `rewrite` takes the place of the
 last two: all rows are written anew, and history tells what went and what came.
 
-Called by `resync.comparison` and `resync.replacement`. A lot is as large as memory allows a task, whatever
-the table's size.
+A lot is as large as memory allows a task, whatever the table's size.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ import pyarrow as pa
 from headrace.core import difference
 from headrace.core.checksum import Sums
 from headrace.core.columns import Ints, row_bytes, wide
-from headrace.core.difference import Moment
+from headrace.core.difference import DifferenceMoment
 from headrace.core.keycode import keycode
 from headrace.lake.store.contract import Store
 from headrace.pipeline.tasks import partition, raw_values
@@ -37,7 +36,7 @@ from headrace.pipeline.tasks.table_task import (
     Errors,
     LakeAddress,
     Outcome,
-    Part,
+    SlicePart,
     TableTask,
     from_ipc,
     pack,
@@ -57,13 +56,13 @@ _EVENTS_PER_LOT = 1 << 32  # their ordinals do not meet those of another lot
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ComparisonTerms:
     """The terms of a comparison, as every task of it has them."""
 
     epoch: int
     lake: LakeAddress
     table: TableTask  # as it shall be; its raw columns are those of both, and it knows no files
-    moment: Moment
+    moment: DifferenceMoment
     folder: str  # of what the comparison writes for itself
 
     @property
@@ -75,7 +74,7 @@ class Comparison:
 class SideFile:
     """A file of the old or of the new contents."""
 
-    given: Comparison
+    terms: ComparisonTerms
     task: TableTask  # of the contents that it belongs to, without files
     file: FileRange
     new: bool
@@ -90,7 +89,7 @@ class SideFile:
     @property
     def identity(self) -> tuple[str, ...]:
         """The columns that tell rows apart: the identity that the table shall have."""
-        return self.given.table.schema.identity
+        return self.terms.table.schema.identity
 
     @property
     def ranges(self) -> ByRange:
@@ -107,7 +106,7 @@ class FileSums:
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class KeySample:
     """Some keys of a file, and what its rows take in memory."""
 
     keys: bytes
@@ -116,17 +115,17 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    given: Comparison
+    terms: ComparisonTerms
     new: bool
     rows: bytes  # with their raw columns
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class LotResult:
     """The outcome of a lot."""
 
     changes: int = 0
-    doubled: bool = False  # a key is there twice: events can't tell rows apart
+    has_double_keys: bool = False  # a key is there twice: events can't tell rows apart
     events: str | None = None  # the key of the file that holds them
 
 
@@ -134,15 +133,15 @@ class Compared:
 class Applying:
     """A file of events to be routed to the files of the table."""
 
-    given: Comparison
+    terms: ComparisonTerms
     task: TableTask  # with its files
     events: str
 
 
-def side_files(given: Comparison, task: TableTask, *, new: bool) -> list[SideFile]:
+def side_files(terms: ComparisonTerms, task: TableTask, *, new: bool) -> list[SideFile]:
     """The files of one side."""
-    alone = replace(task, routes=Routes.over(()), raw_columns=given.table.raw_columns)
-    return [SideFile(given, alone, file, new) for file in task.routes.files]
+    alone = replace(task, routes=Routes.over(()), raw_columns=terms.table.raw_columns)
+    return [SideFile(terms, alone, file, new) for file in task.routes.files]
 
 
 # --- bounds -------------------------------------------------------------------------------------
@@ -153,14 +152,14 @@ def sample(item: bytes) -> bytes:
     side_file = unpack(item, SideFile)
     rows = _read(side_file)
     keys = prefixes(_identities(side_file, rows.take(pa.array(_spread(rows.num_rows)))))
-    return pack(Sampled(keys.tobytes(), int(row_bytes(rows).sum())))
+    return pack(KeySample(keys.tobytes(), int(row_bytes(rows).sum())))
 
 
 def _spread(rows: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return np.unique(np.linspace(0, max(rows - 1, 0), SAMPLES).astype(np.int64))[:rows]
 
 
-def bounds(samples: Sequence[Sampled], rows: int) -> tuple[bytes, ...]:
+def bounds(samples: Sequence[KeySample], rows: int) -> tuple[bytes, ...]:
     """Find where each range but the first begins: so that none has very many rows, or very large ones."""
     keys = b"".join(each.keys for each in samples)
     found = np.sort(np.frombuffer(keys, dtype=prefixes(pa.array([], pa.large_binary())).dtype))
@@ -178,8 +177,8 @@ def bounds(samples: Sequence[Sampled], rows: int) -> tuple[bytes, ...]:
 def sum_up(item: bytes) -> bytes:
     """The task: the rows of a file, summed by range."""
     side_file = unpack(item, SideFile)
-    rows = raw_values.attach(side_file.given.store, side_file.task, _read(side_file))
-    names = raw_values.extend(side_file.given.table).names
+    rows = raw_values.attach(side_file.terms.store, side_file.task, _read(side_file))
+    names = raw_values.extend(side_file.terms.table).names
     checksums = Checksums(names, side_file.identity, side_file.ranges)
     which, sums = checksums.of(rows)
     sizes = np.zeros(side_file.ranges.count, np.int64)
@@ -198,7 +197,7 @@ def apart(item: bytes) -> Iterator[tuple[str, int, bytes]]:
     wanted = np.array(side_file.lots, np.int64).reshape(-1, 2)
     ranges = side_file.ranges.numbers(_identities(side_file, rows))
     inside = np.isin(ranges, wanted[:, 0])
-    rows = raw_values.attach(side_file.given.store, side_file.task, rows.filter(pa.array(inside)))
+    rows = raw_values.attach(side_file.terms.store, side_file.task, rows.filter(pa.array(inside)))
     if not rows.num_rows:
         return
     lots = wanted[np.searchsorted(wanted[:, 0], ranges[inside]), 1]
@@ -207,12 +206,12 @@ def apart(item: bytes) -> Iterator[tuple[str, int, bytes]]:
     for low, high in zip(starts, [*starts[1:], len(order)], strict=True):
         mine = rows.take(pa.array(order[low:high]))
         for piece in _pieces(mine):
-            share = _Rows(side_file.given, side_file.new, to_ipc(piece))
+            share = _Rows(side_file.terms, side_file.new, to_ipc(piece))
             yield f"{int(lots[order[low]]):012d}", int(side_file.new), pack(share)
 
 
 def _read(side_file: SideFile) -> pa.Table:
-    file = LakeFile(side_file.given.lake, side_file.task.folder, side_file.file.path)
+    file = LakeFile(side_file.terms.lake, side_file.task.folder, side_file.file.path)
     return file.rows(side_file.task.schema.arrow())
 
 
@@ -232,19 +231,19 @@ def compare(group: str, blobs: Iterator[bytes]) -> Iterable[bytes]:
     schema = raw_values.extend(given.table)
     moment = replace(given.moment, first=int(group) * _EVENTS_PER_LOT)
     if schema.is_multiset:
-        yield pack(Compared(changes=difference.history(schema, old, new, moment).num_rows))
+        yield pack(LotResult(changes=difference.history(schema, old, new, moment).num_rows))
         return
-    if difference.doubled(schema, old) or difference.doubled(schema, new):
-        yield pack(Compared(changes=1, doubled=True))
+    if difference.repeats_key(schema, old) or difference.repeats_key(schema, new):
+        yield pack(LotResult(changes=1, has_double_keys=True))
         return
     found = difference.events(schema, old, new, moment)
     if not found.num_rows:
-        yield pack(Compared())
+        yield pack(LotResult())
         return
     key = f"{given.folder}/{group}-{uuid.uuid4().hex}.arrow"
     with given.store.open_output(key) as sink:
         sink.write(to_ipc(found))
-    yield pack(Compared(changes=found.num_rows, events=key))
+    yield pack(LotResult(changes=found.num_rows, events=key))
 
 
 def rewrite(group: str, blobs: Iterator[bytes]) -> Iterable[bytes]:
@@ -264,10 +263,10 @@ def rewrite(group: str, blobs: Iterator[bytes]) -> Iterable[bytes]:
     )
 
 
-def _sides(blobs: Iterator[bytes]) -> tuple[Comparison, pa.Table, pa.Table]:
+def _sides(blobs: Iterator[bytes]) -> tuple[ComparisonTerms, pa.Table, pa.Table]:
     """The old rows come before the new ones; with wide offsets."""
     parts = [unpack(blob, _Rows) for blob in blobs]
-    given = parts[0].given
+    given = parts[0].terms
     nothing = wide(raw_values.extend(given.table).arrow().empty_table())
     sides = [
         pa.concat_tables(
@@ -284,14 +283,14 @@ def _sides(blobs: Iterator[bytes]) -> tuple[Comparison, pa.Table, pa.Table]:
 def route(item: bytes) -> Iterator[tuple[str, int, bytes]]:
     """The mapping side of the merge: the events of a lot, by the file that each concerns."""
     applying = unpack(item, Applying)
-    data = applying.given.store.get(applying.events)
+    data = applying.terms.store.get(applying.events)
     assert data is not None, "the comparison wrote it"
     for number, (name, task, rows) in enumerate(partition.of_events(applying.task, from_ipc(data))):
-        part = Part(applying.given.epoch, applying.given.lake, task, to_ipc(rows))
+        part = SlicePart(applying.terms.epoch, applying.terms.lake, task, to_ipc(rows))
         yield f"{task.name}:{name}", number, pack(part)
 
 
-def standing_errors(given: Comparison, old: TableTask, new: TableTask) -> Errors:
+def standing_errors(terms: ComparisonTerms, old: TableTask, new: TableTask) -> Errors:
     """Take the old errors back, and say those of the new copy: all rows are written anew."""
-    said = partial(raw_values.standing, given.store, old, given.epoch, given.moment.time)
+    said = partial(raw_values.standing, terms.store, old, terms.epoch, terms.moment.time)
     return said() + said(of=new, diff=1)

@@ -9,7 +9,7 @@ The projection is one function for all four, and the source's rows come out of t
 what is equal in the lake is equal here, bit for bit, and nothing else is. Values without a lake form are
 NULL in the rows of both sides; their texts come along as they stand in `errors/`.
 
-Called by `verify.proof` and `verify.drill_down`, on Spark. Nothing is written anywhere.
+Nothing is written anywhere.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Projection:
 
     schema: TableSchema
     buckets: int
-    wanted: tuple[int, ...] = ()
+    buckets_wanted: tuple[int, ...] = ()
 
     def columns(self) -> pa.Schema:
         """The rows that come along: columns by number, so that no user's name collides with ours."""
@@ -58,7 +58,7 @@ class Projection:
 
 
 @dataclass(frozen=True, slots=True)
-class Reduced:
+class RowSums:
     """The checksums of some rows, and those of them that were wanted."""
 
     sums: Sums
@@ -68,7 +68,7 @@ class Reduced:
     overfull: bool = False  # more rows were wanted than can come along
 
 
-def united(parts: Iterable[Reduced], buckets: int) -> Reduced:
+def unite(parts: Iterable[RowSums], buckets: int) -> RowSums:
     """Unite them; rows that are too many to come along are left out, and that is said."""
     sums = Sums.zero(buckets)
     rows: list[bytes] = []
@@ -83,15 +83,15 @@ def united(parts: Iterable[Reduced], buckets: int) -> Reduced:
         overfull |= part.overfull or sum(map(len, rows)) > MOST_BYTES
         if overfull:
             rows.clear()
-    return Reduced(sums, _joined(rows), _joined(texts), frozenset(times), overfull)
+    return RowSums(sums, _concat_tables(rows), _concat_tables(texts), frozenset(times), overfull)
 
 
-def _joined(tables: list[bytes]) -> bytes | None:
+def _concat_tables(tables: list[bytes]) -> bytes | None:
     return to_ipc(pa.concat_tables([from_ipc(each) for each in tables])) if tables else None
 
 
 @dataclass(frozen=True, slots=True)
-class PiecesTask:
+class ProofPiecesTask:
     """Pieces of tables, as the snapshot shows them."""
 
     access: SourceAccess
@@ -118,7 +118,7 @@ class FileTask:
 
 @dataclass(frozen=True, slots=True)
 class HistoryTask:
-    """A file of the table's history: what `shown` does not show is undone, up to the time of the mark."""
+    """A file of the table's history: what `snapshot` does not show is undone, up to the time of the mark."""
 
     projection: Projection
     file: LakeFile
@@ -126,21 +126,21 @@ class HistoryTask:
     own: dict[str, str] = field(repr=False)
     after: int
     until: int
-    shown: AnySnapshot
+    snapshot: AnySnapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class MatchedRows:
     """The outcome for the rows of some keys, by the number of the piece that they are in."""
 
-    parts: tuple[tuple[int, Reduced], ...]
+    parts: tuple[tuple[int, RowSums], ...]
 
 
 # --- the source -----------------------------------------------------------------------------------
 
 
 # What comes back of a table, or of a piece of one; an error is its own, and not that of the others.
-Answer = Reduced | HeadraceError
+Answer = RowSums | HeadraceError
 
 
 def answers(item: bytes) -> tuple[Answer, ...]:
@@ -149,7 +149,7 @@ def answers(item: bytes) -> tuple[Answer, ...]:
     return found
 
 
-def _answered(one: Callable[[], Reduced]) -> Answer:
+def _answer(one: Callable[[], RowSums]) -> Answer:
     try:
         return one()
     except HeadraceError as error:
@@ -158,32 +158,32 @@ def _answered(one: Callable[[], Reduced]) -> Answer:
 
 def read_pieces(key: Key, item: bytes) -> bytes:
     """Reduce pieces, one after another over one connection."""
-    task = unpack(item, PiecesTask)
+    task = unpack(item, ProofPiecesTask)
     with task.access.reader(key) as reader:
-        return pack(tuple(_answered(partial(_piece, reader, *each)) for each in task.pieces))
+        return pack(tuple(_answer(partial(_piece, reader, *each)) for each in task.pieces))
 
 
-def _piece(reader: Reader, projection: Projection, piece: Piece) -> Reduced:
+def _piece(reader: Reader, projection: Projection, piece: Piece) -> RowSums:
     with reader.read(projection.schema.columns, piece) as reading:
         reduced = (
-            _reduced(projection, copied.rows, _ones(copied.rows), _texts(projection, copied))
+            _reduce(projection, copied.rows, _ones(copied.rows), _texts(projection, copied))
             for copied in reading.rows
         )
-        return united(reduced, projection.buckets)
+        return unite(reduced, projection.buckets)
 
 
 def read_keys(key: Key, item: bytes) -> bytes:
     """Reduce the rows of some keys."""
     task = unpack(item, KeysTask)
-    found: dict[int, list[Reduced]] = {}
+    found: dict[int, list[RowSums]] = {}
     with (
         task.access.reader(key) as reader,
         closing(reader.look_up(task.projection.schema, task.pieces, task.keys)) as rows_by_piece,
     ):
         for number, rows in rows_by_piece:
-            found.setdefault(number, []).append(_reduced(task.projection, rows, _ones(rows)))
-    united_by = {number: united(parts, task.projection.buckets) for number, parts in found.items()}
-    return pack(Found(tuple(united_by.items())))
+            found.setdefault(number, []).append(_reduce(task.projection, rows, _ones(rows)))
+    united_by = {number: unite(parts, task.projection.buckets) for number, parts in found.items()}
+    return pack(MatchedRows(tuple(united_by.items())))
 
 
 def _ones(rows: pa.Table) -> Ints:
@@ -214,11 +214,11 @@ class LakeTask:
 
 def read_lake_tables(item: bytes) -> bytes:
     """Reduce small tables, one after another."""
-    return pack(tuple(_answered(partial(_lake_table, task)) for task in unpack(item, tuple)))
+    return pack(tuple(_answer(partial(_lake_table, task)) for task in unpack(item, tuple)))
 
 
-def _lake_table(task: LakeTask) -> Reduced:
-    return united([*map(_file, task.files), *map(_undone, task.history)], task.buckets)
+def _lake_table(task: LakeTask) -> RowSums:
+    return unite([*map(_file, task.files), *map(_undo, task.history)], task.buckets)
 
 
 def read_file(item: bytes) -> bytes:
@@ -226,51 +226,51 @@ def read_file(item: bytes) -> bytes:
     return pack(_file(unpack(item, FileTask)))
 
 
-def _file(task: FileTask) -> Reduced:
+def _file(task: FileTask) -> RowSums:
     rows = task.file.rows(task.projection.schema.arrow())
-    return united([_reduced(task.projection, rows, _ones(rows))], task.projection.buckets)
+    return unite([_reduce(task.projection, rows, _ones(rows))], task.projection.buckets)
 
 
 def read_history(item: bytes) -> bytes:
     """Undo what a file of history tells of transactions that the snapshot does not show."""
-    return pack(_undone(unpack(item, HistoryTask)))
+    return pack(_undo(unpack(item, HistoryTask)))
 
 
-def _undone(task: HistoryTask) -> Reduced:
+def _undo(task: HistoryTask) -> RowSums:
     # Rows that a resync wrote make the lake what the source is: no snapshot lacks them.
     history = task.file.rows(task.schema)
     history = history.filter(of_somebody(history[task.own["_transaction"]]))
     time, names = history[task.own["_time"]], history[task.own["_transaction"]]
     within = pc.and_(pc.greater(time, task.after), pc.less_equal(time, task.until))
-    hidden = pc.invert(task.shown.held(contiguous(time), contiguous(names)))
+    hidden = pc.invert(task.snapshot.holds(contiguous(time), contiguous(names)))
     history = history.filter(pc.and_(within, contiguous(hidden)))
     diffs = -contiguous(history[task.own["_diff"]]).to_numpy()
     rows = datafile.conform(history, task.projection.schema.arrow())
-    reduced = united([_reduced(task.projection, rows, diffs)], task.projection.buckets)
+    reduced = unite([_reduce(task.projection, rows, diffs)], task.projection.buckets)
     return replace(reduced, times=frozenset(pc.unique(history[task.own["_time"]]).to_pylist()))
 
 
 # --- both -----------------------------------------------------------------------------------------
 
 
-def _reduced(projection: Projection, rows: pa.Table, diffs: Ints, texts: pa.Table | None = None) -> Reduced:
+def _reduce(projection: Projection, rows: pa.Table, diffs: Ints, texts: pa.Table | None = None) -> RowSums:
     """Updates of a table, reduced."""
     checksums = Checksums(projection.schema.names, projection.schema.identity, ByDigest(projection.buckets))
     which, sums = checksums.of(rows, diffs)
     said = to_ipc(texts) if texts is not None and texts.num_rows else None
-    chosen = np.isin(which, projection.wanted)
+    chosen = np.isin(which, projection.buckets_wanted)
     if not chosen.any():
-        return Reduced(sums, texts=said)
+        return RowSums(sums, texts=said)
     mine = (
         rows.select(projection.schema.names)
         .filter(pa.array(chosen))
         .rename_columns(projection.columns().names)
     )
     updates = consolidate(with_diff(mine.cast(projection.columns()), pa.array(diffs[chosen])))
-    return Reduced(sums, to_ipc(updates), said)
+    return RowSums(sums, to_ipc(updates), said)
 
 
-def net(projection: Projection, plus: Reduced, minus: Reduced) -> pa.Table:
+def net(projection: Projection, plus: RowSums, minus: RowSums) -> pa.Table:
     """The wanted rows of one side over those of the other: columns by number, and `DIFF`."""
     empty = with_diff(projection.columns().empty_table(), pa.array([], pa.int64()))
     one = empty if plus.rows is None else from_ipc(plus.rows)

@@ -55,12 +55,12 @@ def _columns_differ(last: Sequence[ColumnRow], now: Sequence[ColumnRow]) -> str 
     for name, column in before.items():
         later = after[name]
         if later.column_type != column.column_type:
-            return f'the type of column "{name}" changed from {_shown(column)} to {_shown(later)}'
+            return f'the type of column "{name}" changed from {_show(column)} to {_show(later)}'
         if later != column:
             return f'column "{name}" was altered'
     return None
 
 
-def _shown(column: ColumnRow) -> str:
+def _show(column: ColumnRow) -> str:
     """The type without the labels of an enum or a set: those are the application's."""
     return column.column_type if column.data_type not in ("enum", "set") else f"{column.data_type}(...)"

@@ -11,18 +11,18 @@ from headrace.core.errors import Transient
 from headrace.core.names import TableName
 
 
-class TableBusy(Transient):
+class MysqlTableBusy(Transient):
     """A table cannot be looked at now."""
 
     codes = ("MY_TABLE_BUSY",)
 
 
-def busy(name: TableName | None, said: str | None) -> TableBusy:
+def busy(name: TableName | None, message: str | None) -> MysqlTableBusy:
     """Another session is altering the table, or it is damaged; `said` is the server's word on it."""
-    return TableBusy(
+    return MysqlTableBusy(
         "MY_TABLE_BUSY",
         f"the server cannot show table {name} now" if name else "the server cannot show a table now",
-        detail=said,
+        detail=message,
         hint="another session is altering it: wait, or end that (SHOW PROCESSLIST); "
         "if it is damaged, leave it out: '!schema.table'",
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName
 from headrace.sources.mysql.catalog.questions import ask, text
-from headrace.sources.mysql.session.statements import Session, Value, query
+from headrace.sources.mysql.session.statements import MysqlConnection, Value, query
 from headrace.sources.patterns import Pattern
 
 BASE_TABLE = "BASE TABLE"
@@ -21,16 +21,18 @@ _SYSTEM = frozenset(("information_schema", "mysql", "performance_schema", "sys")
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class MysqlCandidate:
     """A table or a view that a pattern may name."""
 
     name: TableName
     kind: str  # information_schema.tables.table_type
     engine: str | None  # None of a view, and of a table that the server cannot open now
-    unopened: str | None = None  # why not, in the server's words
+    why_unopened: str | None = None  # why not, in the server's words
 
 
-def candidates(connection: Session, patterns: Sequence[str], *, whole: bool = True) -> list[Candidate]:
+def candidates(
+    connection: MysqlConnection, patterns: Sequence[str], *, whole: bool = True
+) -> list[MysqlCandidate]:
     """Every table and view of the databases that the patterns may mean; system databases are none.
 
     Raises where the server leaves out a table that it cannot show now, if the `whole` is wanted.
@@ -38,7 +40,7 @@ def candidates(connection: Session, patterns: Sequence[str], *, whole: bool = Tr
     put = ask if whole else query
     rows = [
         row
-        for database in _meant(patterns, databases(connection))
+        for database in _named_databases(patterns, databases(connection))
         for row in put(
             connection,
             "SELECT table_schema, table_name, table_type, engine, IF(engine IS NULL, table_comment, '')"
@@ -49,19 +51,19 @@ def candidates(connection: Session, patterns: Sequence[str], *, whole: bool = Tr
     return sorted((_candidate(*row) for row in rows), key=lambda each: each.name)
 
 
-def _candidate(database: Value, name: Value, kind: Value, engine: Value, comment: Value) -> Candidate:
+def _candidate(database: Value, name: Value, kind: Value, engine: Value, comment: Value) -> MysqlCandidate:
     unopened = str(comment) if kind == BASE_TABLE and engine is None else None
-    return Candidate(TableName(str(database), str(name)), str(kind), text(engine), unopened)
+    return MysqlCandidate(TableName(str(database), str(name)), str(kind), text(engine), unopened)
 
 
-def databases(connection: Session) -> list[str]:
+def databases(connection: MysqlConnection) -> list[str]:
     """The databases that we may see; system databases are none."""
     rows = query(connection, "SELECT schema_name FROM information_schema.schemata")
     names = sorted(str(name) for (name,) in rows)
     return [name for name in names if name.lower() not in _SYSTEM]
 
 
-def _meant(texts: Sequence[str], databases: Iterable[str]) -> list[str]:
+def _named_databases(texts: Sequence[str], databases: Iterable[str]) -> list[str]:
     """The databases in which one of the patterns may name something, by taking it or by leaving it out."""
     patterns: list[Pattern] = []
     for each in texts:

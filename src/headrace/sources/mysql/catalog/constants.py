@@ -6,7 +6,7 @@
 
 The server takes a constant as its type reads it. Listed are those in which nothing is left to a mode, a time
 zone, a charset or a rounding: all else is None, *not proven*, and so are dates, of which the implicit one is
-zero. Called by `evidence`. Pure.
+zero. Pure.
 """
 
 from __future__ import annotations

@@ -16,13 +16,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from headrace.core.names import TableName
-from headrace.sources.mysql.catalog.busy import TableBusy
+from headrace.sources.mysql.catalog.busy import MysqlTableBusy
 from headrace.sources.mysql.catalog.column_row import ColumnRow
 from headrace.sources.mysql.catalog.questions import number, of_tables, text
 from headrace.sources.mysql.catalog.table_def import TableLook
 from headrace.sources.mysql.flavour import Flavour
-from headrace.sources.mysql.session.refusals import LockTimeout, Overruled, PrivilegeMissing, TableGone
-from headrace.sources.mysql.session.statements import Session, Value, query, quoted
+from headrace.sources.mysql.session.refusals import (
+    LockTimeout,
+    PrivilegeMissing,
+    StatementOverruled,
+    TableGone,
+)
+from headrace.sources.mysql.session.statements import MysqlConnection, Value, query, quote
 
 _COLUMNS = """
 SELECT table_schema, table_name, column_name, ordinal_position, column_type, data_type, character_set_name,
@@ -59,7 +64,7 @@ class Keys(NamedTuple):
     unique: tuple[tuple[str, ...], ...]
 
 
-def look(connection: Session, names: Iterable[TableName]) -> dict[TableName, TableLook]:
+def look(connection: MysqlConnection, names: Iterable[TableName]) -> dict[TableName, TableLook]:
     """Look at these tables; those that are gone, or are views, are absent."""
     wanted = list(names)
     tables = dict(of_tables(connection, _TABLES, wanted))
@@ -93,12 +98,12 @@ def charset_of_collation(collation: str) -> str:
 
 
 def look_apart(
-    connection: Session, names: Sequence[TableName]
+    connection: MysqlConnection, names: Sequence[TableName]
 ) -> tuple[dict[TableName, TableLook], frozenset[TableName]]:
     """The tables as they are, and those that the server does not show now: these keep back no other."""
     try:
         return look(connection, names), frozenset()
-    except (TableBusy, LockTimeout, Overruled, TableGone):
+    except (MysqlTableBusy, LockTimeout, StatementOverruled, TableGone):
         if len(names) == 1:
             return {}, frozenset(names)
     looks: dict[TableName, TableLook] = {}
@@ -110,7 +115,7 @@ def look_apart(
 
 
 def _columns(
-    connection: Session, names: Iterable[TableName]
+    connection: MysqlConnection, names: Iterable[TableName]
 ) -> tuple[dict[TableName, list[ColumnRow]], set[TableName], dict[TableName, str]]:
     """The columns of each table in order; the tables of which we may not read one; those that count."""
     columns: dict[TableName, list[ColumnRow]] = defaultdict(list)
@@ -142,7 +147,7 @@ def _column(values: Sequence[Value], *, inner: bool) -> ColumnRow:
         collation=text(collation),
         nullable=nullable == "YES",
         generated="" if generated is None else ("v" if generated[1] == "VIRTUAL" else "s"),
-        expression=_ESCAPED.sub(_meant, formula) if inner else formula,
+        expression=_ESCAPED.sub(_unescape, formula) if inner else formula,
         invisible="INVISIBLE" in str(extra),
         precision=precision,
         scale=scale,
@@ -151,11 +156,11 @@ def _column(values: Sequence[Value], *, inner: bool) -> ColumnRow:
     )
 
 
-def _meant(escaped: re.Match[str]) -> str:
+def _unescape(escaped: re.Match[str]) -> str:
     return _ESCAPES.get(escaped[1], escaped[1])
 
 
-def _keys(connection: Session, columns: dict[TableName, list[ColumnRow]]) -> dict[TableName, Keys]:
+def _keys(connection: MysqlConnection, columns: dict[TableName, list[ColumnRow]]) -> dict[TableName, Keys]:
     """The unique keys of each table whose columns all are whole columns, and cannot be NULL."""
     indexes: dict[TableName, dict[str, list[tuple[int, str | None]]]] = defaultdict(lambda: defaultdict(list))
     for name, (index, at, column) in of_tables(connection, _KEYS, columns):
@@ -182,7 +187,7 @@ def _whole(
 
 
 def _cascades(
-    connection: Session, columns: dict[TableName, list[ColumnRow]]
+    connection: MysqlConnection, columns: dict[TableName, list[ColumnRow]]
 ) -> dict[TableName, tuple[str, ...]]:
     """The foreign keys of each table by which its rows change without a word in the log.
 
@@ -193,7 +198,7 @@ def _cascades(
     found: dict[TableName, tuple[str, ...]] = {}
     for name, _ in list(of_tables(connection, _FOREIGN_KEYS, columns)):
         try:
-            shown = query(connection, f"SHOW CREATE TABLE {quoted(name.schema)}.{quoted(name.name)}")
+            shown = query(connection, f"SHOW CREATE TABLE {quote(name.schema)}.{quote(name.name)}")
         except PrivilegeMissing:
             del columns[name]
             continue
@@ -201,7 +206,7 @@ def _cascades(
     return found
 
 
-def _are_logged(connection: Session) -> bool:
+def _are_logged(connection: MysqlConnection) -> bool:
     """Tell whether cascades are row events: since MySQL 9.6, unless the engine does them by itself."""
     rows = query(connection, "SHOW GLOBAL VARIABLES LIKE 'innodb_native_foreign_keys'")
     return bool(rows) and rows[0][1] == "OFF"
@@ -211,10 +216,10 @@ def cascading(statement: str) -> tuple[str, ...]:
     """The foreign keys of a CREATE TABLE that change or remove the table's rows, in order."""
     names: list[str] = []
 
-    def number(chosen: re.Match[str]) -> str:
-        if chosen[0].startswith("'"):
+    def number(match: re.Match[str]) -> str:
+        if match[0].startswith("'"):
             return "''"
-        names.append(chosen[0][1:-1].replace("``", "`"))
+        names.append(match[0][1:-1].replace("``", "`"))
         return f"`{len(names) - 1}`"
 
     found = _FOREIGN_KEY.findall(_CHOSEN.sub(number, statement))

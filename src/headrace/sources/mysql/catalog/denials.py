@@ -14,20 +14,20 @@ from collections.abc import Iterable
 
 from headrace.core.names import TableName
 from headrace.sources.mysql.session.refusals import (
-    Cancelled,
     LockTimeout,
-    Overruled,
     PrivilegeMissing,
+    StatementCancelled,
+    StatementOverruled,
     TableGone,
 )
-from headrace.sources.mysql.session.statements import Session, query, quoted
+from headrace.sources.mysql.session.statements import MysqlConnection, query, quote
 
 
-def denial(connection: Session, table: TableName, columns: Iterable[str]) -> PrivilegeMissing | None:
+def denial(connection: MysqlConnection, table: TableName, columns: Iterable[str]) -> PrivilegeMissing | None:
     """The reason why we may not read these columns of a table; None of one that is gone, or is held."""
-    target = f"{quoted(table.schema)}.{quoted(table.name)}"
+    target = f"{quote(table.schema)}.{quote(table.name)}"
     try:
-        query(connection, f"SELECT {', '.join(map(quoted, columns))} FROM {target} LIMIT 0")
+        query(connection, f"SELECT {', '.join(map(quote, columns))} FROM {target} LIMIT 0")
         query(connection, f"SHOW CREATE TABLE {target}")
     except PrivilegeMissing as error:
         return PrivilegeMissing(
@@ -36,6 +36,6 @@ def denial(connection: Session, table: TableName, columns: Iterable[str]) -> Pri
             detail=error.detail,
             hint=f"GRANT SELECT ON {target} TO our_user; nothing else to do: it is gone on with then",
         )
-    except (TableGone, LockTimeout, Cancelled, Overruled):
+    except (TableGone, LockTimeout, StatementCancelled, StatementOverruled):
         return None
     return None

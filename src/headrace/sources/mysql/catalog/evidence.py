@@ -20,8 +20,6 @@ them come under the columns of then.
 
 A stored column is computed anew by some ways of an ALTER, by the settings of its session: of a table that has
 one nothing is proven.
-
-Called by the look before each mark (`mysql.schema_check`).
 """
 
 from __future__ import annotations
@@ -38,10 +36,10 @@ from headrace.sources.mysql.catalog.widenings import is_integer, is_pure
 from headrace.sources.mysql.steps import (
     FIRST,
     Add,
-    Alteration,
-    Declared,
+    AlterStatement,
+    ColumnDeclaration,
     Default,
-    Drop,
+    DropColumn,
     Recode,
     Rename,
     Retype,
@@ -58,7 +56,7 @@ class Version:
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
+class ExplainedChanges:
     """All that lies between two looks, from the last one on."""
 
     versions: tuple[Version, ...]  # the oldest first
@@ -80,35 +78,35 @@ class _Column:
     name: str
     number: int  # among all that ever were
     add: Add | None = None
-    retyped: int = 0  # how often it was defined anew
+    retypes: int = 0  # how often it was defined anew
     strict: bool = True  # by sessions that refuse what they can't keep
     counts: bool = False  # AUTO_INCREMENT was said
-    said: Declared | None = None  # by the statement that defined it anew
-    recoded: str | None = None  # the charset that all texts got
+    declaration: ColumnDeclaration | None = None  # by the statement that defined it anew
+    new_charset: str | None = None  # the charset that all texts got
 
 
 _Columns = tuple[_Column, ...]
 _UNKNOWN = "?"  # in the place of a charset: it is none that a look shows
 
 
-def explained(
-    last: TableLook, now: TableLook, key: Sequence[str], told: Sequence[tuple[int, Alteration]]
-) -> Explained | None:
+def explain(
+    last: TableLook, now: TableLook, key: Sequence[str], alterations: Sequence[tuple[int, AlterStatement]]
+) -> ExplainedChanges | None:
     """Explain a look by the last one and the statements in between, each with its time; None: not proven."""
     try:
-        return _explained(last, now, key, told)
+        return _explain(last, now, key, alterations)
     except _Unproven:
         return None
 
 
-def _explained(
-    last: TableLook, now: TableLook, key: Sequence[str], told: Sequence[tuple[int, Alteration]]
-) -> Explained:
+def _explain(
+    last: TableLook, now: TableLook, key: Sequence[str], told: Sequence[tuple[int, AlterStatement]]
+) -> ExplainedChanges:
     shapes = [tuple(_Column(row.name, number) for number, row in enumerate(last.columns))]
     charset = last.charset or _UNKNOWN
     for step, (_, alteration) in enumerate(told):
         meant = _with_charset(alteration, charset)
-        shapes.append(_altered(shapes[-1], meant, first=(step + 1) * 10_000))
+        shapes.append(_alter(shapes[-1], meant, first=(step + 1) * 10_000))
         charset = _default_behind(alteration, charset)
     if charset not in (_UNKNOWN, now.charset):
         raise _Unproven
@@ -119,48 +117,48 @@ def _explained(
     _check_table(last, now, shapes[-1])
     times = [time for time, _ in told]
     versions = [_version(*each, parts, rows, last) for each in zip(shapes[:-1], times, strict=True)]
-    return Explained(tuple(versions), _key_now(last, now, key, shapes[-1]))
+    return ExplainedChanges(tuple(versions), _key_now(last, now, key, shapes[-1]))
 
 
 # ── what the statements make of the columns ─────────────────────────────────────────────────────────
 
 
-def _default_behind(alteration: Alteration, charset: str) -> str:
+def _default_behind(alteration: AlterStatement, charset: str) -> str:
     """The charset that texts have by default behind a statement."""
     said = [step.charset for step in alteration.steps if isinstance(step, Default | Recode)]
     return said[-1] if said else charset
 
 
-def _with_charset(alteration: Alteration, charset: str) -> Alteration:
+def _with_charset(alteration: AlterStatement, charset: str) -> AlterStatement:
     """The statement, with the charset that its definitions mean where they name none.
 
     Which one that is in a statement that changes the default as well is not asked.
     """
     if _default_behind(alteration, charset) != charset:
         charset = _UNKNOWN
-    return replace(alteration, steps=tuple(_meant(step, charset) for step in alteration.steps))
+    return replace(alteration, steps=tuple(_resolve(step, charset) for step in alteration.steps))
 
 
-def _meant(step: Step, charset: str) -> Step:
+def _resolve(step: Step, charset: str) -> Step:
     if not isinstance(step, Add | Retype) or step.declared.charset:
         return step
     return replace(step, declared=replace(step.declared, charset=charset))
 
 
-def _altered(columns: _Columns, alteration: Alteration, *, first: int) -> _Columns:
+def _alter(columns: _Columns, alteration: AlterStatement, *, first: int) -> _Columns:
     """The columns behind a statement, as the server puts them in order."""
     steps = [step for step in alteration.steps if not _does_nothing(columns, step)]
     taken = [_place(columns, step.old if isinstance(step, Rename | Retype) else step.name) for step in steps
-             if isinstance(step, Rename | Retype | Drop)]  # fmt: skip
+             if isinstance(step, Rename | Retype | DropColumn)]  # fmt: skip
     recodes = any(isinstance(step, Recode) for step in steps)
     if len(set(taken)) < len(taken) or (recodes and any(isinstance(step, Retype) for step in steps)):
         raise _Unproven
-    after = [each for column in columns for each in _kept(columns, column, steps, alteration)]
+    after = [each for column in columns for each in _keep(columns, column, steps, alteration)]
     for number, step in enumerate(steps):
         if isinstance(step, Add):
             _put(after, _Column(step.name, first + number, step), step.after)
         elif isinstance(step, Retype) and step.after is not None:
-            _put(after, _retyped(columns[_place(columns, step.old)], step, alteration), step.after)
+            _put(after, _retype(columns[_place(columns, step.old)], step, alteration), step.after)
     names = [column.name.lower() for column in after]
     if len(set(names)) < len(names) or not after:
         raise _Unproven
@@ -173,38 +171,38 @@ def _does_nothing(columns: _Columns, step: Step) -> bool:
         return False
     if isinstance(step, Add):
         return _find(columns, step.name) is not None
-    return _find(columns, step.name if isinstance(step, Drop) else step.old) is None
+    return _find(columns, step.name if isinstance(step, DropColumn) else step.old) is None
 
 
-def _kept(
-    columns: _Columns, column: _Column, steps: Sequence[Step], alteration: Alteration
+def _keep(
+    columns: _Columns, column: _Column, steps: Sequence[Step], alteration: AlterStatement
 ) -> Iterator[_Column]:
     """The column under its name behind the statement, unless it went, or was put elsewhere."""
     for charset in (step.charset for step in steps if isinstance(step, Recode)):
         strict = column.strict and alteration.strict
-        column = replace(column, retyped=column.retyped + 1, strict=strict, recoded=charset)
+        column = replace(column, retypes=column.retypes + 1, strict=strict, new_charset=charset)
     for step in steps:
         match step:
-            case Drop() if columns[_place(columns, step.name)].number == column.number:
+            case DropColumn() if columns[_place(columns, step.name)].number == column.number:
                 return
             case Rename() if columns[_place(columns, step.old)].number == column.number:
                 yield replace(column, name=step.new)
                 return
             case Retype() if columns[_place(columns, step.old)].number == column.number:
                 if step.after is None:
-                    yield _retyped(column, step, alteration)
+                    yield _retype(column, step, alteration)
                 return
     yield column
 
 
-def _retyped(column: _Column, step: Retype, alteration: Alteration) -> _Column:
+def _retype(column: _Column, step: Retype, alteration: AlterStatement) -> _Column:
     return replace(
         column,
         name=step.new,
-        retyped=column.retyped + 1,
+        retypes=column.retypes + 1,
         strict=column.strict and alteration.strict,
         counts=column.counts or step.counts,
-        said=step.declared,
+        declaration=step.declared,
     )
 
 
@@ -244,7 +242,7 @@ def _parts(last: TableLook, now: TableLook, columns: _Columns) -> Iterator[tuple
             yield column.number, Take(column.number)
             continue
         _check_said(column.add.declared, row, now)
-        value = None if column.retyped else value_before(column.add, row)
+        value = None if column.retypes else value_before(column.add, row)
         if value is None:
             raise _Unproven
         yield column.number, Value.of(value)
@@ -252,31 +250,31 @@ def _parts(last: TableLook, now: TableLook, columns: _Columns) -> Iterator[tuple
 
 def _check_column(before: ColumnRow, after: ColumnRow, column: _Column, last: TableLook) -> None:
     called = replace(before, name=after.name, ordinal=after.ordinal, invisible=after.invisible)
-    if called == after and not column.retyped:
+    if called == after and not column.retypes:
         return
     counted = not column.counts or last.counting == before.name
     denied = before.nullable and not after.nullable and not column.strict
     plain = not (before.generated or after.generated) and before.srs_id == after.srs_id
-    if column.retyped != 1 or denied or not (counted and plain and is_pure(before, after)):
+    if column.retypes != 1 or denied or not (counted and plain and is_pure(before, after)):
         raise _Unproven
 
 
 def _check_definition(before: ColumnRow, after: ColumnRow, column: _Column, now: TableLook) -> None:
     """Refuse a column that was defined anew where that is not what it is by now, or filled its NULLs."""
-    if column.recoded is not None and after.charset and _charset(after) != column.recoded:
+    if column.new_charset is not None and after.charset and _charset(after) != column.new_charset:
         raise _Unproven
-    if column.said is None:
+    if column.declaration is None:
         return
-    _check_said(column.said, after, now)
+    _check_said(column.declaration, after, now)
     # Of any mode: ALTER TABLE puts the time of its own into a timestamp that was NULL.
     if before.nullable and not after.nullable and base_of(after.column_type) == "timestamp":
         raise _Unproven
 
 
-def _check_said(said: Declared, row: ColumnRow, now: TableLook) -> None:
+def _check_said(said: ColumnDeclaration, row: ColumnRow, now: TableLook) -> None:
     """Refuse a column that is not what a statement says: a later one, not brought yet, made it that."""
     in_primary = now.primary and row.name in now.keys[0]
-    if said.type != _spelled(row) or (said.not_null == row.nullable and not in_primary):
+    if said.type != _spell(row) or (said.not_null == row.nullable and not in_primary):
         raise _Unproven
     if said.charset and row.charset and said.charset != _charset(row):
         raise _Unproven
@@ -286,8 +284,8 @@ def _charset(row: ColumnRow) -> str:
     return "utf8mb3" if row.charset == "utf8" else row.charset or ""
 
 
-def _spelled(row: ColumnRow) -> str:
-    """The type of a column, as `Declared` spells it: of whole numbers the widths mean nothing."""
+def _spell(row: ColumnRow) -> str:
+    """The type of a column, as `ColumnDeclaration` spells it: of whole numbers the widths mean nothing."""
     base = base_of(row.column_type)
     if is_integer(row.column_type) or base == "year":
         return base + (" unsigned" if is_unsigned(row.column_type) and base != "year" else "")
@@ -301,7 +299,7 @@ def _check_table(last: TableLook, now: TableLook, columns: _Columns) -> None:
     computed = any(row.generated for row in rows)
     if any(row.generated == "s" for row in rows):
         raise _Unproven
-    if computed and any(column.retyped for column in columns):
+    if computed and any(column.retypes for column in columns):
         raise _Unproven
     if (last.kind, last.engine) != (now.kind, now.engine) or not set(now.cascades) <= set(last.cascades):
         raise _Unproven
@@ -335,6 +333,6 @@ def _version(
 
 def _row_then(column: _Column, now: ColumnRow | None, last: TableLook) -> ColumnRow | None:
     """The column as it was then: as it had been, until it was defined anew."""
-    if column.add is None and not column.retyped:
+    if column.add is None and not column.retypes:
         return last.columns[column.number]
     return now

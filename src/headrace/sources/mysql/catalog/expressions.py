@@ -4,8 +4,8 @@
     cast(`txt` as date)                  Unknown   `price` / 100         Unknown
 
 `kind_of` reads an expression as the servers print it, and knows the functions and operators that are listed
-here. Each of these was asked of both servers, by sessions with other settings, over the same values. All
-else is `Unknown`: a function that is not listed, and an operand by which a listed one hangs on the session:
+here. Each of these was asked of both servers, by sessions with other settings, over the same values. All else
+is `UnknownValue`: a function that is not listed, and an operand by which a listed one hangs on the session:
 
     text or number to a date or time   time_zone (MySQL reads an offset in a text), sql_mode
     a timestamp                        time_zone
@@ -26,11 +26,11 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 
 
-class Unknown(Exception):
+class UnknownValue(Exception):
     """The value may hang on the session that computes it, for all that is known here."""
 
 
-class Kind(Enum):
+class ValueKind(Enum):
     """The values of an expression, by what converting and comparing them hangs on."""
 
     NULL = auto()
@@ -49,14 +49,16 @@ class Kind(Enum):
     JSON = auto()
 
 
-NUMBERS = frozenset((Kind.EXACT, Kind.UNSIGNED, Kind.FLOAT))
-TEXTS = frozenset((Kind.TEXT, Kind.CODED, Kind.WORDS))
-DAYS = frozenset((Kind.DATE, Kind.MOMENT))
-MADE = frozenset((Kind.DAY, Kind.INSTANT))
-CLOCKS = DAYS | {Kind.TIME}
-WRITTEN = frozenset((Kind.TEXT, Kind.CODED, Kind.BYTES, Kind.JSON))  # whose bytes hang on nobody
-_DOCUMENTS = frozenset((Kind.TEXT, Kind.JSON))
-_SCALARS = NUMBERS | TEXTS | {Kind.BYTES, Kind.JSON}
+NUMBERS = frozenset((ValueKind.EXACT, ValueKind.UNSIGNED, ValueKind.FLOAT))
+TEXTS = frozenset((ValueKind.TEXT, ValueKind.CODED, ValueKind.WORDS))
+DAYS = frozenset((ValueKind.DATE, ValueKind.MOMENT))
+MADE = frozenset((ValueKind.DAY, ValueKind.INSTANT))
+CLOCKS = DAYS | {ValueKind.TIME}
+WRITTEN = frozenset(
+    (ValueKind.TEXT, ValueKind.CODED, ValueKind.BYTES, ValueKind.JSON)
+)  # bytes that hang on nobody
+_DOCUMENTS = frozenset((ValueKind.TEXT, ValueKind.JSON))
+_SCALARS = NUMBERS | TEXTS | {ValueKind.BYTES, ValueKind.JSON}
 
 _TOKEN = re.compile(
     r"\s*(?:`(?P<name>(?:[^`]|``)*)`|(?P<charset>_[a-z0-9]+)?\s*'(?P<text>(?:[^'\\]|\\.|'')*)'"
@@ -71,12 +73,12 @@ _UNITS = frozenset("year quarter month week day hour minute second".split())
 _DAY_UNITS = frozenset("year quarter month week day".split())
 
 
-def kind_of(expression: str, columns: Mapping[str, Kind]) -> Kind:
-    """The kind of an expression over columns, whose names are in lower case; raises `Unknown`."""
+def kind_of(expression: str, columns: Mapping[str, ValueKind]) -> ValueKind:
+    """The kind of an expression over columns, whose names are in lower case; raises `UnknownValue`."""
     reader = _Reader(_tokens(expression), columns)
     found = reader.value()
     if reader.next != _END:
-        raise Unknown
+        raise UnknownValue
     return found
 
 
@@ -86,7 +88,7 @@ def _tokens(expression: str) -> list[_Token]:
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
-            raise Unknown
+            raise UnknownValue
         sort = match.lastgroup or ""
         if sort == "name":
             found.append((sort, match["name"].replace("``", "`").lower()))
@@ -102,7 +104,7 @@ def _tokens(expression: str) -> list[_Token]:
 class _Reader:
     """Reads tokens by the precedence of operators, and gives the kind of what it has read."""
 
-    def __init__(self, tokens: Sequence[_Token], columns: Mapping[str, Kind]) -> None:
+    def __init__(self, tokens: Sequence[_Token], columns: Mapping[str, ValueKind]) -> None:
         self._tokens = tokens
         self._columns = columns
         self._at = 0
@@ -125,40 +127,40 @@ class _Reader:
 
     def expect(self, word: str) -> None:
         if not self.skip(word):
-            raise Unknown
+            raise UnknownValue
 
-    def value(self) -> Kind:
+    def value(self) -> ValueKind:
         """A whole expression; AND, OR, XOR and NOT ask every kind for its truth."""
-        found = self._negated()
+        found = self._negation()
         while self.skip("and", "or", "xor"):
-            self._negated()
-            found = Kind.EXACT
+            self._negation()
+            found = ValueKind.EXACT
         return found
 
-    def _negated(self) -> Kind:
+    def _negation(self) -> ValueKind:
         if self.skip("not"):
-            self._negated()
-            return Kind.EXACT
-        return self._compared()
+            self._negation()
+            return ValueKind.EXACT
+        return self._comparison()
 
-    def _compared(self) -> Kind:
+    def _comparison(self) -> ValueKind:
         found = self.operand(0)
         while True:
             if self.skip("is"):
                 self.skip("not")
                 if not self.skip("null", "true", "false", "unknown"):
-                    raise Unknown
+                    raise UnknownValue
             elif self.skip("=", "<=>", "<", ">", "<=", ">=", "<>", "!="):
                 compare(found, self.operand(0))
             else:
                 is_not = self.skip("not")
                 if not self._among(found):
                     if is_not:
-                        raise Unknown
+                        raise UnknownValue
                     return found
-            found = Kind.EXACT
+            found = ValueKind.EXACT
 
-    def _among(self, found: Kind) -> bool:
+    def _among(self, found: ValueKind) -> bool:
         """BETWEEN, IN and LIKE, if one of these comes next."""
         if self.skip("between"):
             compare(found, self.operand(0))
@@ -172,57 +174,61 @@ class _Reader:
             sort, pattern = self.next
             # Which sign escapes says NO_BACKSLASH_ESCAPES.
             if sort not in ("text", "coded") or "\\" in pattern:
-                raise Unknown
+                raise UnknownValue
             check(found, TEXTS)
             compare(found, self.operand(0))
             if self.skip("escape"):
-                raise Unknown
+                raise UnknownValue
         else:
             return False
         return True
 
-    def operand(self, level: int) -> Kind:
+    def operand(self, level: int) -> ValueKind:
         """Operators of a level of `_LEVELS` and of those behind it, which bind more."""
         if level == len(_LEVELS):
-            return self._signed()
+            return self._sign()
         found = self.operand(level + 1)
         while self.next[0] in ("word", "sign") and self.next[1] in _LEVELS[level]:
             _, sign = self.read()
             if sign in "+-" and self.skip("interval"):
-                found = self._moved(found)
+                found = self._interval(found)
             else:
                 found = _LEVELS[level][sign](found, self.operand(level + 1))
         return found
 
-    def _moved(self, found: Kind) -> Kind:
+    def _interval(self, found: ValueKind) -> ValueKind:
         """A date or a moment, so much later or earlier."""
         is_whole = self.next[0] == "number" and "." not in self.next[1]
         check(self.operand(0), NUMBERS)
         unit = self.read()[1]
         if unit not in _UNITS or (unit == "second" and not is_whole):
-            raise Unknown
-        return check(found, DAYS, Kind.DAY if found is Kind.DATE and unit in _DAY_UNITS else Kind.INSTANT)
+            raise UnknownValue
+        return check(
+            found,
+            DAYS,
+            ValueKind.DAY if found is ValueKind.DATE and unit in _DAY_UNITS else ValueKind.INSTANT,
+        )
 
-    def _signed(self) -> Kind:
+    def _sign(self) -> ValueKind:
         if self.skip("-"):
-            return Kind.FLOAT if _number(self._signed()) is Kind.FLOAT else Kind.EXACT
+            return ValueKind.FLOAT if _number(self._sign()) is ValueKind.FLOAT else ValueKind.EXACT
         if self.skip("~"):
-            return _bits(self._signed(), Kind.EXACT)
+            return _bits(self._sign(), ValueKind.EXACT)
         if self.skip("!"):
-            self._signed()
-            return Kind.EXACT
+            self._sign()
+            return ValueKind.EXACT
         found = self._single()
         while self.skip("collate"):
             check(found, TEXTS)
             self.read()
-            found = Kind.TEXT
+            found = ValueKind.TEXT
         return found
 
-    def _single(self) -> Kind:
+    def _single(self) -> ValueKind:
         sort, said = self.read()
         if sort == "name":
             if said not in self._columns:
-                raise Unknown
+                raise UnknownValue
             return self._columns[said]
         if sort != "word":
             if (sort, said) == ("sign", "("):
@@ -231,9 +237,9 @@ class _Reader:
                 return found
             if sort in _LITERALS:
                 return _LITERALS[sort]
-            raise Unknown
+            raise UnknownValue
         if said in ("null", "true", "false"):
-            return Kind.NULL if said == "null" else Kind.EXACT
+            return ValueKind.NULL if said == "null" else ValueKind.EXACT
         if said == "case":
             return self._case()
         self.expect("(")
@@ -244,10 +250,10 @@ class _Reader:
             return found
         function = _FUNCTIONS.get(said)
         if function is None:
-            raise Unknown
+            raise UnknownValue
         return function(self.arguments())
 
-    def arguments(self) -> list[Kind]:
+    def arguments(self) -> list[ValueKind]:
         """Arguments, up to the parenthesis that closes them."""
         if self.skip(")"):
             return []
@@ -257,9 +263,9 @@ class _Reader:
         self.expect(")")
         return found
 
-    def _case(self) -> Kind:
+    def _case(self) -> ValueKind:
         subject = None if self.next == ("word", "when") else self.value()
-        found: list[Kind] = []
+        found: list[ValueKind] = []
         while self.skip("when"):
             condition = self.value()
             if subject is not None:
@@ -272,129 +278,133 @@ class _Reader:
         return one_of(found)
 
 
-_LITERALS: Mapping[str, Kind] = {
-    "text": Kind.WORDS,
-    "coded": Kind.CODED,
-    "number": Kind.EXACT,
-    "float": Kind.FLOAT,
+_LITERALS: Mapping[str, ValueKind] = {
+    "text": ValueKind.WORDS,
+    "coded": ValueKind.CODED,
+    "number": ValueKind.EXACT,
+    "float": ValueKind.FLOAT,
 }
 
 
 # ── rules ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def check(found: Kind, among: frozenset[Kind], result: Kind | None = None) -> Kind:
+def check(kind: ValueKind, among: frozenset[ValueKind], result: ValueKind | None = None) -> ValueKind:
     """The result of a value of one of these kinds; NULL is of each."""
-    if found is not Kind.NULL and found not in among:
-        raise Unknown
-    return found if result is None else result
+    if kind is not ValueKind.NULL and kind not in among:
+        raise UnknownValue
+    return kind if result is None else result
 
 
-def compare(one: Kind, other: Kind) -> None:
+def compare(one: ValueKind, other: ValueKind) -> None:
     """Refuse a comparison that hangs on the session."""
-    kinds = {one, other} - {Kind.NULL}
+    kinds = {one, other} - {ValueKind.NULL}
     if kinds <= CLOCKS:
-        if len(kinds) == 2 and Kind.TIME in kinds:
-            raise Unknown
-    elif not kinds <= _SCALARS or (kinds <= {Kind.CODED, Kind.WORDS} and kinds):
-        raise Unknown
+        if len(kinds) == 2 and ValueKind.TIME in kinds:
+            raise UnknownValue
+    elif not kinds <= _SCALARS or (kinds <= {ValueKind.CODED, ValueKind.WORDS} and kinds):
+        raise UnknownValue
 
 
-def one_of(kinds: Sequence[Kind]) -> Kind:
+def one_of(kinds: Sequence[ValueKind]) -> ValueKind:
     """The kind of a value that is one of some."""
-    found = set(kinds) - {Kind.NULL}
+    found = set(kinds) - {ValueKind.NULL}
     if found and found <= DAYS | MADE:
-        return Kind.DAY if found <= {Kind.DATE, Kind.DAY} else Kind.INSTANT
+        return ValueKind.DAY if found <= {ValueKind.DATE, ValueKind.DAY} else ValueKind.INSTANT
     if len(found) <= 1:
-        return found.pop() if found else Kind.NULL
+        return found.pop() if found else ValueKind.NULL
     if found <= NUMBERS:
-        return Kind.FLOAT if Kind.FLOAT in found else Kind.UNSIGNED
-    return _joined(list(found))
+        return ValueKind.FLOAT if ValueKind.FLOAT in found else ValueKind.UNSIGNED
+    return _join(list(found))
 
 
-def _joined(kinds: Sequence[Kind]) -> Kind:
+def _join(kinds: Sequence[ValueKind]) -> ValueKind:
     """The kind of texts that are put together, or of one that is made of others."""
-    found = set(kinds) - {Kind.NULL}
+    found = set(kinds) - {ValueKind.NULL}
     if not found <= _SCALARS | CLOCKS:
-        raise Unknown
-    for kind in (Kind.BYTES, Kind.TEXT, Kind.JSON, Kind.CODED):
+        raise UnknownValue
+    for kind in (ValueKind.BYTES, ValueKind.TEXT, ValueKind.JSON, ValueKind.CODED):
         if kind in found:
-            if kind is Kind.BYTES and Kind.WORDS in found | {_as_text(each) for each in found}:
-                raise Unknown
-            return Kind.TEXT if kind is Kind.JSON else kind
-    return Kind.WORDS
+            if kind is ValueKind.BYTES and ValueKind.WORDS in found | {_as_text(each) for each in found}:
+                raise UnknownValue
+            return ValueKind.TEXT if kind is ValueKind.JSON else kind
+    return ValueKind.WORDS
 
 
-def _as_text(kind: Kind) -> Kind:
-    return Kind.WORDS if kind in NUMBERS | CLOCKS else kind
+def _as_text(kind: ValueKind) -> ValueKind:
+    return ValueKind.WORDS if kind in NUMBERS | CLOCKS else kind
 
 
-def _searched(kinds: Sequence[Kind]) -> Kind:
+def _search(kinds: Sequence[ValueKind]) -> ValueKind:
     for other in kinds[1:]:
         if kinds[0] not in NUMBERS or other not in NUMBERS:
-            compare(*(Kind.WORDS if each in NUMBERS else check(each, _SCALARS) for each in (kinds[0], other)))
-    return Kind.EXACT
+            compare(
+                *(ValueKind.WORDS if each in NUMBERS else check(each, _SCALARS) for each in (kinds[0], other))
+            )
+    return ValueKind.EXACT
 
 
-def _replaced(kinds: Sequence[Kind]) -> Kind:
-    _searched(kinds[:2])
-    return _joined(kinds)
+def _replace(kinds: Sequence[ValueKind]) -> ValueKind:
+    _search(kinds[:2])
+    return _join(kinds)
 
 
-def _number(kind: Kind) -> Kind:
+def _number(kind: ValueKind) -> ValueKind:
     """The number that a value is in a calculation."""
-    return kind if check(kind, _SCALARS - {Kind.BYTES}) in NUMBERS else Kind.FLOAT
+    return kind if check(kind, _SCALARS - {ValueKind.BYTES}) in NUMBERS else ValueKind.FLOAT
 
 
-def _sum(one: Kind, other: Kind) -> Kind:
+def _sum(one: ValueKind, other: ValueKind) -> ValueKind:
     return one_of((_number(one), _number(other)))
 
 
-def _less(one: Kind, other: Kind) -> Kind:
+def _less(one: ValueKind, other: ValueKind) -> ValueKind:
     found = _sum(one, other)
-    if found is not Kind.FLOAT and Kind.UNSIGNED in (one, other):
-        raise Unknown
+    if found is not ValueKind.FLOAT and ValueKind.UNSIGNED in (one, other):
+        raise UnknownValue
     return found
 
 
-def _divided(one: Kind, other: Kind) -> Kind:
-    if _sum(one, other) is not Kind.FLOAT:
-        raise Unknown
-    return Kind.FLOAT
+def _divide(one: ValueKind, other: ValueKind) -> ValueKind:
+    if _sum(one, other) is not ValueKind.FLOAT:
+        raise UnknownValue
+    return ValueKind.FLOAT
 
 
-def _divided_whole(one: Kind, other: Kind) -> Kind:
+def _divided_whole(one: ValueKind, other: ValueKind) -> ValueKind:
     _sum(one, other)
-    return Kind.UNSIGNED if Kind.UNSIGNED in (one, other) else Kind.EXACT
+    return ValueKind.UNSIGNED if ValueKind.UNSIGNED in (one, other) else ValueKind.EXACT
 
 
-def _bits(one: Kind, other: Kind) -> Kind:
+def _bits(one: ValueKind, other: ValueKind) -> ValueKind:
     check(one, NUMBERS)
-    return check(other, NUMBERS, Kind.UNSIGNED)
+    return check(other, NUMBERS, ValueKind.UNSIGNED)
 
 
-_Operator = Callable[[Kind, Kind], Kind]
+_Operator = Callable[[ValueKind, ValueKind], ValueKind]
 _LEVELS: Sequence[Mapping[str, _Operator]] = (
     {"|": _bits},
     {"&": _bits},
     {"<<": _bits, ">>": _bits},
     {"+": _sum, "-": _less},
-    {"*": _sum, "/": _divided, "%": _sum, "mod": _sum, "div": _divided_whole},
+    {"*": _sum, "/": _divide, "%": _sum, "mod": _sum, "div": _divided_whole},
     {"^": _bits},
 )
 
 
 # ── functions ───────────────────────────────────────────────────────────────────────────────────────
 
-_Function = Callable[[Sequence[Kind]], Kind]
+_Function = Callable[[Sequence[ValueKind]], ValueKind]
 
 
-def _of(first: frozenset[Kind], result: Kind | None = None, rest: frozenset[Kind] = NUMBERS) -> _Function:
+def _of(
+    first: frozenset[ValueKind], result: ValueKind | None = None, rest: frozenset[ValueKind] = NUMBERS
+) -> _Function:
     """A function of a value, and maybe of some more."""
 
-    def function(kinds: Sequence[Kind]) -> Kind:
+    def function(kinds: Sequence[ValueKind]) -> ValueKind:
         if not kinds:
-            raise Unknown
+            raise UnknownValue
         for kind in kinds[1:]:
             check(kind, rest)
         return check(kinds[0], first, result)
@@ -402,43 +412,43 @@ def _of(first: frozenset[Kind], result: Kind | None = None, rest: frozenset[Kind
     return function
 
 
-def _text_of(kinds: Sequence[Kind]) -> Kind:
+def _text_of(kinds: Sequence[ValueKind]) -> ValueKind:
     """A function that makes a text of its first argument; others are numbers."""
     for kind in kinds[1:]:
         check(kind, NUMBERS)
-    return _joined(kinds[:1])
+    return _join(kinds[:1])
 
 
-def _if(kinds: Sequence[Kind]) -> Kind:
+def _if(kinds: Sequence[ValueKind]) -> ValueKind:
     return one_of(kinds[1:])
 
 
-def _coalesce(kinds: Sequence[Kind]) -> Kind:
+def _coalesce(kinds: Sequence[ValueKind]) -> ValueKind:
     """The first that is not NULL, which a date that is none may be as a moment, and is not as a text."""
     found = one_of(kinds)
     if found in MADE:
-        raise Unknown
+        raise UnknownValue
     return found
 
 
-def _nullif(kinds: Sequence[Kind]) -> Kind:
+def _nullif(kinds: Sequence[ValueKind]) -> ValueKind:
     if len(kinds) != 2:
-        raise Unknown
+        raise UnknownValue
     compare(*kinds)
     return check(kinds[0], _SCALARS)
 
 
-def _extreme(kinds: Sequence[Kind]) -> Kind:
-    if not (set(kinds) - {Kind.NULL} <= NUMBERS or set(kinds) == {Kind.TEXT}):
-        raise Unknown
+def _extreme(kinds: Sequence[ValueKind]) -> ValueKind:
+    if not (set(kinds) - {ValueKind.NULL} <= NUMBERS or set(kinds) == {ValueKind.TEXT}):
+        raise UnknownValue
     return one_of(kinds)
 
 
-def _week(kinds: Sequence[Kind]) -> Kind:
+def _week(kinds: Sequence[ValueKind]) -> ValueKind:
     """Without a second argument default_week_format says which one it is."""
     if len(kinds) != 2:
-        raise Unknown
-    return _of(DAYS, Kind.EXACT)(kinds)
+        raise UnknownValue
+    return _of(DAYS, ValueKind.EXACT)(kinds)
 
 
 def _each(names: str, function: _Function) -> dict[str, _Function]:
@@ -446,36 +456,38 @@ def _each(names: str, function: _Function) -> dict[str, _Function]:
 
 
 _FUNCTIONS: Mapping[str, _Function] = {
-    **_each("concat concat_ws", _joined),
+    **_each("concat concat_ws", _join),
     **_each("lower upper lcase ucase reverse ltrim rtrim left right substr substring mid", _text_of),
-    **_each("lpad rpad", lambda kinds: _joined([*kinds[:1], *kinds[2:]])),
-    **_each("replace", _replaced),
-    **_each("locate instr", _searched),
-    **_each("char_length character_length", _of(_SCALARS - {Kind.BYTES}, Kind.EXACT)),
-    **_each("length octet_length bit_length ascii ord crc32", _of(WRITTEN, Kind.EXACT)),
-    **_each("md5 sha sha1 sha2", _of(WRITTEN, Kind.WORDS)),
-    **_each("hex", _of(WRITTEN | {Kind.EXACT, Kind.UNSIGNED}, Kind.WORDS)),
-    **_each("to_base64", _of(WRITTEN, Kind.WORDS)),
-    **_each("unhex from_base64 uuid_to_bin", _of(TEXTS, Kind.BYTES)),
-    **_each("bin_to_uuid", _of(frozenset((Kind.BYTES,)), Kind.WORDS)),
+    **_each("lpad rpad", lambda kinds: _join([*kinds[:1], *kinds[2:]])),
+    **_each("replace", _replace),
+    **_each("locate instr", _search),
+    **_each("char_length character_length", _of(_SCALARS - {ValueKind.BYTES}, ValueKind.EXACT)),
+    **_each("length octet_length bit_length ascii ord crc32", _of(WRITTEN, ValueKind.EXACT)),
+    **_each("md5 sha sha1 sha2", _of(WRITTEN, ValueKind.WORDS)),
+    **_each("hex", _of(WRITTEN | {ValueKind.EXACT, ValueKind.UNSIGNED}, ValueKind.WORDS)),
+    **_each("to_base64", _of(WRITTEN, ValueKind.WORDS)),
+    **_each("unhex from_base64 uuid_to_bin", _of(TEXTS, ValueKind.BYTES)),
+    **_each("bin_to_uuid", _of(frozenset((ValueKind.BYTES,)), ValueKind.WORDS)),
     **_each("if", _if),
     **_each("coalesce ifnull", _coalesce),
     **_each("nullif", _nullif),
-    **_each("isnull", _of(frozenset(Kind), Kind.EXACT)),
+    **_each("isnull", _of(frozenset(ValueKind), ValueKind.EXACT)),
     **_each("greatest least", _extreme),
     **_each("abs ceil ceiling floor round truncate", _of(NUMBERS)),
-    **_each("mod", _of(NUMBERS, Kind.UNSIGNED)),
-    **_each("sign bit_count", _of(NUMBERS, Kind.EXACT)),
-    **_each("sqrt exp ln log2 log10 pow power", _of(NUMBERS, Kind.FLOAT)),
-    **_each("json_unquote json_type", _of(TEXTS | {Kind.JSON}, Kind.TEXT)),
-    **_each("json_length json_depth json_valid", _of(_DOCUMENTS, Kind.EXACT, TEXTS)),
-    **_each("json_contains json_contains_path", _of(_DOCUMENTS, Kind.EXACT, TEXTS | {Kind.JSON})),
-    **_each("json_extract", _of(_DOCUMENTS, Kind.JSON, TEXTS)),
-    **_each("json_keys", _of(_DOCUMENTS, Kind.JSON, TEXTS)),
-    **_each("year month day dayofmonth dayofweek dayofyear weekday quarter to_days", _of(DAYS, Kind.EXACT)),
-    **_each("hour minute second microsecond", _of(DAYS | {Kind.TIME}, Kind.EXACT)),
-    **_each("date last_day", _of(DAYS, Kind.DAY)),
-    **_each("datediff", _of(DAYS, Kind.EXACT, DAYS)),
+    **_each("mod", _of(NUMBERS, ValueKind.UNSIGNED)),
+    **_each("sign bit_count", _of(NUMBERS, ValueKind.EXACT)),
+    **_each("sqrt exp ln log2 log10 pow power", _of(NUMBERS, ValueKind.FLOAT)),
+    **_each("json_unquote json_type", _of(TEXTS | {ValueKind.JSON}, ValueKind.TEXT)),
+    **_each("json_length json_depth json_valid", _of(_DOCUMENTS, ValueKind.EXACT, TEXTS)),
+    **_each("json_contains json_contains_path", _of(_DOCUMENTS, ValueKind.EXACT, TEXTS | {ValueKind.JSON})),
+    **_each("json_extract", _of(_DOCUMENTS, ValueKind.JSON, TEXTS)),
+    **_each("json_keys", _of(_DOCUMENTS, ValueKind.JSON, TEXTS)),
+    **_each(
+        "year month day dayofmonth dayofweek dayofyear weekday quarter to_days", _of(DAYS, ValueKind.EXACT)
+    ),
+    **_each("hour minute second microsecond", _of(DAYS | {ValueKind.TIME}, ValueKind.EXACT)),
+    **_each("date last_day", _of(DAYS, ValueKind.DAY)),
+    **_each("datediff", _of(DAYS, ValueKind.EXACT, DAYS)),
     **_each("week yearweek", _week),
 }
 
@@ -483,101 +495,103 @@ _FUNCTIONS: Mapping[str, _Function] = {
 # ── functions with words between their arguments ────────────────────────────────────────────────────
 
 
-def _cast(reader: _Reader) -> Kind:
+def _cast(reader: _Reader) -> ValueKind:
     """CAST: `x as type`."""
     found = reader.value()
     reader.expect("as")
-    return _converted(reader, found)
+    return _conversion(reader, found)
 
 
-def _json_value(reader: _Reader) -> Kind:
+def _json_value(reader: _Reader) -> ValueKind:
     """JSON_VALUE, of which MySQL prints the type; its ON EMPTY and ON ERROR are not known here."""
     check(reader.value(), _DOCUMENTS)
     reader.expect(",")
     check(reader.value(), TEXTS)
-    return _converted(reader, Kind.JSON) if reader.skip("returning") else Kind.TEXT
+    return _conversion(reader, ValueKind.JSON) if reader.skip("returning") else ValueKind.TEXT
 
 
-def _converted(reader: _Reader, found: Kind) -> Kind:
+def _conversion(reader: _Reader, found: ValueKind) -> ValueKind:
     """A value as a type that comes next says."""
     _, named = reader.read()
     while reader.skip("("):
         reader.arguments()
     if named in ("signed", "unsigned", "integer", "int"):
         reader.skip("integer", "int")
-        return check(found, _SCALARS, Kind.UNSIGNED if named == "unsigned" else Kind.EXACT)
+        return check(found, _SCALARS, ValueKind.UNSIGNED if named == "unsigned" else ValueKind.EXACT)
     if named == "decimal":
-        return check(found, _SCALARS, Kind.EXACT)
+        return check(found, _SCALARS, ValueKind.EXACT)
     if named in ("double", "float", "real"):
-        return check(found, _SCALARS, Kind.FLOAT)
+        return check(found, _SCALARS, ValueKind.FLOAT)
     if named == "char":
         charset = reader.read()[1] if reader.skip("charset") else None
         if charset == "binary":
-            return check(found, WRITTEN, Kind.BYTES)
-        return check(found, _SCALARS - {Kind.BYTES} | CLOCKS, Kind.CODED if charset else Kind.WORDS)
+            return check(found, WRITTEN, ValueKind.BYTES)
+        return check(
+            found, _SCALARS - {ValueKind.BYTES} | CLOCKS, ValueKind.CODED if charset else ValueKind.WORDS
+        )
     if named == "binary":
-        return check(found, WRITTEN, Kind.BYTES)
+        return check(found, WRITTEN, ValueKind.BYTES)
     if named == "date":
-        return check(found, DAYS, Kind.DAY)
+        return check(found, DAYS, ValueKind.DAY)
     if named == "json":
-        return check(found, _SCALARS - {Kind.BYTES}, Kind.JSON)
-    raise Unknown
+        return check(found, _SCALARS - {ValueKind.BYTES}, ValueKind.JSON)
+    raise UnknownValue
 
 
-def _convert(reader: _Reader) -> Kind:
+def _convert(reader: _Reader) -> ValueKind:
     """CONVERT: `x using charset`."""
-    check(reader.value(), TEXTS | NUMBERS | {Kind.JSON})
+    check(reader.value(), TEXTS | NUMBERS | {ValueKind.JSON})
     reader.expect("using")
     reader.read()
-    return Kind.CODED
+    return ValueKind.CODED
 
 
-def _extract(reader: _Reader) -> Kind:
+def _extract(reader: _Reader) -> ValueKind:
     """EXTRACT: `unit from x`."""
     if reader.read()[1] not in _UNITS - {"week"}:  # of which default_week_format says which one it is
-        raise Unknown
+        raise UnknownValue
     reader.expect("from")
-    return check(reader.value(), DAYS, Kind.EXACT)
+    return check(reader.value(), DAYS, ValueKind.EXACT)
 
 
-def _difference(reader: _Reader) -> Kind:
+def _difference(reader: _Reader) -> ValueKind:
     """TIMESTAMPDIFF: a unit, and two moments."""
     if reader.read()[1] not in _UNITS:
-        raise Unknown
+        raise UnknownValue
     for _ in range(2):
         reader.expect(",")
         check(reader.value(), DAYS)
-    return Kind.EXACT
+    return ValueKind.EXACT
 
 
-def _date_format(reader: _Reader) -> Kind:
+def _date_format(reader: _Reader) -> ValueKind:
     """DATE_FORMAT, without the names of days and months."""
     check(reader.value(), DAYS)
     reader.expect(",")
     sort, form = reader.next
     if sort not in ("text", "coded") or _PLAIN_FORMAT.fullmatch(form) is None:
-        raise Unknown
+        raise UnknownValue
     reader.read()
-    return Kind.WORDS
+    return ValueKind.WORDS
 
 
-def _trimmed(reader: _Reader) -> Kind:
+def _trim(reader: _Reader) -> ValueKind:
     """TRIM, maybe with what it takes away, and where."""
     reader.skip("both", "leading", "trailing")
     found = [reader.value()]
     if reader.skip("from"):
         found.append(reader.value())
-    return _joined(found)
+    return _join(found)
 
 
-def _position(reader: _Reader) -> Kind:
+def _position(reader: _Reader) -> ValueKind:
     """LOCATE as MySQL may print it: `x in y`."""
     found = reader.operand(0)
     reader.expect("in")
-    return _searched([found, reader.operand(0)])
+    return _search([found, reader.operand(0)])
 
 
-_SPECIAL: Mapping[str, Callable[[_Reader], Kind]] = {
+_SPECIAL: Mapping[str, Callable[[_Reader], ValueKind]] = {
     "cast": _cast,
     "convert": _convert,
     "date_format": _date_format,
@@ -585,5 +599,5 @@ _SPECIAL: Mapping[str, Callable[[_Reader], Kind]] = {
     "json_value": _json_value,
     "position": _position,
     "timestampdiff": _difference,
-    "trim": _trimmed,
+    "trim": _trim,
 }

@@ -12,13 +12,13 @@ from itertools import groupby
 
 from headrace.core.names import TableName
 from headrace.sources.mysql.catalog.busy import busy
-from headrace.sources.mysql.session.statements import Row, Session, Value, query
+from headrace.sources.mysql.session.statements import MysqlConnection, Row, Value, query
 
 _NAMES_A_STATEMENT = 500
 _LEFT_OUT = 1684  # the warning that a table is none of the answer, since it is being altered
 
 
-def ask(connection: Session, statement: str, values: Sequence[str]) -> list[Row]:
+def ask(connection: MysqlConnection, statement: str, values: Sequence[str]) -> list[Row]:
     """Ask about tables; raises where the server leaves one out."""
     rows = query(connection, statement, values)
     for _, code, said in query(connection, "SHOW WARNINGS"):
@@ -28,7 +28,7 @@ def ask(connection: Session, statement: str, values: Sequence[str]) -> list[Row]
 
 
 def of_tables(
-    connection: Session, statement: str, names: Iterable[TableName]
+    connection: MysqlConnection, statement: str, names: Iterable[TableName]
 ) -> Iterator[tuple[TableName, Row]]:
     """Ask about each of the names; the rows of the answers, each with its table.
 
@@ -39,11 +39,15 @@ def of_tables(
         tables = [name.name for name in group]
         for start in range(0, len(tables), _NAMES_A_STATEMENT):
             part = tables[start : start + _NAMES_A_STATEMENT]
-            yield from _asked(connection, statement, database, part, wanted)
+            yield from _ask(connection, statement, database, part, wanted)
 
 
-def _asked(
-    connection: Session, statement: str, database: str, names: Sequence[str], wanted: frozenset[TableName]
+def _ask(
+    connection: MysqlConnection,
+    statement: str,
+    database: str,
+    names: Sequence[str],
+    wanted: frozenset[TableName],
 ) -> Iterator[tuple[TableName, Row]]:
     compared = "table_name COLLATE utf8mb3_bin" if connection.release.is_mariadb else "table_name"
     named = f"table_schema = %s AND {compared} IN ({', '.join(['%s'] * len(names))})"

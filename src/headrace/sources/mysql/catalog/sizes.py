@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headrace.core.names import TableName
-from headrace.sources.contract.tables import Size
+from headrace.sources.contract.tables import TableSize
 from headrace.sources.mysql.catalog.questions import number, of_tables
-from headrace.sources.mysql.session.statements import Session, query
+from headrace.sources.mysql.session.statements import MysqlConnection, query
 
 _UNKNOWN = (1 << 32) - 1  # bytes, as MySQL says of a table that another session alters: no number of pages
 
 
-def sizes(connection: Session, names: Iterable[TableName]) -> dict[TableName, Size]:
+def sizes(connection: MysqlConnection, names: Iterable[TableName]) -> dict[TableName, TableSize]:
     """The bytes of these tables' rows, without indexes, and about how many rows they are.
 
     Of a table that another session alters now the server says nothing: it is absent.
@@ -31,7 +31,7 @@ def sizes(connection: Session, names: Iterable[TableName]) -> dict[TableName, Si
     )
     known = {name: (number(length), number(count)) for name, (length, count) in rows}
     return {
-        name: Size(length, count)
+        name: TableSize(length, count)
         for name, (length, count) in known.items()
         if length is not None and count is not None and length != _UNKNOWN
     }

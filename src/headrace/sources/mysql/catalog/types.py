@@ -25,7 +25,7 @@ A text in a charset of its own is selected as its bytes, so that both ways decod
 session's charset plays no part. All columns are nullable in the lake, whatever the source's constraints say:
 a value without a faithful form becomes NULL there and a row of the errors table.
 
-Called by the catalog and by whoever writes a SELECT of a copy. Pure.
+Pure.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def column_of(name: str, column_type: str, charset: str | None) -> Column:
 def _kind(name: str, column_type: str, charset: str) -> Kind:
     base = base_of(column_type)
     if _OLD_LAYOUT.search(column_type):
-        hint = f"ALTER TABLE ... MODIFY {quoted(name)} {base}..., which stores it anew"
+        hint = f"ALTER TABLE ... MODIFY {quote(name)} {base}..., which stores it anew"
         raise _unreadable(name, column_type, "it is stored as before MySQL 5.6", hint)
     if base in _INTEGERS:
         return _integer(*_INTEGERS[base], unsigned=is_unsigned(column_type))
@@ -104,7 +104,7 @@ def _kind(name: str, column_type: str, charset: str) -> Kind:
             return pa.string(), form
         if has_decoder(charset):
             return pa.string(), f"{form}({charset})"
-        hint = f"ALTER TABLE ... MODIFY {quoted(name)} ... CHARACTER SET utf8mb4, or leave the table out"
+        hint = f"ALTER TABLE ... MODIFY {quote(name)} ... CHARACTER SET utf8mb4, or leave the table out"
         raise _unreadable(name, column_type, f'there is no decoder of the charset "{charset}"', hint)
     if base == "decimal":
         return _decimal(*arguments(column_type))
@@ -161,14 +161,14 @@ def arguments(column_type: str) -> tuple[int, int]:
     return (int(found[1]), int(found[2] or 0)) if found else (0, 0)
 
 
-def selected(column: Column) -> str:
+def select_expression(column: Column) -> str:
     """The expression that a copy selects, so that nothing of the value is lost.
 
     The text of a FLOAT has six digits, and that of ZEROFILL more than the number; of BIT come bytes. A text
     in another charset than UTF-8 comes as its bytes. The rest is as the text protocol has it, under the
     session's pins: `time_zone = '+00:00'`, `character_set_results` utf8mb4 or none.
     """
-    name = quoted(column.name)
+    name = quote(column.name)
     if column.form == "float":
         return f"CAST({name} AS DOUBLE)"
     if column.form == "bit":
@@ -180,7 +180,7 @@ def selected(column: Column) -> str:
     return name
 
 
-def quoted(name: str) -> str:
+def quote(name: str) -> str:
     """A name as an identifier of SQL."""
     return "`" + name.replace("`", "``") + "`"
 

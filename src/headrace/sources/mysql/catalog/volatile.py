@@ -21,40 +21,40 @@ from headrace.sources.mysql.catalog.expressions import (
     NUMBERS,
     TEXTS,
     WRITTEN,
-    Kind,
-    Unknown,
+    UnknownValue,
+    ValueKind,
     check,
     kind_of,
 )
 
 _WHOLE = frozenset("tinyint smallint mediumint int bigint".split())
 # CHAR is none of these: PAD_CHAR_TO_FULL_LENGTH says whether it has blanks behind it.
-_KINDS: Mapping[str, Kind] = {
-    **dict.fromkeys(_WHOLE | {"decimal"}, Kind.EXACT),
-    **dict.fromkeys(("year", "bit"), Kind.UNSIGNED),
-    **dict.fromkeys(("float", "double"), Kind.FLOAT),
-    **dict.fromkeys(("varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"), Kind.TEXT),
+_KINDS: Mapping[str, ValueKind] = {
+    **dict.fromkeys(_WHOLE | {"decimal"}, ValueKind.EXACT),
+    **dict.fromkeys(("year", "bit"), ValueKind.UNSIGNED),
+    **dict.fromkeys(("float", "double"), ValueKind.FLOAT),
+    **dict.fromkeys(("varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"), ValueKind.TEXT),
     **dict.fromkeys(
         ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"),
-        Kind.BYTES,
+        ValueKind.BYTES,
     ),
-    "date": Kind.DATE,
-    "datetime": Kind.MOMENT,
-    "time": Kind.TIME,
-    "json": Kind.JSON,
+    "date": ValueKind.DATE,
+    "datetime": ValueKind.MOMENT,
+    "time": ValueKind.TIME,
+    "json": ValueKind.JSON,
 }
 # The kinds of values that a column of a kind takes as they are, or makes the same of for every session.
-_TAKES: Mapping[Kind, frozenset[Kind]] = {
-    **dict.fromkeys(NUMBERS, NUMBERS | TEXTS | {Kind.JSON}),
-    Kind.TEXT: NUMBERS | TEXTS | DAYS | {Kind.TIME, Kind.JSON},
-    Kind.BYTES: WRITTEN,
+_TAKES: Mapping[ValueKind, frozenset[ValueKind]] = {
+    **dict.fromkeys(NUMBERS, NUMBERS | TEXTS | {ValueKind.JSON}),
+    ValueKind.TEXT: NUMBERS | TEXTS | DAYS | {ValueKind.TIME, ValueKind.JSON},
+    ValueKind.BYTES: WRITTEN,
     # Of a date that is none the session makes NULL, zeros, or itself: in the lake each of them is NULL.
-    Kind.DATE: frozenset((Kind.DATE, Kind.DAY)),
-    Kind.MOMENT: DAYS | MADE,
-    Kind.TIME: frozenset((Kind.TIME,)),
-    Kind.JSON: frozenset((Kind.JSON,)),
+    ValueKind.DATE: frozenset((ValueKind.DATE, ValueKind.DAY)),
+    ValueKind.MOMENT: DAYS | MADE,
+    ValueKind.TIME: frozenset((ValueKind.TIME,)),
+    ValueKind.JSON: frozenset((ValueKind.JSON,)),
 }
-_MADE = {Kind.DATE: Kind.DAY, Kind.MOMENT: Kind.INSTANT}
+_MADE = {ValueKind.DATE: ValueKind.DAY, ValueKind.MOMENT: ValueKind.INSTANT}
 _NAME = re.compile(r"`((?:[^`]|``)*)`")
 _LABELLED = ("enum", "set")
 
@@ -85,22 +85,22 @@ def _unsure(columns: Sequence[ColumnRow]) -> list[ColumnRow]:
     return [row for row in generated if row.name in unsure]
 
 
-def _kind(row: ColumnRow) -> Kind | None:
+def _kind(row: ColumnRow) -> ValueKind | None:
     kind = _KINDS.get(row.data_type)
     if row.data_type in _WHOLE and "unsigned" in row.column_type:
-        return Kind.UNSIGNED
+        return ValueKind.UNSIGNED
     return _MADE.get(kind, kind) if kind and row.generated == "v" else kind
 
 
-def _is_sure(row: ColumnRow, kinds: Mapping[str, Kind], columns: Sequence[ColumnRow]) -> bool:
-    target = Kind.TEXT if row.data_type == "char" else _KINDS.get(row.data_type)
+def _is_sure(row: ColumnRow, kinds: Mapping[str, ValueKind], columns: Sequence[ColumnRow]) -> bool:
+    target = ValueKind.TEXT if row.data_type == "char" else _KINDS.get(row.data_type)
     if target is None or row.data_type in _LABELLED:
         return False
     try:
         check(kind_of(row.expression, kinds), _TAKES[target])
-    except Unknown:
+    except UnknownValue:
         return False
-    return target not in (Kind.MOMENT, Kind.TIME) or (row.fraction or 0) >= _finest(row, columns)
+    return target not in (ValueKind.MOMENT, ValueKind.TIME) or (row.fraction or 0) >= _finest(row, columns)
 
 
 def _finest(row: ColumnRow, columns: Sequence[ColumnRow]) -> int:

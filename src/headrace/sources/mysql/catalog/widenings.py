@@ -13,7 +13,7 @@ and in the lake; a test asks both servers for each pair, at the bounds of its va
     latin1 to utf8mb4, and others        more bytes, which may find no room; the server's own tables
     labels in another order, or fewer    values are known by their numbers, or gone
 
-Called by `evidence`. Pure.
+Pure.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ Nothing here changes the source, and nothing of ours is ever made there. What is
 a wildcard names leaves it out (`Report.left_out`) and stands against nothing else.
 """
 
-from headrace.sources.mysql.preflight.examination import examine, examine_tables, unmirrored
+from headrace.sources.mysql.preflight.examination import examine, examine_tables, list_unmirrored
 from headrace.sources.mysql.preflight.script import script
 from headrace.sources.mysql.preflight.wish import MysqlWish
 
-__all__ = ["MysqlWish", "examine", "examine_tables", "script", "unmirrored"]
+__all__ = ["MysqlWish", "examine", "examine_tables", "list_unmirrored", "script"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.core.errors import Misconfigured
-from headrace.sources.contract.findings import Finding, Level, mended
+from headrace.sources.contract.findings import Finding, Level, hint_of
 from headrace.sources.mysql.flavour import Flavour
 from headrace.sources.mysql.preflight.variables import OFF, ON, Variables, remark, setting
 
@@ -30,9 +30,9 @@ NAMES = (
 _OPEN_SESSIONS = "sessions that are open keep what they have: let the application connect anew"
 
 
-def check_binlog(flavour: Flavour, known: Variables) -> Iterator[Finding]:
+def check_binlog(flavour: Flavour, variables: Variables) -> Iterator[Finding]:
     """Everything about the log that holds for all tables."""
-    if known["log_bin"] != ON:
+    if variables["log_bin"] != ON:
         yield Finding(
             Level.ERROR,
             Misconfigured(
@@ -43,9 +43,9 @@ def check_binlog(flavour: Flavour, known: Variables) -> Iterator[Finding]:
             ),
         )
         return  # nothing of the rest is in force
-    yield from _rows(flavour, known)
-    yield from _names(flavour, known)
-    yield from _order(known)
+    yield from _rows(flavour, variables)
+    yield from _names(flavour, variables)
+    yield from _order(variables)
 
 
 def _rows(flavour: Flavour, known: Variables) -> Iterator[Finding]:
@@ -57,7 +57,7 @@ def _rows(flavour: Flavour, known: Variables) -> Iterator[Finding]:
             Misconfigured(
                 "MY_BINLOG_FORMAT",
                 f"binlog_format is {known['binlog_format']}, changes can be followed as rows only",
-                hint=f"{mended(mend)}{remark(flavour)}; {_OPEN_SESSIONS}",
+                hint=f"{hint_of(mend)}{remark(flavour)}; {_OPEN_SESSIONS}",
             ),
             mend=mend,
         )
@@ -68,7 +68,7 @@ def _rows(flavour: Flavour, known: Variables) -> Iterator[Finding]:
             Misconfigured(
                 "MY_ROW_IMAGE",
                 f"binlog_row_image is {known['binlog_row_image']}, a mirror needs whole rows",
-                hint=f"{mended(mend)}{remark(flavour)}; {_OPEN_SESSIONS}",
+                hint=f"{hint_of(mend)}{remark(flavour)}; {_OPEN_SESSIONS}",
             ),
             mend=mend,
         )
@@ -80,7 +80,7 @@ def _rows(flavour: Flavour, known: Variables) -> Iterator[Finding]:
                 "MY_ROW_METADATA",
                 f"binlog_row_metadata is {known['binlog_row_metadata']}: "
                 "the log does not say what the columns of a row are",
-                hint=f"{mended(mend)}{remark(flavour)}",
+                hint=f"{hint_of(mend)}{remark(flavour)}",
             ),
             mend=mend,
         )
@@ -92,7 +92,7 @@ def _rows(flavour: Flavour, known: Variables) -> Iterator[Finding]:
                 "MY_JSON_PARTIAL",
                 f"binlog_row_value_options is {known['binlog_row_value_options']}: "
                 "of a changed JSON document the log may hold only what became other",
-                hint=f"{mended(mend)}; {_OPEN_SESSIONS}",
+                hint=f"{hint_of(mend)}; {_OPEN_SESSIONS}",
             ),
             mend=mend,
         )
@@ -103,7 +103,7 @@ def _rows(flavour: Flavour, known: Variables) -> Iterator[Finding]:
             Misconfigured(
                 "MY_CHECKSUM_OFF",
                 "binlog_checksum is NONE: damage on the way to us would not be noticed",
-                hint=f"{mended(mend)}{remark(flavour)}",
+                hint=f"{hint_of(mend)}{remark(flavour)}",
             ),
             mend=mend,
         )
@@ -124,7 +124,7 @@ def _names(flavour: Flavour, known: Variables) -> Iterator[Finding]:
             Misconfigured(
                 "MY_GTID_STRICT",
                 "gtid_strict_mode is OFF: numbers of transactions may come twice, or in any order",
-                hint=f"{mended(mend)}{remark(flavour)}",
+                hint=f"{hint_of(mend)}{remark(flavour)}",
             ),
             mend=mend,
         )
@@ -135,7 +135,7 @@ def _names(flavour: Flavour, known: Variables) -> Iterator[Finding]:
             Misconfigured(
                 "MY_SERVER_ID",
                 "server_id is 0: the server sends its log to nobody",
-                hint=f"{mended(mend)}, or another number that none of its replicas has{remark(flavour)}",
+                hint=f"{hint_of(mend)}, or another number that none of its replicas has{remark(flavour)}",
             ),
             mend=mend,
         )
@@ -155,7 +155,7 @@ def _gtids(known: Variables) -> Iterator[Finding]:
                 "a place in the log would be of this server and its files alone",
                 detail="transactions that change tables of InnoDB and of another engine will be refused; "
                 "SET PERSIST enforce_gtid_consistency = WARN writes into the server's log which those are",
-                hint=mended(tuple(steps)),
+                hint=hint_of(tuple(steps)),
             ),
         )
 
@@ -169,7 +169,7 @@ def _order(known: Variables) -> Iterator[Finding]:
             Misconfigured(
                 "MY_COMMIT_ORDER",
                 "binlog_order_commits is OFF: transactions become visible in another order than the log's",
-                hint=mended(mend),
+                hint=hint_of(mend),
             ),
             mend=mend,
         )

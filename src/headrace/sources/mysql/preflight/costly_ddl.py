@@ -1,8 +1,7 @@
 """Changes of shape that cost more of a table than of others: for `headrace check` to say beforehand.
 
 What holds for all tables stands in `docs/mysql.md`, by statement. Here is what depends on the table: on its
-key, and on columns that the server computes. The verdicts are those of `catalog.evidence`. Called by the
-`examination`.
+key, and on columns that the server computes. The verdicts are those of `catalog.evidence`.
 """
 
 from __future__ import annotations

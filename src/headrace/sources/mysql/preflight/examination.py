@@ -13,10 +13,10 @@ from contextlib import closing
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
-from headrace.sources.contract.findings import Finding, Level, Report, in_order
-from headrace.sources.contract.tables import Examined, Size
+from headrace.sources.contract.findings import CheckReport, Finding, Level, in_order
+from headrace.sources.contract.tables import ExaminedTables, TableSize
 from headrace.sources.mysql.catalog.busy import busy
-from headrace.sources.mysql.catalog.candidates import Candidate, candidates, databases
+from headrace.sources.mysql.catalog.candidates import MysqlCandidate, candidates, databases
 from headrace.sources.mysql.catalog.definitions import look, look_apart
 from headrace.sources.mysql.catalog.sizes import sizes
 from headrace.sources.mysql.catalog.table_def import TableLook, definition, schema_of
@@ -28,45 +28,51 @@ from headrace.sources.mysql.preflight.server import (
     check_version,
     logs_generated,
 )
-from headrace.sources.mysql.preflight.tables import Chosen, check_chunks, check_numbers, check_table, choose
+from headrace.sources.mysql.preflight.tables import (
+    ChosenTables,
+    check_chunks,
+    check_numbers,
+    check_table,
+    choose,
+)
 from headrace.sources.mysql.preflight.variables import variables
 from headrace.sources.mysql.preflight.wish import MysqlWish
-from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import identify, prove, prove_kind
-from headrace.sources.mysql.session.statements import Session
+from headrace.sources.mysql.session.statements import MysqlConnection
 
 _CASE = "lower_case_table_names"
 
 
-def examine(address: Address, wish: MysqlWish) -> Report:
+def examine(address: MysqlAddress, wish: MysqlWish) -> CheckReport:
     """Look at everything that the wish depends on. Raises only if the server cannot be asked at all."""
     with closing(connect(address, role="check")) as connection:
         findings = list(check_version(connection.release))
         if any(finding.level is Level.ERROR for finding in findings):
-            return Report(as_integer(connection.release.number), (), {}, tuple(findings))
+            return CheckReport(as_integer(connection.release.number), (), {}, tuple(findings))
         findings += _identity(connection, wish)
         ours = rights(connection)
-        chosen = _chosen(connection, wish.patterns)
-        for error in chosen.unopened.values():
+        chosen = _choose(connection, wish.patterns)
+        for error in chosen.unopened_tables.values():
             raise error
-        looks, known = _looked(connection, chosen.names)
-        findings += [*chosen.findings, *_of_tables(connection, looks, ours, chosen.meant, wish)]
-        refused = _refused(findings)
+        looks, known = _look_at(connection, chosen.names)
+        findings += [*chosen.findings, *_of_tables(connection, looks, ours, chosen.named_tables, wish)]
+        refused = _refused_tables(findings)
         tables = [each for each in looks if each.name not in refused]
         findings += check_chunks(tables) if wish.in_chunks else []
         findings += check_server(connection, ours, sum(known[each.name].bytes for each in tables))
-    return Report(
+    return CheckReport(
         version=as_integer(connection.release.number),
         tables=tuple(definition(each) for each in tables),
         sizes={each.name: known[each.name] for each in tables},
         findings=in_order(findings),
-        meant=chosen.meant,
+        named_tables=chosen.named_tables,
         costly_ddl={each.name: said for each in tables if (said := costly_ddl(each))},
     )
 
 
-def _identity(connection: Session, wish: MysqlWish) -> list[Finding]:
+def _identity(connection: MysqlConnection, wish: MysqlWish) -> list[Finding]:
     found = identify(connection)
     try:
         if wish.flavour is not None:
@@ -78,18 +84,20 @@ def _identity(connection: Session, wish: MysqlWish) -> list[Finding]:
     return []
 
 
-def examine_tables(connection: Session, names: Sequence[TableName], wish: MysqlWish) -> Examined:
-    """Those of the tables that are there, and what stands against mirroring some of them as it is wished.
+def examine_tables(
+    connection: MysqlConnection, names: Sequence[TableName], wish: MysqlWish
+) -> ExaminedTables:
+    """Examine the tables that are there: which can be mirrored as wished, and what stands against the others.
 
     A table that the server does not show now keeps back no other: it has an error of its own.
     """
     looks, hidden = look_apart(connection, names)
-    there = [Candidate(each.name, each.kind, each.engine) for each in looks.values()]
+    there = [MysqlCandidate(each.name, each.kind, each.engine) for each in looks.values()]
     chosen = choose([str(name) for name in looks], there, lower=False)
     fit = [looks[name] for name in chosen.names]
-    findings = [*chosen.findings, *_of_tables(connection, fit, rights(connection), chosen.meant, wish)]
+    findings = [*chosen.findings, *_of_tables(connection, fit, rights(connection), chosen.named_tables, wish)]
     errors = {**_reasons(findings), **{name: busy(name, None) for name in hidden}}
-    return Examined({each.name: definition(each) for each in fit if _is_definable(each)}, errors)
+    return ExaminedTables({each.name: definition(each) for each in fit if _is_definable(each)}, errors)
 
 
 def _is_definable(each: TableLook) -> bool:
@@ -101,29 +109,29 @@ def _is_definable(each: TableLook) -> bool:
     return True
 
 
-def unmirrored(
-    connection: Session, wish: MysqlWish, mirrored: Collection[TableName]
+def list_unmirrored(
+    connection: MysqlConnection, wish: MysqlWish, mirrored_tables: Collection[TableName]
 ) -> dict[TableName, HeadraceError | None]:
     """Find what patterns match and nobody mirrors, with what stands against it; None: nothing does.
 
     A mirror asks this beside its work: of a table that the server does not show now it is told, or later.
     """
-    chosen = _chosen(connection, wish.patterns, without=mirrored, whole=False)
+    chosen = _choose(connection, wish.patterns, without=mirrored_tables, whole=False)
     looks, hidden = look_apart(connection, chosen.names)
     there = list(looks.values())
     findings = [*chosen.findings, *_of_tables(connection, there, rights(connection), frozenset(), wish)]
     found: dict[TableName, HeadraceError | None] = dict.fromkeys(looks)
-    found |= {**chosen.unopened, **{name: busy(name, None) for name in hidden}}
+    found |= {**chosen.unopened_tables, **{name: busy(name, None) for name in hidden}}
     return dict(sorted({**found, **_reasons(findings)}.items()))
 
 
-def _chosen(
-    connection: Session,
+def _choose(
+    connection: MysqlConnection,
     patterns: Sequence[str],
     *,
     without: Collection[TableName] = (),
     whole: bool = True,
-) -> Chosen:
+) -> ChosenTables:
     """Find the tables that the patterns name, but for those that are known already."""
     lower = variables(connection, [_CASE])[_CASE] != "0"
     spelled = [pattern.lower() for pattern in patterns] if lower else patterns
@@ -131,7 +139,9 @@ def _chosen(
     return choose(patterns, among, lower=lower, without=without, databases=databases(connection))
 
 
-def _looked(connection: Session, names: Sequence[TableName]) -> tuple[list[TableLook], dict[TableName, Size]]:
+def _look_at(
+    connection: MysqlConnection, names: Sequence[TableName]
+) -> tuple[list[TableLook], dict[TableName, TableSize]]:
     """The tables as they are, by name, and their sizes; raises of one that another session alters now."""
     looks, known = look(connection, names), sizes(connection, names)
     for name in names:
@@ -141,7 +151,7 @@ def _looked(connection: Session, names: Sequence[TableName]) -> tuple[list[Table
 
 
 def _of_tables(
-    connection: Session,
+    connection: MysqlConnection,
     looks: Sequence[TableLook],
     ours: Rights,
     meant: frozenset[TableName],
@@ -159,14 +169,14 @@ def _of_tables(
     return [finding.for_swept(meant) for finding in findings]
 
 
-def _refused(findings: Iterable[Finding]) -> frozenset[TableName]:
-    return frozenset(name for finding in findings if finding.refuses for name in finding.concerned)
+def _refused_tables(findings: Iterable[Finding]) -> frozenset[TableName]:
+    return frozenset(name for finding in findings if finding.refuses for name in finding.concerned_tables)
 
 
 def _reasons(findings: Sequence[Finding]) -> dict[TableName, HeadraceError]:
     """The first reason against each table that is refused."""
     reasons: dict[TableName, HeadraceError] = {}
     for finding in findings:
-        for name in finding.concerned if finding.refuses else ():
+        for name in finding.concerned_tables if finding.refuses else ():
             reasons.setdefault(name, finding.error)
     return reasons

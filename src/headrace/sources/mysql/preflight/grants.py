@@ -22,11 +22,11 @@ from dataclasses import dataclass
 
 from headrace.core.errors import Misconfigured, RightWithheld
 from headrace.core.names import TableName
-from headrace.sources.contract.findings import Finding, Level, mended
+from headrace.sources.contract.findings import Finding, Level, hint_of
 from headrace.sources.mysql.catalog.table_def import TableLook
 from headrace.sources.mysql.preflight.variables import ON
 from headrace.sources.mysql.session.refusals import PrivilegeMissing
-from headrace.sources.mysql.session.statements import Session, query, quoted
+from headrace.sources.mysql.session.statements import MysqlConnection, query, quote
 from headrace.sources.mysql.snapshot.locks import LockDenied, may_lock
 
 _NAME = r"`(?:[^`]|``)*`"
@@ -63,12 +63,12 @@ def parse(line: str) -> Grant | None:
     return Grant(
         privileges=frozenset(name for name, columns in found if not columns),
         of_columns=frozenset(name for name, columns in found if columns),
-        schema=_unquoted(match["schema"]),
-        table=_unquoted(match["table"]),
+        schema=_unquote(match["schema"]),
+        table=_unquote(match["table"]),
     )
 
 
-def _unquoted(name: str) -> str | None:
+def _unquote(name: str) -> str | None:
     return None if name == "*" else name[1:-1].replace("``", "`")
 
 
@@ -79,7 +79,7 @@ class Rights:
     user: str  # as a statement names it
     grants: tuple[Grant, ...]
     literal: bool  # the name of a database in a grant is no pattern
-    revoked: bool  # a privilege on everything is not one on every database
+    has_revokes: bool  # a privilege on everything is not one on every database
 
     def everywhere(self, privilege: str) -> bool:
         return any(each.schema is None and each.has(privilege) for each in self.grants)
@@ -90,7 +90,7 @@ class Rights:
         if not any("SELECT" in each.of_columns for each in of_it):
             return False
         wider = [each for each in self.grants if each.table is None and self._means(each.schema, name.schema)]
-        everywhere = self.everywhere("SELECT") and not self.revoked
+        everywhere = self.everywhere("SELECT") and not self.has_revokes
         return not (everywhere or any(each.has("SELECT") for each in (*of_it, *wider)))
 
     def _means(self, granted: str | None, database: str) -> bool:
@@ -108,34 +108,34 @@ class Rights:
         """A database as the target of a grant."""
         if not self.literal:
             schema = re.sub(r"([\\_%])", r"\\\1", schema)
-        return f"{quoted(schema)}.*"
+        return f"{quote(schema)}.*"
 
 
-def rights(connection: Session) -> Rights:
+def rights(connection: MysqlConnection) -> Rights:
     """Ask who we are and what we may do, through the roles that are active, too."""
     ((user,),) = query(connection, "SELECT CURRENT_USER()")
     name, _, host = str(user).rpartition("@")
     lines = [str(line) for (line,) in query(connection, "SHOW GRANTS")]
     literal = query(connection, "SHOW GLOBAL VARIABLES LIKE 'partial_revokes'")
     return Rights(
-        user=f"{quoted(name)}@{quoted(host)}",
+        user=f"{quote(name)}@{quote(host)}",
         grants=tuple(grant for line in lines if (grant := parse(line)) is not None),
         literal=[value for _, value in literal] == [ON],
-        revoked=any(line.startswith("REVOKE ") for line in lines),
+        has_revokes=any(line.startswith("REVOKE ") for line in lines),
     )
 
 
 # --- the log ------------------------------------------------------------------------------------
 
 
-def check_replication_rights(connection: Session, ours: Rights) -> Iterator[Finding]:
+def check_replication_rights(connection: MysqlConnection, ours: Rights) -> Iterator[Finding]:
     """Find out whether we may be sent the log, and may ask about its files."""
     release = connection.release
     lacking = [
         *(["REPLICATION SLAVE"] if not _may_follow(connection, ours) else []),
         *(
             ["BINLOG MONITOR" if release.is_mariadb else "REPLICATION CLIENT"]
-            if not _allowed(connection, release.words.log_status)
+            if not _is_allowed(connection, release.words.log_status)
             else []
         ),
     ]
@@ -147,19 +147,19 @@ def check_replication_rights(connection: Session, ours: Rights) -> Iterator[Find
                 "MY_REPLICATION_PRIVILEGE",
                 f"the user {ours.user} may not follow the server's log",
                 detail=f"missing: {', '.join(lacking)}",
-                hint=mended(mend),
+                hint=hint_of(mend),
             ),
             mend=mend,
         )
 
 
-def _may_follow(connection: Session, ours: Rights) -> bool:
+def _may_follow(connection: MysqlConnection, ours: Rights) -> bool:
     if connection.release.is_mariadb:
         return ours.everywhere("REPLICATION SLAVE")
-    return _allowed(connection, "SHOW REPLICAS")
+    return _is_allowed(connection, "SHOW REPLICAS")
 
 
-def _allowed(connection: Session, statement: str) -> bool:
+def _is_allowed(connection: MysqlConnection, statement: str) -> bool:
     try:
         query(connection, statement)
     except PrivilegeMissing:
@@ -175,7 +175,7 @@ def check_reading(looks: Iterable[TableLook], ours: Rights) -> Iterator[Finding]
     for look in looks:
         if look.readable and not ours.in_part(look.name):
             continue
-        target = f"{quoted(look.name.schema)}.{quoted(look.name.name)}"
+        target = f"{quote(look.name.schema)}.{quote(look.name.name)}"
         mend = (ours.grant("SELECT", target),)
         yield Finding(
             Level.ERROR,
@@ -183,14 +183,14 @@ def check_reading(looks: Iterable[TableLook], ours: Rights) -> Iterator[Finding]
                 "MY_TABLE_PRIVILEGE",
                 f"the user {ours.user} may not read all of table {look.name}",
                 detail="SELECT on single columns hides the others from us" if look.readable else None,
-                hint=mended(mend),
+                hint=hint_of(mend),
             ),
             mend=mend,
             table=look.name,
         )
 
 
-def check_locking(connection: Session, names: Sequence[TableName], ours: Rights) -> Iterator[Finding]:
+def check_locking(connection: MysqlConnection, names: Sequence[TableName], ours: Rights) -> Iterator[Finding]:
     """Find out whether we may lock the tables of each database for the moment in which a copy begins."""
     for schema in sorted({name.schema for name in names}):
         if may_lock(connection, schema):
@@ -200,9 +200,9 @@ def check_locking(connection: Session, names: Sequence[TableName], ours: Rights)
             Level.ERROR,
             LockDenied(
                 "MY_LOCK_PRIVILEGE",
-                f"the user {ours.user} may not lock tables of database {quoted(schema)}, "
+                f"the user {ours.user} may not lock tables of database {quote(schema)}, "
                 "for the moment in which their copy begins",
-                hint=mended(mend),
+                hint=hint_of(mend),
             ),
             mend=mend,
             tables=tuple(name for name in names if name.schema == schema),

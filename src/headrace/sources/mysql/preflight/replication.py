@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from headrace.core.errors import Misconfigured
-from headrace.sources.contract.findings import Finding, Level, mended
+from headrace.sources.contract.findings import Finding, Level, hint_of
 from headrace.sources.mysql.flavour import Flavour
 from headrace.sources.mysql.preflight.variables import ON, Variables, remark, setting, status
 from headrace.sources.mysql.session.refusals import PrivilegeMissing
-from headrace.sources.mysql.session.statements import Session, query
+from headrace.sources.mysql.session.statements import MysqlConnection, query
 
 NAMES = (
     "log_slave_updates",
@@ -26,7 +26,7 @@ _FILTERS = ("Binlog_Do_DB", "Binlog_Ignore_DB")
 Status = Mapping[str, str]
 
 
-def check_filters(connection: Session) -> Iterator[Finding]:
+def check_filters(connection: MysqlConnection) -> Iterator[Finding]:
     """Filters of the log: with one, statements are left out by the database that a session happens to use."""
     rows = status(connection, connection.release.words.log_status)
     filters = [f"{name.lower()} = {row[name]}" for row in rows for name in _FILTERS if row.get(name)]
@@ -44,20 +44,20 @@ def check_filters(connection: Session) -> Iterator[Finding]:
         )
 
 
-def check_replication(connection: Session, known: Variables) -> Iterator[Finding]:
+def check_replication(connection: MysqlConnection, variables: Variables) -> Iterator[Finding]:
     """Everything that matters where the server is a replica."""
     flavour, statuses = connection.release.flavour, _statuses(connection)
     if flavour is Flavour.MYSQL:
-        yield from _commit_order(known, replicating=any(map(_is_applying, statuses)))
-    if known["log_slave_updates"] != ON and (statuses or known.get("gtid_slave_pos")):
+        yield from _commit_order(variables, replicating=any(map(_is_applying, statuses)))
+    if variables["log_slave_updates"] != ON and (statuses or variables.get("gtid_slave_pos")):
         yield _updates_unlogged(flavour)
-    if known.get("slave_run_triggers_for_rbr") == "YES":
+    if variables.get("slave_run_triggers_for_rbr") == "YES":
         yield _triggers_unlogged()
     for each in statuses:
         yield from _replica(flavour, each)
 
 
-def _statuses(connection: Session) -> Sequence[Status]:
+def _statuses(connection: MysqlConnection) -> Sequence[Status]:
     """The replications that the server is told to do; () where it is told none, or does not tell us."""
     mariadb = connection.release.is_mariadb
     try:
@@ -87,7 +87,7 @@ def _commit_order(known: Variables, *, replicating: bool) -> Iterator[Finding]:
         Misconfigured(
             "MY_REPLICA_ORDER",
             "replica_preserve_commit_order is OFF: a replica shows states that its source never had",
-            hint=mended(mend),
+            hint=hint_of(mend),
         ),
         mend=mend,
     )
@@ -96,7 +96,7 @@ def _commit_order(known: Variables, *, replicating: bool) -> Iterator[Finding]:
 def _updates_unlogged(flavour: Flavour) -> Finding:
     """MySQL remembers the statement until its restart; of MariaDB it stands in a file."""
     mend = ("SET PERSIST_ONLY log_replica_updates = ON",) if flavour is Flavour.MYSQL else ()
-    hint = mended(mend) or "write log_slave_updates in the section [mysqld] of its configuration file"
+    hint = hint_of(mend) or "write log_slave_updates in the section [mysqld] of its configuration file"
     return Finding(
         Level.ERROR,
         Misconfigured(
@@ -118,7 +118,7 @@ def _triggers_unlogged() -> Finding:
             "MY_REPLICA_TRIGGERS",
             "slave_run_triggers_for_rbr is YES: no replica promises to log what its triggers change then",
             detail="LOGGING runs them and promises it; 10.11 does the same under YES, against its manual",
-            hint=f"{mended(mend)}{remark(Flavour.MARIADB)}",
+            hint=f"{hint_of(mend)}{remark(Flavour.MARIADB)}",
         ),
         mend=mend,
     )
@@ -166,7 +166,7 @@ def _filters(name: str) -> bool:
     )
 
 
-def check_prepared(connection: Session) -> Iterator[Finding]:
+def check_prepared(connection: MysqlConnection) -> Iterator[Finding]:
     """Transactions that are prepared now: what they wrote is locked until somebody ends them."""
     try:
         rows = query(connection, "XA RECOVER")

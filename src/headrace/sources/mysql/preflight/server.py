@@ -10,7 +10,7 @@ from headrace.sources.mysql.flavour import Flavour, Number, Release
 from headrace.sources.mysql.preflight import binlog, replication, retention
 from headrace.sources.mysql.preflight.grants import Rights, check_replication_rights
 from headrace.sources.mysql.preflight.variables import ON, variables
-from headrace.sources.mysql.session.statements import Session
+from headrace.sources.mysql.session.statements import MysqlConnection
 
 # Those that were run. Of an older one nobody has tried whether what it logs is what we read.
 OLDEST: Mapping[Flavour, Number] = {Flavour.MYSQL: Number(9, 7), Flavour.MARIADB: Number(10, 11)}
@@ -52,7 +52,7 @@ def logs_generated(release: Release) -> bool:
     return not release.at_least(mariadb=Number(11))
 
 
-def check_server(connection: Session, ours: Rights, copy_bytes: int) -> Iterator[Finding]:
+def check_server(connection: MysqlConnection, ours: Rights, copy_bytes: int) -> Iterator[Finding]:
     """Everything about the server that a run depends on."""
     flavour = connection.release.flavour
     known = variables(connection, [*binlog.NAMES, *replication.NAMES, *retention.NAMES])

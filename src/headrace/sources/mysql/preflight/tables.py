@@ -10,14 +10,14 @@ from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import TableName
 from headrace.core.schema import Column, TableSchema
 from headrace.sources.alike import new_names
-from headrace.sources.contract.findings import Finding, Level, mended
+from headrace.sources.contract.findings import Finding, Level, hint_of
 from headrace.sources.mysql.catalog.busy import busy
-from headrace.sources.mysql.catalog.candidates import BASE_TABLE, Candidate
+from headrace.sources.mysql.catalog.candidates import BASE_TABLE, MysqlCandidate
 from headrace.sources.mysql.catalog.table_def import TableLook, schema_of
 from headrace.sources.mysql.catalog.types import doubtful_key
 from headrace.sources.mysql.catalog.volatile import volatile
 from headrace.sources.mysql.options import ACCEPT, UNLOGGED_CASCADES
-from headrace.sources.mysql.session.statements import quoted
+from headrace.sources.mysql.session.statements import quote
 from headrace.sources.mysql.snapshot.key_range import disorder
 from headrace.sources.mysql.table_number import table_number
 from headrace.sources.patterns import Pattern, select
@@ -36,29 +36,29 @@ _TRANSACTIONAL = "InnoDB"
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenTables:
     """The tables that patterns name and that can be followed, and what is to say of the others."""
 
     names: tuple[TableName, ...]
-    meant: frozenset[TableName]  # of these, those that a pattern without wildcards names
+    named_tables: frozenset[TableName]  # of these, those that a pattern without wildcards names
     findings: tuple[Finding, ...]
-    unopened: Mapping[TableName, HeadraceError]  # what these are the server does not say now
+    unopened_tables: Mapping[TableName, HeadraceError]  # what these are the server does not say now
 
 
 def choose(
     patterns: Sequence[str],
-    among: Sequence[Candidate],
+    among: Sequence[MysqlCandidate],
     *,
     lower: bool,
     without: Collection[TableName] = (),
     databases: Collection[str] = (),
-) -> Chosen:
+) -> ChosenTables:
     """Match the patterns; `lower`: the server keeps all names in lower case, or compares them so.
 
     One with wildcards that means one of `databases` names what is there, though it be nothing by now.
     """
     by_name = {each.name: each for each in among}
-    selection = select(patterns, by_name, folded=lower)
+    selection = select(patterns, by_name, case_insensitive=lower)
     findings = [Finding(Level.ERROR, error) for error in selection.errors]
     spell = str.lower if lower else str
     empty = set(map(spell, databases)).difference(spell(each.name.schema) for each in among)
@@ -67,15 +67,15 @@ def choose(
     unopened: dict[TableName, HeadraceError] = {}
     for name in sorted(set(selection.names) - set(without)):
         candidate = by_name[name]
-        if candidate.unopened is not None:
-            unopened[name] = busy(name, candidate.unopened)
+        if candidate.why_unopened is not None:
+            unopened[name] = busy(name, candidate.why_unopened)
             continue
-        why = _unfollowed(candidate)
+        why = _why_unfollowed(candidate)
         if why is None:
             chosen.append(name)
         else:
-            findings.append(_refusal(candidate, why).for_swept(selection.meant))
-    return Chosen(tuple(chosen), selection.meant, tuple(findings), unopened)
+            findings.append(_refusal(candidate, why).for_swept(selection.named_tables))
+    return ChosenTables(tuple(chosen), selection.named_tables, tuple(findings), unopened)
 
 
 def _nothing(pattern: Pattern, empty: Collection[str]) -> Finding:
@@ -114,7 +114,7 @@ def _nothing(pattern: Pattern, empty: Collection[str]) -> Finding:
     )
 
 
-def _unfollowed(candidate: Candidate) -> str | None:
+def _why_unfollowed(candidate: MysqlCandidate) -> str | None:
     if candidate.kind != BASE_TABLE:
         return _NO_ROWS_OF_THEIR_OWN.get(candidate.kind, f"it is a {candidate.kind.lower()}")
     if candidate.engine != _TRANSACTIONAL:
@@ -122,9 +122,9 @@ def _unfollowed(candidate: Candidate) -> str | None:
     return None
 
 
-def _refusal(candidate: Candidate, why: str) -> Finding:
+def _refusal(candidate: MysqlCandidate, why: str) -> Finding:
     # To rebuild a table holds up its writers: for a person to read, not for a script to run.
-    rebuild = f"ALTER TABLE {quoted(candidate.name.schema)}.{quoted(candidate.name.name)} ENGINE = InnoDB"
+    rebuild = f"ALTER TABLE {quote(candidate.name.schema)}.{quote(candidate.name.name)} ENGINE = InnoDB"
     leave = f"leave it out: '!{candidate.name}'"
     return Finding(
         Level.ERROR,
@@ -145,7 +145,7 @@ def check_table(
     look: TableLook, *, accepts_cascades: bool = False, logs_generated: bool = True
 ) -> Iterator[Finding]:
     """Everything about one table that decides whether and how it is mirrored."""
-    yield from () if logs_generated else _unlogged(look)
+    yield from () if logs_generated else _unlogged_findings(look)
     yield from _cascades(look, Level.WARNING if accepts_cascades else Level.ERROR)
     yield from _volatile(look)
     yield from _columns(look)
@@ -175,7 +175,7 @@ def _cascades(look: TableLook, level: Level) -> Iterator[Finding]:
         )
 
 
-def _unlogged(look: TableLook) -> Iterator[Finding]:
+def _unlogged_findings(look: TableLook) -> Iterator[Finding]:
     names = [row.name for row in look.columns if row.generated]
     if names:
         yield Finding(
@@ -210,11 +210,10 @@ def _volatile(look: TableLook) -> Iterator[Finding]:
 def _columns(look: TableLook) -> Iterator[Finding]:
     renamed = new_names([column.name for column in look.columns])
     if renamed:
-        table = f"{quoted(look.name.schema)}.{quoted(look.name.name)}"
+        table = f"{quote(look.name.schema)}.{quote(look.name.name)}"
         # To rename columns is the application's affair: for a person to read, not for a script to run.
         statements = tuple(
-            f"ALTER TABLE {table} RENAME COLUMN {quoted(old)} TO {quoted(new)}"
-            for old, new in renamed.items()
+            f"ALTER TABLE {table} RENAME COLUMN {quote(old)} TO {quote(new)}" for old, new in renamed.items()
         )
         yield Finding(
             Level.ERROR,
@@ -222,7 +221,7 @@ def _columns(look: TableLook) -> Iterator[Finding]:
                 "MY_COLUMNS_ALIKE",
                 f"columns of table {look.name} differ only in case, which Delta cannot hold",
                 detail=", ".join(f'"{name}"' for name in renamed),
-                hint=f"leave it out: '!{look.name}'; or, if the application bears it: {mended(statements)}",
+                hint=f"leave it out: '!{look.name}'; or, if the application bears it: {hint_of(statements)}",
             ),
             table=look.name,
         )
@@ -239,14 +238,14 @@ def _key(look: TableLook, schema: TableSchema) -> Iterator[Finding]:
             Level.WARNING,
             Misconfigured(
                 "MY_KEY_DOUBTFUL",
-                f"the key of table {look.name} may hold {_listed(doubtful)}, which would stop it",
+                f"the key of table {look.name} may hold {_list_names(doubtful)}, which would stop it",
                 hint="keep such values out of the key (sql_mode with NO_ZERO_DATE and NO_ZERO_IN_DATE does)",
             ),
             table=look.name,
         )
 
 
-def _listed(doubtful: Mapping[str, str]) -> str:
+def _list_names(doubtful: Mapping[str, str]) -> str:
     return ", and ".join(f'{values} in "{name}"' for name, values in doubtful.items())
 
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from headrace.sources.mysql.flavour import Flavour
-from headrace.sources.mysql.session.statements import Session, query, rows
+from headrace.sources.mysql.session.statements import MysqlConnection, query, rows
 
 Variables = Mapping[str, str]
 
 ON, OFF = "ON", "OFF"
 
 
-def variables(connection: Session, names: Iterable[str]) -> Variables:
-    """Those of the variables that this server has, as it prints them."""
+def variables(connection: MysqlConnection, names: Iterable[str]) -> Variables:
+    """Read the variables that this server has, as it prints them."""
     wanted = list(names)
     listed = ", ".join(["%s"] * len(wanted))
     found = query(connection, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({listed})", wanted)
     return {str(name).lower(): str(value) for name, value in found}
 
 
-def status(connection: Session, statement: str) -> list[dict[str, str]]:
+def status(connection: MysqlConnection, statement: str) -> list[dict[str, str]]:
     """Read the lines of a SHOW ... STATUS: by the names of its columns, what is not NULL."""
     with rows(connection, statement) as answer:
         names = [column.name for column in answer.columns]

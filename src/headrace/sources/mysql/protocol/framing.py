@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from headrace.decode.kernel import Bytes, Ints, copy_bytes, filled, given, kernel, several
+from headrace.decode.kernel import Bytes, Ints, copy_bytes, input_array, kernel, output_array, several
 
 HEADER = 4
 LONGEST = 2**24 - 1  # of the payload of one packet
@@ -30,12 +30,12 @@ _ERR = 0xFF
 
 @kernel(
     several(types.int64, types.int64, types.int64, types.int64),
-    given(types.uint8),
+    input_array(types.uint8),
     types.int64,
     types.int64,
     types.int64,
-    filled(types.int64),
-    filled(types.int64),
+    output_array(types.int64),
+    output_array(types.int64),
 )
 def scan(
     data: Bytes, begin: int, end: int, sequence: int, starts: Ints, stops: Ints
@@ -62,12 +62,12 @@ def scan(
 
 @kernel(
     several(types.int64, types.int64),
-    given(types.uint8),
-    given(types.int64),
-    given(types.int64),
+    input_array(types.uint8),
+    input_array(types.int64),
+    input_array(types.int64),
     types.int64,
-    filled(types.uint8),
-    filled(types.int64),
+    output_array(types.uint8),
+    output_array(types.int64),
     types.int64,
 )
 def gather(

@@ -52,7 +52,7 @@ def connection_lost(detail: str | None = None) -> ConnectionLost:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class PacketBatch:
     """Some whole packets: their payloads are `data[starts[i]:stops[i]]`. Good until the next is asked for."""
 
     data: Bytes
@@ -67,7 +67,7 @@ class Batch:
         return self.data[self.starts[index] : self.stops[index]].tobytes()
 
 
-_NOTHING = Batch(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64))
+_NOTHING = PacketBatch(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 class _LargePacket:
@@ -99,7 +99,7 @@ class _LargePacket:
         return self.in_last_piece and not self.piece_left
 
 
-class Packets:
+class PacketStream:
     """The two directions of one connection."""
 
     def __init__(self, line: socket.socket, *, buffer: int = BUFFER) -> None:
@@ -113,7 +113,7 @@ class Packets:
         self._stops: Ints = np.empty(_PACKETS, np.int64)
 
     @property
-    def closed(self) -> bool:
+    def is_closed(self) -> bool:
         return self._line is None
 
     @property
@@ -128,7 +128,7 @@ class Packets:
         try:
             self._open_line().setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
         except OSError as error:
-            raise self._lost(error) from None
+            raise self._lost_error(error) from None
 
     def close(self) -> None:
         """Hang up, whatever the server is doing for us."""
@@ -148,9 +148,9 @@ class Packets:
                 line.sendall(len(piece).to_bytes(3, "little") + bytes([self._sequence]) + piece)
                 self._sequence = (self._sequence + 1) & 255
         except OSError as error:
-            raise self._lost(error) from None
+            raise self._lost_error(error) from None
 
-    def receive(self, seconds: float) -> Batch:
+    def receive(self, seconds: float) -> PacketBatch:
         """The packets that are here; none where nothing whole comes within so many seconds."""
         deadline = time.monotonic() + seconds
         while True:
@@ -158,13 +158,13 @@ class Packets:
             if len(batch) or not self._read(deadline):
                 return batch
 
-    def _batch(self) -> Batch:
+    def _batch(self) -> PacketBatch:
         """The whole packets in the buffer, up to one that comes in pieces."""
         count, self._begin, self._sequence, why = scan(
             self._buffer, self._begin, self._end, self._sequence, self._starts, self._stops
         )
         if count:
-            return Batch(self._buffer, self._starts[:count], self._stops[:count])
+            return PacketBatch(self._buffer, self._starts[:count], self._stops[:count])
         if why == OUT_OF_ORDER:
             self._out_of_order()
         if why == LARGE:
@@ -173,7 +173,7 @@ class Packets:
             return self._large_batch()
         return _NOTHING
 
-    def _large_batch(self) -> Batch:
+    def _large_batch(self) -> PacketBatch:
         """The packet that comes in pieces, once its last piece is here."""
         large = self._large
         assert large is not None
@@ -187,7 +187,7 @@ class Packets:
             self._begin += len(room)
             large.grow(len(room))
         self._large = None
-        return Batch(large.data, np.array([0]), np.array([large.size]))
+        return PacketBatch(large.data, np.array([0]), np.array([large.size]))
 
     def _next_piece(self, large: _LargePacket) -> bool:
         """Read the header of the next piece, if it is here."""
@@ -224,9 +224,9 @@ class Packets:
         except (TimeoutError, BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return False
         except OSError as error:
-            raise self._lost(error) from None
+            raise self._lost_error(error) from None
         if not size:
-            raise self._lost(None)
+            raise self._lost_error(None)
         self.received += size
         if large is not None and direct:
             large.grow(size)
@@ -266,7 +266,7 @@ class Packets:
             raise connection_lost("it was closed")
         return self._line
 
-    def _lost(self, error: OSError | None) -> ConnectionLost:
+    def _lost_error(self, error: OSError | None) -> ConnectionLost:
         self.close()
         # The words of the operating system, or of OpenSSL; nothing of what was sent.
         return connection_lost(error.strerror if error is not None else "the server hung up")

@@ -23,7 +23,7 @@ import numpy as np
 
 from headrace.decode.kernel import Bytes, Ints
 from headrace.sources.mysql.protocol.framing import gather, is_row
-from headrace.sources.mysql.protocol.packets import Batch, bad_packet
+from headrace.sources.mysql.protocol.packets import PacketBatch, bad_packet
 from headrace.sources.mysql.protocol.server_error import ERR, server_error
 
 BLOCK = 4 << 20
@@ -35,7 +35,7 @@ _NULL = 0xFB
 IN_TRANSACTION = 0x0001  # of a status
 _MORE_RESULTS = 0x0008
 
-Receive = Callable[[], Batch]
+Receive = Callable[[], PacketBatch]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class ColumnDefinition:
 
 
 @dataclass(frozen=True, slots=True)
-class RowBlock:
+class ResultRows:
     """Rows side by side, each as its packet had it: row i is `data[starts[i]:starts[i + 1]]`."""
 
     data: Bytes
@@ -63,7 +63,7 @@ class RowBlock:
         return len(self.starts) - 1
 
 
-class Answer:
+class StatementAnswer:
     """The answer to one statement, as far as it has come."""
 
     def __init__(self, packets: _PacketReader) -> None:
@@ -96,7 +96,7 @@ class Answer:
             else:
                 self._end_with_eof(packet)
 
-    def blocks(self, size: int = BLOCK) -> Iterator[RowBlock]:
+    def blocks(self, size: int = BLOCK) -> Iterator[ResultRows]:
         """The rows that were not taken yet, some megabytes at a time; a larger row is a block of its own."""
         while not self.finished:
             filling = _Filling(size)
@@ -144,9 +144,9 @@ class Answer:
         self.finished = True
 
 
-def answer(receive: Receive) -> Answer:
+def answer(receive: Receive) -> StatementAnswer:
     """Read the beginning of the answer; a refusal is a `ServerError`."""
-    found = Answer(_PacketReader(receive))
+    found = StatementAnswer(_PacketReader(receive))
     found.begin()
     return found
 
@@ -156,10 +156,10 @@ class _PacketReader:
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
-        self._batch: Batch | None = None
+        self._batch: PacketBatch | None = None
         self.at = 0
 
-    def here(self) -> tuple[Batch, int]:
+    def here(self) -> tuple[PacketBatch, int]:
         """A batch, and the packet of it that is next."""
         if self._batch is None or self.at == len(self._batch):
             self._batch, self.at = self._receive(), 0
@@ -180,7 +180,7 @@ class _Filling:
         self._offsets: Ints = np.zeros(_ROWS + 1, np.int64)
         self.count = 0
 
-    def take(self, batch: Batch, at: int) -> int:
+    def take(self, batch: PacketBatch, at: int) -> int:
         """Append what are rows and fit, from packet `at` on; the packet that is next."""
         at, self.count = gather(
             batch.data, batch.starts, batch.stops, at, self._rows, self._offsets, self.count
@@ -193,9 +193,9 @@ class _Filling:
             self._rows = np.empty(size, np.uint8)
         return self.count < _ROWS and int(self._offsets[self.count]) + size <= len(self._rows)
 
-    def block(self) -> RowBlock:
+    def block(self) -> ResultRows:
         starts = self._offsets[: self.count + 1]
-        return RowBlock(self._rows[: starts[-1]], starts)
+        return ResultRows(self._rows[: starts[-1]], starts)
 
 
 def _is_eof(packet: bytes) -> bool:

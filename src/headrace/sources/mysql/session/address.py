@@ -9,7 +9,7 @@ them. What is no option is refused, and what cannot be read is never quoted: it 
 
 The password stands in the URL, in MYSQL_PWD, or in the section `[client]` of the option file that
 `defaults-file=` names, and is looked for in this order. No option file is read that nobody named: a
-`~/.my.cnf` says for which server it is no more than this does (`settled`).
+`~/.my.cnf` says for which server it is no more than this does (`with_password`).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Tls:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Address:
+class MysqlAddress:
     """The place of a server, and our account there; it holds the password, and shows everything else."""
 
     user: str
@@ -76,7 +76,7 @@ class Address:
     scheme: str = "mysql"
 
     @classmethod
-    def parse(cls, text: str) -> Address:
+    def parse(cls, text: str) -> MysqlAddress:
         """Read `mysql://...` or `mariadb://...`."""
         try:
             return _read(text)
@@ -93,19 +93,19 @@ class Address:
     @property
     def text(self) -> str:
         """The URL with its password: it travels sealed, and is in no message."""
-        return self._spelled(self.password)
+        return self._spell(self.password)
 
     def without_secrets(self) -> str:
         """The URL as it may be written down."""
-        return self._spelled(None)
+        return self._spell(None)
 
     def safe(self) -> str:
         """The address as messages show it: user@host:port/database."""
-        place = self.socket or f"{_bracketed(self.host)}:{self.port}"
+        place = self.socket or f"{_bracket(self.host)}:{self.port}"
         return f"{self.user}@{place}/{self.database or ''}"
 
-    def settled(self, environment: Mapping[str, str] | None = None) -> Address:
-        """The same address with the password that this machine supplies, so that it means the same
+    def with_password(self, environment: Mapping[str, str] | None = None) -> MysqlAddress:
+        """Complete the address with the password that this machine supplies, so that it means the same
         on an executor, where nobody needs to have the file."""
         if self.password is not None:
             return self
@@ -114,12 +114,12 @@ class Address:
             supplied = _password_of(self.defaults_file)
         return replace(self, password=supplied)
 
-    def _spelled(self, password: str | None) -> str:
-        secret = "" if password is None else f":{_encoded(password)}"
+    def _spell(self, password: str | None) -> str:
+        secret = "" if password is None else f":{_encode(password)}"
         place = "" if self.socket else f"{_host_in_url(self.host)}:{self.port}"
-        options = "&".join(f"{name}={_encoded(value)}" for name, value in _options_of(self))
+        options = "&".join(f"{name}={_encode(value)}" for name, value in _options_of(self))
         return (
-            f"{self.scheme}://{_encoded(self.user)}{secret}@{place}/{_encoded(self.database or '')}"
+            f"{self.scheme}://{_encode(self.user)}{secret}@{place}/{_encode(self.database or '')}"
             f"{'?' if options else ''}{options}"
         )
 
@@ -130,7 +130,7 @@ class Address:
         return self.safe()
 
 
-def _read(text: str) -> Address:
+def _read(text: str) -> MysqlAddress:
     """The address of a URL; what cannot be read is a ValueError."""
     if _CONTROL.search(text) or (not text.isascii() and not text.isprintable()):
         raise ValueError
@@ -145,12 +145,12 @@ def _read(text: str) -> Address:
         raise ValueError
     options = _options(parts.query)
     host, socket = _place(parts.netloc.rpartition("@")[2], parts.hostname, options)
-    return Address(
-        user=_decoded(user),
+    return MysqlAddress(
+        user=_decode(user),
         host=host,
         port=parts.port or DEFAULT_PORT,
-        database=_decoded(parts.path[1:]) or None,
-        password=_decoded(password) if colon else None,
+        database=_decode(parts.path[1:]) or None,
+        password=_decode(password) if colon else None,
         socket=socket,
         tls=_tls(options),
         connect_seconds=_seconds(options.get("connect-timeout")),
@@ -164,7 +164,7 @@ def _read(text: str) -> Address:
 def _place(netloc: str, hostname: str | None, options: Mapping[str, str]) -> tuple[str, str | None]:
     """The host, and the socket's path if one is named: in the host's place or as an option."""
     socket = options.get("socket")
-    name = _decoded(netloc)
+    name = _decode(netloc)
     if name.startswith("/"):
         if socket is not None:
             raise ValueError
@@ -173,13 +173,13 @@ def _place(netloc: str, hostname: str | None, options: Mapping[str, str]) -> tup
         if not socket.startswith("/") or name not in ("", "localhost", socket):
             raise ValueError
         return "localhost", socket
-    host = _decoded(hostname or "")
+    host = _decode(hostname or "")
     if not _HOST.fullmatch(host):
         raise ValueError
     return host, None
 
 
-def _decoded(text: str) -> str:
+def _decode(text: str) -> str:
     if _ODD_PERCENT.search(text):
         raise ValueError
     decoded = unquote(text, errors="strict")
@@ -188,16 +188,16 @@ def _decoded(text: str) -> str:
     return decoded
 
 
-def _encoded(text: str) -> str:
+def _encode(text: str) -> str:
     return quote(text, safe="")
 
 
-def _bracketed(host: str) -> str:
+def _bracket(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
 def _host_in_url(host: str) -> str:
-    return _bracketed(host.replace("%", "%25"))
+    return _bracket(host.replace("%", "%25"))
 
 
 _OPTIONS = (
@@ -219,13 +219,13 @@ def _options(query: str) -> dict[str, str]:
     options: dict[str, str] = {}
     for pair in filter(None, query.split("&")):
         name, _, value = pair.partition("=")
-        name = _decoded(name).lower().replace("_", "-")
+        name = _decode(name).lower().replace("_", "-")
         # Not quoted: it may be the end of a password with a "?" in it.
         if name not in _OPTIONS:
             raise _bad_option("the address has an option that nobody knows")
         if name in options:
             raise _bad_option(f'the address gives the option "{name}" twice')
-        options[name] = _decoded(value)
+        options[name] = _decode(value)
     return options
 
 
@@ -271,7 +271,7 @@ def _bad_option(primary: str) -> Misconfigured:
     )
 
 
-def _options_of(address: Address) -> list[tuple[str, str]]:
+def _options_of(address: MysqlAddress) -> list[tuple[str, str]]:
     """The options that are not what they are by default, in an order of their own."""
     tls = address.tls
     mode = None if tls.mode is _tls({"ssl-ca": tls.ca or tls.capath or ""}).mode else tls.mode.value
@@ -310,13 +310,13 @@ def _password_of(path: str) -> str | None:
             hint="give the path of a file with the lines [client] and password=..., or set MYSQL_PWD",
         ) from None
     value = parser.get("client", "password", fallback=None)
-    return value if value is None else _unquoted(value)
+    return value if value is None else _unquote(value)
 
 
 _ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "r": "\r", "\\": "\\", "s": " "}
 
 
-def _unquoted(value: str) -> str:
+def _unquote(value: str) -> str:
     """A value as the servers' programs understand it: within quotes, or up to a comment; their escapes."""
     within = re.fullmatch(r"""(["'])(.*?)\1\s*(#.*)?""", value)
     value = within[2] if within else value.partition("#")[0].rstrip()

@@ -13,17 +13,16 @@ and there is no reading. Nor is there one where the server applies another's cha
 statements, and what they commit bears times of elsewhere. A clock that is set back, or a session that sets
 its own (`SET timestamp`), no reading is proof against.
 
-Called by a run every few seconds, and where a stream begins. Reads only. Of the position, only its time is of
-use: its text doesn't say which transactions are prepared.
+Reads only. Of the position, only its time is of use: its text doesn't say which transactions are prepared.
 """
 
 from __future__ import annotations
 
-from headrace.sources.contract.session import Reading
-from headrace.sources.mysql.binlog_position import Log
+from headrace.sources.contract.session import ClockReading
+from headrace.sources.mysql.binlog_position import MysqlTimeline
 from headrace.sources.mysql.session.log_end import position
 from headrace.sources.mysql.session.refusals import PrivilegeMissing
-from headrace.sources.mysql.session.statements import Session, query
+from headrace.sources.mysql.session.statements import MysqlConnection, query
 
 _SECOND = 1_000_000
 _NOW = "SELECT CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)"
@@ -36,9 +35,9 @@ SELECT COUNT(*), COALESCE(MAX(time), 0), COALESCE(SUM(user = 'system user'), 0)
 """
 
 
-def read(session: Session, log: Log) -> Reading | None:
+def read(session: MysqlConnection, log: MysqlTimeline) -> ClockReading | None:
     """Read the server's clock; None where nobody can tell what is about to be committed."""
-    at = begun(session)
+    at = begin(session)
     try:
         query(session, _SEES_OTHERS)
     except PrivilegeMissing:
@@ -51,10 +50,10 @@ def read(session: Session, log: Log) -> Reading | None:
         at -= (_whole(longest) + 1) * _SECOND
     if session.release.is_mariadb:
         at -= at % _SECOND
-    return Reading(at - 1, reached)
+    return ClockReading(at - 1, reached)
 
 
-def begun(session: Session) -> int:
+def begin(session: MysqlConnection) -> int:
     """A moment that no commit before any position that was had by now is later than."""
     [(now,)] = query(session, _NOW)
     return _whole(now)

@@ -32,11 +32,11 @@ from dataclasses import dataclass, field
 
 from headrace.core.errors import Misconfigured
 from headrace.sources.mysql.flavour import Flavour, Number, Release
-from headrace.sources.mysql.protocol.packets import Packets
+from headrace.sources.mysql.protocol.packets import PacketStream
 from headrace.sources.mysql.protocol.result_set import IN_TRANSACTION
-from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.refusals import driver_missing, unreachable
-from headrace.sources.mysql.session.statements import Session, literal, query
+from headrace.sources.mysql.session.statements import MysqlConnection, literal, query
 from headrace.sources.mysql.session.timeouts import READY_SECONDS, STRIKE_SECONDS
 
 # As the server prints them back; compared after every connect.
@@ -98,15 +98,15 @@ _NETWORK = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_
 _ROLE = re.compile(r"[A-Za-z0-9 _.:-]{1,48}")
 
 
-def connect(address: Address, *, role: str) -> Session:
+def connect(address: MysqlAddress, *, role: str) -> MysqlConnection:
     """A connection in autocommit mode, pinned; `role` says in the server's lists what for."""
     if not _ROLE.fullmatch(role):
         raise ValueError("a role stands in comments: plain words only")
-    settled = address.settled()
+    settled = address.with_password()
     token = f"headrace {secrets.token_hex(16)}"
     packets, release, greeted = _logged_in(settled, role, None)
     canceller = Canceller(settled, packets.peer, token)
-    session = Session(packets, settled, release, greeted, role, canceller, canceller.ready)
+    session = MysqlConnection(packets, settled, release, greeted, role, canceller, canceller.ready)
     try:
         _pin(session, token)
     except BaseException:
@@ -129,7 +129,7 @@ def _newer(release: Release) -> Mapping[str, str]:
     return found
 
 
-def _logged_in(address: Address, role: str, peer: str | None) -> tuple[Packets, Release, int]:
+def _logged_in(address: MysqlAddress, role: str, peer: str | None) -> tuple[PacketStream, Release, int]:
     """A connection that the server has accepted: to `peer`, or to where the address leads."""
     try:
         from headrace.sources.mysql.session.login import log_in
@@ -139,7 +139,7 @@ def _logged_in(address: Address, role: str, peer: str | None) -> tuple[Packets, 
     return made.packets, made.release, made.connection_id
 
 
-def _line(address: Address, peer: str | None) -> socket.socket:
+def _line(address: MysqlAddress, peer: str | None) -> socket.socket:
     """An open socket."""
     try:
         if address.socket is not None:
@@ -158,11 +158,11 @@ def _line(address: Address, peer: str | None) -> socket.socket:
     return line
 
 
-def _pin(session: Session, token: str) -> None:
+def _pin(session: MysqlConnection, token: str) -> None:
     """Set every pin, compare what the server made of it, and see that no proxy sits in between."""
     wanted = pins(session.release)
     query(
-        session, "SET " + ", ".join(f"@@session.{name} = {_spelled(value)}" for name, value in wanted.items())
+        session, "SET " + ", ".join(f"@@session.{name} = {_spell(value)}" for name, value in wanted.items())
     )
     if session.status & IN_TRANSACTION:
         query(session, "ROLLBACK")
@@ -189,7 +189,7 @@ def _pin(session: Session, token: str) -> None:
             )
 
 
-def _spelled(value: str) -> str:
+def _spell(value: str) -> str:
     """A setting as a statement spells it: numbers and the word DEFAULT are no texts."""
     return value if re.fullmatch(r"[0-9.]+|DEFAULT", value) else f"'{value}'"
 
@@ -198,32 +198,32 @@ def _spelled(value: str) -> str:
 class Canceller:
     """Strikes the statement of whoever holds the lock: one session of ours, at one server, or nobody."""
 
-    address: Address
+    address: MysqlAddress
     peer: str | None
     token: str = field(repr=False)
-    _session: Session | None = field(default=None, repr=False)
+    _session: MysqlConnection | None = field(default=None, repr=False)
 
     def __call__(self) -> None:
         """Strike once."""
-        if self._session is not None and not self._session.closed:
+        if self._session is not None and not self._session.is_closed:
             _strike(self._session, self.token, READY_SECONDS)
             return
-        with self._connected() as session:
+        with self._connect() as session:
             _strike(session, self.token, STRIKE_SECONDS)
 
     @contextmanager
-    def ready(self) -> Iterator[Session]:
+    def ready(self) -> Iterator[MysqlConnection]:
         """Log in now, so that nothing but one statement lies between a decision to strike and the strike."""
-        with self._connected() as self._session:
+        with self._connect() as self._session:
             try:
                 yield self._session
             finally:
                 self._session = None
 
-    def _connected(self) -> Session:
+    def _connect(self) -> MysqlConnection:
         packets, release, greeted = _logged_in(self.address, "cancel", self.peer)
-        return Session(packets, self.address, release, greeted, "cancel", None)
+        return MysqlConnection(packets, self.address, release, greeted, "cancel", None)
 
 
-def _strike(session: Session, token: str, seconds: float) -> None:
+def _strike(session: MysqlConnection, token: str, seconds: float) -> None:
     query(session, f"KILL QUERY IS_USED_LOCK({literal(token)})", seconds=seconds)

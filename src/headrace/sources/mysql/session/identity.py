@@ -19,11 +19,11 @@ from dataclasses import asdict, dataclass
 from headrace.core.errors import Misconfigured, PositionDoubtful
 from headrace.sources.contract.record import Json
 from headrace.sources.mysql.flavour import Flavour
-from headrace.sources.mysql.session.statements import Session, query
+from headrace.sources.mysql.session.statements import MysqlConnection, query
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class MysqlIdentity:
     """The marks by which two connections are known to reach the same server."""
 
     flavour: str
@@ -38,12 +38,12 @@ class Identity:
         """All of it, for connections that are made at the same time as this one."""
         return asdict(self)
 
-    def known(self) -> Json:
+    def lasting_part(self) -> Json:
         """The part that lasts: by it the lake knows the source again."""
         return {"flavour": self.flavour, "server": self.server}
 
 
-class AnotherServer(Misconfigured, PositionDoubtful):
+class AnotherMysqlServer(Misconfigured, PositionDoubtful):
     """The address leads elsewhere."""
 
     codes = ("MY_ANOTHER_SERVER",)
@@ -52,7 +52,7 @@ class AnotherServer(Misconfigured, PositionDoubtful):
 _COMMON = "@@global.server_id, @@global.hostname, @@global.port, @@global.datadir"
 
 
-def identify(session: Session) -> Identity:
+def identify(session: MysqlConnection) -> MysqlIdentity:
     """Ask which server this connection reached."""
     release = session.release
     own = "@@global.gtid_domain_id" if release.is_mariadb else "@@global.server_uuid"
@@ -60,7 +60,7 @@ def identify(session: Session) -> Identity:
     server = str(mark)
     if release.is_mariadb:
         server = f"{_integer(server_id)}-{_integer(mark)}@{host!s}{_uid(session)}"
-    return Identity(
+    return MysqlIdentity(
         flavour=release.flavour.value,
         server=server,
         server_id=_integer(server_id),
@@ -71,7 +71,7 @@ def identify(session: Session) -> Identity:
     )
 
 
-def _uid(session: Session) -> str:
+def _uid(session: MysqlConnection) -> str:
     """MariaDB's digest of its machine and port, where it has one."""
     [*found] = query(session, "SHOW GLOBAL VARIABLES LIKE 'server_uid'")
     return f" {found[0][1]!s}" if found else ""
@@ -83,30 +83,35 @@ def _integer(value: object) -> int:
     return value
 
 
-def verify(found: Identity, expected: Identity) -> None:
+def verify(actual: MysqlIdentity, expected_identity: MysqlIdentity) -> None:
     """Refuse a connection that did not reach the server that `expected` describes."""
-    same = found.known() == expected.known() and (found.server_id, found.host, found.port, found.folder) == (
-        expected.server_id,
-        expected.host,
-        expected.port,
-        expected.folder,
+    same = actual.lasting_part() == expected_identity.lasting_part() and (
+        actual.server_id,
+        actual.host,
+        actual.port,
+        actual.folder,
+    ) == (
+        expected_identity.server_id,
+        expected_identity.host,
+        expected_identity.port,
+        expected_identity.folder,
     )
     if not same:
-        raise another_server(f"{_shown(found)}, was {_shown(expected)}")
+        raise another_server(f"{_show(actual)}, was {_show(expected_identity)}")
 
 
-def prove(found: Identity, known: Json) -> None:
+def prove(actual: MysqlIdentity, record: Json) -> None:
     """Refuse a server that is not the one of a record: an identity, or what lasts of it."""
-    if "folder" in known:
-        verify(found, Identity(**known))
-    elif found.known() != {name: known.get(name) for name in ("flavour", "server")}:
-        raise another_server(f"{_shown(found)}, was {Flavour(known['flavour']).label} {known['server']}")
+    if "folder" in record:
+        verify(actual, MysqlIdentity(**record))
+    elif actual.lasting_part() != {name: record.get(name) for name in ("flavour", "server")}:
+        raise another_server(f"{_show(actual)}, was {Flavour(record['flavour']).label} {record['server']}")
 
 
-def prove_kind(found: Identity, flavour: Flavour) -> None:
+def prove_kind(actual: MysqlIdentity, flavour: Flavour) -> None:
     """Refuse a server of the other kind: a lake's positions are of the kind that its address names."""
-    if found.flavour != flavour.value:
-        there = Flavour(found.flavour)
+    if actual.flavour != flavour.value:
+        there = Flavour(actual.flavour)
         raise Misconfigured(
             "MY_ANOTHER_KIND",
             f"the address says {flavour.label}, and a {there.label} server answers",
@@ -114,13 +119,13 @@ def prove_kind(found: Identity, flavour: Flavour) -> None:
         )
 
 
-def _shown(identity: Identity) -> str:
+def _show(identity: MysqlIdentity) -> str:
     label = Flavour(identity.flavour).label
     return f"{label} {identity.server} on {identity.host}:{identity.port} in {identity.folder}"
 
 
-def another_server(detail: str) -> AnotherServer:
-    return AnotherServer(
+def another_server(detail: str) -> AnotherMysqlServer:
+    return AnotherMysqlServer(
         "MY_ANOTHER_SERVER",
         "the address leads to another server than the mirror is of",
         detail=detail,

@@ -37,9 +37,9 @@ from pymysql.constants import CLIENT, CR
 
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.sources.mysql.flavour import Release
-from headrace.sources.mysql.protocol.packets import Packets
+from headrace.sources.mysql.protocol.packets import PacketStream
 from headrace.sources.mysql.protocol.server_error import ServerError
-from headrace.sources.mysql.session.address import Address, SslMode, Tls
+from headrace.sources.mysql.session.address import MysqlAddress, SslMode, Tls
 from headrace.sources.mysql.session.refusals import (
     driver_missing,
     login_refused,
@@ -58,12 +58,12 @@ _METHOD = re.compile(r"plugin '?b?'?([A-Za-z0-9_]{1,64})")
 class LoggedIn:
     """A connection that the server has accepted."""
 
-    packets: Packets
+    packets: PacketStream
     release: Release
     connection_id: int  # as the greeting has it: its lower 32 bits
 
 
-def log_in(address: Address, line: socket.socket, *, program: str) -> LoggedIn:
+def log_in(address: MysqlAddress, line: socket.socket, *, program: str) -> LoggedIn:
     """Log in over an open socket, which is closed if that fails."""
     try:
         login = _login(address, line, program)
@@ -74,15 +74,15 @@ def log_in(address: Address, line: socket.socket, *, program: str) -> LoggedIn:
     except (pymysql.err.MySQLError, RuntimeError, OSError, *_GIBBERISH) as error:
         line.close()
         # `from None`: what was read and sent hangs on the error.
-        raise _explained(address, error) from None
+        raise _explained_error(address, error) from None
     return LoggedIn(
-        Packets(login.take()),
+        PacketStream(login.take()),
         Release.of_greeting(login.server_version, login.server_capabilities),
         login.server_thread_id[0],
     )
 
 
-def _login(address: Address, line: socket.socket, program: str) -> _Login:
+def _login(address: MysqlAddress, line: socket.socket, program: str) -> _Login:
     return _Login(
         address,
         line,
@@ -116,7 +116,7 @@ class _Login(pymysql.connections.Connection):
     _rfile: Any
     _auth_plugin_name: str
 
-    def __init__(self, address: Address, line: socket.socket, **options: Any) -> None:
+    def __init__(self, address: MysqlAddress, line: socket.socket, **options: Any) -> None:
         super().__init__(**options)
         self._address = address
         self._is_local = _is_local(line)
@@ -215,7 +215,7 @@ class _Clear(_Sha2):
         return self.login._read_packet()  # type: ignore[no-untyped-call]
 
 
-class _Refused(_Sha2):
+class _RefusedMethod(_Sha2):
     """A method that tells the password, or as good as that, and that nobody needs."""
 
     def authenticate(self, packet: Any) -> Any:
@@ -228,8 +228,8 @@ _METHODS = {
     b"caching_sha2_password": _Sha2,
     b"sha256_password": _Sha256,
     b"mysql_clear_password": _Clear,
-    b"dialog": _Refused,
-    b"mysql_old_password": _Refused,
+    b"dialog": _RefusedMethod,
+    b"mysql_old_password": _RefusedMethod,
 }
 
 
@@ -257,7 +257,7 @@ def _context(tls: Tls) -> ssl.SSLContext:
     return context
 
 
-def _explained(address: Address, error: Exception) -> HeadraceError:
+def _explained_error(address: MysqlAddress, error: Exception) -> HeadraceError:
     """The coded error of a login that failed."""
     where = address.safe()
     if isinstance(error, RuntimeError):
@@ -290,7 +290,7 @@ def _explained(address: Address, error: Exception) -> HeadraceError:
     return login_refused(where, ServerError(number, state, message), password=address.password)
 
 
-def _of_system(address: Address, error: OSError) -> HeadraceError:
+def _of_system(address: MysqlAddress, error: OSError) -> HeadraceError:
     named = [path for path in (address.public_key, address.tls.ca, address.tls.cert, address.tls.key) if path]
     if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError) and named:
         return tls_refused(address.safe(), f"a file that the address names cannot be read: {error.strerror}")

@@ -1,7 +1,6 @@
 """Refusals: the coded error of a login that failed, and of a statement that the server did not run.
 
-Called by `login`, `connection` and `statements`, and by those who read packets themselves. Servers number
-their errors, alike on both kinds but for a few, so the number alone decides:
+Servers number their errors, alike on both kinds but for a few, so the number alone decides:
 
     LockTimeout          the server ended our wait for a lock
     Cancelled            after its time, or by somebody's hand
@@ -35,11 +34,11 @@ class LockTimeout(Transient):
     """The server ended a statement of ours that waited for a lock."""
 
 
-class Cancelled(Transient):
+class StatementCancelled(Transient):
     """A statement of ours took more than its time, or somebody cancelled it."""
 
 
-class Overruled(Transient):
+class StatementOverruled(Transient):
     """The server ended a statement of ours in favour of another transaction, or of DDL."""
 
 
@@ -205,7 +204,7 @@ def unreachable(where: str, detail: str | None) -> Unreachable:
     )
 
 
-def refused(error: ServerError) -> HeadraceError:
+def refused_error(error: ServerError) -> HeadraceError:
     """The coded error of a statement of ours that the server did not carry out."""
     number, detail = error.number, detail_of(error)
     if number in _LOST:
@@ -225,13 +224,13 @@ def refused(error: ServerError) -> HeadraceError:
             hint="ALTER USER ... IDENTIFIED BY '...', and the same in the address or in MYSQL_PWD",
         )
     if number in _PRIVILEGES | _PASSWORD_REFUSED | {_XA_UNSEEN}:
-        return _denied(number, detail)
+        return _denied_error(number, detail)
     if number in _FULL:
         return _full(detail)
-    return _interrupted(number, detail) or _unanswerable(number, detail)
+    return _interruption(number, detail) or _unanswerable(number, detail)
 
 
-def _denied(number: int, detail: str) -> PrivilegeMissing:
+def _denied_error(number: int, detail: str) -> PrivilegeMissing:
     """The error of a statement that we may not run: by a privilege on a database, or on anything else."""
     primary = "the server denies what this needs"
     hint = "headrace check lists the missing privileges with the statements that grant them"
@@ -240,7 +239,7 @@ def _denied(number: int, detail: str) -> PrivilegeMissing:
     return PrivilegeMissing("MY_PRIVILEGE_MISSING", primary, detail=detail, hint=hint)
 
 
-def _interrupted(number: int, detail: str) -> Transient | None:
+def _interruption(number: int, detail: str) -> Transient | None:
     """The error of a statement that might have succeeded at another moment."""
     if number in _LOCKS:
         return LockTimeout(
@@ -250,9 +249,9 @@ def _interrupted(number: int, detail: str) -> Transient | None:
             hint="it is tried again; end long transactions if it goes on",
         )
     if number in _CANCELLED:
-        return cancelled(detail)
+        return cancelled_error(detail)
     if number in _OVERRULED:
-        return Overruled(
+        return StatementOverruled(
             "MY_STATEMENT_OVERRULED",
             "the server ended a statement in favour of another transaction, or of DDL",
             detail=detail,
@@ -261,8 +260,8 @@ def _interrupted(number: int, detail: str) -> Transient | None:
     return None
 
 
-def cancelled(detail: str | None = None) -> Cancelled:
-    return Cancelled(
+def cancelled_error(detail: str | None = None) -> StatementCancelled:
+    return StatementCancelled(
         "MY_STATEMENT_CANCELLED",
         "a statement was cancelled: it took too long, or somebody ended it",
         detail=detail,

@@ -4,9 +4,9 @@
     with rows(session, "SELECT ...") as answer:        many rows, as bytes (`protocol.result_set`)
         for block in answer.blocks(): ...
 
-Called by all rooms of this source. Parameters are put into the text here, in a form that means the same in
-every sql_mode: what is not plainly printable goes as hexadecimal digits. What fails is a coded error
-(`refusals`), which quotes neither statement nor row.
+Parameters are put into the text here, in a form that means the same in every sql_mode: what is not plainly
+printable goes as hexadecimal digits. What fails is a coded error (`refusals`), which quotes neither statement
+nor row.
 
 A statement that takes too long, or that nobody wants any more, is cancelled by `KILL QUERY` on a connection
 of its own. The server drops a request that comes before the statement began, so it is made again until the
@@ -28,11 +28,11 @@ from decimal import Decimal
 
 from headrace.core.errors import HeadraceError
 from headrace.sources.mysql.flavour import Release
-from headrace.sources.mysql.protocol.packets import Batch, ConnectionLost, Packets, connection_lost
-from headrace.sources.mysql.protocol.result_set import Answer, ColumnDefinition, answer
+from headrace.sources.mysql.protocol.packets import ConnectionLost, PacketBatch, PacketStream, connection_lost
+from headrace.sources.mysql.protocol.result_set import ColumnDefinition, StatementAnswer, answer
 from headrace.sources.mysql.protocol.server_error import ServerError
-from headrace.sources.mysql.session.address import Address
-from headrace.sources.mysql.session.refusals import cancelled, refused
+from headrace.sources.mysql.session.address import MysqlAddress
+from headrace.sources.mysql.session.refusals import cancelled_error, refused_error
 from headrace.sources.mysql.session.timeouts import (
     ANSWER_SECONDS,
     CANCEL_LIMIT,
@@ -56,37 +56,39 @@ _PRINTABLE = re.compile(r"[ !#-&(-\[\]-~]*")  # neither quotes nor a backslash
 
 
 @dataclass(eq=False)
-class Session:
+class MysqlConnection:
     """One connection, pinned; `close` it. It is one thread's, but for who keeps it awake (`ping`)."""
 
-    packets: Packets
-    address: Address  # as it means the same on another machine
+    packets: PacketStream
+    address: MysqlAddress  # as it means the same on another machine
     release: Release
     connection_id: int
     role: str
     # Strikes the statement that runs here, once; a session that has none is hung up on instead.
     interrupt: Callable[[], None] | None = field(repr=False)
     # Whoever strikes is logged in in the block, so that nothing need be waited for; it may be asked, too.
-    ready: Callable[[], AbstractContextManager[Session | None]] = field(default=nullcontext, repr=False)
+    ready: Callable[[], AbstractContextManager[MysqlConnection | None]] = field(
+        default=nullcontext, repr=False
+    )
     status: int = 0  # of the transaction, as the last answer said
     is_asked: bool = False  # and has not answered in full
-    purged: str | None = None  # the server's gtid_purged, as `log_end` last looked into it
+    purged_gtids: str | None = None  # the server's gtid_purged, as `log_end` last looked into it
     domains: frozenset[int] = frozenset()  # of MariaDB's log, likewise
     largest: int | None = None  # bytes of a packet that the server takes; it may hang up on a larger one
     in_use: threading.RLock = field(default_factory=threading.RLock, repr=False)  # while it is asked
 
     @property
-    def closed(self) -> bool:
-        return self.packets.closed
+    def is_closed(self) -> bool:
+        return self.packets.is_closed
 
     def close(self) -> None:
         """Say goodbye, or hang up amid an answer; the server ends what it holds for us."""
-        if not self.closed and not self.is_asked:
+        if not self.is_closed and not self.is_asked:
             with suppress(ConnectionLost):  # a server notes in its log who goes without a word
                 self.packets.send(COM_QUIT)
         self.packets.close()
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> MysqlConnection:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -94,7 +96,7 @@ class Session:
 
 
 def query(
-    session: Session,
+    session: MysqlConnection,
     statement: str,
     parameters: Sequence[Parameter] = (),
     *,
@@ -116,23 +118,23 @@ def query(
 
 
 def _query(
-    session: Session, statement: str, parameters: Sequence[Parameter], patience: _Patience
+    session: MysqlConnection, statement: str, parameters: Sequence[Parameter], patience: _Patience
 ) -> list[Row]:
     found: list[Row] = []
     refusal: HeadraceError | None = None
     try:
-        asked = _asked(session, statement, parameters, patience)
+        asked = _ask(session, statement, parameters, patience)
         found = [_row(values, asked.columns) for values in asked.rows()]
-        _answered(session, asked)
+        _finish_answer(session, asked)
     except ServerError as error:
         session.is_asked = False
-        refusal = refused(error)
+        refusal = refused_error(error)
     except BaseException:
         session.close()  # nobody knows how much of the answer is still to come
         raise
     if patience.began_to_cancel:
         _absorb(session)
-        refusal = refusal or (cancelled() if found else None)
+        refusal = refusal or (cancelled_error() if found else None)
     if patience.reason is not None or refusal is not None:
         raise patience.reason or refusal or connection_lost() from None
     return found
@@ -140,64 +142,64 @@ def _query(
 
 @contextmanager
 def rows(
-    session: Session,
+    session: MysqlConnection,
     statement: str,
     parameters: Sequence[Parameter] = (),
     *,
     silence: float = COPY_SECONDS,
     check: Callable[[], None] = nobody,
-) -> Iterator[Answer]:
+) -> Iterator[StatementAnswer]:
     """Run one statement whose rows are taken as they come; the session is closed if they aren't all taken.
 
     `silence` bounds the wait for the next of them, not the whole.
     """
-    with session.in_use, _taken(session, statement, parameters, silence, check) as answer:
+    with session.in_use, _take(session, statement, parameters, silence, check) as answer:
         yield answer
 
 
 @contextmanager
-def _taken(
-    session: Session,
+def _take(
+    session: MysqlConnection,
     statement: str,
     parameters: Sequence[Parameter],
     silence: float,
     check: Callable[[], None],
-) -> Iterator[Answer]:
+) -> Iterator[StatementAnswer]:
     patience = _Patience(session, silence, check, renewed=True)
-    asked: Answer | None = None
+    asked: StatementAnswer | None = None
     try:
-        asked = _asked(session, statement, parameters, patience)
+        asked = _ask(session, statement, parameters, patience)
         yield asked
         if asked.finished:
-            _answered(session, asked)
+            _finish_answer(session, asked)
     except ServerError as error:
         session.is_asked = False
-        raise (patience.reason or refused(error)) from None
+        raise (patience.reason or refused_error(error)) from None
     finally:
-        if session.is_asked and not session.closed:
+        if session.is_asked and not session.is_closed:
             # The server would write on until it notices.
             patience.strike()
         if session.is_asked or patience.began_to_cancel:
             session.close()
 
 
-def execute(session: Session, statement: str, parameters: Sequence[Parameter] = ()) -> None:
+def execute(session: MysqlConnection, statement: str, parameters: Sequence[Parameter] = ()) -> None:
     """Run one statement that has no rows, or whose rows don't matter."""
     query(session, statement, parameters)
 
 
-def ping(session: Session) -> None:
+def ping(session: MysqlConnection) -> None:
     """Keep a session awake that nobody asks just now, from any thread."""
     if not session.in_use.acquire(blocking=False):
         return
     try:
-        if not session.closed and not session.is_asked:
+        if not session.is_closed and not session.is_asked:
             query(session, "DO 0")
     finally:
         session.in_use.release()
 
 
-def quoted(name: str) -> str:
+def quote(name: str) -> str:
     """A name as a statement spells it."""
     return "`" + name.replace("`", "``") + "`"
 
@@ -228,7 +230,7 @@ def _number(value: int | float | Decimal) -> str:
     return f"({text})" if text.startswith("-") else text  # "- -1" is a comment without its blank
 
 
-def bound(statement: str, parameters: Sequence[Parameter]) -> str:
+def bind(statement: str, parameters: Sequence[Parameter]) -> str:
     """The statement with its parameters in the places of `%s`."""
     if not parameters:
         return statement
@@ -240,21 +242,24 @@ def bound(statement: str, parameters: Sequence[Parameter]) -> str:
     )
 
 
-def _asked(
-    session: Session, statement: str, parameters: Sequence[Parameter], receive: Callable[[], Batch]
-) -> Answer:
+def _ask(
+    session: MysqlConnection,
+    statement: str,
+    parameters: Sequence[Parameter],
+    receive: Callable[[], PacketBatch],
+) -> StatementAnswer:
     """Send a statement; the beginning of its answer. Its reader sees in the server's list who asks."""
-    if session.is_asked and not session.closed:
+    if session.is_asked and not session.is_closed:
         raise RuntimeError("the answer to another statement has not been taken in full")
     session.is_asked = True
-    text = f"/* headrace {session.role} */ {bound(statement, parameters)}".encode()
+    text = f"/* headrace {session.role} */ {bind(statement, parameters)}".encode()
     if session.largest is not None and len(text) + 1 >= session.largest:
         raise ServerError(_TOO_LARGE, "08S01", "it was not sent")
     session.packets.send(COM_QUERY, text)
     return answer(receive)
 
 
-def _answered(session: Session, asked: Answer) -> None:
+def _finish_answer(session: MysqlConnection, asked: StatementAnswer) -> None:
     session.status, session.is_asked = asked.status, False
 
 
@@ -263,7 +268,7 @@ class _Patience:
 
     def __init__(
         self,
-        session: Session,
+        session: MysqlConnection,
         seconds: float,
         check: Callable[[], None],
         *,
@@ -286,7 +291,7 @@ class _Patience:
     def began_to_cancel(self) -> bool:
         return self._limit is not None
 
-    def __call__(self) -> Batch:
+    def __call__(self) -> PacketBatch:
         while True:
             batch = self._come()
             if self._limit is None:
@@ -302,7 +307,7 @@ class _Patience:
             if len(batch):
                 return batch
 
-    def _come(self) -> Batch:
+    def _come(self) -> PacketBatch:
         """Take what has come; of a long answer much at once, since each wakening costs."""
         packets = self._session.packets
         if packets.received - self._begun >= _LONG:
@@ -334,11 +339,11 @@ class _Patience:
         self._struck = time.monotonic()
 
 
-def _absorb(session: Session) -> None:
+def _absorb(session: MysqlConnection) -> None:
     """Let a cancellation that came too late strike a statement that does nothing."""
     for _ in range(2):
         try:
-            _answered(session, _asked(session, "DO 0", (), _Patience(session, CANCEL_LIMIT, nobody)))
+            _finish_answer(session, _ask(session, "DO 0", (), _Patience(session, CANCEL_LIMIT, nobody)))
         except ServerError as error:
             session.is_asked = False
             if error.number != _CANCELLED_BY_KILL:

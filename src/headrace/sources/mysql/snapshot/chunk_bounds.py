@@ -1,17 +1,14 @@
-"""The ends of chunks: the first key after so many rows, by a walk along the primary key.
-
-Called by `plan`, in the driver.
-"""
+"""The ends of chunks: the first key after so many rows, by a walk along the primary key."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from headrace.core.chunks import Bound, Span
+from headrace.core.chunks import Bound, KeySpan
 from headrace.sources.contract.errors import StepTooLong
 from headrace.sources.contract.tables import TableDef
-from headrace.sources.mysql.session.refusals import Cancelled
-from headrace.sources.mysql.session.statements import Session, quoted
+from headrace.sources.mysql.session.refusals import StatementCancelled
+from headrace.sources.mysql.session.statements import MysqlConnection, quote
 from headrace.sources.mysql.snapshot.key_range import bounds, of_key, within
 from headrace.sources.mysql.snapshot.selection import fetch
 from headrace.sources.mysql.snapshot.table_access import by_key, of_table
@@ -20,7 +17,7 @@ BOUND_SECONDS = 300.0  # for the walk to the end of one chunk
 
 
 def next_bound(
-    connection: Session, table: TableDef, span: Span, rows: int, check: Callable[[], None]
+    connection: MysqlConnection, table: TableDef, span: KeySpan, rows: int, check: Callable[[], None]
 ) -> Bound | None:
     """The key that so many rows of the span lie before; None where it has no more than that.
 
@@ -28,13 +25,13 @@ def next_bound(
     over (`StepTooLong`), or when `check` raises.
     """
     columns = of_key(table.schema)
-    order = ", ".join(quoted(column.name) for column in columns)
+    order = ", ".join(quote(column.name) for column in columns)
     origin = f"FROM {by_key(table.name)}{within(columns, [span])} ORDER BY {order} LIMIT 1 OFFSET {rows}"
     try:
-        with of_table(table.name, but=Cancelled):
+        with of_table(table.name, but=StatementCancelled):
             found = fetch(connection, table.name, columns, origin, silence=BOUND_SECONDS, check=check)
-            copied = list(found.decoded())
-    except Cancelled as error:
+            copied = list(found.decode())
+    except StatementCancelled as error:
         raise StepTooLong(
             error.code,
             f"{table.name}: the walk along its key took too long",

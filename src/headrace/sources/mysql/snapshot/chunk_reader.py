@@ -24,20 +24,20 @@ from headrace.core.handoff import ByPosition
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.core.schema import Column, TableSchema
-from headrace.sources.contract.copying import Key, KeyRange, Piece, Reading
+from headrace.sources.contract.copying import Key, KeyRange, Piece, PieceRead
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.waiting import ALONE
-from headrace.sources.mysql.binlog_position import Log
+from headrace.sources.mysql.binlog_position import MysqlTimeline
 from headrace.sources.mysql.catalog.definitions import look
-from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
-from headrace.sources.mysql.session.identity import Identity, identify, verify
-from headrace.sources.mysql.session.log_end import counted, executed
-from headrace.sources.mysql.session.statements import Session, execute, query
+from headrace.sources.mysql.session.identity import MysqlIdentity, identify, verify
+from headrace.sources.mysql.session.log_end import count, executed_gtids
+from headrace.sources.mysql.session.statements import MysqlConnection, execute, query
 from headrace.sources.mysql.snapshot.forgotten import refuse_forgetful
 from headrace.sources.mysql.snapshot.keeper import UNREAD_SECONDS, Keeper, nothing
 from headrace.sources.mysql.snapshot.key_range import disorder, within
-from headrace.sources.mysql.snapshot.locks import TablesHeld, idle, locked
+from headrace.sources.mysql.snapshot.locks import TablesHeld, idle, lock_tables
 from headrace.sources.mysql.snapshot.selection import fetch
 from headrace.sources.mysql.snapshot.table_access import (
     busy,
@@ -45,7 +45,7 @@ from headrace.sources.mysql.snapshot.table_access import (
     of_table,
     overtaken,
     prove_columns,
-    spelled,
+    spell,
 )
 
 TOUCH_SECONDS = 0.25  # for the view to touch the table, while its writers wait
@@ -55,13 +55,13 @@ LOCK_SECONDS = 10.0  # for a lock to be had, in several attempts; then the table
 class ChunkReader:
     """Two connections by which chunks are read one after another, made when the first is asked for."""
 
-    def __init__(self, address: Address, identity: Identity, ticket: Json, *, role: str) -> None:
+    def __init__(self, address: MysqlAddress, identity: MysqlIdentity, ticket: Json, *, role: str) -> None:
         self._address = address
         self._identity = identity
         self._role = role
-        self._log = Log(ticket["base"])
+        self._log = MysqlTimeline(ticket["base"])
         self._reached = None if ticket["reached"] is None else Position.from_record(ticket["reached"])
-        self._sessions: list[Session] = []
+        self._sessions: list[MysqlConnection] = []
         self._keeper = Keeper(lambda: tuple(self._sessions), nothing)
 
     def __enter__(self) -> ChunkReader:
@@ -79,17 +79,19 @@ class ChunkReader:
         self._sessions = []
 
     @contextmanager
-    def read(self, columns: Sequence[Column], piece: Piece, known: Json | None = None) -> Iterator[Reading]:
+    def read(
+        self, columns: Sequence[Column], piece: Piece, record: Json | None = None
+    ) -> Iterator[PieceRead]:
         """Read these columns of a range of keys."""
         assert isinstance(piece, KeyRange), "a table without a moment is read in ranges of keys"
         table = piece.table
-        locker, session = self._connected()
+        locker, session = self._connect()
         with of_table(table), self._moment(locker, session, table) as handoff:
             _prove(locker, piece, columns)
             key = [next(each for each in columns if each.name == name) for name in piece.key]
             origin = f"FROM {by_key(table)}{within(key, piece.spans)}"
             found = fetch(session, table, columns, origin)
-        yield Reading(handoff, found.decoded())
+        yield PieceRead(handoff, found.decode())
 
     def look_up(
         self, schema: TableSchema, pieces: Sequence[Piece], keys: Sequence[Key]
@@ -97,30 +99,32 @@ class ChunkReader:
         raise AssertionError("rows are looked up in a snapshot")
 
     @contextmanager
-    def _moment(self, locker: Session, session: Session, table: TableName) -> Iterator[ByPosition]:
+    def _moment(
+        self, locker: MysqlConnection, session: MysqlConnection, table: TableName
+    ) -> Iterator[ByPosition]:
         """A view of the table as it is now, and which transactions it holds."""
         try:
-            with locked(locker, [table], ALONE, LOCK_SECONDS) as locks:
+            with lock_tables(locker, [table], ALONE, LOCK_SECONDS) as locks:
                 if locks.missing:
                     raise overtaken(f"{table} was dropped, or renamed")
                 execute(session, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
                 # DDL that came since the lock waits for it, and this for the DDL.
-                query(session, f"SELECT 1 FROM {spelled(table)} LIMIT 0", seconds=TOUCH_SECONDS)
-                text = executed(locker)
+                query(session, f"SELECT 1 FROM {spell(table)} LIMIT 0", seconds=TOUCH_SECONDS)
+                text = executed_gtids(locker)
                 locks.release(locker)
         except TablesHeld as error:
             raise busy(table, error) from None
-        handoff = ByPosition(counted(locker, self._log, text))
+        handoff = ByPosition(count(locker, self._log, text))
         refuse_forgetful(handoff.frontier, self._reached)
         try:
             yield handoff
         finally:
-            if not session.closed:
+            if not session.is_closed:
                 execute(session, "COMMIT")
 
-    def _connected(self) -> tuple[Session, Session]:
+    def _connect(self) -> tuple[MysqlConnection, MysqlConnection]:
         """Two sessions; new ones if one of them was lost amid a chunk."""
-        if not self._sessions or any(session.closed for session in self._sessions):
+        if not self._sessions or any(session.is_closed for session in self._sessions):
             self._hang_up()
             for _ in range(2):
                 session = connect(self._address, role=self._role)
@@ -133,7 +137,7 @@ class ChunkReader:
         return locker, session
 
 
-def _prove(locker: Session, piece: KeyRange, columns: Sequence[Column]) -> None:
+def _prove(locker: MysqlConnection, piece: KeyRange, columns: Sequence[Column]) -> None:
     """The table, which is held, has these columns and this key."""
     prove_columns(locker, piece.table, columns)
     found = look(locker, [piece.table]).get(piece.table)

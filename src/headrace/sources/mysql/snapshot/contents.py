@@ -7,23 +7,29 @@ from dataclasses import dataclass
 
 from headrace.sources.contract.copying import CopyOrder
 from headrace.sources.contract.tables import TableDef
-from headrace.sources.mysql.session.statements import Session
-from headrace.sources.mysql.snapshot.measure import MeasuredTables, measure
-from headrace.sources.mysql.snapshot.plan import HeldSnapshot, Plan, Server, plan, to_compare
+from headrace.sources.mysql.session.statements import MysqlConnection
+from headrace.sources.mysql.snapshot.measure import MysqlTableSizes, measure
+from headrace.sources.mysql.snapshot.plan import (
+    MysqlCopyPlan,
+    MysqlCopyTarget,
+    MysqlHeldSnapshot,
+    plan,
+    to_compare,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class MysqlContents:
     """The contents of the tables of one mirror."""
 
-    connection: Session
-    server: Server
+    connection: MysqlConnection
+    server: MysqlCopyTarget
 
-    def measure(self, tables: Sequence[TableDef]) -> MeasuredTables:
+    def measure(self, tables: Sequence[TableDef]) -> MysqlTableSizes:
         return measure(self.connection, tables)
 
-    def plan_copy(self, order: CopyOrder) -> Plan:
+    def plan_copy(self, order: CopyOrder) -> MysqlCopyPlan:
         return plan(self.connection, self.server, order)
 
-    def snapshot(self, tables: Sequence[TableDef], readers: int, seconds: float) -> HeldSnapshot:
+    def snapshot(self, tables: Sequence[TableDef], readers: int, seconds: float) -> MysqlHeldSnapshot:
         return to_compare(self.server, readers, seconds)

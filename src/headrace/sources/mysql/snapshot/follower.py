@@ -17,10 +17,10 @@ from types import TracebackType
 from headrace.core.errors import Definite, HeadraceError, Transient
 from headrace.core.names import TableName
 from headrace.sources.contract.errors import MomentMissed, TableBusy
-from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
-from headrace.sources.mysql.session.identity import Identity, identify, verify
-from headrace.sources.mysql.session.statements import Row, Session, execute, query
+from headrace.sources.mysql.session.identity import MysqlIdentity, identify, verify
+from headrace.sources.mysql.session.statements import MysqlConnection, Row, execute, query
 from headrace.sources.mysql.session.timeouts import nobody
 from headrace.sources.mysql.snapshot.keeper import UNREAD_SECONDS, Keeper, waiting_for
 from headrace.sources.mysql.snapshot.locks import idle
@@ -37,7 +37,7 @@ class LeftOut(MomentMissed):
 
 
 class LeaderGone(Transient):
-    """There is no leader, or none any more, and the moment was not taken."""
+    """The leader is gone, or never was, and the moment was not taken."""
 
     codes = ("MY_SNAPSHOT_GONE",)
 
@@ -48,16 +48,16 @@ class GaveWay(TableBusy):
     codes = ("MY_COPY_GAVE_WAY",)
 
 
-class Follower:
+class MysqlFollower:
     """A connection to the source, and to no other, that joins a snapshot."""
 
-    def __init__(self, address: Address, identity: Identity, ticket: Ticket, *, role: str) -> None:
+    def __init__(self, address: MysqlAddress, identity: MysqlIdentity, ticket: Ticket, *, role: str) -> None:
         self._address = address
         self._identity = identity
         self._ticket = ticket
         self._role = role
-        self._session: Session | None = None
-        self._witness: Session | None = None
+        self._session: MysqlConnection | None = None
+        self._witness: MysqlConnection | None = None
         self.executed = ""  # what the server had executed while the view was opened: all that it shows
         self._keeper = Keeper(lambda: (self._session, self._witness), self._look)
         self._held: frozenset[TableName] = frozenset()  # the server keeps others from them for us
@@ -65,7 +65,7 @@ class Follower:
         self._in_the_way: tuple[int, frozenset[int]] = (0, frozenset())  # of whom, as the last look had it
         self._gave_way = False
 
-    def __enter__(self) -> Follower:
+    def __enter__(self) -> MysqlFollower:
         return self
 
     def __exit__(
@@ -73,7 +73,7 @@ class Follower:
     ) -> None:
         self.close()
 
-    def join(self, check: Callable[[], None] = nobody) -> Session:
+    def join(self, check: Callable[[], None] = nobody) -> MysqlConnection:
         """The connection within a transaction that shows the moment; waits for it the first time."""
         if self._session is None:
             session = self._session = connect(self._address, role=self._role)
@@ -88,18 +88,18 @@ class Follower:
                 raise
         if self._gave_way:
             raise late("it was ended, since others waited for a table that it read")
-        if self._session.closed:
+        if self._session.is_closed:
             raise late("its connection ended, and its view with it")
         return self._session
 
-    def reading(self, table: TableName, check: Callable[[], None] = nobody) -> Session:
-        """The same, for a table that was locked when the moment was taken."""
+    def reading(self, table: TableName, check: Callable[[], None] = nobody) -> MysqlConnection:
+        """Join the snapshot for a table that was locked when the moment was taken."""
         session = self.join(check)
-        names = (self._ticket.unlocked(table), self._ticket.leader)
+        names = (self._ticket.unlock_name(table), self._ticket.leader)
         # The leader is looked at last: it was there when the other name was asked for.
         unlocked, leader = _owners(session, names)
         if leader != self._ticket.connection:
-            raise _gone()
+            raise _gone_error()
         if unlocked is not None:
             raise late(f"{table} was not there when the snapshot was taken")
         return session
@@ -134,12 +134,12 @@ class Follower:
             self._gave_way = True
             query(witness, f"KILL {self._session.connection_id}")
 
-    def witness(self) -> Session:
+    def witness(self) -> MysqlConnection:
         """A connection that sees tables, and who waits for them, as they are now.
 
         MySQL's catalog is a part of the view: who asks within it hears of the table of then.
         """
-        if self._witness is None or self._witness.closed:
+        if self._witness is None or self._witness.is_closed:
             self._witness = connect(self._address, role=self._role)
             verify(identify(self._witness), self._identity)
             idle(self._witness, None)  # it sleeps while a piece is read
@@ -153,12 +153,12 @@ class Follower:
                 session.close()
 
 
-def _join(session: Session, ticket: Ticket, check: Callable[[], None]) -> str:
+def _join(session: MysqlConnection, ticket: Ticket, check: Callable[[], None]) -> str:
     number = _place(session, ticket)
     _wait_at_gate(session, ticket, number, check)
     execute(session, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
     # From the left to the right: who sees our view knows that we asked before.
-    executed = f"@@global.{session.release.words.executed}"
+    executed = f"@@global.{session.release.words.executed_variable}"
     [(brought, got)] = query(session, f"SELECT {executed}, GET_LOCK('{ticket.view(number)}', 0)")
     if got != 1:
         raise late("its place was another's before")
@@ -168,43 +168,43 @@ def _join(session: Session, ticket: Ticket, check: Callable[[], None]) -> str:
     return str(brought)
 
 
-def _place(session: Session, ticket: Ticket) -> int:
+def _place(session: MysqlConnection, ticket: Ticket) -> int:
     """The first place that nobody holds; it is held from here on."""
     _is_member(session, ticket)  # else there is nothing to wait for
     for number in range(ticket.readers):
-        if _got(session, ticket.place(number), 0, nobody):
+        if _get_lock(session, ticket.place(number), 0, nobody):
             return number
     raise late("all places are held by others")
 
 
-def _wait_at_gate(session: Session, ticket: Ticket, number: int, check: Callable[[], None]) -> None:
-    while not _got(session, ticket.gate(number), _GATE_SECONDS, check):
+def _wait_at_gate(session: MysqlConnection, ticket: Ticket, number: int, check: Callable[[], None]) -> None:
+    while not _get_lock(session, ticket.gate(number), _GATE_SECONDS, check):
         check()
         _is_member(session, ticket)
 
 
-def _is_member(session: Session, ticket: Ticket) -> bool:
+def _is_member(session: MysqlConnection, ticket: Ticket) -> bool:
     """Tell whether the leader has seen our view; no longer to be hoped for raises.
 
     The names are looked at from the left to the right: the leader holds members before it closes.
     """
-    names = (ticket.leader, ticket.closed, ticket.member(session.connection_id))
+    names = (ticket.leader, ticket.closing_lock, ticket.member(session.connection_id))
     leader, closed, member = _owners(session, names)
     if member == ticket.connection:
         return True
     if leader != ticket.connection:
-        raise _gone()
+        raise _gone_error()
     if closed is not None:
         raise late("the tables were locked and let go of without it")
     return False
 
 
-def _owners(session: Session, names: Sequence[str]) -> Row:
+def _owners(session: MysqlConnection, names: Sequence[str]) -> Row:
     [row] = query(session, "SELECT " + ", ".join(f"IS_USED_LOCK('{name}')" for name in names))
     return row
 
 
-def _gone() -> LeaderGone:
+def _gone_error() -> LeaderGone:
     return LeaderGone(
         "MY_SNAPSHOT_GONE",
         "nobody holds the snapshot that is to be read",
@@ -212,7 +212,7 @@ def _gone() -> LeaderGone:
     )
 
 
-def _got(session: Session, name: str, seconds: int, check: Callable[[], None]) -> bool:
+def _get_lock(session: MysqlConnection, name: str, seconds: int, check: Callable[[], None]) -> bool:
     [(answer,)] = query(session, f"SELECT GET_LOCK('{name}', {seconds})", check=check)
     return answer == 1
 

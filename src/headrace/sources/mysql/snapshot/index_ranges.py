@@ -20,8 +20,8 @@ from itertools import pairwise
 
 from headrace.core.names import TableName
 from headrace.sources.contract.copying import Piece
-from headrace.sources.contract.tables import Size
-from headrace.sources.mysql.session.statements import quoted
+from headrace.sources.contract.tables import TableSize
+from headrace.sources.mysql.session.statements import quote
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Cuts:
     literals: tuple[str, ...] = ()
 
 
-def ranges(table: TableName, mark: str, size: Size, cuts: Cuts, target_bytes: int) -> list[IndexRange]:
+def ranges(table: TableName, mark: str, size: TableSize, cuts: Cuts, target_bytes: int) -> list[IndexRange]:
     """Cut a table into ranges of about `target_bytes` each, as far as there are places to cut it."""
     places = len(cuts.literals) + 1
     count = max(1, min(places, round(size.bytes / target_bytes)))
@@ -96,16 +96,16 @@ def where(piece: IndexRange, more: str = "") -> str:
     """The condition of a range, and one more."""
     limits = [more] if more else []
     if piece.column is not None:
-        column = quoted(piece.column)
+        column = quote(piece.column)
         limits += [f"{column} >= {piece.low}"] if piece.low is not None else []
         limits += [f"{column} < {piece.high}"] if piece.high is not None else []
     return f" WHERE {' AND '.join(limits)}" if limits else ""
 
 
-def numbered(pieces: Sequence[IndexRange]) -> str:
+def range_number(pieces: Sequence[IndexRange]) -> str:
     """An expression for the number of the range, of all ranges of one table, that a row is in."""
     cases = [
-        f"WHEN {quoted(each.column or '')} < {each.high} THEN {number}"
+        f"WHEN {quote(each.column or '')} < {each.high} THEN {number}"
         for number, each in enumerate(pieces)
         if each.high is not None
     ]

@@ -9,8 +9,6 @@ all writers wait behind these. A reader that two looks in a row find in somebody
 ends its session, and the table is copied again later. Whose statements wait for what is shown to those who
 have the privilege PROCESS; without it nobody is seen. Which of them waits for us and not for another no
 server tells: whoever names our table counts, and whoever waits for a flush.
-
-Called by `follower`, `leader` and `chunk_reader`.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from contextlib import suppress
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
-from headrace.sources.mysql.session.statements import Session, ping, query
+from headrace.sources.mysql.session.statements import MysqlConnection, ping, query
 
 KEPT_SECONDS = 60  # of silence, until the server ends a session
 UNREAD_SECONDS = 20  # until it ends one that takes nothing of an answer
@@ -39,7 +37,9 @@ _FLUSH = "Waiting for table flush"
 class Keeper:
     """A thread that keeps sessions awake, and calls `look` meanwhile; begun by the first `start`."""
 
-    def __init__(self, sessions: Callable[[], Iterable[Session | None]], look: Callable[[], None]) -> None:
+    def __init__(
+        self, sessions: Callable[[], Iterable[MysqlConnection | None]], look: Callable[[], None]
+    ) -> None:
         self._sessions = sessions
         self._look = look
         self._over = threading.Event()
@@ -76,7 +76,7 @@ def nothing() -> None:
     """Nobody waits for a session that holds no table."""
 
 
-def waiting_for(witness: Session, tables: Iterable[TableName]) -> frozenset[int]:
+def waiting_for(witness: MysqlConnection, tables: Iterable[TableName]) -> frozenset[int]:
     """The connections whose statements wait for one of these tables, as far as we may see them."""
     named = re.compile("|".join(rf"(?<!\w){re.escape(each.name)}(?!\w)" for each in tables), re.IGNORECASE)
     return frozenset(

@@ -10,8 +10,6 @@ whole and decimal numbers, dates and times, bytes. `disorder` says of each other
 
 A reader that goes on behind a row (`beyond`) asks less: the order is the server's own. An ENUM is ordered by
 the numbers of its labels and compared by their letters, so the later numbers are listed.
-
-Called by the readers of copies, and by who knows keys of the lake.
 """
 
 from __future__ import annotations
@@ -21,14 +19,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from headrace.core.chunks import Bound, Span
+from headrace.core.chunks import Bound, KeySpan
 from headrace.core.keycode import keycode
 from headrace.core.schema import Column, TableSchema
 from headrace.sources.contract.copying import Key
 from headrace.sources.mysql.catalog.table_def import CODES_ALIKE, LABEL, TableLook
 from headrace.sources.mysql.catalog.types import base_of
-from headrace.sources.mysql.session.statements import literal, quoted
-from headrace.sources.mysql.values import printed
+from headrace.sources.mysql.session.statements import literal, quote
+from headrace.sources.mysql.values import print_values
 
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 _FLOAT = re.compile(r"-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?")
@@ -47,7 +45,7 @@ def bounds(schema: TableSchema, keys: pa.Table) -> list[Bound] | None:
     """The bounds at these keys, as the lake has them; None where the source could not read one."""
     columns = [keys.column(name) for name in schema.key]
     codes = keycode(columns).to_pylist()
-    texts = zip(*(printed(column.combine_chunks()).to_pylist() for column in columns), strict=True)
+    texts = zip(*(print_values(column.combine_chunks()).to_pylist() for column in columns), strict=True)
     found = [Bound(tuple(row), code) for row, code in zip(texts, codes, strict=True)]
     return None if any(text is None for bound in found for text in bound.texts) else found
 
@@ -69,13 +67,13 @@ def disorder(look: TableLook) -> str | None:
     return None if look.key else "its primary key does not tell rows apart in the lake"
 
 
-def within(columns: Sequence[Column], spans: Sequence[Span]) -> str:
+def within(columns: Sequence[Column], spans: Sequence[KeySpan]) -> str:
     """The condition of the rows with keys in these spans; of all of them if that is no condition."""
     conditions = [" AND ".join(_limits(columns, span)) for span in spans]
     return "" if "" in conditions else f" WHERE {' OR '.join(f'({each})' for each in conditions)}"
 
 
-def _limits(columns: Sequence[Column], span: Span) -> Iterator[str]:
+def _limits(columns: Sequence[Column], span: KeySpan) -> Iterator[str]:
     if span.one_key and span.low:
         yield " AND ".join(_equal(columns, span.low.texts))
         return
@@ -90,7 +88,7 @@ def _beyond(columns: Sequence[Column], key: Key, sign: str, *, or_equal: bool) -
     compared = list(zip(columns, key, strict=True))
     steps = [
         " AND ".join(
-            [*(f"{quoted(c.name)} = {_spelled(c, t)}" for c, t in compared[:n]), _passes(column, sign, text)]
+            [*(f"{quote(c.name)} = {_spell(c, t)}" for c, t in compared[:n]), _passes(column, sign, text)]
         )
         for n, (column, text) in enumerate(compared)
     ]
@@ -100,9 +98,9 @@ def _beyond(columns: Sequence[Column], key: Key, sign: str, *, or_equal: bool) -
 
 def _passes(column: Column, sign: str, text: str) -> str:
     """The condition of the values above or below this one."""
-    name = quoted(column.name)
+    name = quote(column.name)
     if base_of(column.source_type) != "enum":
-        return f"{name} {sign} {_spelled(column, text)}"
+        return f"{name} {sign} {_spell(column, text)}"
     labels = _labels(column)
     number = labels.index(text) + 1 if text in labels else 0  # of the value that stands for none
     others = range(number + 1, len(labels) + 1) if sign == ">" else range(number)
@@ -114,7 +112,7 @@ def beyond(columns: Sequence[Column], keys: pa.Table) -> str | None:
 
     `keys` has the columns of the key and one row.
     """
-    texts = [printed(keys.column(c.name).combine_chunks()).to_pylist()[0] for c in columns]
+    texts = [print_values(keys.column(c.name).combine_chunks()).to_pylist()[0] for c in columns]
     for column, text in zip(columns, texts, strict=True):
         is_label = base_of(column.source_type) == "enum"
         if text is None or (is_label and text not in ("", *_labels(column))):
@@ -145,14 +143,14 @@ def where(schema: TableSchema, keys: Sequence[Key]) -> str:
 
 def _equal(columns: Sequence[Column], key: Key) -> Iterable[str]:
     for column, text in zip(columns, key, strict=True):
-        name = quoted(column.name)
-        yield f"{name} = {_spelled(column, text)}"
+        name = quote(column.name)
+        yield f"{name} = {_spell(column, text)}"
         if column.form.partition("(")[0] in _TEXTS:
             # The key's index has found all that the column's collation calls equal.
             yield f"CAST(CONVERT({name} USING utf8mb4) AS BINARY) = {literal(text.encode())}"
 
 
-def _spelled(column: Column, text: str) -> str:
+def _spell(column: Column, text: str) -> str:
     form = column.form.partition("(")[0]
     if form in _NUMBERS and _NUMBER.fullmatch(text):
         return f"({text})"

@@ -27,7 +27,7 @@ back under its name (`ticket.unlocked`).
 
 The locks are held for no longer than `VIEW_SECONDS` and the two answers around them; who is not in time is
 left out, and on a busy machine that may be all: whoever wanted the moment tries again. `held` is that time,
-on our clock. Called by who plans a copy, in the driver.
+on our clock.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from headrace.core.handoff import ByPosition
 from headrace.core.names import TableName
 from headrace.sources.contract.errors import MomentMissed
 from headrace.sources.contract.waiting import ALONE, Waiting
-from headrace.sources.mysql.binlog_position import Log
-from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.binlog_position import MysqlTimeline
+from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
-from headrace.sources.mysql.session.identity import Identity, identify, verify
-from headrace.sources.mysql.session.log_end import counted, position
-from headrace.sources.mysql.session.statements import Session, Value, query
+from headrace.sources.mysql.session.identity import MysqlIdentity, identify, verify
+from headrace.sources.mysql.session.log_end import count, position
+from headrace.sources.mysql.session.statements import MysqlConnection, Value, query
 from headrace.sources.mysql.snapshot.keeper import Keeper, nothing
-from headrace.sources.mysql.snapshot.locks import Locked, idle, locked
+from headrace.sources.mysql.snapshot.locks import HeldLocks, idle, lock_tables
 from headrace.sources.mysql.snapshot.ticket import Ticket
 
 VIEW_SECONDS = 0.08  # for the readers to open their views, while the tables are locked
@@ -65,10 +65,10 @@ class ReadersMissing(MomentMissed):
     codes = ("MY_READERS_MISSING",)
 
 
-class Leader:
+class MysqlLeader:
     """A moment of some tables, for readers that hold its ticket: made by `lead`, taken by `take`."""
 
-    def __init__(self, session: Session, ticket: Ticket) -> None:
+    def __init__(self, session: MysqlConnection, ticket: Ticket) -> None:
         self._session = session
         self.ticket = ticket
         self.members: tuple[int, ...] = ()  # connections of the readers that see the moment
@@ -76,7 +76,7 @@ class Leader:
         self._keeper = Keeper(lambda: (session,), nothing)
         self._keeper.start()
 
-    def __enter__(self) -> Leader:
+    def __enter__(self) -> MysqlLeader:
         return self
 
     def __exit__(
@@ -92,7 +92,7 @@ class Leader:
     def take(
         self,
         tables: Sequence[TableName],
-        log: Log,
+        log: MysqlTimeline,
         seconds: float,
         waiting: Waiting = ALONE,
         readers: int | None = None,
@@ -107,25 +107,25 @@ class Leader:
         self._wait_for_readers(self.ticket.readers if readers is None else readers, seconds, waiting)
         while query(self._session, "SELECT NOW()")[0][0] in marks:
             time.sleep(_LOOK)
-        with locked(self._session, tables, waiting, seconds) as locks:
+        with lock_tables(self._session, tables, waiting, seconds) as locks:
             present = self._open_gates()
             self.members, executed = self._views(present, time.monotonic())
             locks.release(self._session)
-        handoff = ByPosition(counted(self._session, log, executed))
+        handoff = ByPosition(count(self._session, log, executed))
         self._close(locks)
         return handoff
 
-    def executed(self, log: Log) -> ByPosition:
+    def handoff_of_none(self, log: MysqlTimeline) -> ByPosition:
         """The handoff of no table at all."""
         return ByPosition(position(self._session, log))
 
     @property
-    def _executed(self) -> str:
-        return f"@@global.{self._session.release.words.executed}"
+    def _executed_gtids(self) -> str:
+        return f"@@global.{self._session.release.words.executed_variable}"
 
     def alive(self) -> bool:
         """Tell whether the readers still have a leader."""
-        if self._session.closed:
+        if self._session.is_closed:
             return False
         try:
             query(self._session, "SELECT 1")
@@ -161,17 +161,17 @@ class Leader:
         views = [self.ticket.view(number) for number in present]
         looks = "".join(f"IS_USED_LOCK('{view}'), " for view in views)
         while True:
-            [(*owners, executed)] = query(self._session, f"SELECT {looks}{self._executed}")
+            [(*owners, executed)] = query(self._session, f"SELECT {looks}{self._executed_gtids}")
             found = tuple(one for one in owners if isinstance(one, int))
             if len(found) == len(views) or time.monotonic() + _GLANCE >= since + VIEW_SECONDS:
                 return found, str(executed)
             time.sleep(_GLANCE)
 
-    def _close(self, locks: Locked) -> None:
+    def _close(self, locks: HeldLocks) -> None:
         """Tell the members that they are, and of which tables their views are not right; others may leave."""
-        self.held = locks.held
-        unlocked = map(self.ticket.unlocked, locks.missing)
-        _hold(self._session, [*unlocked, *map(self.ticket.member, self.members), self.ticket.closed])
+        self.held = locks.held_seconds
+        unlocked = map(self.ticket.unlock_name, locks.missing)
+        _hold(self._session, [*unlocked, *map(self.ticket.member, self.members), self.ticket.closing_lock])
         if not self.members:
             raise _missing("none of them opened its view in time")
 
@@ -180,7 +180,7 @@ class Leader:
         return row
 
 
-def lead(address: Address, identity: Identity, readers: int) -> Leader:
+def lead(address: MysqlAddress, identity: MysqlIdentity, readers: int) -> MysqlLeader:
     """A leader whose readers may come; nothing is locked yet but its own names."""
     session = connect(address, role="snapshot")
     try:
@@ -192,10 +192,10 @@ def lead(address: Address, identity: Identity, readers: int) -> Leader:
         with suppress(HeadraceError):
             session.close()
         raise
-    return Leader(session, ticket)
+    return MysqlLeader(session, ticket)
 
 
-def _hold(session: Session, names: Sequence[str]) -> None:
+def _hold(session: MysqlConnection, names: Sequence[str]) -> None:
     query(session, "SELECT " + ", ".join(f"GET_LOCK('{name}', 0)" for name in names))
 
 

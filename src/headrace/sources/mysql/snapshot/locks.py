@@ -13,7 +13,7 @@ does not get through all the same, the session is hung up on, which ends its wai
 A server opens each table before it locks the first, which takes its time where there are thousands. So they
 are opened before the attempt, while nobody waits. Where the caches of the server hold fewer tables than that,
 an attempt ends while tables are being opened, as the server's list says; the next one is for half of them,
-and the others are left out (`Locked.missing`), for another copy.
+and the others are left out (`HeldLocks.missing`), for another copy.
 
 A server whose client vanished keeps its locks until it notices: the session's `wait_timeout` is short while
 it holds them, and a leader that sleeps for longer loses them.
@@ -25,7 +25,7 @@ writes these: so the ones that were prepared by then have to end, and those that
 matter. Their end is waited for with the locks held, within the same attempt; what does not end is waited for
 without them.
 
-Called by `leader`; whether a database's tables may be locked at all `measure` and preflight ask.
+Whether a database's tables may be locked at all `measure` and preflight ask.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from headrace.core.errors import RightWithheld, Transient
 from headrace.core.names import TableName
 from headrace.sources.contract.waiting import Waiting
 from headrace.sources.mysql.session.refusals import (
-    Cancelled,
     DatabaseDenied,
     LockTimeout,
-    Overruled,
     PrivilegeMissing,
+    StatementCancelled,
+    StatementOverruled,
     StatementRefused,
     TableGone,
 )
-from headrace.sources.mysql.session.statements import Session, execute, query, quoted
+from headrace.sources.mysql.session.statements import MysqlConnection, execute, query, quote
 from headrace.sources.mysql.session.timeouts import READY_SECONDS
 from headrace.sources.mysql.snapshot.keeper import KEPT_SECONDS
 
@@ -68,7 +68,7 @@ class TablesHeld(Transient):
 
     codes = ("MY_TABLES_HELD", "MY_TABLES_UNOPENED")
     opening = False  # nobody was in the way: the server was opening tables
-    hidden: frozenset[str] = frozenset()  # the prepared transactions that may hide rows
+    hidden_xa: frozenset[str] = frozenset()  # the prepared transactions that may hide rows
 
 
 class LockDenied(RightWithheld):
@@ -78,24 +78,24 @@ class LockDenied(RightWithheld):
 
 
 @dataclass(slots=True)
-class Locked:
+class HeldLocks:
     """Read locks while they are held; afterwards for how long they were."""
 
     since: float  # of time.monotonic
-    held: float | None = None
+    held_seconds: float | None = None
     missing: tuple[TableName, ...] = ()  # those that were not there
 
-    def release(self, session: Session) -> None:
+    def release(self, session: MysqlConnection) -> None:
         """Let the writers go on."""
         execute(session, "UNLOCK TABLES")
-        self.held = time.monotonic() - self.since
+        self.held_seconds = time.monotonic() - self.since
         idle(session, None)
 
 
 @contextmanager
-def locked(
-    session: Session, tables: Sequence[TableName], waiting: Waiting, seconds: float
-) -> Iterator[Locked]:
+def lock_tables(
+    session: MysqlConnection, tables: Sequence[TableName], waiting: Waiting, seconds: float
+) -> Iterator[HeldLocks]:
     """Lock the tables that are there, however many attempts that takes within so many seconds.
 
     The block releases them; if it fails before that, the session is closed and the server does.
@@ -115,7 +115,7 @@ def locked(
             if time.monotonic() >= deadline:
                 raise
             waiting.tell(error)
-            hidden = error.hidden
+            hidden = error.hidden_xa
             if error.opening:
                 there = there[: max(1, len(there) // 2)]
         except (TableGone, PrivilegeMissing) as error:
@@ -124,7 +124,7 @@ def locked(
                 continue
             if isinstance(error, PrivilegeMissing):
                 raise lock_denied({table.schema for table in tables}, error.detail) from None
-            waiting.tell(_held(None, error.detail))
+            waiting.tell(_held_error(None, error.detail))
         except BaseException:
             session.close()  # it may hold them
             raise
@@ -133,14 +133,14 @@ def locked(
     try:
         yield locks
     finally:
-        if locks.held is None:
+        if locks.held_seconds is None:
             session.close()
 
 
-def may_lock(session: Session, schema: str) -> bool:
+def may_lock(session: MysqlConnection, schema: str) -> bool:
     """Ask for a lock that nobody can have: of a table that is not there. It ends those that we have."""
     try:
-        query(session, f"LOCK TABLES {quoted(schema)}.{quoted(_NO_TABLE)} READ")
+        query(session, f"LOCK TABLES {quote(schema)}.{quote(_NO_TABLE)} READ")
     except DatabaseDenied:
         return False
     except (PrivilegeMissing, TableGone):
@@ -152,7 +152,7 @@ def may_lock(session: Session, schema: str) -> bool:
 def lock_denied(schemas: Collection[str], detail: str | None = None) -> LockDenied:
     """The error of tables of these databases, none of which we may lock."""
     grants = "; ".join(
-        f"GRANT SELECT, LOCK TABLES ON {quoted(each)}.* TO our_user" for each in sorted(schemas)
+        f"GRANT SELECT, LOCK TABLES ON {quote(each)}.* TO our_user" for each in sorted(schemas)
     )
     return LockDenied(
         "MY_LOCK_PRIVILEGE",
@@ -162,28 +162,28 @@ def lock_denied(schemas: Collection[str], detail: str | None = None) -> LockDeni
     )
 
 
-def _lockable(session: Session, tables: Sequence[TableName]) -> list[TableName]:
-    """Those that are there and may be read, of tables that cannot be locked together."""
+def _lockable(session: MysqlConnection, tables: Sequence[TableName]) -> list[TableName]:
+    """Find the tables that are there and may be read, where they cannot be locked together."""
     return [table for table in tables if _is_there(session, table)]
 
 
-def _is_there(session: Session, table: TableName) -> bool:
+def _is_there(session: MysqlConnection, table: TableName) -> bool:
     try:
-        query(session, f"SELECT 1 FROM {quoted(table.schema)}.{quoted(table.name)} LIMIT 0")
+        query(session, f"SELECT 1 FROM {quote(table.schema)}.{quote(table.name)} LIMIT 0")
     except (TableGone, PrivilegeMissing):
         return False
-    except (LockTimeout, Cancelled, Overruled):
+    except (LockTimeout, StatementCancelled, StatementOverruled):
         return True
     return True
 
 
-def idle(session: Session, seconds: int | None) -> None:
+def idle(session: MysqlConnection, seconds: int | None) -> None:
     """Have the server end the session after so many seconds of silence; None: one that a keeper pings."""
     execute(session, f"SET SESSION wait_timeout = {KEPT_SECONDS if seconds is None else seconds}")
 
 
 @contextmanager
-def _cancellable(session: Session) -> Iterator[Session | None]:
+def _cancellable(session: MysqlConnection) -> Iterator[MysqlConnection | None]:
     """Have whoever cancels a wait ready in the block; no block without."""
     with ExitStack() as stack:
         try:
@@ -194,23 +194,27 @@ def _cancellable(session: Session) -> Iterator[Session | None]:
         yield beside
 
 
-def _open(session: Session, tables: Sequence[TableName]) -> None:
+def _open(session: MysqlConnection, tables: Sequence[TableName]) -> None:
     """Have the server open these tables; what keeps it from that the attempt will meet, and tell."""
     execute(session, f"SET SESSION lock_wait_timeout = {max(1, round(ATTEMPT_SECONDS))}")
     for start in range(0, len(tables), _OPENED_AT_ONCE):
         some = tables[start : start + _OPENED_AT_ONCE]
-        each = (f"(SELECT 1 FROM {quoted(t.schema)}.{quoted(t.name)} LIMIT 0)" for t in some)
-        with suppress(TableGone, PrivilegeMissing, LockTimeout, Cancelled, Overruled, StatementRefused):
+        each = (f"(SELECT 1 FROM {quote(t.schema)}.{quote(t.name)} LIMIT 0)" for t in some)
+        with suppress(
+            TableGone, PrivilegeMissing, LockTimeout, StatementCancelled, StatementOverruled, StatementRefused
+        ):
             query(session, " UNION ALL ".join(each))
 
 
-def _attempt(session: Session, tables: Sequence[TableName], beside: Session | None) -> Locked:
-    names = ", ".join(f"{quoted(each.schema)}.{quoted(each.name)} READ" for each in tables)
+def _attempt(
+    session: MysqlConnection, tables: Sequence[TableName], beside: MysqlConnection | None
+) -> HeldLocks:
+    names = ", ".join(f"{quote(each.schema)}.{quote(each.name)} READ" for each in tables)
     states: list[str] = []
 
     def look() -> None:
         """Note what the server is at; a session is shown itself, whatever its privileges."""
-        if beside is not None and not beside.closed:
+        if beside is not None and not beside.is_closed:
             asked = query(beside, f"{_STATE} {session.connection_id}", seconds=READY_SECONDS)
             states.extend(str(state) for (state,) in asked)
 
@@ -221,27 +225,27 @@ def _attempt(session: Session, tables: Sequence[TableName], beside: Session | No
             query(
                 session, f"LOCK TABLES {names}", seconds=ATTEMPT_SECONDS, limit=_HANG_UP_SECONDS, check=look
             )
-    except (LockTimeout, Cancelled, Overruled) as error:
+    except (LockTimeout, StatementCancelled, StatementOverruled) as error:
         idle(session, None)
-        raise _unlocked(session, states, error.detail) from None
+        raise _unlocked_error(session, states, error.detail) from None
     except (TableGone, PrivilegeMissing):
         idle(session, None)
         raise
-    locks = Locked(time.monotonic())
+    locks = HeldLocks(time.monotonic())
     if locks.since - begun > ATTEMPT_SECONDS:
         # It is not known when they were had, and nobody is to wait for us longer than that.
         locks.release(session)
-        raise _unlocked(session, states, "they were had too late")
+        raise _unlocked_error(session, states, "they were had too late")
     if session.release.is_mariadb and (hidden := _still_prepared(session, begun + ATTEMPT_SECONDS)):
         locks.release(session)
         raise _hiding(hidden)
     return locks
 
 
-def _unlocked(session: Session, states: Sequence[str], detail: str | None) -> TablesHeld:
+def _unlocked_error(session: MysqlConnection, states: Sequence[str], detail: str | None) -> TablesHeld:
     """The error of an attempt in vain: somebody was in the way, or the server was at work all the while."""
     if any(state.startswith("Waiting") for state in states):
-        return _held(_prepared(session), detail)
+        return _held_error(_prepared_xa(session), detail)
     error = TablesHeld(
         "MY_TABLES_UNOPENED",
         "the tables of a copy could not be locked in time: the server was still opening them",
@@ -253,24 +257,24 @@ def _unlocked(session: Session, states: Sequence[str], detail: str | None) -> Ta
     return error
 
 
-def _still_prepared(session: Session, deadline: float) -> frozenset[str]:
-    """Those of the transactions prepared by now that are so still at the deadline; none where we see none."""
-    left = frozenset(_prepared(session) or ())
+def _still_prepared(session: MysqlConnection, deadline: float) -> frozenset[str]:
+    """Find the transactions prepared by now that still are at the deadline; none where we see none."""
+    left = frozenset(_prepared_xa(session) or ())
     while left and time.monotonic() < deadline:
         time.sleep(_XA_GLANCE)
-        left = left.intersection(_prepared(session) or ())  # a name may be used again
+        left = left.intersection(_prepared_xa(session) or ())  # a name may be used again
     return left
 
 
-def _refuse_hidden(session: Session, hidden: frozenset[str]) -> None:
+def _refuse_hidden(session: MysqlConnection, hidden: frozenset[str]) -> None:
     """Lock nothing while a transaction is prepared that outlasted an attempt."""
-    if hidden and (left := hidden.intersection(_prepared(session) or ())):
+    if hidden and (left := hidden.intersection(_prepared_xa(session) or ())):
         raise _hiding(left)
 
 
 def _hiding(prepared: frozenset[str]) -> TablesHeld:
-    error = _held(sorted(prepared), "MariaDB does not keep the locks of prepared transactions")
-    error.hidden = prepared
+    error = _held_error(sorted(prepared), "MariaDB does not keep the locks of prepared transactions")
+    error.hidden_xa = prepared
     return error
 
 
@@ -281,7 +285,7 @@ def _pause(waiting: Waiting, seconds: float) -> None:
         time.sleep(min(_GLANCE, left))
 
 
-def _prepared(session: Session) -> list[str] | None:
+def _prepared_xa(session: MysqlConnection) -> list[str] | None:
     """The XA transactions that are prepared, as XA COMMIT names them; None where we may not see them."""
     try:
         found = query(session, "XA RECOVER")
@@ -295,7 +299,7 @@ def _xid(form: int, split: int, data: object) -> str:
     return f"X'{raw[:split].hex()}',X'{raw[split:].hex()}',{form}"
 
 
-def _held(prepared: list[str] | None, detail: str | None) -> TablesHeld:
+def _held_error(prepared: list[str] | None, detail: str | None) -> TablesHeld:
     primary = "the tables of a copy could not be locked: transactions that wrote them are open"
     if prepared:
         named = "; ".join(prepared[:_MOST_NAMED])

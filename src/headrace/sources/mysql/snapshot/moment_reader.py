@@ -19,24 +19,24 @@ from headrace.core.handoff import ByPosition
 from headrace.core.names import TableName
 from headrace.core.schema import Column, TableSchema
 from headrace.decode.copyrows import CopiedRows
-from headrace.sources.contract.copying import Key, Piece, Reading
+from headrace.sources.contract.copying import Key, Piece, PieceRead
 from headrace.sources.contract.record import Json
-from headrace.sources.mysql.binlog_position import Log, parse
-from headrace.sources.mysql.session.address import Address
-from headrace.sources.mysql.session.identity import Identity
-from headrace.sources.mysql.session.statements import Session, quoted
+from headrace.sources.mysql.binlog_position import MysqlTimeline, parse
+from headrace.sources.mysql.session.address import MysqlAddress
+from headrace.sources.mysql.session.identity import MysqlIdentity
+from headrace.sources.mysql.session.statements import MysqlConnection, quote
 from headrace.sources.mysql.snapshot import index_ranges, key_range
-from headrace.sources.mysql.snapshot.follower import Follower
+from headrace.sources.mysql.snapshot.follower import MysqlFollower
 from headrace.sources.mysql.snapshot.index_ranges import IndexRange
 from headrace.sources.mysql.snapshot.selection import fetch
 from headrace.sources.mysql.snapshot.table_access import (
     by_key,
-    held,
+    hold,
     of_table,
     orders,
     prove_columns,
     prove_mark,
-    spelled,
+    spell,
 )
 from headrace.sources.mysql.snapshot.ticket import Ticket
 
@@ -46,29 +46,29 @@ _NUMBER = Column("\0number", pa.int32(), "int", "int")  # no identifier of a sou
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class StepWalk:
     """The way along which the rows of a table are read: an index that has each row at one place, or none."""
 
     index: str | None
     columns: Sequence[Column]
 
-    def origin(self, part: IndexRange, behind: str, limit: int, skipped: int) -> str:
+    def origin(self, part: IndexRange, behind: str, limit: int, skip: int) -> str:
         """The rows of a step: so many, of those behind a key, and behind so many more."""
         if self.index is None:
-            return f"FROM {spelled(part.table)}{index_ranges.where(part)}"
-        order = ", ".join(quoted(column.name) for column in self.columns)
+            return f"FROM {spell(part.table)}{index_ranges.where(part)}"
+        order = ", ".join(quote(column.name) for column in self.columns)
         found = f"FROM {by_key(part.table, self.index)}{index_ranges.where(part, behind)}"
-        return f"{found} ORDER BY {order} LIMIT {limit} OFFSET {skipped}"
+        return f"{found} ORDER BY {order} LIMIT {limit} OFFSET {skip}"
 
 
 class MomentReader:
     """A connection over which pieces of a snapshot are read one after another, by a ticket."""
 
-    def __init__(self, follower: Follower, log: Log) -> None:
+    def __init__(self, follower: MysqlFollower, log: MysqlTimeline) -> None:
         self._follower = follower
         self._log = log
         self._proved: set[TableName] = set()
-        self._walks: dict[TableName, Walk] = {}
+        self._walks: dict[TableName, StepWalk] = {}
 
     def __enter__(self) -> MomentReader:
         return self
@@ -79,13 +79,15 @@ class MomentReader:
         self._follower.close()
 
     @contextmanager
-    def read(self, columns: Sequence[Column], piece: Piece, known: Json | None = None) -> Iterator[Reading]:
+    def read(
+        self, columns: Sequence[Column], piece: Piece, record: Json | None = None
+    ) -> Iterator[PieceRead]:
         """Read these columns of a piece."""
         part = _range(piece)
         with of_table(part.table):
             self._follower.reading(part.table)
         handoff = ByPosition(self._log.position(str(parse(self._follower.executed))))
-        yield Reading(handoff, self._rows(part, columns))
+        yield PieceRead(handoff, self._rows(part, columns))
 
     def look_up(
         self, schema: TableSchema, pieces: Sequence[Piece], keys: Sequence[Key]
@@ -95,11 +97,11 @@ class MomentReader:
         table = ranges[0].table
         with of_table(table):
             self._follower.reading(table)
-        origin = f"FROM {spelled(table)} WHERE {key_range.where(schema, keys)}"
-        with self._held(ranges[0], schema.columns) as session:
+        origin = f"FROM {spell(table)} WHERE {key_range.where(schema, keys)}"
+        with self._hold(ranges[0], schema.columns) as session:
             columns = (_NUMBER, *schema.columns)
-            found = fetch(session, table, columns, origin, before=index_ranges.numbered(ranges))
-        yield from _by_number(found.decoded())
+            found = fetch(session, table, columns, origin, before=index_ranges.range_number(ranges))
+        yield from _by_number(found.decode())
 
     def _rows(self, part: IndexRange, columns: Sequence[Column]) -> Iterator[CopiedRows]:
         """The rows of a range, in steps along an index; in one go where there is none.
@@ -109,10 +111,10 @@ class MomentReader:
         walk = self._walk(part.table, columns)
         behind, skipped, limit = "", 0, FIRST_ROWS
         while True:
-            with self._held(part, columns) as session:
+            with self._hold(part, columns) as session:
                 fetched = fetch(session, part.table, columns, walk.origin(part, behind, limit, skipped))
             last: pa.Table | None = None
-            for copied in fetched.decoded():
+            for copied in fetched.decode():
                 yield copied
                 last = copied.rows
             if last is None or walk.index is None or fetched.count < limit:
@@ -121,7 +123,7 @@ class MomentReader:
             behind, skipped = (beyond, 0) if beyond else (behind, skipped + limit)
             limit = max(1, STEP_BYTES * fetched.count // fetched.size)
 
-    def _walk(self, table: TableName, columns: Sequence[Column]) -> Walk:
+    def _walk(self, table: TableName, columns: Sequence[Column]) -> StepWalk:
         """The way along which the rows of a table are read."""
         if table not in self._walks:
             known = {column.name: column for column in columns if key_range.walkable(column)}
@@ -129,19 +131,19 @@ class MomentReader:
                 indexes = orders(self._follower.witness(), table)
             fit = (index for index, names in indexes.items() if known.keys() >= set(names))
             index = next(fit, None)
-            self._walks[table] = Walk(index, [known[name] for name in indexes[index]] if index else [])
+            self._walks[table] = StepWalk(index, [known[name] for name in indexes[index]] if index else [])
         return self._walks[table]
 
     @contextmanager
-    def _held(self, part: IndexRange, columns: Sequence[Column]) -> Iterator[Session]:
+    def _hold(self, part: IndexRange, columns: Sequence[Column]) -> Iterator[MysqlConnection]:
         """The connection, while the table is kept as it was planned."""
         with of_table(part.table), self._follower.holding(part.table):
             session = self._follower.join()
-            with held(session, part.table):
+            with hold(session, part.table):
                 self._prove(session, part, columns)
                 yield session
 
-    def _prove(self, session: Session, part: IndexRange, columns: Sequence[Column]) -> None:
+    def _prove(self, session: MysqlConnection, part: IndexRange, columns: Sequence[Column]) -> None:
         """The table is the one that was planned, as long as it is held.
 
         MySQL itself refuses a view of columns that came later, and lets go of a table between two ranges.
@@ -163,10 +165,10 @@ def _by_number(found: Iterator[CopiedRows]) -> Iterator[tuple[int, pa.Table]]:
             yield number, copied.rows.filter(pa.array(which == number)).remove_column(0)
 
 
-def of_moment(address: Address, identity: Identity, ticket: Json, *, role: str) -> MomentReader:
+def of_moment(address: MysqlAddress, identity: MysqlIdentity, ticket: Json, *, role: str) -> MomentReader:
     """A reader by a ticket of a snapshot; it connects when it is first asked for something."""
-    follower = Follower(address, identity, Ticket.of(ticket["leader"]), role=role)
-    return MomentReader(follower, Log(ticket["base"]))
+    follower = MysqlFollower(address, identity, Ticket.of(ticket["leader"]), role=role)
+    return MomentReader(follower, MysqlTimeline(ticket["base"]))
 
 
 def _range(piece: Piece) -> IndexRange:

@@ -7,8 +7,6 @@
 
 Nothing has to be foreseen: the locks wait for every transaction that has written one of the tables. A reader
 that was left out gives its tables back (`TableBusy`), and so does one whose table was gone by then.
-
-Called by `contents`.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 
-from headrace.core.chunks import Bound, Span
+from headrace.core.chunks import Bound, KeySpan
 from headrace.core.handoff import ByPosition, BySet
 from headrace.core.names import TableName
 from headrace.core.position import Position
@@ -26,46 +24,46 @@ from headrace.sources.contract.copying import CopyOrder, Piece
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.tables import TableDef
 from headrace.sources.contract.waiting import ALONE, Waiting
-from headrace.sources.mysql.binlog_position import Log, MariadbProgress, parse
+from headrace.sources.mysql.binlog_position import MariadbProgress, MysqlTimeline, parse
 from headrace.sources.mysql.catalog.definitions import look_apart
 from headrace.sources.mysql.gtid_set import GtidSet
 from headrace.sources.mysql.mariadb_position import MariadbPosition
 from headrace.sources.mysql.options import CHUNKS, HANDOFF
-from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
-from headrace.sources.mysql.session.identity import Identity, identify, verify
+from headrace.sources.mysql.session.identity import MysqlIdentity, identify, verify
 from headrace.sources.mysql.session.log_end import position
-from headrace.sources.mysql.session.statements import Session
+from headrace.sources.mysql.session.statements import MysqlConnection
 from headrace.sources.mysql.snapshot import key_range
 from headrace.sources.mysql.snapshot.chunk_bounds import next_bound
 from headrace.sources.mysql.snapshot.forgotten import refuse_forgetful
 from headrace.sources.mysql.snapshot.index_ranges import IndexRange, shares
-from headrace.sources.mysql.snapshot.leader import Leader, lead
-from headrace.sources.mysql.upstream import Upstream
+from headrace.sources.mysql.snapshot.leader import MysqlLeader, lead
+from headrace.sources.mysql.upstream import MysqlUpstream
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class MysqlCopyTarget:
     """The place that a copy reads: which server, and which life of its binlog."""
 
-    address: Address
-    identity: Identity
-    upstream: Upstream
+    address: MysqlAddress
+    identity: MysqlIdentity
+    upstream: MysqlUpstream
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MysqlCopyPlan:
     """A copy of tables that can be read."""
 
-    server: Server
+    server: MysqlCopyTarget
     order: CopyOrder
     by_ranges: frozenset[TableName]
 
-    def snapshot(self, tables: Sequence[TableDef], waiting: Waiting) -> HeldSnapshot:
+    def snapshot(self, tables: Sequence[TableDef], waiting: Waiting) -> MysqlHeldSnapshot:
         """Begin a snapshot of the tables, whose readers may come."""
-        return _begun(self.server, self.order.readers, math.inf, waiting, reached=self.order.reached)
+        return _begin(self.server, self.order.readers, math.inf, waiting, reached=self.order.read_until)
 
-    def key_walk(self, waiting: Waiting) -> KeyWalk:
+    def key_walk(self, waiting: Waiting) -> MysqlKeyWalk:
         """Open the walk's connection. Nothing bars a moment: each chunk waits for its own lock."""
         waiting.check()
         connection = connect(self.server.address, role="chunks")
@@ -74,28 +72,28 @@ class Plan:
         except BaseException:
             connection.close()
             raise
-        return KeyWalk(connection, self.server.upstream.base, self.order.reached)
+        return MysqlKeyWalk(connection, self.server.upstream.base, self.order.read_until)
 
 
-def plan(connection: Session, server: Server, order: CopyOrder) -> Plan:
+def plan(connection: MysqlConnection, server: MysqlCopyTarget, order: CopyOrder) -> MysqlCopyPlan:
     """Foresee a copy of these tables, which can be read."""
     by_ranges: frozenset[TableName] = frozenset()
     if order.options.get(HANDOFF.name) == CHUNKS:
         # One that is hidden or gone is none of them: whoever reads it finds that out.
         looks, _ = look_apart(connection, [table.name for table in order.tables])
         by_ranges = frozenset(name for name, found in looks.items() if key_range.disorder(found) is None)
-    return Plan(server, order, by_ranges)
+    return MysqlCopyPlan(server, order, by_ranges)
 
 
 @dataclass(frozen=True, slots=True)
-class KeyWalk:
+class MysqlKeyWalk:
     """The walk along keys, over a connection of its own."""
 
-    connection: Session
+    connection: MysqlConnection
     base: int
-    reached: Position | None
+    read_until: Position | None
 
-    def __enter__(self) -> KeyWalk:
+    def __enter__(self) -> MysqlKeyWalk:
         return self
 
     def __exit__(
@@ -105,47 +103,52 @@ class KeyWalk:
 
     @property
     def ticket(self) -> Json:
-        return {"base": self.base, "reached": None if self.reached is None else self.reached.as_record()}
+        return {
+            "base": self.base,
+            "reached": None if self.read_until is None else self.read_until.as_record(),
+        }
 
-    def next_bound(self, table: TableDef, span: Span, rows: int, check: Callable[[], None]) -> Bound | None:
+    def next_bound(
+        self, table: TableDef, span: KeySpan, rows: int, check: Callable[[], None]
+    ) -> Bound | None:
         return next_bound(self.connection, table, span, rows, check)
 
 
-def to_compare(server: Server, readers: int, seconds: float) -> HeldSnapshot:
+def to_compare(server: MysqlCopyTarget, readers: int, seconds: float) -> MysqlHeldSnapshot:
     """Begin a snapshot to compare with; it says by their names which transactions it shows."""
-    return _begun(server, readers, seconds, ALONE, named=True)
+    return _begin(server, readers, seconds, ALONE, named=True)
 
 
-def _begun(
-    server: Server,
+def _begin(
+    server: MysqlCopyTarget,
     readers: int,
     seconds: float,
     waiting: Waiting,
     *,
     named: bool = False,
     reached: Position | None = None,
-) -> HeldSnapshot:
+) -> MysqlHeldSnapshot:
     leader = lead(server.address, server.identity, readers)
-    return HeldSnapshot(leader, server, seconds, waiting, named, reached)
+    return MysqlHeldSnapshot(leader, server, seconds, waiting, named, reached)
 
 
 @dataclass(slots=True)
-class HeldSnapshot:
+class MysqlHeldSnapshot:
     """A leader's snapshot, in the life of the server that the mirror is in."""
 
-    leader: Leader
-    server: Server
+    leader: MysqlLeader
+    server: MysqlCopyTarget
     seconds: float
     waiting: Waiting
-    named: bool  # its handoff tells transactions by their names
-    reached: Position | None  # of the stream that it is joined to
+    by_name: bool  # its handoff tells transactions by their names
+    read_until: Position | None  # of the stream that it is joined to
     admits_later: bool = False  # no reader sees the moment who was not there
-    _begun: int = 0  # readers that have a share
+    _begun_readers: int = 0  # readers that have a share
     # Of the tables that they read; no others are locked.
     _marks: Mapping[TableName, str] = field(default_factory=dict)
     _handoff: ByPosition | BySet | None = None
 
-    def __enter__(self) -> HeldSnapshot:
+    def __enter__(self) -> MysqlHeldSnapshot:
         return self
 
     def __exit__(
@@ -154,7 +157,7 @@ class HeldSnapshot:
         self.leader.close()
 
     @property
-    def log(self) -> Log:
+    def log(self) -> MysqlTimeline:
         return self.server.upstream.log
 
     @property
@@ -162,13 +165,13 @@ class HeldSnapshot:
         """The test of which transactions it holds; the moment is taken when this is asked for first."""
         if self._handoff is None:
             try:
-                self._handoff = self._taken()
+                self._handoff = self._own_handoff()
             except BaseException:
                 self.leader.close()  # those who wait for it learn that it will not come
                 raise
         return self._handoff
 
-    def settled(self) -> ByPosition | BySet:
+    def settle(self) -> ByPosition | BySet:
         """The handoff, exact from the log's end of now on.
 
         Rows that came with a partition that was exchanged may be older than the moment, and the table has no
@@ -182,7 +185,7 @@ class HeldSnapshot:
     def _end(self) -> Position:
         """The end of the server's log."""
         if self.leader.alive():
-            return self.leader.executed(self.log).frontier
+            return self.leader.handoff_of_none(self.log).frontier
         with connect(self.server.address, role="snapshot") as session:
             verify(identify(session), self.server.identity)
             return position(session, self.log)
@@ -193,27 +196,27 @@ class HeldSnapshot:
 
     def shares(self, pieces: Sequence[Piece]) -> list[list[Piece]]:
         dealt = shares(pieces, self.leader.ticket.readers)
-        self._begun = len(dealt)
+        self._begun_readers = len(dealt)
         self._marks = {piece.table: piece.mark for piece in pieces if isinstance(piece, IndexRange)}
         return dealt
 
     def alive(self) -> bool:
         return self.leader.alive()
 
-    def _taken(self) -> ByPosition | BySet:
-        if not self._begun:
-            found = self.leader.executed(self.log)
+    def _own_handoff(self) -> ByPosition | BySet:
+        if not self._begun_readers:
+            found = self.leader.handoff_of_none(self.log)
         else:
             found = self.leader.take(
                 sorted(self._marks),
                 self.log,
                 self.seconds,
                 self.waiting,
-                self._begun,
+                self._begun_readers,
                 set(self._marks.values()),
             )
-        refuse_forgetful(found.frontier, self.reached)
-        if not self.named:
+        refuse_forgetful(found.frontier, self.read_until)
+        if not self.by_name:
             return found
         return BySet(names_of(found.frontier.text), found.frontier)
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from headrace.sources.contract.copying import Reader
 from headrace.sources.contract.record import Json
-from headrace.sources.mysql.session.address import Address
-from headrace.sources.mysql.session.identity import Identity
+from headrace.sources.mysql.session.address import MysqlAddress
+from headrace.sources.mysql.session.identity import MysqlIdentity
 from headrace.sources.mysql.snapshot.chunk_reader import ChunkReader
 from headrace.sources.mysql.snapshot.moment_reader import of_moment
 
 
-def reader(address: Address, identity: Identity, ticket: Json, *, role: str) -> Reader:
+def reader(address: MysqlAddress, identity: MysqlIdentity, ticket: Json, *, role: str) -> Reader:
     """A reader; it connects when it is first asked for something."""
     if "leader" in ticket:
         return of_moment(address, identity, ticket, role=role)

@@ -11,8 +11,6 @@ Warnings are no losses as such: a virtual column may make one of each row that t
 function whose result is larger than `max_allowed_packet`, or a text that cannot be converted, gives NULL or
 another text with a warning: that stops the table. A server lists some warnings only; of the others a count
 of the values shows that none was lost.
-
-Called by the readers of a copy, and by who walks along a key.
 """
 
 from __future__ import annotations
@@ -30,9 +28,9 @@ from headrace.core.names import TableName
 from headrace.core.schema import Column
 from headrace.decode.copyrows import CopiedRows
 from headrace.decode.mysql import result_rows
-from headrace.sources.mysql.catalog.types import quoted, selected
-from headrace.sources.mysql.protocol.result_set import RowBlock
-from headrace.sources.mysql.session.statements import Session, query, rows
+from headrace.sources.mysql.catalog.types import quote, select_expression
+from headrace.sources.mysql.protocol.result_set import ResultRows
+from headrace.sources.mysql.session.statements import MysqlConnection, query, rows
 from headrace.sources.mysql.session.timeouts import COPY_SECONDS, nobody
 
 MEMORY_BYTES = 64 << 20
@@ -43,9 +41,9 @@ _TOO_LARGE = 1301
 _LOSSES = frozenset((_TOO_LARGE, 1300, 1977, 3854))
 
 
-def listed(columns: Sequence[Column]) -> str:
+def list_columns(columns: Sequence[Column]) -> str:
     """The columns as a SELECT lists them."""
-    return ", ".join(map(selected, columns))
+    return ", ".join(map(select_expression, columns))
 
 
 @dataclass(slots=True)
@@ -55,10 +53,10 @@ class FetchedRows:
     columns: Sequence[Column]
     count: int = 0
     size: int = 0  # in bytes
-    _blocks: deque[RowBlock] = field(default_factory=deque)
+    _blocks: deque[ResultRows] = field(default_factory=deque)
     _file: IO[bytes] | None = None
 
-    def add(self, block: RowBlock) -> None:
+    def add(self, block: ResultRows) -> None:
         """Keep one more block."""
         self.count += len(block)
         self.size += len(block.data)
@@ -66,7 +64,7 @@ class FetchedRows:
             self._blocks.append(block)
             return
         try:
-            self._file = self._file or tempfile.TemporaryFile(prefix="headrace-")  # noqa: SIM115 -- `decoded` closes it
+            self._file = self._file or tempfile.TemporaryFile(prefix="headrace-")  # noqa: SIM115 -- `decode` closes it
             self._file.write(np.array([len(block.starts), len(block.data)], _NUMBERS).tobytes())
             self._file.write(block.starts.astype(_NUMBERS).tobytes())
             self._file.write(block.data.tobytes())
@@ -78,24 +76,24 @@ class FetchedRows:
                 hint=f'free space in "{tempfile.gettempdir()}", or set TMPDIR to a folder that has it',
             ) from None
 
-    def decoded(self) -> Iterator[CopiedRows]:
+    def decode(self) -> Iterator[CopiedRows]:
         """The rows, block by block; what was decoded is let go of."""
         while self._blocks:
-            yield self._decoded(self._blocks.popleft())
+            yield self._decode_rows(self._blocks.popleft())
         if self._file is not None:
             with self._file as file:
                 file.seek(0)
                 while head := file.read(2 * _NUMBERS.itemsize):
                     starts, size = map(int, np.frombuffer(head, _NUMBERS))
                     edges = np.frombuffer(file.read(starts * _NUMBERS.itemsize), _NUMBERS)
-                    yield self._decoded(RowBlock(np.frombuffer(file.read(size), np.uint8), edges))
+                    yield self._decode_rows(ResultRows(np.frombuffer(file.read(size), np.uint8), edges))
 
-    def _decoded(self, block: RowBlock) -> CopiedRows:
+    def _decode_rows(self, block: ResultRows) -> CopiedRows:
         return result_rows.decode(result_rows.RowBlock(block.data, block.starts), self.columns)
 
 
 def fetch(
-    session: Session,
+    session: MysqlConnection,
     table: TableName,
     columns: Sequence[Column],
     origin: str,
@@ -109,34 +107,36 @@ def fetch(
     `before` lists what the first of the columns are, where they are none of the table.
     """
     own = columns[bool(before) :]
-    statement = f"SELECT {before}{', ' if before else ''}{listed(own)} {origin}"
+    statement = f"SELECT {before}{', ' if before else ''}{list_columns(own)} {origin}"
     found = FetchedRows(columns)
     with rows(session, statement, silence=silence, check=check) as answer:
         for block in answer.blocks():
             found.add(block)
     if answer.warnings and (losses := _losses(session, own, origin, answer.warnings)):
-        raise _warned(table, losses)
+        raise _warned_error(table, losses)
     return found
 
 
-def _losses(session: Session, columns: Sequence[Column], origin: str, warnings: int) -> list[int]:
+def _losses(session: MysqlConnection, columns: Sequence[Column], origin: str, warnings: int) -> list[int]:
     """The warnings of the statement before that mean a loss, by their codes."""
     codes = [int(str(code)) for _, code, _ in query(session, "SHOW WARNINGS")]
     known = sorted(_LOSSES.intersection(codes))
     if known or warnings <= len(codes):
         return known
     # Plain values are sent as they are.
-    converted = [column for column in columns if selected(column) != quoted(column.name)]
+    converted = [column for column in columns if select_expression(column) != quote(column.name)]
     if not converted:
         return []
-    pairs = ", ".join(f"{quoted(c.name)} AS v{n}, {selected(c)} AS s{n}" for n, c in enumerate(converted))
+    pairs = ", ".join(
+        f"{quote(c.name)} AS v{n}, {select_expression(c)} AS s{n}" for n, c in enumerate(converted)
+    )
     alike = " AND ".join(f"COUNT(v{n}) = COUNT(s{n})" for n in range(len(converted)))
     counted = f"SELECT {alike} FROM (SELECT {pairs} {origin}) AS counted"
     [(same,)] = query(session, counted, seconds=_PROOF_SECONDS)
     return [] if same else [_TOO_LARGE]
 
 
-def _warned(table: TableName, codes: Sequence[int]) -> Definite:
+def _warned_error(table: TableName, codes: Sequence[int]) -> Definite:
     mend = "SET GLOBAL max_allowed_packet = 1073741824"
     if _TOO_LARGE not in codes:
         mend = "correct the texts that are none in the charset of their column"

@@ -21,7 +21,7 @@ MariaDB lets go of metadata locks at the end of the transaction only: there DDL 
     TableDenied   we have lost a privilege                                  the same, once it is given back
     Definite      a damaged row                                             it stops, alone
 
-What is said of the connection or the server stays what it is. Called by `reader` and `measure`.
+What is said of the connection or the server stays what it is.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from headrace.sources.mysql.catalog import busy as catalog
 from headrace.sources.mysql.catalog.questions import of_tables, text
 from headrace.sources.mysql.catalog.types import column_of
 from headrace.sources.mysql.session.refusals import (
-    Cancelled,
     LockTimeout,
-    Overruled,
     PrivilegeMissing,
+    StatementCancelled,
+    StatementOverruled,
     StatementRefused,
     TableGone,
 )
-from headrace.sources.mysql.session.statements import Session, execute, query, quoted
+from headrace.sources.mysql.session.statements import MysqlConnection, execute, query, quote
 from headrace.sources.mysql.snapshot.follower import LeftOut, late
 
 _MARKS = """
@@ -61,20 +61,28 @@ SELECT table_schema, table_name, index_name, seq_in_index, column_name,
   FROM information_schema.statistics WHERE {named} AND non_unique = 0
 """
 # A privilege that was revoked may be granted again; until then nothing happened to the table.
-_MOMENTARY = (LockTimeout, Cancelled, Overruled, TableGone, PrivilegeMissing, LeftOut, catalog.TableBusy)
+_MOMENTARY = (
+    LockTimeout,
+    StatementCancelled,
+    StatementOverruled,
+    TableGone,
+    PrivilegeMissing,
+    LeftOut,
+    catalog.MysqlTableBusy,
+)
 
 
-def spelled(name: TableName) -> str:
+def spell(name: TableName) -> str:
     """A table as a statement spells it."""
-    return f"{quoted(name.schema)}.{quoted(name.name)}"
+    return f"{quote(name.schema)}.{quote(name.name)}"
 
 
 def by_key(name: TableName, index: str = "PRIMARY") -> str:
     """A table that is read along its primary key, or another index, whatever old statistics advise."""
-    return f"{spelled(name)} FORCE INDEX ({quoted(index)})"
+    return f"{spell(name)} FORCE INDEX ({quote(index)})"
 
 
-def orders(witness: Session, name: TableName) -> dict[str, tuple[str, ...]]:
+def orders(witness: MysqlConnection, name: TableName) -> dict[str, tuple[str, ...]]:
     """The indexes along which the rows of a table can be read, each row at one place: their columns.
 
     The primary key comes first, by which InnoDB lays the rows.
@@ -91,7 +99,7 @@ def orders(witness: Session, name: TableName) -> dict[str, tuple[str, ...]]:
     }
 
 
-def marks(connection: Session, names: Iterable[TableName]) -> dict[TableName, str]:
+def marks(connection: MysqlConnection, names: Iterable[TableName]) -> dict[TableName, str]:
     """The marks of those of the tables that are there."""
     return {name: str(made) for name, (made,) in of_tables(connection, _MARKS, names)}
 
@@ -134,18 +142,18 @@ def overtaken(primary: str) -> TableBusy:
 
 
 @contextmanager
-def held(session: Session, name: TableName) -> Iterator[None]:
+def hold(session: MysqlConnection, name: TableName) -> Iterator[None]:
     """Keep the table as it is: nobody alters, swaps or empties it in the block."""
     execute(session, "SAVEPOINT headrace")
     try:
-        query(session, f"SELECT 1 FROM {spelled(name)} LIMIT 0")
+        query(session, f"SELECT 1 FROM {spell(name)} LIMIT 0")
         yield
     finally:
-        if not session.closed:
+        if not session.is_closed:
             _let_go(session)
 
 
-def _let_go(session: Session) -> None:
+def _let_go(session: MysqlConnection) -> None:
     """Let go of the table; with no savepoint there is no view either, and the session is closed.
 
     Who loses a deadlock loses the whole transaction; outside of one a statement sees what is there by then.
@@ -157,13 +165,13 @@ def _let_go(session: Session) -> None:
         raise late("the server has ended its transaction, and its view with it") from None
 
 
-def prove_mark(witness: Session, name: TableName, mark: str) -> None:
+def prove_mark(witness: MysqlConnection, name: TableName, mark: str) -> None:
     """A table that is held is the one that was measured."""
     if marks(witness, [name]).get(name) != mark:
         raise overtaken(f"{name} is not what it was a moment ago: it was altered, or another took its name")
 
 
-def prove_columns(witness: Session, name: TableName, columns: Sequence[Column]) -> None:
+def prove_columns(witness: MysqlConnection, name: TableName, columns: Sequence[Column]) -> None:
     """A table that is held has these columns."""
     seen = {
         str(column): (str(kind), text(charset))

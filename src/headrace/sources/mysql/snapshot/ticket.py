@@ -50,7 +50,7 @@ class Ticket:
         return self._lock("leader")
 
     @property
-    def closed(self) -> str:
+    def closing_lock(self) -> str:
         return self._lock("closed")
 
     def place(self, number: int) -> str:
@@ -65,7 +65,7 @@ class Ticket:
     def member(self, connection: int) -> str:
         return self._lock(f"in:{connection}")
 
-    def unlocked(self, table: TableName) -> str:
+    def unlock_name(self, table: TableName) -> str:
         return self._lock(f"un:{table_number(table)}")
 
     def _lock(self, what: str) -> str:

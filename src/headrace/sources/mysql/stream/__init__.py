@@ -19,6 +19,6 @@
     frames         what is written to the spool
     errors         the coded errors of events
 
-Called by the receiver alone. What is read here is the server's log as it is: all that stands in the spool was
-picked by the tables that somebody mirrors, and no statement is.
+What is read here is the server's log as it is: all that stands in the spool was picked by the tables that
+somebody mirrors, and no statement is.
 """

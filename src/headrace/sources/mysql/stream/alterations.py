@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from headrace.sources.mysql.stream.frames import Reason
-from headrace.sources.mysql.stream.tokens import Sign, Unreadable, Words
+from headrace.sources.mysql.stream.tokens import Sign, StatementWords, Unreadable
 
 END = Sign.END
 
@@ -31,7 +31,7 @@ class Effect:
     steps: bytes = b""  # of an ALTER TABLE in a closed form: what it did (`closed_form`)
 
     def within(self, database: str) -> Effect:
-        """The same, where a table that was named without its database is of this one."""
+        """Complete a table that was named without its database with this one."""
         if self.database is not None or self.table is None:
             return self
         if not database:
@@ -56,13 +56,13 @@ _UPKEEP = frozenset("ANALYZE CHECK OPTIMIZE REBUILD REPAIR REORGANIZE COALESCE".
 _PARTITION_LISTS = _UPKEEP | frozenset(("DISCARD", "DROP", "IMPORT", "TRUNCATE"))
 
 
-def table(words: Words) -> tuple[str | None, str]:
+def table(words: StatementWords) -> tuple[str | None, str]:
     """Read the name of a table, with its database or without."""
     first = words.name()
     return (first, words.name()) if words.sign(".") else (None, first)
 
 
-def skip_wait(words: Words) -> None:
+def skip_wait(words: StatementWords) -> None:
     """MariaDB's word on how long a statement waits for its lock."""
     if words.skip("WAIT"):
         words.read()
@@ -70,7 +70,7 @@ def skip_wait(words: Words) -> None:
         words.skip("NOWAIT")
 
 
-def effects(words: Words, *, ignores: bool) -> Iterator[Effect]:
+def effects(words: StatementWords, *, ignores: bool) -> Iterator[Effect]:
     """Find the effects of an ALTER TABLE, read up to there. `ignores` is of one that may throw rows away."""
     words.skip("IF", "EXISTS")
     name = table(words)
@@ -87,7 +87,7 @@ def effects(words: Words, *, ignores: bool) -> Iterator[Effect]:
     yield from found or [Effect(Reason.REBUILT, *name)]
 
 
-def _clause(words: Words, name: tuple[str | None, str]) -> Iterator[Effect]:
+def _clause(words: StatementWords, name: tuple[str | None, str]) -> Iterator[Effect]:
     first = words.next.keyword
     if first == "RENAME":
         yield from _rename(words, name)
@@ -100,7 +100,7 @@ def _clause(words: Words, name: tuple[str | None, str]) -> Iterator[Effect]:
     pass_over(words, is_last=ends_statement(first, words))
 
 
-def ends_statement(first: str, words: Words) -> bool:
+def ends_statement(first: str, words: StatementWords) -> bool:
     """Tell whether a clause has a list with commas: no server lets another clause follow one of those.
 
     `first` is the clause's first word, which was read; the next one may be, too.
@@ -110,7 +110,7 @@ def ends_statement(first: str, words: Words) -> bool:
     return first in _PARTITION_LISTS and words.skip("PARTITION")
 
 
-def reason(words: Words) -> Reason | None:
+def reason(words: StatementWords) -> Reason | None:
     """Find what a clause does to its table; it is read at least so far that this is known."""
     first = words.next.keyword
     if is_option(words):
@@ -139,7 +139,7 @@ def reason(words: Words) -> Reason | None:
     return None if first in _UPKEEP and second == "PARTITION" else Reason.ALTERED
 
 
-def of_addition(words: Words) -> Reason | None:
+def of_addition(words: StatementWords) -> Reason | None:
     """Keys leave rows as they are, but the primary one, which tells them apart, and those that cascade."""
     kind = words.next.keyword
     if not kind:
@@ -159,7 +159,7 @@ def of_addition(words: Words) -> Reason | None:
     return None if kind in _KEYS else Reason.ALTERED
 
 
-def _cascades(words: Words) -> bool:
+def _cascades(words: StatementWords) -> bool:
     """Tell whether a foreign key may change rows of its own table: some servers don't log those changes."""
     while words.next.sign is not END and words.next != (Sign.OTHER, ","):
         if words.sign("("):
@@ -171,7 +171,7 @@ def _cascades(words: Words) -> bool:
     return False
 
 
-def close(words: Words) -> None:
+def close(words: StatementWords) -> None:
     """Read up to the parenthesis that closes one that was read."""
     depth = 1
     while depth:
@@ -182,7 +182,7 @@ def close(words: Words) -> None:
             depth += {"(": 1, ")": -1}.get(token.value, 0)
 
 
-def of_removal(words: Words) -> Reason | None:
+def of_removal(words: StatementWords) -> Reason | None:
     if words.next.keyword == "PARTITION":
         return Reason.PARTITIONS
     kind = words.read().keyword
@@ -194,7 +194,7 @@ def of_removal(words: Words) -> Reason | None:
     return Reason.ALTERED if words.name().upper() == "PRIMARY" else None
 
 
-def _of_default(words: Words) -> Reason | None:
+def _of_default(words: StatementWords) -> Reason | None:
     """ALTER within ALTER TABLE: of an index, a constraint, or the default and visibility of a column."""
     if words.next.keyword in ("INDEX", "KEY", "CONSTRAINT", "CHECK"):
         return None
@@ -206,12 +206,12 @@ def _of_default(words: Words) -> Reason | None:
     return None if fits else Reason.ALTERED
 
 
-def is_option(words: Words) -> bool:
+def is_option(words: StatementWords) -> bool:
     """Tell whether the next clause is of options of the table."""
     return words.next.keyword in _OPTIONS or words.next.keyword in ("ENGINE", "TYPE", "DEFAULT", "CHARACTER")
 
 
-def options(words: Words) -> tuple[Reason | None, str]:
+def options(words: StatementWords) -> tuple[Reason | None, str]:
     """Read options of the table, one after the other; behind them may stand how it is partitioned.
 
     With what they do comes the name of the charset, or of a collation of it, that texts have by default now.
@@ -242,7 +242,7 @@ def _of_options(charset: str) -> Reason | None:
     return Reason.DEFAULTS if charset else None
 
 
-def _rename(words: Words, name: tuple[str | None, str]) -> Iterator[Effect]:
+def _rename(words: StatementWords, name: tuple[str | None, str]) -> Iterator[Effect]:
     words.read()
     if words.next.keyword in ("INDEX", "KEY"):
         pass_over(words)
@@ -256,7 +256,7 @@ def _rename(words: Words, name: tuple[str | None, str]) -> Iterator[Effect]:
         yield Effect(Reason.RENAMED, *table(words))
 
 
-def _exchange(words: Words, name: tuple[str | None, str]) -> Iterator[Effect]:
+def _exchange(words: StatementWords, name: tuple[str | None, str]) -> Iterator[Effect]:
     """Partitions that change places with a table, or become one; CONVERT may also be of the charset."""
     reason = Reason.PARTITIONS
     if words.read().keyword == "CONVERT" and words.next.keyword not in ("PARTITION", "TABLE"):
@@ -271,7 +271,7 @@ def _exchange(words: Words, name: tuple[str | None, str]) -> Iterator[Effect]:
     pass_over(words)
 
 
-def pass_over(words: Words, *, is_last: bool = False) -> None:
+def pass_over(words: StatementWords, *, is_last: bool = False) -> None:
     """Read the rest of a clause, up to the comma behind it; of the last clause, commas too."""
     depth = 0
     while words.next.sign is not END:

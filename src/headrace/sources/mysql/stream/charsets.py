@@ -1,10 +1,9 @@
 """The charsets that statements are logged in, by the number of a collation, as Python reads them.
 
-Called by `statements`. In some of them a byte of a quote or a backslash may be the second half of a
-character: a statement has to be read in its own charset before it is taken apart. In the others each byte is
-a character, and one that means nothing is handed on as it is: it may stand in a comment, as those of clients
-that say latin1 and send UTF-8 do. The server's names of tables are utf8mb3, whatever the statement was
-written in.
+In some of them a byte of a quote or a backslash may be the second half of a character: a statement has to be
+read in its own charset before it is taken apart. In the others each byte is a character, and one that means
+nothing is handed on as it is: it may stand in a comment, as those of clients that say latin1 and send UTF-8
+do. The server's names of tables are utf8mb3, whatever the statement was written in.
 """
 
 from __future__ import annotations
@@ -43,16 +42,16 @@ _OF_SEVERAL_BYTES = frozenset(("big5hkscs", "shift_jis", "cp932", "euc_jp", "euc
 _LATIN1 = {0xDC00 + byte: chr(byte) for byte in (0x81, 0x8D, 0x8F, 0x90, 0x9D)}
 
 
-def text_of(written: bytes, charset: int) -> str:
+def text_of(statement: bytes, charset: int) -> str:
     """A statement as text; UnicodeError where it can't be told what it says.
 
     Bytes without a meaning are halves of surrogates, which no name can be read from.
     """
     if charset in _UTF8:
-        return written.decode("utf-8", "surrogateescape")
+        return statement.decode("utf-8", "surrogateescape")
     # Of charsets that are not known, what all have in common.
     codec = _BY_NUMBER.get(charset, "ascii")
     if codec in _OF_SEVERAL_BYTES:
-        return written.decode(codec)
-    text = written.decode(codec, "surrogateescape")
+        return statement.decode(codec)
+    text = statement.decode(codec, "surrogateescape")
     return text.translate(_LATIN1) if codec == "cp1252" else text

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from headrace.decode.kernel import Bytes, given, kernel
+from headrace.decode.kernel import Bytes, input_array, kernel
 
 _REVERSED_POLYNOMIAL = 0xEDB88320
 _WORD, _REGISTERS = 8, 3  # bytes; words
@@ -43,7 +43,7 @@ _NEXT = _tables(0)
 _LATER = _tables(_STRIDE - _WORD)
 
 
-@kernel(_U64, given(_U8), _U64)
+@kernel(_U64, input_array(_U8), _U64)
 def _word(data: Bytes, at: Any) -> Any:
     one = np.uint64(1)
     value = np.uint64(data[at])
@@ -52,7 +52,7 @@ def _word(data: Bytes, at: Any) -> Any:
     return value
 
 
-@kernel(_U64, _U64, given(types.uint32, 2))
+@kernel(_U64, _U64, input_array(types.uint32, 2))
 def _worth(word: Any, tables: npt.NDArray[np.uint32]) -> Any:
     low = np.uint64(255)
     return np.uint64(
@@ -67,7 +67,7 @@ def _worth(word: Any, tables: npt.NDArray[np.uint32]) -> Any:
     )
 
 
-@kernel(_I64, given(_U8), _I64, _I64)
+@kernel(_I64, input_array(_U8), _I64, _I64)
 def crc32(data: Bytes, begin: int, end: int) -> int:
     """The checksum of `data[begin:end]`."""
     at, left = np.uint64(begin), end - begin

@@ -8,11 +8,10 @@
     DEFAULT CHARACTER SET name, COLLATE name
     whatever `alterations` knows to be harmless
 
-Called by `statements` with a statement that alters one table. A clause, type, attribute or default that is
-not listed here has no closed form, and then the statement has none: DEFAULT (an expression), GENERATED,
-REFERENCES, ON UPDATE, SERIAL, IGNORE. What the words mean for rows is not decided here but where the catalog
-is known (`catalog.evidence`); so nothing is promised about types, which hang on modes, defaults of the
-table and the server.
+A clause, type, attribute or default that is not listed here has no closed form, and then the statement has
+none: DEFAULT (an expression), GENERATED, REFERENCES, ON UPDATE, SERIAL, IGNORE. What the words mean for rows
+is not decided here but where the catalog is known (`catalog.evidence`); so nothing is promised about types,
+which hang on modes, defaults of the table and the server.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from dataclasses import dataclass, replace
 from headrace.sources.mysql.steps import (
     FIRST,
     Add,
-    Alteration,
-    Declared,
+    AlterStatement,
+    ColumnDeclaration,
     Default,
-    Drop,
+    DropColumn,
     Recode,
     Rename,
     Retype,
@@ -36,7 +35,7 @@ from headrace.sources.mysql.steps import (
 from headrace.sources.mysql.stream import alterations
 from headrace.sources.mysql.stream.frames import Reason
 from headrace.sources.mysql.stream.spelled_types import spelled_charset, spelled_type
-from headrace.sources.mysql.stream.tokens import Sign, Token, Unreadable, Words
+from headrace.sources.mysql.stream.tokens import MysqlToken, Sign, StatementWords, Unreadable
 
 _STRICT = (1 << 21) | (1 << 22)  # STRICT_TRANS_TABLES, STRICT_ALL_TABLES: InnoDB knows no difference
 _OWN_MODES = ~0xFFFFFFFF  # MariaDB's, by which the empty text may be NULL
@@ -61,7 +60,7 @@ class _Definition:
     charset: str = ""
 
 
-def alteration(words: Words) -> Alteration:
+def alteration(words: StatementWords) -> AlterStatement:
     """Read an ALTER TABLE to its end; `Unreadable` where it has no closed form."""
     words.expect("ALTER")
     words.skip("ONLINE")
@@ -75,44 +74,44 @@ def alteration(words: Words) -> Alteration:
         if not words.sign(","):
             break
     words.end()
-    return Alteration(tuple(steps), strict=bool(words.dialect.sql_mode & _STRICT))
+    return AlterStatement(tuple(steps), strict=bool(words.dialect.sql_mode & _STRICT))
 
 
-def _clause(words: Words) -> Iterator[Step]:
+def _clause(words: StatementWords) -> Iterator[Step]:
     match words.next.keyword:
         case "ADD":
-            yield from _added(words)
+            yield from _add(words)
         case "DROP":
-            yield from _dropped(words)
+            yield from _drop(words)
         case "RENAME":
-            yield from _renamed(words)
+            yield from _rename(words)
         case "CHANGE" | "MODIFY":
-            yield _retyped(words)
+            yield _retype(words)
         case "CONVERT":
-            yield _recoded(words)
+            yield _recode(words)
         case "EXCHANGE":
             raise Unreadable
         case _ if alterations.is_option(words):
-            yield from _defaulted(words)
+            yield from _set_default(words)
         case first:
             is_harmless = alterations.reason(words) is None
             _pass_harmless(words, is_harmless, is_last=alterations.ends_statement(first, words))
 
 
-def _pass_harmless(words: Words, is_harmless: bool, *, is_last: bool = False) -> None:
+def _pass_harmless(words: StatementWords, is_harmless: bool, *, is_last: bool = False) -> None:
     if not is_harmless:
         raise Unreadable
     alterations.pass_over(words, is_last=is_last)
 
 
-def _defaulted(words: Words) -> Iterator[Step]:
+def _set_default(words: StatementWords) -> Iterator[Step]:
     reason, charset = alterations.options(words)
     _pass_harmless(words, reason in (None, Reason.DEFAULTS))
     if charset:
         yield Default(spelled_charset(charset))
 
 
-def _added(words: Words) -> Iterator[Step]:
+def _add(words: StatementWords) -> Iterator[Step]:
     words.expect("ADD")
     if not words.skip("COLUMN") and words.next.keyword in _NOT_A_COLUMN | {"VECTOR"}:
         _pass_harmless(words, alterations.of_addition(words) is None)
@@ -121,20 +120,20 @@ def _added(words: Words) -> Iterator[Step]:
     name, found = words.name(), _definition(words)
     if found.counts:
         raise Unreadable
-    yield Add(name, found.default, found.is_text, found.says_null, found.after, lenient, _declared(found))
+    yield Add(name, found.default, found.is_text, found.says_null, found.after, lenient, _declaration(found))
 
 
-def _dropped(words: Words) -> Iterator[Step]:
+def _drop(words: StatementWords) -> Iterator[Step]:
     words.expect("DROP")
     if not words.skip("COLUMN") and words.next.keyword in _NOT_A_COLUMN:
         _pass_harmless(words, alterations.of_removal(words) is None)
         return
     lenient = words.skip("IF", "EXISTS")
-    yield Drop(words.name(), lenient)
+    yield DropColumn(words.name(), lenient)
     words.skip_any("RESTRICT", "CASCADE")
 
 
-def _renamed(words: Words) -> Iterator[Step]:
+def _rename(words: StatementWords) -> Iterator[Step]:
     words.expect("RENAME")
     if words.next.keyword in ("INDEX", "KEY"):
         alterations.pass_over(words)
@@ -146,17 +145,17 @@ def _renamed(words: Words) -> Iterator[Step]:
     yield Rename(old, words.name(), lenient)
 
 
-def _retyped(words: Words) -> Step:
+def _retype(words: StatementWords) -> Step:
     changes = words.read().keyword == "CHANGE"
     words.skip("COLUMN")
     lenient = words.skip("IF", "EXISTS")
     old = words.name()
     new = words.name() if changes else old
     found = _definition(words)
-    return Retype(old, new, found.after, found.counts, lenient, _declared(found))
+    return Retype(old, new, found.after, found.counts, lenient, _declaration(found))
 
 
-def _recoded(words: Words) -> Step:
+def _recode(words: StatementWords) -> Step:
     words.expect("CONVERT")
     words.expect("TO")
     charset = _charset(words)
@@ -165,14 +164,14 @@ def _recoded(words: Words) -> Step:
     return Recode(charset)
 
 
-def _charset(words: Words) -> str:
+def _charset(words: StatementWords) -> str:
     if not words.skip("CHARSET"):
         words.expect("CHARACTER")
         words.expect("SET")
     return spelled_charset(words.name())
 
 
-def _definition(words: Words) -> _Definition:
+def _definition(words: StatementWords) -> _Definition:
     """A type, its facets, and the attributes behind it."""
     charset = "utf8mb4" if words.next.keyword == "JSON" else ""  # MariaDB keeps it as a text
     found = _Definition(spelled_type(words), charset=charset)
@@ -181,8 +180,8 @@ def _definition(words: Words) -> _Definition:
     return found
 
 
-def _declared(found: _Definition) -> Declared:
-    return Declared(found.type, not_null=found.nullable is False, charset=found.charset)
+def _declaration(found: _Definition) -> ColumnDeclaration:
+    return ColumnDeclaration(found.type, not_null=found.nullable is False, charset=found.charset)
 
 
 def _with_null(found: _Definition, *, nullable: bool) -> _Definition:
@@ -191,11 +190,11 @@ def _with_null(found: _Definition, *, nullable: bool) -> _Definition:
     return replace(found, nullable=nullable)
 
 
-def _is_end(token: Token) -> bool:
+def _is_end(token: MysqlToken) -> bool:
     return token.sign is Sign.END or token in ((Sign.OTHER, ","), (Sign.OTHER, ";"))
 
 
-def _attribute(words: Words, found: _Definition) -> _Definition:
+def _attribute(words: StatementWords, found: _Definition) -> _Definition:
     match words.next.keyword:
         case "NOT":
             words.skip("NOT", "NULL")
@@ -223,12 +222,12 @@ def _attribute(words: Words, found: _Definition) -> _Definition:
     return found
 
 
-def _own_charset(words: Words) -> str:
+def _own_charset(words: StatementWords) -> str:
     """The charset of a column, by its name or by a collation of it."""
     return spelled_charset(words.name()) if words.skip("COLLATE") else _charset(words)
 
 
-def _default(words: Words, found: _Definition) -> _Definition:
+def _default(words: StatementWords, found: _Definition) -> _Definition:
     """A constant whose meaning hangs on no charset, escape or mode."""
     words.expect("DEFAULT")
     if found.says_null or found.default is not None:
@@ -248,14 +247,14 @@ def _default(words: Words, found: _Definition) -> _Definition:
     return replace(found, default=_number(words))
 
 
-def _number(words: Words) -> str:
+def _number(words: StatementWords) -> str:
     sign = "-" if words.sign("-") else ""
     words.sign("+")
     text = _digits(words)
     return sign + (f"{text}.{_digits(words)}" if words.sign(".") else text)
 
 
-def _digits(words: Words) -> str:
+def _digits(words: StatementWords) -> str:
     token = words.read()
     if token.sign is not Sign.WORD or _NUMBER.fullmatch(token.value) is None:
         raise Unreadable

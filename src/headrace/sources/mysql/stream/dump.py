@@ -5,10 +5,10 @@
                                                                                                  │
                Received ◄── transactions ◄── events ◄── packets ◄────────────────────────────────┘
 
-Called by `stream_source`. The server remembers nothing of us: it is told each time where to begin, and purges
-what it likes. So these questions are asked before anything is read, and the server's own refusal later on
-means the same. It ends an older dump of the same server id (MariaDB) or the same uuid (MySQL): ours are new
-with each connection and nobody else's, so that no replica is ever thrown out, nor one of another mirror.
+The server remembers nothing of us: it is told each time where to begin, and purges what it likes. So these
+questions are asked before anything is read, and the server's own refusal later on means the same. It ends an
+older dump of the same server id (MariaDB) or the same uuid (MySQL): ours are new with each connection and
+nobody else's, so that no replica is ever thrown out, nor one of another mirror.
 
 A read hands on at most about a megabyte, and goes on within a compressed transaction where the last one
 ended. What fails within a read fails behind all that came before it.
@@ -26,30 +26,30 @@ from dataclasses import dataclass
 
 from headrace.core.errors import HeadraceError, Transient
 from headrace.core.position import Position
-from headrace.sources.contract.arrival import Received
+from headrace.sources.contract.arrival import StreamRead
 from headrace.sources.contract.record import Json
 from headrace.sources.mysql.binlog_position import (
     BinlogProgress,
-    Log,
     MariadbProgress,
     MysqlProgress,
+    MysqlTimeline,
     parse_of,
 )
 from headrace.sources.mysql.gtid_set import GtidSet
 from headrace.sources.mysql.mariadb_position import MariadbPosition
-from headrace.sources.mysql.protocol.packets import Batch
+from headrace.sources.mysql.protocol.packets import PacketBatch
 from headrace.sources.mysql.protocol.server_error import ERR, ServerError, server_error
-from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
-from headrace.sources.mysql.session.identity import Identity, identify, prove, verify
-from headrace.sources.mysql.session.log_end import counted, with_forgotten
+from headrace.sources.mysql.session.identity import MysqlIdentity, identify, prove, verify
+from headrace.sources.mysql.session.log_end import count, with_forgotten
 from headrace.sources.mysql.session.refusals import PrivilegeMissing
-from headrace.sources.mysql.session.statements import Session, execute, query
+from headrace.sources.mysql.session.statements import MysqlConnection, execute, query
 from headrace.sources.mysql.stream import dump_errors, errors, events, history, unpacking
-from headrace.sources.mysql.stream.events import Event, EventReader
+from headrace.sources.mysql.stream.events import BinlogEvent, EventReader
 from headrace.sources.mysql.stream.gathering import Table
-from headrace.sources.mysql.stream.ordinary import LARGEST, Packets
-from headrace.sources.mysql.stream.transactions import TransactionFinder, WantedTables
+from headrace.sources.mysql.stream.ordinary import LARGEST, ReadPackets
+from headrace.sources.mysql.stream.transactions import MysqlTransactionFinder, WantedTables
 
 READ = 1 << 20  # bytes after which a read ends
 LOW_WATER = 1 << 18  # bytes that are waited for behind a backlog, for so many seconds
@@ -68,13 +68,13 @@ _FIRST_PLACE = 4  # behind the magic number of a file
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DumpRequest:
     """The order for a dump: which tables, from where on, and from whom."""
 
     tables: tuple[Table, ...]
     frontier: Position  # what the lake holds
-    reached: Position  # what was ever received: the frontier, or past it
-    log: Log
+    received_until: Position  # what was ever received: the frontier, or past it
+    log: MysqlTimeline
     identity: Json | None = None  # None: whoever answers
     silence: float | None = None
 
@@ -93,7 +93,9 @@ class BinlogDump:
 
     pause = 1.0  # nothing is ever told to the server
 
-    def __init__(self, session: Session, wanted: Wanted, settings: _Settings, *, server: str) -> None:
+    def __init__(
+        self, session: MysqlConnection, wanted: DumpRequest, settings: _Settings, *, server: str
+    ) -> None:
         progress = _progress(session, wanted.frontier)
         self.server_id = 0
         self._session = session
@@ -103,25 +105,25 @@ class BinlogDump:
         self._clock = settings.clock * 1000 - time.monotonic_ns()  # the server's, behind ours
         self._reader = EventReader(is_checked=settings.checksums)
         tables = WantedTables(wanted.tables, settings.folds)
-        self._finder = TransactionFinder(tables, progress, wanted.log, server)
+        self._finder = MysqlTransactionFinder(tables, progress, wanted.log, server)
         self.start = Position(self._finder.time, wanted.frontier.text)
-        self._events: Iterator[Event | None] | None = None
+        self._events: Iterator[BinlogEvent | None] | None = None
         self._pause = 1  # of the kernel, in packets
         self._backlog = False  # the last read brought a lot
         self._failure: HeadraceError | None = None
 
     @classmethod
-    def open(cls, address: Address, wanted: Wanted) -> BinlogDump:
+    def open(cls, address: MysqlAddress, request: DumpRequest) -> BinlogDump:
         """Connect, prove who answers, see that nothing is missing, and begin."""
         session = connect(address, role="receiver")
         try:
             identity = identify(session)
-            if wanted.identity is not None:
-                prove(identity, wanted.identity)
-            _check_holds(session, wanted)
-            history.check(session, address, identity, _progress(session, wanted.reached), wanted.log)
-            dump = cls(session, wanted, _settings(session), server=history.mark(identity))
-            dump.server_id = _begin(session, _progress(session, wanted.frontier))
+            if request.identity is not None:
+                prove(identity, request.identity)
+            _check_holds(session, request)
+            history.check(session, address, identity, _progress(session, request.received_until), request.log)
+            dump = cls(session, request, _settings(session), server=history.mark(identity))
+            dump.server_id = _begin(session, _progress(session, request.frontier))
         except BaseException:
             session.close()
             raise
@@ -132,7 +134,7 @@ class BinlogDump:
         """The text of the position behind the last transaction that was handed on."""
         return self._finder.frontier.text
 
-    def read(self, timeout: float) -> Received | None:
+    def read(self, timeout: float) -> StreamRead | None:
         """Take what has come; None if nothing came in time. Valid until the next call."""
         if self._failure is not None:
             raise self._failure
@@ -148,14 +150,14 @@ class BinlogDump:
             if size < READ:
                 size += self._more()  # TLS brings 16 kB at a time: what lies ready is one read
         self._backlog = size >= LOW_WATER // 4
-        return self._finder.received(size, heard)
+        return self._finder.as_arrival(size, heard)
 
     def _receive(self, timeout: float) -> int:
         """Have the events of the next packets at hand; how many bytes they are, 0 if none came in time."""
         begun = time.monotonic()
         batch = _packets(self._session, 0.0)
         if not len(batch) and timeout:
-            batch = self._awaited(timeout)
+            batch = self._await_batch(timeout)
         if not len(batch):
             self._wait(time.monotonic() - begun)
             return 0
@@ -171,7 +173,7 @@ class BinlogDump:
             self._failure = error  # behind what came before it
             return 0
 
-    def _awaited(self, timeout: float) -> Batch:
+    def _await_batch(self, timeout: float) -> PacketBatch:
         """The next packets; behind a backlog many at once, since the server sends each by itself."""
         packets = self._session.packets
         if self._backlog:
@@ -197,7 +199,7 @@ class BinlogDump:
                 hint="nothing to do: the connection is made anew; check the network if it comes back",
             )
 
-    def _take(self, found: Iterator[Event | None]) -> tuple[int, int] | None:
+    def _take(self, found: Iterator[BinlogEvent | None]) -> tuple[int, int] | None:
         """Take events until there is enough; how far the server is, if it says that it is idle."""
         heard = None
         try:
@@ -205,7 +207,7 @@ class BinlogDump:
                 if event is None:
                     return heard
                 if event.kind in (events.HEARTBEAT, events.HEARTBEAT_2):
-                    heard = self._heard()
+                    heard = self._source_end()
                     continue
                 self._finder.take(event)
                 if self._finder.gathering.size >= READ:
@@ -215,12 +217,12 @@ class BinlogDump:
         self._events = None
         return heard
 
-    def _heard(self) -> tuple[int, int] | None:
+    def _source_end(self) -> tuple[int, int] | None:
         if self._finder.group is not None:
             return None
         return self._finder.time, (self._clock + time.monotonic_ns()) // 1000
 
-    def _taken_apart(self, batch: Batch) -> Iterator[Event | None]:
+    def _taken_apart(self, batch: PacketBatch) -> Iterator[BinlogEvent | None]:
         """The events in packets, compressed ones one by one; None where enough was taken at once."""
         whole = memoryview(batch.data)  # type: ignore[arg-type]
         starts, stops = batch.starts.tolist(), batch.stops.tolist()
@@ -236,7 +238,7 @@ class BinlogDump:
             packet = whole[starts[at] : stops[at]]
             at += 1
             if not len(packet) or packet[0] != _OK:
-                raise _ended(bytes(packet))
+                raise _ended_error(bytes(packet))
             event = self._reader.read(packet[1:])
             if event is None:
                 continue
@@ -245,19 +247,19 @@ class BinlogDump:
             else:
                 yield event
 
-    def _many(self, batch: Batch, at: int) -> tuple[int, int]:
+    def _many(self, batch: PacketBatch, at: int) -> tuple[int, int]:
         """Take ordinary events at once; the packet behind them, and the next one that is to be tried so."""
         trailer, group = self._reader.trailer, self._finder.group
-        named_alone = group is not None and not group.opened
+        named_alone = group is not None and not group.is_open
         if trailer is None or self._finder.gathering.size >= READ or named_alone:
             return at, at + 1
-        packets = Packets(batch.data, batch.starts, batch.stops, at, trailer)
+        packets = ReadPackets(batch.data, batch.starts, batch.stops, at, trailer)
         behind, alone = self._finder.take_many(packets, READ)
         worth_it = behind - at >= MANY // 2 or packets.is_end(behind)
         self._pause = 1 if worth_it else min(2 * self._pause, LONGEST_PAUSE)
         return behind, alone + self._pause
 
-    def _inner(self, payload: Event) -> Iterator[Event]:
+    def _inner(self, payload: BinlogEvent) -> Iterator[BinlogEvent]:
         for data in unpacking.inner_events(payload):
             event = self._reader.read_inner(data)
             if event is None:
@@ -267,25 +269,25 @@ class BinlogDump:
             yield event
 
 
-def refused(address: Address, identity: Identity, place: Position) -> HeadraceError | None:
+def refused_error(address: MysqlAddress, identity: MysqlIdentity, place: Position) -> HeadraceError | None:
     """The reason why the server does not send what follows a place; None where it begins to."""
     with closing(connect(address, role="receiver")) as session:
         verify(identify(session), identity)
         _begin(session, _progress(session, place))
         packet = _answer(session)
-        return None if packet[:1] == bytes([_OK]) else _ended(packet)
+        return None if packet[:1] == bytes([_OK]) else _ended_error(packet)
 
 
-def _answer(session: Session) -> bytes:
+def _answer(session: MysqlConnection) -> bytes:
     """The first packet of an answer."""
     deadline = time.monotonic() + ANSWER_WITHIN
     while not len(batch := _packets(session, 1.0)):
         if time.monotonic() > deadline:
-            raise dump_errors.lost("the server did not answer")
+            raise dump_errors.lost_error("the server did not answer")
     return batch.packet(0)
 
 
-def _packets(session: Session, seconds: float) -> Batch:
+def _packets(session: MysqlConnection, seconds: float) -> PacketBatch:
     """The packets that come within so many seconds; a server that goes may say so out of turn."""
     try:
         return session.packets.receive(seconds)
@@ -293,20 +295,20 @@ def _packets(session: Session, seconds: float) -> Batch:
         raise dump_errors.refusal(error) from None
 
 
-def _ended(packet: bytes) -> HeadraceError:
+def _ended_error(packet: bytes) -> HeadraceError:
     """The error of a packet that is no event."""
     if packet[:1] == bytes([ERR]):
         return dump_errors.refusal(server_error(packet))
-    return dump_errors.lost("the server ended the dump")
+    return dump_errors.lost_error("the server ended the dump")
 
 
-def _progress(session: Session, place: Position) -> BinlogProgress:
+def _progress(session: MysqlConnection, place: Position) -> BinlogProgress:
     return parse_of(place.text, mariadb=session.release.is_mariadb)
 
 
-def _check_holds(session: Session, wanted: Wanted) -> None:
+def _check_holds(session: MysqlConnection, wanted: DumpRequest) -> None:
     """Refuse a server that lacks what was received, or that has purged what follows."""
-    reached, frontier = (_progress(session, place) for place in (wanted.reached, wanted.frontier))
+    reached, frontier = (_progress(session, place) for place in (wanted.received_until, wanted.frontier))
     if session.release.is_mariadb:
         at = with_forgotten(
             MariadbPosition.parse(_text(session, "SELECT @@global.gtid_binlog_pos")), wanted.log
@@ -318,24 +320,24 @@ def _check_holds(session: Session, wanted: Wanted) -> None:
     if mode != "ON":
         raise dump_errors.gtids_off(mode)
     executed = GtidSet.parse(_text(session, "SELECT @@global.gtid_executed"))
-    if isinstance(reached, MysqlProgress) and not reached.brought <= executed:
+    if isinstance(reached, MysqlProgress) and not reached.brought_gtids <= executed:
         raise dump_errors.server_behind(
-            f"the server has executed {executed}, received were {reached.brought}"
+            f"the server has executed {executed}, received were {reached.brought_gtids}"
         )
     purged = GtidSet.parse(_text(session, "SELECT @@global.gtid_purged"))
     if isinstance(frontier, MysqlProgress) and not purged <= frontier.ended:
-        counted(session, wanted.log, str(executed))  # of what is purged some never was in the log
-        if purged <= frontier.brought:
+        count(session, wanted.log, str(executed))  # of what is purged some never was in the log
+        if purged <= frontier.brought_gtids:
             raise dump_errors.prepared_purged(str(frontier.prepared))
-        raise dump_errors.purged(f"purged are {purged}, the lake holds {frontier.ended}")
+        raise dump_errors.purged_error(f"purged are {purged}, the lake holds {frontier.ended}")
 
 
-def _text(session: Session, statement: str) -> str:
+def _text(session: MysqlConnection, statement: str) -> str:
     [(value,)] = query(session, statement)
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-def _settings(session: Session) -> _Settings:
+def _settings(session: MysqlConnection) -> _Settings:
     [(clock, folds, checksums)] = query(
         session,
         "SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED), @@global.lower_case_table_names <> 0, "
@@ -345,7 +347,7 @@ def _settings(session: Session) -> _Settings:
     return _Settings(clock, bool(folds), bool(checksums))
 
 
-def _begin(session: Session, progress: BinlogProgress) -> int:
+def _begin(session: MysqlConnection, progress: BinlogProgress) -> int:
     """Say who we are and where to begin; the server id that was chosen."""
     server_id = _server_id(session)
     period = int(HEARTBEAT * 1e9)
@@ -374,7 +376,7 @@ def _begin(session: Session, progress: BinlogProgress) -> int:
     return server_id
 
 
-def _server_id(session: Session) -> int:
+def _server_id(session: MysqlConnection) -> int:
     """A server id that nobody has who can be seen, from the half that people rarely use."""
     [(own,)] = query(session, "SELECT @@global.server_id")
     seen = {own}
@@ -385,7 +387,7 @@ def _server_id(session: Session) -> int:
     return chosen
 
 
-def _register(session: Session, server_id: int) -> None:
+def _register(session: MysqlConnection, server_id: int) -> None:
     """Be seen in the server's list of replicas."""
     name = b"headrace"
     argument = struct.pack("<I", server_id) + bytes([len(name)]) + name + b"\0\0" + bytes(10)

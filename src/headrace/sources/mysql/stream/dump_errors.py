@@ -16,7 +16,7 @@ from headrace.core.errors import (
 )
 from headrace.sources.mysql.protocol.packets import connection_lost
 from headrace.sources.mysql.protocol.server_error import ServerError
-from headrace.sources.mysql.session.refusals import refused
+from headrace.sources.mysql.session.refusals import refused_error
 from headrace.sources.mysql.stream import errors
 
 _CANNOT_READ = frozenset({29, 1236, 1945, 1950, 1951, 1955, 1957, 4052})
@@ -42,7 +42,7 @@ class BinlogUnreadable(Transient, PositionDoubtful):
     codes = ("MY_BINLOG_UNREADABLE",)
 
 
-def purged(detail: str) -> PositionGone:
+def purged_error(detail: str) -> PositionGone:
     return PositionGone(
         "MY_BINLOG_PURGED",
         "the server has purged binlog that was not read yet",
@@ -71,17 +71,17 @@ def server_behind(detail: str) -> PositionGone:
     )
 
 
-def history_changed(sent: int, again: int) -> PositionGone:
+def history_changed(count: int, again: int) -> PositionGone:
     """It sent so many transactions once, and sends these many in their place."""
     return PositionGone(
         "MY_HISTORY_CHANGED",
         "the server has another history than when it was followed",
-        detail=f"of {sent} of its transactions it sends {again} again, or others",
+        detail=f"of {count} of its transactions it sends {again} again, or others",
         hint="it was set back, restored or replaced: headrace run --reconcile",
     )
 
 
-def replaced(detail: str) -> PositionGone:
+def replaced_error(detail: str) -> PositionGone:
     """Other transactions stand where those stood that were read last."""
     return PositionGone(
         "MY_HISTORY_CHANGED",
@@ -101,14 +101,14 @@ def gtids_off(mode: str) -> GtidsOff:
     )
 
 
-def lost(detail: str) -> Transient:
+def lost_error(detail: str) -> Transient:
     return connection_lost(detail)
 
 
 def refusal(error: ServerError) -> HeadraceError:
     """The coded error of what the server says in the place of an event."""
     if error.number not in _CANNOT_READ:
-        return refused(error)
+        return refused_error(error)
     said = error.message.lower()
     detail = f"error {error.number}: {' '.join(error.message.split())[:500]}"
     if "same server" in said:
@@ -123,11 +123,11 @@ def refusal(error: ServerError) -> HeadraceError:
     if "not in the master" in said or "more gtids" in said or "alternate" in said:
         return server_behind(detail)
     if "purged" in said or "could not find gtid state" in said or "could not find first log" in said:
-        return purged(detail)
+        return purged_error(detail)
     if "impossible position" in said or "position > file size" in said:
-        return replaced(detail)
+        return replaced_error(detail)
     if any(word in said for word in _DAMAGED):
-        return errors.damaged(detail)
+        return errors.damaged_error(detail)
     return BinlogUnreadable(
         "MY_BINLOG_UNREADABLE",
         "the server cannot send its binlog",

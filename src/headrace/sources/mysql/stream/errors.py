@@ -23,7 +23,7 @@ class BinlogLost(Definite, PositionLost):
     codes = ("MY_TRANSACTION_ANONYMOUS", "MY_INCIDENT", "MY_GTID_DISORDERED")
 
 
-def damaged(detail: str) -> EventDamaged:
+def damaged_error(detail: str) -> EventDamaged:
     return EventDamaged(
         "MY_EVENT_DAMAGED",
         "an event of the binlog is damaged",
@@ -32,7 +32,7 @@ def damaged(detail: str) -> EventDamaged:
     )
 
 
-def unknown(kind: int) -> EventUnknown:
+def unknown_error(kind: int) -> EventUnknown:
     return EventUnknown(
         "MY_EVENT_UNKNOWN",
         "the binlog has an event of a kind that this version of headrace does not know",

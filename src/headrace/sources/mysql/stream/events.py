@@ -3,8 +3,8 @@
     00 │ timestamp  kind  server  size  position  flags │ body ............. │ crc32
     ok   u32        u8    u32     u32   u32       u16                          if the file says so
 
-Called by `transactions` with one event after the other, as packets bring them. The stream begins with the
-description of its format, and so does each file that it goes through: it says whether checksums follow.
+The stream begins with the description of its format, and so does each file that it goes through: it says
+whether checksums follow.
 
 An event of a kind that is not known here stops the source, unless the server marks it as one that may be
 passed over. Numbers of kinds are those of both servers: MySQL's own end below 160, where MariaDB's begin.
@@ -19,7 +19,7 @@ import zlib
 from functools import lru_cache
 from typing import NamedTuple
 
-from headrace.sources.mysql.gtid_set import Gtid, Origin
+from headrace.sources.mysql.gtid_set import Gtid, GtidOrigin
 from headrace.sources.mysql.mariadb_position import MariadbGtid
 from headrace.sources.mysql.stream import errors
 from headrace.sources.mysql.stream.frames import HEADER
@@ -57,7 +57,7 @@ _FORM = (1 << 32) - 1
 _MARIADB_GTID = struct.Struct("<QIB")
 
 
-class Event(NamedTuple):
+class BinlogEvent(NamedTuple):
     """One event, without its checksum."""
 
     kind: int
@@ -74,17 +74,17 @@ class Event(NamedTuple):
         return self.position - self.size
 
 
-class Named(NamedTuple):
+class GroupStart(NamedTuple):
     """The beginning of a group of events: its name."""
 
     gtid: Gtid | MariadbGtid
     commit_ts: int  # microseconds since 1970
     alone: bool = False  # one statement follows, and no end
     xa: bool = False  # the rows of an XA transaction follow, and its PREPARE
-    opened: bool = False  # rows follow, without a BEGIN of their own
+    is_open: bool = False  # rows follow, without a BEGIN of their own
 
 
-class Query(NamedTuple):
+class QueryEvent(NamedTuple):
     """A statement as it was logged. Never to be kept, printed or raised."""
 
     text: memoryview | bytes
@@ -95,7 +95,7 @@ class Query(NamedTuple):
     error: int = 0  # that it ended with
 
 
-class Prepared(NamedTuple):
+class XaPrepare(NamedTuple):
     """The PREPARE of an XA transaction, or its COMMIT ONE PHASE."""
 
     xid: bytes
@@ -118,26 +118,26 @@ class EventReader:
         """The bytes of a checksum behind each event; None before that is said."""
         return None if self._checksums is None else _CHECKSUM * self._checksums
 
-    def read(self, data: memoryview) -> Event | None:
+    def read(self, data: memoryview) -> BinlogEvent | None:
         """An event as the server sent it; None where it has no meaning here."""
         if len(data) < HEADER.size:
-            raise errors.damaged("it is shorter than a header")
+            raise errors.damaged_error("it is shorter than a header")
         timestamp, kind, server, size, position, flags = HEADER.unpack_from(data)
         if size != len(data):
-            raise errors.damaged(f"it is {len(data)} bytes long and says {size}")
+            raise errors.damaged_error(f"it is {len(data)} bytes long and says {size}")
         if kind == FORMAT:
             self._checksums = _checksums(data)
         if self._checksums:
-            data = _verified(data, kind, flags)
+            data = _verify(data, kind, flags)
         elif self._checksums is None and kind == ROTATE:
-            data = _verified(data, kind, flags) if self._is_checked else _without_checksum(data)
+            data = _verify(data, kind, flags) if self._is_checked else _without_checksum(data)
         if kind in _READ:
-            return Event(kind, timestamp, server, position, flags, data[HEADER.size :], size)
+            return BinlogEvent(kind, timestamp, server, position, flags, data[HEADER.size :], size)
         if kind not in _PASSED_OVER and not flags & _FLAG_IGNORABLE:
-            raise errors.unknown(kind)
+            raise errors.unknown_error(kind)
         return None
 
-    def read_inner(self, data: memoryview) -> Event | None:
+    def read_inner(self, data: memoryview) -> BinlogEvent | None:
         """An event of a compressed transaction: none of them has a checksum."""
         outer, self._checksums = self._checksums, False
         try:
@@ -149,15 +149,15 @@ class EventReader:
 def _checksums(data: memoryview) -> bool:
     """Tell whether the events of a file have checksums: its description always has one itself."""
     if len(data) < HEADER.size + 2 + 50 + 4 + 1 + 1 + _CHECKSUM:
-        raise errors.damaged("the description of the binlog's format is too short")
+        raise errors.damaged_error("the description of the binlog's format is too short")
     if data[-_CHECKSUM - 1] == _CRC32:
         return True
     as_written = bytearray(data)
     as_written[-_CHECKSUM - 1] = _CRC32
     if _fits(memoryview(as_written), FORMAT, data[17] | data[18] << 8):
-        raise errors.damaged("the description of the binlog's format denies the checksums that it has")
+        raise errors.damaged_error("the description of the binlog's format denies the checksums that it has")
     if data[-_CHECKSUM - 1] not in (0, 255):
-        raise errors.unknown(FORMAT)
+        raise errors.unknown_error(FORMAT)
     return False
 
 
@@ -166,10 +166,10 @@ def _without_checksum(data: memoryview) -> memoryview:
     return body if _U32.pack(zlib.crc32(body)) == data[-_CHECKSUM:] else data
 
 
-def _verified(data: memoryview, kind: int, flags: int) -> memoryview:
+def _verify(data: memoryview, kind: int, flags: int) -> memoryview:
     """The event without its checksum, which fits."""
     if not _fits(data, kind, flags):
-        raise errors.damaged(f"the checksum of an event of kind {kind} does not fit")
+        raise errors.damaged_error(f"the checksum of an event of kind {kind} does not fit")
     return data[:-_CHECKSUM]
 
 
@@ -187,26 +187,26 @@ def _fits(data: memoryview, kind: int, flags: int) -> bool:
     return zlib.crc32(unused) == said
 
 
-def file_name(event: Event) -> str:
+def file_name(event: BinlogEvent) -> str:
     """The name of the file that follows a ROTATE."""
     return bytes(event.body[8:]).decode("utf-8", "surrogateescape")
 
 
-def named(event: Event) -> Named:
+def group_start(event: BinlogEvent) -> GroupStart:
     """The name of the group that begins with this event."""
     if event.kind == GTID:
         return _gtid(event.body)
     if event.kind == GTID_TAGGED:
-        return _tagged(event.body)
+        return _read_tagged(event.body)
     return _mariadb(event)
 
 
 @lru_cache(64)
-def _origin(server: bytes, tag: str = "") -> Origin:
-    return Origin(str(uuid.UUID(bytes=server)), tag)
+def _origin(server: bytes, tag: str = "") -> GtidOrigin:
+    return GtidOrigin(str(uuid.UUID(bytes=server)), tag)
 
 
-def _gtid(body: memoryview) -> Named:
+def _gtid(body: memoryview) -> GroupStart:
     """flags u8, uuid, number u64, kind u8, two u64; commit_ts in 7 bytes, behind it the origin's."""
     if len(body) < 49:
         raise errors.anonymous("it says no time of its commit")
@@ -214,15 +214,15 @@ def _gtid(body: memoryview) -> Named:
     if immediate >> 55:
         immediate = int.from_bytes(body[49:56], "little")
     gtid = Gtid(_origin(bytes(body[1:17])), _U64.unpack_from(body, 17)[0])
-    return Named(gtid, immediate & _TIMESTAMP)
+    return GroupStart(gtid, immediate & _TIMESTAMP)
 
 
-def _mariadb(event: Event) -> Named:
+def _mariadb(event: BinlogEvent) -> GroupStart:
     """number u64, domain u32, flags u8; times are whole seconds, those of the header."""
     number, domain, flags = _MARIADB_GTID.unpack_from(event.body)
     gtid = MariadbGtid(domain, event.server, number)
     alone, xa = bool(flags & _STANDALONE), bool(flags & _PREPARED_XA)
-    return Named(gtid, event.timestamp * 1_000_000, alone, xa, opened=not alone)
+    return GroupStart(gtid, event.timestamp * 1_000_000, alone, xa, is_open=not alone)
 
 
 class _Message:
@@ -240,7 +240,7 @@ class _Message:
         self._at += size
         return value >> min(more + 1, 8) if more >= 8 else value >> size
 
-    def signed(self) -> int:
+    def read_signed(self) -> int:
         value = self.number()
         return -(value >> 1) - 1 if value & 1 else value >> 1
 
@@ -253,11 +253,11 @@ class _Message:
         return self._at < len(self._body)
 
 
-def _tagged(body: memoryview) -> Named:
+def _read_tagged(body: memoryview) -> GroupStart:
     message = _Message(body)
     version, _, _ = message.number(), message.number(), message.number()
     if version != 1:
-        raise errors.unknown(GTID_TAGGED)
+        raise errors.unknown_error(GTID_TAGGED)
     found: dict[int, int] = {}
     server, tag = b"", ""
     while message.more:
@@ -265,17 +265,17 @@ def _tagged(body: memoryview) -> Named:
         if field == 1:
             server = bytes(message.number() for _ in range(16))
         elif field == 2:
-            found[field] = message.signed()
+            found[field] = message.read_signed()
         elif field == 3:
             tag = message.text(message.number())
         else:
             found[field] = message.number()
     if len(server) != 16 or 2 not in found or 6 not in found:
-        raise errors.damaged("a tagged GTID lacks a part")
-    return Named(Gtid(_origin(server, tag), found[2]), found.get(7, found[6]))
+        raise errors.damaged_error("a tagged GTID lacks a part")
+    return GroupStart(Gtid(_origin(server, tag), found[2]), found.get(7, found[6]))
 
 
-def query(event: Event) -> Query:
+def query(event: BinlogEvent) -> QueryEvent:
     """The statement of an event, compressed if the event is."""
     body = event.body
     _, _, length, error, variables = _QUERY.unpack_from(body)
@@ -284,10 +284,10 @@ def query(event: Event) -> Query:
         start += 13  # the file, where its name stands in the statement, and what happens to double rows
     at = start + variables
     if at + length + 1 > len(body):
-        raise errors.damaged("a statement is shorter than it says")
+        raise errors.damaged_error("a statement is shorter than it says")
     mode, charset, databases = _variables(bytes(body[start:at]))
     database = bytes(body[at : at + length])
-    return Query(body[at + length + 1 :], database, mode, charset, databases, error)
+    return QueryEvent(body[at + length + 1 :], database, mode, charset, databases, error)
 
 
 # The status variables of a statement that come before or between those that are read, with their lengths;
@@ -330,7 +330,7 @@ def table_key(body: memoryview) -> tuple[bytes, bytes]:
     end = names + 1 + body[names] + 1
     if end > len(body):
         # As the beginning of another table's names it would be taken for that one.
-        raise errors.damaged("a table map ends within its names")
+        raise errors.damaged_error("a table map ends within its names")
     return bytes(body[:6]), bytes(body[8:end])
 
 
@@ -340,11 +340,11 @@ def as_key(database: str, table: str) -> bytes:
     return b"".join(bytes([len(part)]) + part + b"\0" for part in parts)
 
 
-def prepared(event: Event) -> Prepared:
+def xa_prepare(event: BinlogEvent) -> XaPrepare:
     """The end of an XA transaction's rows."""
     one_phase, form, first, second = _XID.unpack_from(event.body)
     data = bytes(event.body[_XID.size : _XID.size + first + second])
-    return Prepared(xid(form, data[:first], data[first:]), one_phase)
+    return XaPrepare(xid(form, data[:first], data[first:]), one_phase)
 
 
 def xid(form: int, first: bytes, second: bytes) -> bytes:

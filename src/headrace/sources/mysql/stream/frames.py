@@ -53,7 +53,7 @@ def truncate(database: str, table: str) -> bytes:
     return _name(database) + _name(table)
 
 
-def altered(reason: Reason, database: str, table: str, steps: bytes = b"") -> bytes:
+def altered_frame(reason: Reason, database: str, table: str, steps: bytes = b"") -> bytes:
     """The body of an ALTERED."""
     return bytes([reason]) + _name(database) + _name(table) + steps
 

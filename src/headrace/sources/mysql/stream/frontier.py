@@ -1,8 +1,8 @@
 """The frontier of a stream as it grows: which transactions it has brought, counted as they come.
 
-Called by `transactions` at the end of each. It says the same as `binlog_position` does of its text, at no
-cost for each transaction: sets and texts are made once a read. A transaction that comes a second time, or out
-of the order that its names promise, is refused.
+It says the same as `binlog_position` does of its text, at no cost for each transaction: sets and texts are
+made once a read. A transaction that comes a second time, or out of the order that its names promise, is
+refused.
 """
 
 from __future__ import annotations
@@ -11,8 +11,13 @@ from bisect import bisect_right
 from dataclasses import replace
 from typing import Protocol
 
-from headrace.sources.mysql.binlog_position import BinlogProgress, Logged, MariadbProgress, MysqlProgress
-from headrace.sources.mysql.gtid_set import Gtid, GtidSet, Origin
+from headrace.sources.mysql.binlog_position import (
+    BinlogProgress,
+    LoggedTransaction,
+    MariadbProgress,
+    MysqlProgress,
+)
+from headrace.sources.mysql.gtid_set import Gtid, GtidOrigin, GtidSet
 from headrace.sources.mysql.mariadb_position import MariadbGtid, MariadbPosition
 from headrace.sources.mysql.stream import errors
 
@@ -25,16 +30,16 @@ class Frontier(Protocol):
 
     count: int  # as `binlog_position` counts
 
-    def bring(self, gtid: Gtid | MariadbGtid, place: Logged | None = None) -> None:
+    def bring(self, gtid: Gtid | MariadbGtid, place: LoggedTransaction | None = None) -> None:
         """A transaction has ended, which stands there in the log."""
 
     def follows(self, gtid: Gtid | MariadbGtid) -> bool:
         """Tell whether a transaction is the one behind the newest of its origin, or domain."""
 
-    def bring_many(self, first: Gtid | MariadbGtid, count: int, place: Logged) -> None:
-        """As many have ended, the first of which `follows`; the last one stands there in the log."""
+    def bring_many(self, first: Gtid | MariadbGtid, count: int, place: LoggedTransaction) -> None:
+        """Note that `count` transactions have ended; the first `follows`, the last stands at `place`."""
 
-    def prepare(self, gtid: Gtid | MariadbGtid, place: Logged | None = None) -> None:
+    def prepare(self, gtid: Gtid | MariadbGtid, place: LoggedTransaction | None = None) -> None:
         """An XA transaction is prepared, and has to come again where the stream is begun anew."""
 
     def end(self, gtid: Gtid | MariadbGtid) -> None:
@@ -48,7 +53,7 @@ class Frontier(Protocol):
         """The position as `binlog_position` reads it."""
 
     @property
-    def remembered(self) -> str:
+    def remembered_text(self) -> str:
         """The text of the remembered place. It costs nothing until it is asked for."""
 
 
@@ -64,14 +69,16 @@ class MysqlFrontier:
 
     def __init__(self, progress: MysqlProgress) -> None:
         self.count = progress.count
-        self._spans = {origin: [list(span) for span in spans] for origin, spans in progress.brought.parts}
+        self._spans = {
+            origin: [list(span) for span in spans] for origin, spans in progress.brought_gtids.parts
+        }
         self._prepared: set[Gtid | MariadbGtid] = set(progress.prepared)
         self._again = set(self._prepared)  # what is prepared comes again, and is counted already
         self._since: list[Gtid] = []  # what came behind the remembered place
         self._prepared_then = self._prepared
         self._last = self._last_then = progress.last[0] if progress.last else None
 
-    def bring(self, gtid: Gtid | MariadbGtid, place: Logged | None = None) -> None:
+    def bring(self, gtid: Gtid | MariadbGtid, place: LoggedTransaction | None = None) -> None:
         assert isinstance(gtid, Gtid)
         if not 0 < gtid.number < 1 << 63:
             raise errors.out_of_order(f"{gtid} has no number of a transaction")
@@ -93,14 +100,14 @@ class MysqlFrontier:
         spans = self._spans.get(gtid.origin, [])
         return bool(spans) and spans[-1][1] == gtid.number
 
-    def bring_many(self, first: Gtid | MariadbGtid, count: int, place: Logged) -> None:
+    def bring_many(self, first: Gtid | MariadbGtid, count: int, place: LoggedTransaction) -> None:
         assert isinstance(first, Gtid)
         self._spans[first.origin][-1][1] += count
         self.count += count
         self._since.extend(Gtid(first.origin, first.number + each) for each in range(count))
         self._last = place
 
-    def prepare(self, gtid: Gtid | MariadbGtid, place: Logged | None = None) -> None:
+    def prepare(self, gtid: Gtid | MariadbGtid, place: LoggedTransaction | None = None) -> None:
         self.bring(gtid, place)
         self._prepared.add(gtid)
 
@@ -117,16 +124,18 @@ class MysqlFrontier:
         return self._text(self._prepared, set(), self._last)
 
     @property
-    def remembered(self) -> str:
+    def remembered_text(self) -> str:
         return self._text(self._prepared_then, set(self._since), self._last_then)
 
-    def _text(self, prepared: set[Gtid | MariadbGtid], later: set[Gtid], last: Logged | None) -> str:
+    def _text(
+        self, prepared: set[Gtid | MariadbGtid], later: set[Gtid], last: LoggedTransaction | None
+    ) -> str:
         opened = {gtid for gtid in prepared if isinstance(gtid, Gtid)}
         places = () if last is None else (last,)
         return str(MysqlProgress(self._without(opened | later), _set(opened), places))
 
     def _without(self, opened: set[Gtid]) -> GtidSet:
-        spans: dict[Origin, list[tuple[int, int]]] = {}
+        spans: dict[GtidOrigin, list[tuple[int, int]]] = {}
         for origin, own in self._spans.items():
             gaps = sorted(gtid.number for gtid in opened if gtid.origin == origin)
             for start, stop in own:
@@ -149,7 +158,7 @@ class MariadbFrontier:
         self._last = {_domain(each): each for each in progress.last}
         self.remember()
 
-    def bring(self, gtid: Gtid | MariadbGtid, place: Logged | None = None) -> None:
+    def bring(self, gtid: Gtid | MariadbGtid, place: LoggedTransaction | None = None) -> None:
         assert isinstance(gtid, MariadbGtid)
         last = self._newest.get(gtid.domain)
         before = 0 if last is None else last.number
@@ -168,11 +177,11 @@ class MariadbFrontier:
         last = self._newest.get(gtid.domain)
         return last is not None and last.number + 1 == gtid.number
 
-    def bring_many(self, first: Gtid | MariadbGtid, count: int, place: Logged) -> None:
+    def bring_many(self, first: Gtid | MariadbGtid, count: int, place: LoggedTransaction) -> None:
         assert isinstance(first, MariadbGtid)
         self.bring(replace(first, number=first.number + count - 1), place)
 
-    def prepare(self, gtid: Gtid | MariadbGtid, place: Logged | None = None) -> None:
+    def prepare(self, gtid: Gtid | MariadbGtid, place: LoggedTransaction | None = None) -> None:
         assert isinstance(gtid, MariadbGtid)
         before = MariadbPosition.of(self._newest.values())
         self.bring(gtid, place)
@@ -190,12 +199,14 @@ class MariadbFrontier:
         return _text(self._newest, self._before, self._last)
 
     @property
-    def remembered(self) -> str:
+    def remembered_text(self) -> str:
         return _text(*self._then)
 
 
 def _text(
-    newest: dict[int, MariadbGtid], before: dict[MariadbGtid, MariadbPosition], last: dict[int, Logged]
+    newest: dict[int, MariadbGtid],
+    before: dict[MariadbGtid, MariadbPosition],
+    last: dict[int, LoggedTransaction],
 ) -> str:
     read = MariadbPosition.of(newest.values())
     start = next(iter(before.values()), read)
@@ -203,7 +214,7 @@ def _text(
     return str(MariadbProgress(read, start, tuple(sorted(before)), places))
 
 
-def _domain(place: Logged) -> int:
+def _domain(place: LoggedTransaction) -> int:
     return MariadbGtid.parse(place.gtid).domain if place.gtid else _NO_DOMAIN
 
 
@@ -221,7 +232,7 @@ def _insert(spans: list[list[int]], gtid: Gtid) -> None:
 
 
 def _set(gtids: set[Gtid]) -> GtidSet:
-    spans: dict[Origin, list[tuple[int, int]]] = {}
+    spans: dict[GtidOrigin, list[tuple[int, int]]] = {}
     for gtid in gtids:
         spans.setdefault(gtid.origin, []).append((gtid.number, gtid.number + 1))
     return GtidSet.of(spans)

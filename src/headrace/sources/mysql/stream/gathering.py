@@ -3,8 +3,8 @@
     data       [BEGIN map rows rows] [BEGIN ALTERED] [BEGIN map rows ...    whole transactions, one open
     running    7: [map rows]                                                XA, until its end
 
-Called by `transactions`. A BEGIN is written with the first frame behind it, and maps of tables with the first
-rows: of a transaction that has nothing of a wanted table there are no bytes.
+A BEGIN is written with the first frame behind it, and maps of tables with the first rows: of a transaction
+that has nothing of a wanted table there are no bytes.
 
 MariaDB logs a transaction that was rolled back, or a part of it, where it made a temporary table or changed
 one of an engine without transactions. Wanted tables keep nothing of it: its bytes are taken back. So a small
@@ -22,14 +22,14 @@ import numpy as np
 
 from headrace.core.position import STEP, Position
 from headrace.decode.kernel import Bytes
-from headrace.sources.contract.arrival import TRANSACTION, Open, Received, Transactions
-from headrace.sources.mysql.binlog_position import Logged
+from headrace.sources.contract.arrival import TRANSACTION, Open, StreamRead, Transactions
+from headrace.sources.mysql.binlog_position import LoggedTransaction
 from headrace.sources.mysql.gtid_set import Gtid
 from headrace.sources.mysql.mariadb_position import MariadbGtid
 from headrace.sources.mysql.stream import frames
-from headrace.sources.mysql.stream.events import Event
+from headrace.sources.mysql.stream.events import BinlogEvent
 from headrace.sources.mysql.stream.frames import Reason
-from headrace.sources.mysql.stream.ordinary import Named, Rows, Run
+from headrace.sources.mysql.stream.ordinary import FirstTransaction, Rows, TransactionRun
 
 Table = tuple[str, str]
 MOST_HELD = 1 << 19  # bytes of a transaction that is held back; less than a read
@@ -38,26 +38,26 @@ MOST_WAITING = 1 << 12  # maps without rows so far, of which most say the same a
 
 
 @dataclass(slots=True)
-class Group:
+class EventGroup:
     """A transaction whose end has not come yet, or one that is prepared."""
 
     gtid: Gtid | MariadbGtid
     time: int
     commit_ts: int
-    event: Event  # that named it
+    event: BinlogEvent  # that named it
     alone: bool
-    opened: bool
+    is_open: bool
     xa: bool
-    place: Logged | None = None  # of its name in the log
+    place: LoggedTransaction | None = None  # of its name in the log
     number: int = 0
-    written: bool = False
+    has_rows: bool = False
     start: int = -1  # of its bytes in this read
     changes: int = 0
     truncates: int = 0
     maps: dict[bytes, Table | None] = field(default_factory=dict)
     waiting: list[bytes] = field(default_factory=list)  # maps, until rows follow
-    touched: set[Table] = field(default_factory=set)
-    marked: bool = False  # something is said of it that no rollback takes back
+    touched_tables: set[Table] = field(default_factory=set)
+    is_marked: bool = False  # something is said of it that no rollback takes back
     savepoints: dict[bytes, tuple[int, int] | None] = field(default_factory=dict)  # None: set twice
 
     def await_rows(self, frame: bytes) -> None:
@@ -88,7 +88,7 @@ class Gathering:
         """The bytes that wait to be handed on."""
         return len(self._data) + sum(map(len, self._running.values()))
 
-    def add_rows(self, group: Group, event: Event, table: Table) -> None:
+    def add_rows(self, group: EventGroup, event: BinlogEvent, table: Table) -> None:
         """Rows of a wanted table."""
         out, size = self._out(group), frames.HEADER.size + len(event.body)
         out += frames.HEADER.pack(
@@ -96,23 +96,23 @@ class Gathering:
         )
         out += event.body
         group.changes += 1
-        group.touched.add(table)
+        group.touched_tables.add(table)
 
-    def add_many(self, group: Group, rows: Rows, tables: Sequence[Table]) -> None:
+    def add_many(self, group: EventGroup, rows: Rows, tables: Sequence[Table]) -> None:
         """Maps and rows of an open transaction that were taken at once."""
-        group.maps.update((number, tables[at] if at >= 0 else None) for number, at in rows.described)
+        group.maps.update((number, tables[at] if at >= 0 else None) for number, at in rows.map_tables)
         if rows.changes:
             out = self._out(group)
             out += memoryview(rows.data)  # type: ignore[arg-type]
             group.changes += rows.changes
-            group.touched.update(tables[at] for at in rows.touched)
+            group.touched_tables.update(tables[at] for at in rows.touched_tables)
 
-    def add_whole(self, run: Run, first: Named) -> None:
+    def add_whole(self, run: TransactionRun, first: FirstTransaction) -> None:
         """Transactions that were taken at once, from the first on."""
-        if not len(run.written):
+        if not len(run.written_at):
             return
-        ended = np.zeros(len(run.written), TRANSACTION)
-        at, commit_ts, changes, start, stop, _ = run.written.T
+        ended = np.zeros(len(run.written_at), TRANSACTION)
+        at, commit_ts, changes, start, stop, _ = run.written_at.T
         prefix = first.prefix.decode()
         ended["number"] = [_number(f"{prefix}{first.number + each}") for each in at.tolist()]
         ended["time"] = first.time + STEP * at
@@ -124,20 +124,20 @@ class Gathering:
         self._data += memoryview(run.data)  # type: ignore[arg-type]
 
     def mark(
-        self, group: Group, event: Event, reason: Reason | None, table: Table, steps: bytes = b""
+        self, group: EventGroup, event: BinlogEvent, reason: Reason | None, table: Table, steps: bytes = b""
     ) -> None:
         """Write down that a table was emptied, or what else happened to it, and by which steps."""
         if reason is None:
             kind, body = frames.TRUNCATE, frames.truncate(*table)
         else:
-            kind, body = frames.ALTERED, frames.altered(reason, *table, steps)
+            kind, body = frames.ALTERED, frames.altered_frame(reason, *table, steps)
         group.truncates += 1
         out = self._out(group)
         out += frames.frame(kind, event.timestamp, event.server, body, flags=event.flags)
         group.changes += 1
-        group.marked = True
+        group.is_marked = True
 
-    def set_savepoint(self, group: Group, name: bytes) -> None:
+    def set_savepoint(self, group: EventGroup, name: bytes) -> None:
         """Remember the place that a transaction may be rolled back to.
 
         Of very many the first are: a rollback to a later one marks the tables that were touched. None is
@@ -147,45 +147,45 @@ class Gathering:
             group.savepoints[name] = None
         elif len(group.savepoints) < MOST_SAVEPOINTS:
             group.savepoints[name] = (
-                (len(self._data) - group.start, group.changes) if group.written else (0, 0)
+                (len(self._data) - group.start, group.changes) if group.has_rows else (0, 0)
             )
 
-    def roll_back(self, group: Group, event: Event, name: bytes | None = None) -> None:
-        """Of what was logged all, or what follows a savepoint, did not happen."""
+    def roll_back(self, group: EventGroup, event: BinlogEvent, name: bytes | None = None) -> None:
+        """Roll back all that was logged, or what follows a savepoint."""
         place = (0, 0) if name is None else group.savepoints.get(name)
-        if not group.written:
+        if not group.has_rows:
             group.waiting.clear()
-        elif place is None or group.marked or not _holds(self._data, group):
-            for table in sorted(group.touched):
+        elif place is None or group.is_marked or not _holds(self._data, group):
+            for table in sorted(group.touched_tables):
                 self.mark(group, event, Reason.ROLLED_BACK, table)
         else:
             size, group.changes = place
             del self._data[group.start + size :]
             if not size:
-                group.written, group.start = False, -1
+                group.has_rows, group.start = False, -1
             group.waiting.clear()
 
-    def held_back(self, group: Group | None) -> Gathering:
+    def held_back(self, group: EventGroup | None) -> Gathering:
         """The gathering of the next read: it has what is held back of this one."""
         following = Gathering()
-        if group is not None and group.written and _holds(self._data, group):
+        if group is not None and group.has_rows and _holds(self._data, group):
             following._data = self._data[group.start :]
             del self._data[group.start :]
             group.start = 0
         return following
 
-    def end(self, group: Group, frontier: int) -> None:
+    def end(self, group: EventGroup, frontier: int) -> None:
         """The transaction has ended."""
         self._record(group, group, frontier, group.start)
 
-    def end_running(self, end: Group, own: Group, frontier: int) -> None:
+    def end_running(self, end: EventGroup, own: EventGroup, frontier: int) -> None:
         """A transaction that came while it ran has ended: its name stands at the place of the end."""
         start = len(self._data)
         self._data += _begin_frame(end)
         self._aborted[own.number] = ()
         self._record(end, own, frontier, start, ran=True)
 
-    def drop_running(self, own: Group) -> None:
+    def drop_running(self, own: EventGroup) -> None:
         """A transaction that came while it ran was rolled back."""
         self._gone.append(own.number)
 
@@ -196,37 +196,37 @@ class Gathering:
             return self._ended[-1][2]
         return int(self._ended_before[-1]["end"][-1]) if self._ended_before else None
 
-    def received(
+    def as_arrival(
         self,
-        group: Group | None,
+        group: EventGroup | None,
         size: int,
         positions: Sequence[Position],
-        heard: tuple[int, int] | None,
-    ) -> Received:
+        source_end: tuple[int, int] | None,
+    ) -> StreamRead:
         """All of it, of so many bytes; `group` goes on in the next read. The last place is complete."""
         opened, amid = None, False
-        if group is not None and group.written:
+        if group is not None and group.has_rows:
             opened, amid = (None, True) if group.xa else (Open(group.start, group.time), False)
             group.start = -1
-        return Received(
+        return StreamRead(
             size=size,
             data=_bytes(self._data),
-            ended=np.concatenate([*self._ended_before, np.array(self._ended, TRANSACTION)]),
+            transactions=np.concatenate([*self._ended_before, np.array(self._ended, TRANSACTION)]),
             open=opened,
             running={number: _bytes(data) for number, data in self._running.items()},
-            gone=tuple(self._gone),
-            aborted=self._aborted,
+            rolled_back=tuple(self._gone),
+            aborted_parts=self._aborted,
             layouts=(),
             complete=positions[-1].time,
-            heard=heard,
+            source_end=source_end,
             amid=amid,
             positions=positions,
         )
 
-    def _out(self, group: Group) -> bytearray:
+    def _out(self, group: EventGroup) -> bytearray:
         """The list that a frame of the transaction goes to; what stands before it is there."""
-        if not group.written:
-            group.written, group.number = True, _number(str(group.gtid))
+        if not group.has_rows:
+            group.has_rows, group.number = True, _number(str(group.gtid))
             if not group.xa:
                 group.start = len(self._data)
                 self._data += _begin_frame(group)
@@ -236,24 +236,26 @@ class Gathering:
         group.waiting.clear()
         return out
 
-    def _record(self, end: Group, own: Group, frontier: int, start: int, *, ran: bool = False) -> None:
+    def _record(
+        self, end: EventGroup, own: EventGroup, frontier: int, start: int, *, ran: bool = False
+    ) -> None:
         counts = (own.number, own.changes, own.truncates)
         self._ended.append((ran, end.time, frontier, end.commit_ts, *counts, start, len(self._data)))
 
 
-def _holds(data: bytearray, group: Group) -> bool:
+def _holds(data: bytearray, group: EventGroup) -> bool:
     """Tell whether a transaction with rows is small enough to be held back."""
     return group.start >= 0 and len(data) - group.start <= MOST_HELD
 
 
-def map_frame(event: Event) -> bytes:
+def map_frame(event: BinlogEvent) -> bytes:
     """The map of a table, to be written with its rows."""
     return frames.frame(
         event.kind, event.timestamp, event.server, bytes(event.body), event.position, event.flags
     )
 
 
-def _begin_frame(group: Group) -> bytes:
+def _begin_frame(group: EventGroup) -> bytes:
     event = group.event
     body = frames.begin(group.time, group.commit_ts, str(group.gtid))
     return frames.frame(frames.BEGIN, event.timestamp, event.server, body, flags=event.flags)

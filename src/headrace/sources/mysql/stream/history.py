@@ -37,23 +37,23 @@ from itertools import chain
 from headrace.core.position import Position
 from headrace.sources.mysql.binlog_position import (
     BinlogProgress,
-    Log,
-    Logged,
+    LoggedTransaction,
     MariadbProgress,
     MysqlProgress,
+    MysqlTimeline,
     parse_of,
 )
 from headrace.sources.mysql.gtid_set import Gtid, GtidSet
 from headrace.sources.mysql.mariadb_position import MariadbGtid, MariadbPosition
 from headrace.sources.mysql.protocol.server_error import ERR, ServerError, server_error
 from headrace.sources.mysql.session import log_end
-from headrace.sources.mysql.session.address import Address
+from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
-from headrace.sources.mysql.session.identity import Identity, identify, verify
-from headrace.sources.mysql.session.statements import Session, execute, query
+from headrace.sources.mysql.session.identity import MysqlIdentity, identify, verify
+from headrace.sources.mysql.session.statements import MysqlConnection, execute, query
 from headrace.sources.mysql.stream import dump_errors, errors, events
 from headrace.sources.mysql.stream.errors import EventDamaged, EventUnknown
-from headrace.sources.mysql.stream.events import Event, EventReader, Named
+from headrace.sources.mysql.stream.events import BinlogEvent, EventReader, GroupStart
 
 _COM_BINLOG_DUMP = 0x12
 _TO_THE_END = 1  # a dump that ends with the file, and does not wait for more
@@ -64,61 +64,71 @@ _ANSWER_WITHIN = 30.0
 _NUMBER = re.compile(r"(.*\.)(\d+)\Z", re.DOTALL)
 
 
-def mark(identity: Identity) -> str:
+def mark(identity: MysqlIdentity) -> str:
     """A digest that tells whose log a file belongs to."""
     return hashlib.sha256(identity.server.encode()).hexdigest()[:8]
 
 
-def end_of_log(session: Session, identity: Identity) -> Logged:
+def end_of_log(session: MysqlConnection, identity: MysqlIdentity) -> LoggedTransaction:
     """The end of the log by now, to be asked before what was executed."""
     [(file, at, *_)] = query(session, session.release.words.log_status)
-    return Logged("", 0, int(str(at)), mark(identity), str(file))
+    return LoggedTransaction("", 0, int(str(at)), mark(identity), str(file))
 
 
-def start(session: Session, here: Position, end: Logged) -> Position:
+def start(session: MysqlConnection, here: Position, end: LoggedTransaction) -> Position:
     """The position of a stream that begins here and has brought nothing: it knows where the log ended."""
     progress = parse_of(here.text, mariadb=session.release.is_mariadb)
     return Position(here.time, str(replace(progress, last=(end,))))
 
 
-def check(session: Session, address: Address, identity: Identity, reached: BinlogProgress, log: Log) -> None:
+def check(
+    session: MysqlConnection,
+    address: MysqlAddress,
+    identity: MysqlIdentity,
+    progress: BinlogProgress,
+    log: MysqlTimeline,
+) -> None:
     """Refuse a server that has other transactions where those stood that were read last."""
-    forgotten = set() if isinstance(reached, MysqlProgress) else set(log.unlogged.split(","))
-    places = [p for p in reached.last if p.server == mark(identity) and p.gtid not in forgotten - {""}]
+    forgotten = set() if isinstance(progress, MysqlProgress) else set(log.unlogged.split(","))
+    places = [p for p in progress.last if p.server == mark(identity) and p.gtid not in forgotten - {""}]
     if not places:
         return
     files = {str(row[0]): int(str(row[1])) for row in query(session, "SHOW BINARY LOGS")}
     for place in places:
         size = files.get(place.file)
         if size is None:
-            if not _begins_anew(reached, log):
-                _check_purged(session, list(files), place, reached)
-            if isinstance(reached, MysqlProgress):
-                oldest = Logged("", 0, _FIRST_PLACE, place.server, next(iter(files)))
-                _check_same(address, identity, oldest, reached)
+            if not _begins_anew(progress, log):
+                _check_purged(session, list(files), place, progress)
+            if isinstance(progress, MysqlProgress):
+                oldest = LoggedTransaction("", 0, _FIRST_PLACE, place.server, next(iter(files)))
+                _check_same(address, identity, oldest, progress)
         elif size <= _LARGEST_PLACE:
-            _check_same(address, identity, place, reached)
+            _check_same(address, identity, place, progress)
 
 
-def _begins_anew(reached: BinlogProgress, log: Log) -> bool:
+def _begins_anew(reached: BinlogProgress, log: MysqlTimeline) -> bool:
     """Tell whether nothing of what was read is in this log: an attempt found so before (`successor`)."""
-    return isinstance(reached, MysqlProgress) and reached.brought == GtidSet.parse(log.unlogged)
+    return isinstance(reached, MysqlProgress) and reached.brought_gtids == GtidSet.parse(log.unlogged)
 
 
-def _check_purged(session: Session, files: list[str], place: Logged, reached: BinlogProgress) -> None:
+def _check_purged(
+    session: MysqlConnection, files: list[str], place: LoggedTransaction, reached: BinlogProgress
+) -> None:
     """Only files behind that of the place are there, and they say that they come behind it."""
     first, gone = _NUMBER.match(files[0]), _NUMBER.match(place.file)
     later = first is not None and gone is not None and first[1] == gone[1] and int(first[2]) > int(gone[2])
     if not later:
-        raise dump_errors.replaced(f"{place.file} is not there, and {files[0]} is")
+        raise dump_errors.replaced_error(f"{place.file} is not there, and {files[0]} is")
     if not isinstance(reached, MariadbProgress) or not place.gtid:
         return
-    before = MariadbPosition.parse(log_end.purged(session))
+    before = MariadbPosition.parse(log_end.purged_gtids(session))
     if MariadbGtid.parse(place.gtid) not in before:
-        raise dump_errors.replaced(f"{place.gtid} is purged, and {files[0]} begins behind {before}")
+        raise dump_errors.replaced_error(f"{place.gtid} is purged, and {files[0]} begins behind {before}")
 
 
-def _check_same(address: Address, identity: Identity, place: Logged, reached: BinlogProgress) -> None:
+def _check_same(
+    address: MysqlAddress, identity: MysqlIdentity, place: LoggedTransaction, reached: BinlogProgress
+) -> None:
     with closing(connect(address, role="receiver")) as session:
         verify(identify(session), identity)
         log = _log_from(session, place)
@@ -127,14 +137,14 @@ def _check_same(address: Address, identity: Identity, place: Logged, reached: Bi
         except (EventDamaged, EventUnknown) as error:
             if _stands(address, identity, place):
                 raise
-            raise dump_errors.replaced(f"nothing begins at {place.at} in {place.file}") from error
+            raise dump_errors.replaced_error(f"nothing begins at {place.at} in {place.file}") from error
         if place.gtid:
             _check_name(event, place)
         if event is not None and isinstance(reached, MysqlProgress):
             _check_named(chain([event], log), reached)
 
 
-def _stands(address: Address, identity: Identity, place: Logged) -> bool:
+def _stands(address: MysqlAddress, identity: MysqlIdentity, place: LoggedTransaction) -> bool:
     """Tell whether an event begins where none can be read: the file is followed from its beginning."""
     with closing(connect(address, role="receiver")) as session:
         verify(identify(session), identity)
@@ -147,31 +157,31 @@ def _stands(address: Address, identity: Identity, place: Logged) -> bool:
     return False
 
 
-def _check_name(event: Event | None, place: Logged) -> None:
-    name = None if event is None else _named(event)
+def _check_name(event: BinlogEvent | None, place: LoggedTransaction) -> None:
+    name = None if event is None else _group_start(event)
     if name is None or (str(name.gtid), name.commit_ts) != (place.gtid, place.commit_ts):
-        raise dump_errors.replaced(f"{place.gtid} does not stand where it stood in {place.file}")
+        raise dump_errors.replaced_error(f"{place.gtid} does not stand where it stood in {place.file}")
 
 
-def _check_named(log: Iterator[Event], reached: MysqlProgress) -> None:
+def _check_named(log: Iterator[BinlogEvent], reached: MysqlProgress) -> None:
     """Refuse a log that has a transaction without a name before the next one that is sent."""
-    brought = reached.brought
+    brought = reached.brought_gtids
     for event in log:
         if event.kind == events.ANONYMOUS:
             raise errors.anonymous("it lies behind the last one that was received")
-        name = _named(event)
+        name = _group_start(event)
         if name is not None and isinstance(name.gtid, Gtid) and name.gtid not in brought:
             return
 
 
-def _named(event: Event) -> Named | None:
+def _group_start(event: BinlogEvent) -> GroupStart | None:
     """The name of a transaction that an event is; without checksums anything may stand there."""
     with suppress(struct.error, IndexError, ValueError):
-        return events.named(event) if event.kind in events.NAMES else None
+        return events.group_start(event) if event.kind in events.NAMES else None
     return None
 
 
-def _log_from(session: Session, place: Logged) -> Iterator[Event]:
+def _log_from(session: MysqlConnection, place: LoggedTransaction) -> Iterator[BinlogEvent]:
     """The events from a place on, up to the end of the log as it is by now."""
     execute(
         session,
@@ -186,7 +196,7 @@ def _log_from(session: Session, place: Logged) -> Iterator[Event]:
     return _events(session)
 
 
-def _events(session: Session) -> Iterator[Event]:
+def _events(session: MysqlConnection) -> Iterator[BinlogEvent]:
     """The events that a dump sends of the files themselves."""
     reader, deadline, came = EventReader(), time.monotonic() + _ANSWER_WITHIN, 0
     while time.monotonic() < deadline:
@@ -205,4 +215,4 @@ def _events(session: Session) -> Iterator[Event]:
             event = reader.read(packet[1:])
             if event is not None and event.kind not in (events.ROTATE, events.FORMAT):
                 yield event
-    raise dump_errors.lost("the server did not answer")
+    raise dump_errors.lost_error("the server did not answer")

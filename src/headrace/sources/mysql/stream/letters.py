@@ -7,7 +7,7 @@
 Such a server compares names in small letters, and mostly keeps them so. What it makes of a capital one hangs
 on its release: newer tables know more letters. It is the letter itself, or the first character of what Python
 makes of it; for the letters of old alphabets it is surely the second, which tests ask the servers. So a name
-*may* be the one that is meant without being so for sure. Called by `transactions`.
+*may* be the one that is meant without being so for sure.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from __future__ import annotations
 _SETTLED = (range(0x220), range(0x386, 0x3AC), range(0x400, 0x482))
 
 
-def means(kept: str, typed: str) -> bool | None:
+def means(stored_name: str, typed_name: str) -> bool | None:
     """Tell whether a typed name means the kept one; None where that hangs on the release."""
-    if len(kept) != len(typed):
+    if len(stored_name) != len(typed_name):
         return False
     sure = True
-    for ours, theirs in zip(kept, typed, strict=True):
+    for ours, theirs in zip(stored_name, typed_name, strict=True):
         if ours == theirs:
             continue
-        if lowered(ours) != lowered(theirs):
+        if lower(ours) != lower(theirs):
             return False
         sure = sure and is_settled(ours) and is_settled(theirs)
     return True if sure else None
 
 
-def lowered(letter: str) -> str:
+def lower(letter: str) -> str:
     """The small letter, one character, that a server may make of one."""
     return letter.lower()[0]
 

@@ -3,10 +3,10 @@
     taken here       GTID BEGIN map rows map rows XID      MariaDB: GTID map rows XID
     left to it       everything else, event by event: it teaches the kernel which table a map's number means
 
-Called by `transactions`. Most of a binlog is small transactions of a few rows, and an event costs the
-interpreter some microseconds. The kernel takes whole transactions whose events are sound, small and known,
-and the rows of one that is open; it stops in front of what is not, and says nothing about it. So each event
-is judged once, there or here, and what is received is the same bit by bit (`tests/laws/sources/mysql`).
+Most of a binlog is small transactions of a few rows, and an event costs the interpreter some microseconds.
+The kernel takes whole transactions whose events are sound, small and known, and the rows of one that is open;
+it stops in front of what is not, and says nothing about it. So each event is judged once, there or here, and
+what is received is the same bit by bit (`tests/laws/sources/mysql`).
 
 A server cuts rows to events of some kilobytes. One that is far larger holds a large row: it is left, so that
 the room of a run need not be larger than a read.
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from headrace.decode.kernel import Bytes, Ints, copy_bytes, filled, given, kernel, several
+from headrace.decode.kernel import Bytes, Ints, copy_bytes, input_array, kernel, output_array, several
 from headrace.sources.mysql.stream import frames
 from headrace.sources.mysql.stream.checksum import crc32
 from headrace.sources.mysql.stream.events import GTID, MARIADB_GTID, QUERY, TABLE_MAP, XID
@@ -44,7 +44,7 @@ AT, COMMIT_TS, CHANGES, START, STOP, PLACE = range(6)
 _U8, _I64 = types.uint8, types.int64
 
 
-@kernel(_I64, given(_U8), _I64)
+@kernel(_I64, input_array(_U8), _I64)
 def _u32(data: Bytes, at: int) -> int:
     return int(
         np.int64(data[at])
@@ -54,7 +54,7 @@ def _u32(data: Bytes, at: int) -> int:
     )
 
 
-@kernel(_I64, given(_U8), _I64, _I64)
+@kernel(_I64, input_array(_U8), _I64, _I64)
 def _number(data: Bytes, at: int, size: int) -> int:
     value = np.int64(0)
     for i in range(size):
@@ -62,13 +62,13 @@ def _number(data: Bytes, at: int, size: int) -> int:
     return int(value)
 
 
-@kernel(types.void, filled(_U8), _I64, _I64, _I64)
+@kernel(types.void, output_array(_U8), _I64, _I64, _I64)
 def _write(out: Bytes, at: int, value: int, size: int) -> None:
     for i in range(size):
         out[at + i] = (value >> (8 * i)) & 255
 
 
-@kernel(_I64, given(_U8), _I64, _I64, _I64)
+@kernel(_I64, input_array(_U8), _I64, _I64, _I64)
 def _sound(data: Bytes, start: int, stop: int, trailer: int) -> int:
     """Find the end of the body of a packet's event; -1 of one that is not sound, or large."""
     begin = start + 1
@@ -80,7 +80,7 @@ def _sound(data: Bytes, start: int, stop: int, trailer: int) -> int:
     return stop - trailer
 
 
-@kernel(_I64, _I64, given(_I64))
+@kernel(_I64, _I64, input_array(_I64))
 def _slot(number: int, ids: Ints) -> int:
     """Find the place of a map by its number; -1 of one that is not known."""
     slot = number % len(ids)
@@ -91,8 +91,8 @@ def _slot(number: int, ids: Ints) -> int:
     return -1
 
 
-@kernel(_I64, given(_U8), _I64, _I64, given(_I64), given(_I64), given(_U8, 2))
-def _described(data: Bytes, body: int, end: int, ids: Ints, lengths: Ints, keys: Bytes) -> int:
+@kernel(_I64, input_array(_U8), _I64, _I64, input_array(_I64), input_array(_I64), input_array(_U8, 2))
+def _find_map(data: Bytes, body: int, end: int, ids: Ints, lengths: Ints, keys: Bytes) -> int:
     """Find the place of a map with the number and the names of this one; -1 where there is none."""
     if end - body < 9:
         return -1
@@ -105,7 +105,7 @@ def _described(data: Bytes, body: int, end: int, ids: Ints, lengths: Ints, keys:
     return slot
 
 
-@kernel(_I64, given(_U8), _I64, _I64, _I64, filled(_U8), _I64)
+@kernel(_I64, input_array(_U8), _I64, _I64, _I64, output_array(_U8), _I64)
 def _copy(data: Bytes, begin: int, end: int, trailer: int, out: Bytes, used: int) -> int:
     """Write an event as a frame; where that ends."""
     copy_bytes(data, begin, end, out, used)
@@ -114,9 +114,22 @@ def _copy(data: Bytes, begin: int, end: int, trailer: int, out: Bytes, used: int
     return used + end - begin
 
 
-_PACKETS = (given(_U8), given(_I64), given(_I64), _I64, _I64)  # from one on, and the bytes of a checksum
-_KNOWN = (_I64, given(_I64), given(_I64), given(_U8, 2), given(_I64), filled(_I64))  # the transaction; maps
-_WRITTEN = (filled(_U8), filled(_U8))  # the tables that get rows, and what is to be handed on
+_PACKETS = (
+    input_array(_U8),
+    input_array(_I64),
+    input_array(_I64),
+    _I64,
+    _I64,
+)  # from one on, and the bytes of a checksum
+_KNOWN = (
+    _I64,
+    input_array(_I64),
+    input_array(_I64),
+    input_array(_U8, 2),
+    input_array(_I64),
+    output_array(_I64),
+)  # the transaction; maps
+_WRITTEN = (output_array(_U8), output_array(_U8))  # the tables that get rows, and what is to be handed on
 
 
 @kernel(several(_I64, _I64, _I64, _I64), *_PACKETS, *_KNOWN, *_WRITTEN, _I64)
@@ -148,7 +161,7 @@ def _rows(
             break
         kind, body = data[begin + _KIND], begin + _HEADER
         if kind == TABLE_MAP:
-            slot = _described(data, body, end, ids, lengths, keys)
+            slot = _find_map(data, body, end, ids, lengths, keys)
             if slot < 0:
                 break
             described[slot] = transaction
@@ -179,7 +192,7 @@ def _rows(
     return at, used, changes, waiting
 
 
-@kernel(_I64, given(_U8), given(_I64), given(_I64), _I64, _I64)
+@kernel(_I64, input_array(_U8), input_array(_I64), input_array(_I64), _I64, _I64)
 def _behind_begin(data: Bytes, starts: Ints, stops: Ints, at: int, trailer: int) -> int:
     """The packet behind the statement BEGIN; -1 where it is another one."""
     begin, end = starts[at] + 1, _sound(data, starts[at], stops[at], trailer)
@@ -193,8 +206,17 @@ def _behind_begin(data: Bytes, starts: Ints, stops: Ints, at: int, trailer: int)
     return at + 1 if fits and data[text + 3] == 73 and data[text + 4] == 78 else -1
 
 
-@kernel(several(_I64, _I64, _I64), given(_U8), given(_I64), given(_I64), _I64, _I64, given(_U8), _I64)
-def _named(
+@kernel(
+    several(_I64, _I64, _I64),
+    input_array(_U8),
+    input_array(_I64),
+    input_array(_I64),
+    _I64,
+    _I64,
+    input_array(_U8),
+    _I64,
+)
+def _find_start(
     data: Bytes, starts: Ints, stops: Ints, at: int, trailer: int, origin: Bytes, number: int
 ) -> tuple[int, int, int]:
     """The beginning of a transaction with this name: the packet behind it, its time, its place in the log.
@@ -234,7 +256,7 @@ def _named(
     return _behind_begin(data, starts, stops, at + 1, trailer), immediate & ((1 << 55) - 1), place
 
 
-@kernel(_I64, given(_U8), _I64, _I64, _I64, given(_U8), _I64, filled(_U8), _I64)
+@kernel(_I64, input_array(_U8), _I64, _I64, _I64, input_array(_U8), _I64, output_array(_U8), _I64)
 def _begin(
     data: Bytes, event: int, time: int, commit_ts: int, prefix: Bytes, number: int, out: Bytes, used: int
 ) -> int:
@@ -260,7 +282,7 @@ def _begin(
     return body + _TEXT + length
 
 
-@kernel(_I64, given(_U8), given(_I64), given(_I64), _I64)
+@kernel(_I64, input_array(_U8), input_array(_I64), input_array(_I64), _I64)
 def _end(data: Bytes, starts: Ints, stops: Ints, first: int) -> int:
     """The packet that ends the transaction whose first packet this is, as far as kinds and sizes tell.
 
@@ -278,7 +300,8 @@ def _end(data: Bytes, starts: Ints, stops: Ints, first: int) -> int:
 
 @kernel(
     several(_I64, _I64, _I64, _I64, _I64, _I64, _I64),
-    *_PACKETS, *_KNOWN, *_WRITTEN, _I64, given(_U8), given(_U8), _I64, _I64, filled(_I64, 2),
+    *_PACKETS, *_KNOWN, *_WRITTEN, _I64, input_array(_U8), input_array(_U8), _I64, _I64,
+    output_array(_I64, 2),
 )  # fmt: skip
 def _whole(
     data: Bytes,
@@ -314,7 +337,7 @@ def _whole(
             stopped = -last - 1
             break
         stopped = at
-        inner, its_ts, its_place = _named(data, starts, stops, at, trailer, origin, number + count)
+        inner, its_ts, its_place = _find_start(data, starts, stops, at, trailer, origin, number + count)
         if inner < 0:
             break
         begun = _begin(data, starts[at] + 1, time + 8 * count, its_ts, prefix, number + count, out, used)
@@ -334,7 +357,7 @@ def _whole(
 
 
 @dataclass(frozen=True, slots=True)
-class Packets:
+class ReadPackets:
     """The packets of a read, from one on: each is an event, with a checksum of so many bytes."""
 
     data: Bytes
@@ -352,7 +375,7 @@ class Packets:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class FirstTransaction:
     """The first of some transactions: the bytes of its origin, its name up to the number, its own time."""
 
     origin: bytes
@@ -362,13 +385,13 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TransactionRun:
     """Whole transactions that were taken."""
 
     behind: int  # the packet
-    stopped: int  # the packet that is to be looked at more closely
+    stopped_at: int  # the packet that is to be looked at more closely
     count: int
-    written: Ints  # of those with rows: see `AT` and its like
+    written_at: Ints  # of those with rows: see `AT` and its like
     data: Bytes
     newest: tuple[int, int]  # time and place of the last one
 
@@ -380,8 +403,8 @@ class Rows:
     behind: int
     changes: int
     data: Bytes
-    touched: list[int]  # the tables, by their numbers
-    described: list[tuple[bytes, int]]  # maps by number, and their tables; -1 of nobody's
+    touched_tables: list[int]  # the tables, by their numbers
+    map_tables: list[tuple[bytes, int]]  # maps by number, and their tables; -1 of nobody's
 
 
 class OrdinaryReader:
@@ -423,16 +446,18 @@ class OrdinaryReader:
         self._wanted[slot] = _UNWANTED if table is None else table
         return slot
 
-    def whole(self, packets: Packets, first: Named, most: int) -> Run:
+    def whole(self, packets: ReadPackets, first: FirstTransaction, most: int) -> TransactionRun:
         """Take transactions from the first on, until so many bytes are written."""
         origin, prefix = (np.frombuffer(each, np.uint8) for each in (first.origin, first.prefix))
         asked = (most, origin, prefix, first.number, first.time, self._records)
         behind, count, written, used, stopped, *newest = _whole(*(*self._arguments(packets), *asked))
         self._transaction += count + 1
         self._touched.fill(0)
-        return Run(behind, stopped, count, self._records[:written], self._out[:used], (newest[0], newest[1]))
+        return TransactionRun(
+            behind, stopped, count, self._records[:written], self._out[:used], (newest[0], newest[1])
+        )
 
-    def rows(self, packets: Packets) -> Rows:
+    def rows(self, packets: ReadPackets) -> Rows:
         """Take maps and rows of the transaction that is open."""
         before = self._described.copy()
         behind, used, changes, waiting = _rows(*(*self._arguments(packets), 0))
@@ -446,7 +471,7 @@ class OrdinaryReader:
             behind = waiting
         return Rows(behind, changes, self._out[:used], touched, described)
 
-    def _arguments(self, packets: Packets) -> tuple[Any, ...]:
+    def _arguments(self, packets: ReadPackets) -> tuple[Any, ...]:
         known = (self._ids, self._lengths, self._keys, self._wanted, self._described)
         of = (packets.data, packets.starts, packets.stops, packets.first, packets.trailer)
         return (*of, self._transaction, *known, self._touched, self._out)

@@ -4,9 +4,9 @@
     bool                     tinyint              REAL             double
     CHARACTER SET utf8       utf8mb3              enum('a', 'b')   enum('a','b')
 
-Called by `closed_form`. Nothing is made of it but a comparison: whether the look at the catalog shows what
-this statement made, or what a later one did (`catalog.evidence`). So a wrong word costs a copy, and no more;
-where the catalog's spelling hangs on more than the words, the statement has no closed form.
+Nothing is made of it but a comparison: whether the look at the catalog shows what this statement made, or
+what a later one did (`catalog.evidence`). So a wrong word costs a copy, and no more; where the catalog's
+spelling hangs on more than the words, the statement has no closed form.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
-from headrace.sources.mysql.stream.tokens import Sign, Unreadable, Words
+from headrace.sources.mysql.stream.tokens import Sign, StatementWords, Unreadable
 
 _REAL_AS_FLOAT = 1 << 0
 _NUMBER = re.compile(r"\d{1,5}", re.ASCII)
@@ -46,7 +46,7 @@ _NUMBERS = _WHOLE | _FLOATS | {"decimal"}
 _SINGLE_DIGITS = 24  # of FLOAT(p): more bits make it a double
 
 
-def spelled_type(words: Words) -> str:
+def spelled_type(words: StatementWords) -> str:
     """Read a type with its facets; `Unreadable` where its spelling in the catalog is not certain."""
     typed = words.read().keyword
     if typed == "REAL" and words.dialect.sql_mode & _REAL_AS_FLOAT:
@@ -60,7 +60,7 @@ def spelled_type(words: Words) -> str:
         words.skip("BINARY")  # a collation
     if base == "json" and words.dialect.mariadb:
         return "longtext"
-    return _shown(base, given) + sign
+    return _show(base, given) + sign
 
 
 def spelled_charset(name: str) -> str:
@@ -69,7 +69,7 @@ def spelled_charset(name: str) -> str:
     return "utf8mb3" if charset == "utf8" else charset
 
 
-def _sign(words: Words) -> str:
+def _sign(words: StatementWords) -> str:
     """UNSIGNED, which ZEROFILL brings with it."""
     sign = ""
     while words.next.keyword in ("SIGNED", "UNSIGNED", "ZEROFILL"):
@@ -77,7 +77,7 @@ def _sign(words: Words) -> str:
     return sign
 
 
-def _shown(base: str, given: tuple[str, ...]) -> str:
+def _show(base: str, given: tuple[str, ...]) -> str:
     if base == "decimal":
         given = (*given, *("10", "0")[len(given) :])
     elif base in _LENGTHS and not given:
@@ -91,7 +91,7 @@ def _shown(base: str, given: tuple[str, ...]) -> str:
     return f"{base}({','.join(given)})" if given else base
 
 
-def _arguments(words: Words) -> tuple[str, ...]:
+def _arguments(words: StatementWords) -> tuple[str, ...]:
     """Numbers or labels in parentheses, if some come next."""
     if not words.sign("("):
         return ()
@@ -103,7 +103,7 @@ def _arguments(words: Words) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _argument(words: Words) -> str:
+def _argument(words: StatementWords) -> str:
     token = words.read()
     if token.sign is Sign.WORD and _NUMBER.fullmatch(token.value):
         return str(int(token.value))

@@ -6,10 +6,10 @@
     ALTER TABLE t ADD INDEX (x)            t may be rebuilt: rows and columns stay, but for what is computed
     UPDATE t SET ...                       rows changed that were not logged as rows
 
-Called by `transactions` with each statement of the log. What survives is a list of effects: no text of a
-statement leaves this module, by any way. A statement that cannot be told might concern every table, and so do
-words that are not known here: a new release's DDL stops tables, and never passes unseen. What a new kind of
-CREATE makes was not there before, so it concerns the tables that it names.
+What survives is a list of effects: no text of a statement leaves this module, by any way. A statement that
+cannot be told might concern every table, and so do words that are not known here: a new release's DDL stops
+tables, and never passes unseen. What a new kind of CREATE makes was not there before, so it concerns the
+tables that it names.
 
 A change that was logged as a statement may have reached other tables than the one that it names, by views,
 triggers, functions and cascades that the log has nothing of. MySQL says in which databases it changed
@@ -26,9 +26,9 @@ from dataclasses import dataclass, replace
 from headrace.sources.mysql.stream import alterations, closed_form
 from headrace.sources.mysql.stream.alterations import Effect
 from headrace.sources.mysql.stream.charsets import text_of
-from headrace.sources.mysql.stream.events import Query
+from headrace.sources.mysql.stream.events import QueryEvent
 from headrace.sources.mysql.stream.frames import Reason
-from headrace.sources.mysql.stream.tokens import Dialect, Sign, Unreadable, Words
+from headrace.sources.mysql.stream.tokens import Dialect, Sign, StatementWords, Unreadable
 
 _ANYTHING = (Effect(Reason.UNCLEAR),)
 _ANALYZED = ("TABLE", "TABLES", "LOCAL", "NO_WRITE_TO_BINLOG")  # MariaDB analyzes changes: by making them
@@ -46,14 +46,14 @@ _HARMLESS = frozenset("CHECK FLUSH GRANT INSTALL RELEASE REVOKE SAVEPOINT SET UN
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class BinlogServer:
     """The server that runs the statements, as the description of its binlog's format has it."""
 
     mariadb: bool
     version: int
 
 
-def effects(query: Query, server: Server, *, temporary: bool = False) -> tuple[Effect, ...]:
+def effects(query: QueryEvent, server: BinlogServer, *, temporary: bool = False) -> tuple[Effect, ...]:
     """Find what a statement did to tables; nothing is left of its text.
 
     `temporary` says that its session has temporary tables, which hide others of their names.
@@ -64,17 +64,17 @@ def effects(query: Query, server: Server, *, temporary: bool = False) -> tuple[E
     try:
         text = text_of(bytes(query.text), query.charset)
         database = query.database.decode()
-        found = [each.within(database) for each in _effects(Words(text, dialect), query)]
+        found = [each.within(database) for each in _effects(StatementWords(text, dialect), query)]
         for each in found:
             each.check_names()
     except (Unreadable, UnicodeError):
         return _ANYTHING
     if temporary:
         return tuple(map(_unclear, found))
-    return _with_steps(found, Words(text, dialect)) if query.error == 0 else tuple(found)
+    return _with_steps(found, StatementWords(text, dialect)) if query.error == 0 else tuple(found)
 
 
-def _with_steps(found: list[Effect], words: Words) -> tuple[Effect, ...]:
+def _with_steps(found: list[Effect], words: StatementWords) -> tuple[Effect, ...]:
     """The one effect of an ALTER TABLE of a closed form, with its steps; else what was found."""
     reasons = {each.reason for each in found}
     if not found or not reasons <= {Reason.ALTERED, Reason.DEFAULTS}:
@@ -84,7 +84,7 @@ def _with_steps(found: list[Effect], words: Words) -> tuple[Effect, ...]:
     if len(set(found)) != 1:
         return tuple(found)
     try:
-        steps = closed_form.alteration(words).packed()
+        steps = closed_form.alteration(words).pack()
     except Unreadable:
         return tuple(found)
     return (replace(found[0], steps=steps),)
@@ -95,7 +95,7 @@ def _unclear(effect: Effect) -> Effect:
     return effect if effect.reason is not None else replace(effect, reason=Reason.UNCLEAR)
 
 
-def _effects(words: Words, query: Query) -> tuple[Effect, ...]:
+def _effects(words: StatementWords, query: QueryEvent) -> tuple[Effect, ...]:
     while words.sign("("):
         pass
     first = words.read().keyword
@@ -104,14 +104,14 @@ def _effects(words: Words, query: Query) -> tuple[Effect, ...]:
     if first in _HARMLESS or (first == "ANALYZE" and words.next.keyword in _ANALYZED):
         return ()
     if first in _CHANGES:
-        return tuple(_changed(first, words, query))
+        return tuple(_row_effects(first, words, query))
     reader = _READERS.get(first)
     if reader is None:
         return _ANYTHING
     return tuple(reader(words))
 
 
-def _behind_settings(words: Words) -> str:
+def _behind_settings(words: StatementWords) -> str:
     """The first word of a statement that MariaDB runs with settings of its own: SET STATEMENT ... FOR it."""
     while words.next.keyword != "FOR":
         if words.sign("(") or words.read().sign is alterations.END:
@@ -120,7 +120,7 @@ def _behind_settings(words: Words) -> str:
     return words.read().keyword
 
 
-def _changed(verb: str, words: Words, query: Query) -> Iterator[Effect]:
+def _row_effects(verb: str, words: StatementWords, query: QueryEvent) -> Iterator[Effect]:
     """Rows that were changed by a statement."""
     if words.dialect.mariadb:
         if not (verb in _WRITES and _writes_system_table(verb, words, query)):
@@ -134,7 +134,7 @@ def _changed(verb: str, words: Words, query: Query) -> Iterator[Effect]:
         yield Effect(Reason.BY_STATEMENT, name.decode())
 
 
-def _writes_system_table(verb: str, words: Words, query: Query) -> bool:
+def _writes_system_table(verb: str, words: StatementWords, query: QueryEvent) -> bool:
     """Tell whether a statement surely changes nothing but a table of the system."""
     words.skip_any("LOW_PRIORITY", "HIGH_PRIORITY", "DELAYED", "QUICK", "IGNORE", "INTO", "FROM")
     database, _ = alterations.table(words)
@@ -147,7 +147,7 @@ def _writes_system_table(verb: str, words: Words, query: Query) -> bool:
     return not _calls(words)
 
 
-def _calls(words: Words) -> bool:
+def _calls(words: StatementWords) -> bool:
     """Tell whether the rest of a statement may call a function that somebody made, or reads a view."""
     while words.next.sign is not alterations.END:
         token = words.read()
@@ -163,7 +163,7 @@ def _calls(words: Words) -> bool:
     return False
 
 
-def _drop(words: Words) -> Iterator[Effect]:
+def _drop(words: StatementWords) -> Iterator[Effect]:
     if words.skip("TEMPORARY"):
         return
     kind = words.read().keyword
@@ -187,7 +187,7 @@ def _drop(words: Words) -> Iterator[Effect]:
         yield Effect(Reason.UNCLEAR)
 
 
-def _optimize(words: Words) -> Iterator[Effect]:
+def _optimize(words: StatementWords) -> Iterator[Effect]:
     """OPTIMIZE and REPAIR, which may have the server copy each of the tables."""
     words.skip_any("LOCAL", "NO_WRITE_TO_BINLOG")
     if words.skip("VIEW"):
@@ -197,7 +197,7 @@ def _optimize(words: Words) -> Iterator[Effect]:
         yield Effect(Reason.REBUILT, database, table)
 
 
-def _rename(words: Words) -> Iterator[Effect]:
+def _rename(words: StatementWords) -> Iterator[Effect]:
     if words.skip("USER"):
         return
     if words.read().keyword not in ("TABLE", "TABLES"):
@@ -213,14 +213,14 @@ def _rename(words: Words) -> Iterator[Effect]:
     words.end()
 
 
-def _truncate(words: Words) -> Iterator[Effect]:
+def _truncate(words: StatementWords) -> Iterator[Effect]:
     words.skip("TABLE")
     yield Effect(None, *alterations.table(words))
     alterations.skip_wait(words)
     words.end()
 
 
-def _create(words: Words) -> Iterator[Effect]:
+def _create(words: StatementWords) -> Iterator[Effect]:
     replaces = words.skip("OR", "REPLACE")
     temporary = words.skip("TEMPORARY")
     kind = words.read().keyword
@@ -237,12 +237,12 @@ def _create(words: Words) -> Iterator[Effect]:
         if replaces:
             yield Effect(Reason.DROPPED, words.name())
     elif kind in _INDEXES:
-        yield _indexed(words)
+        yield _index_table(words)
     elif kind not in _OTHERS:
-        yield from (Effect(Reason.UNCLEAR),) if replaces or not kind else _mentioned(words)
+        yield from (Effect(Reason.UNCLEAR),) if replaces or not kind else _mentions(words)
 
 
-def _mentioned(words: Words) -> Iterator[Effect]:
+def _mentions(words: StatementWords) -> Iterator[Effect]:
     """The tables that a statement names which makes something of a kind that is not known.
 
     What was not there before changes no table without a name of it.
@@ -254,7 +254,7 @@ def _mentioned(words: Words) -> Iterator[Effect]:
             yield Effect(Reason.UNCLEAR, *((token.value, words.name()) if within else (None, token.value)))
 
 
-def _indexed(words: Words) -> Effect:
+def _index_table(words: StatementWords) -> Effect:
     """The table that an index is made of: its name stands behind the first ON."""
     while words.next.keyword != "ON":
         if words.read().sign is alterations.END:
@@ -263,7 +263,7 @@ def _indexed(words: Words) -> Effect:
     return Effect(Reason.REBUILT, *alterations.table(words))
 
 
-def _is_filled(words: Words) -> bool:
+def _is_filled(words: StatementWords) -> bool:
     """Tell whether a table is made with the rows of a query, whose functions may change others."""
     while words.next.sign is not alterations.END:
         keyword = words.read().keyword
@@ -274,7 +274,7 @@ def _is_filled(words: Words) -> bool:
     return False
 
 
-def _alter(words: Words) -> Iterator[Effect]:
+def _alter(words: StatementWords) -> Iterator[Effect]:
     words.skip("ONLINE")
     ignores = words.skip("IGNORE")
     kind = words.read().keyword
@@ -287,7 +287,7 @@ def _alter(words: Words) -> Iterator[Effect]:
         yield Effect(Reason.UNCLEAR)
 
 
-def _tables(words: Words) -> Iterator[tuple[str | None, str]]:
+def _tables(words: StatementWords) -> Iterator[tuple[str | None, str]]:
     yield alterations.table(words)
     while words.sign(","):
         yield alterations.table(words)
@@ -299,7 +299,7 @@ _OTHERS = frozenset(
     """AGGREGATE ALGORITHM DATABASE DEFINER EVENT FUNCTION INSTANCE JSON LIBRARY LOGFILE PACKAGE PREPARE
     PROCEDURE RESOURCE ROLE SCHEMA SERVER SQL TABLESPACE TRIGGER UNDO USER VIEW""".split()
 )
-_READERS: Mapping[str, Callable[[Words], Iterator[Effect]]] = {
+_READERS: Mapping[str, Callable[[StatementWords], Iterator[Effect]]] = {
     "DROP": _drop,
     "RENAME": _rename,
     "TRUNCATE": _truncate,

@@ -3,9 +3,9 @@
     ALTER /* why */ TABLE `a``b`.t COMMENT 'it''s', /*!80000 RENAME x */ ...
     WORD  ......... WORD  NAME   ↑ WORD     TEXT   ↑        WORD   WORD
 
-Called by `statements`; it reads no further than it is asked. Comments are passed over before, within and
-behind; one with a version is read if the server reads it. What quotes mean follows the statement's SQL mode.
-A text that ends within a quote or a comment is refused: it is never guessed at.
+It reads no further than it is asked. Comments are passed over before, within and behind; one with a version
+is read if the server reads it. What quotes mean follows the statement's SQL mode. A text that ends within a
+quote or a comment is refused: it is never guessed at.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Sign(Enum):
     END = auto()
 
 
-class Token(NamedTuple):
+class MysqlToken(NamedTuple):
     """One token; the value of a text is what stands between its quotes, as it is written there."""
 
     sign: Sign
@@ -51,7 +51,7 @@ class Token(NamedTuple):
         return self.value.upper() if self.sign is Sign.WORD else ""
 
 
-END = Token(Sign.END)
+END = MysqlToken(Sign.END)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Dialect:
         return version <= self.version and (not self.mariadb or own or version not in _MYSQL_ALONE)
 
 
-class Words:
+class StatementWords:
     """A statement, read word by word."""
 
     def __init__(self, text: str, dialect: Dialect) -> None:
@@ -86,11 +86,11 @@ class Words:
         self._next = next(self._tokens, END)
 
     @property
-    def next(self) -> Token:
+    def next(self) -> MysqlToken:
         """The token that is read next; `END` behind the last one."""
         return self._next
 
-    def read(self) -> Token:
+    def read(self) -> MysqlToken:
         token, self._next = self._next, next(self._tokens, END)
         return token
 
@@ -113,7 +113,7 @@ class Words:
 
     def sign(self, value: str) -> bool:
         """Read a sign if it comes next; tell whether it came."""
-        if self._next != Token(Sign.OTHER, value):
+        if self._next != MysqlToken(Sign.OTHER, value):
             return False
         self.read()
         return True
@@ -132,7 +132,7 @@ class Words:
             raise Unreadable
 
 
-def _tokens(text: str, dialect: Dialect) -> Iterator[Token]:
+def _tokens(text: str, dialect: Dialect) -> Iterator[MysqlToken]:
     at, within = 0, False  # within a comment that is read
     while at < len(text):
         found = _SPACE.match(text, at) or _DASHES.match(text, at)
@@ -173,23 +173,23 @@ def _comment(text: str, at: int, dialect: Dialect) -> tuple[int, bool]:
     return end + 2, False
 
 
-def _token(text: str, at: int, dialect: Dialect) -> tuple[Token, int]:
+def _token(text: str, at: int, dialect: Dialect) -> tuple[MysqlToken, int]:
     first = text[at]
     if first == "`" or (first == '"' and dialect.ansi_quotes):
-        end = _closed(text, at, escapes=False)
-        return Token(Sign.NAME, text[at + 1 : end - 1].replace(first * 2, first)), end
+        end = _end_of_quote(text, at, escapes=False)
+        return MysqlToken(Sign.NAME, text[at + 1 : end - 1].replace(first * 2, first)), end
     if first in "'\"":
-        end = _closed(text, at, escapes=dialect.backslashes)
-        return Token(Sign.TEXT, text[at + 1 : end - 1]), end
+        end = _end_of_quote(text, at, escapes=dialect.backslashes)
+        return MysqlToken(Sign.TEXT, text[at + 1 : end - 1]), end
     word = _WORD.match(text, at)
     if word:
         if _NO_BREAK in word[0]:
             raise Unreadable
-        return Token(Sign.WORD, word[0]), word.end()
-    return Token(Sign.OTHER, first), at + 1
+        return MysqlToken(Sign.WORD, word[0]), word.end()
+    return MysqlToken(Sign.OTHER, first), at + 1
 
 
-def _closed(text: str, at: int, *, escapes: bool) -> int:
+def _end_of_quote(text: str, at: int, *, escapes: bool) -> int:
     """Find where a quote that opens at a place ends; a doubled one stands for itself."""
     quote, at = text[at], at + 1
     while at < len(text):

@@ -1,12 +1,11 @@
-"""The transactions in the events of a binlog: found, filtered by tables, and handed on as `Received`.
+"""The transactions in the events of a binlog: found, filtered by tables, and handed on as `StreamRead`.
 
     events     GTID BEGIN map(t) rows map(u) rows XID   GTID DDL   GTID BEGIN map(u) rows XID
     data       [BEGIN map(t) rows]                      [BEGIN ALTERED]
     ended      (time, ...)                              (time, ...)         progress only: nobody mirrors u
 
-Called by `dump` with one event after the other. Nothing here looks at a row: whose it is says the newest map
-of its number within the transaction. Of a transaction in which nothing is of a wanted table only its name
-counts.
+Nothing here looks at a row: whose it is says the newest map of its number within the transaction. Of a
+transaction in which nothing is of a wanted table only its name counts.
 
 The rows of an XA transaction are handed on apart, as of one that runs; at the place of its end in the order
 of commits stands the BEGIN with the name of the end. What a statement did to a wanted table is a frame at its
@@ -25,25 +24,25 @@ from dataclasses import dataclass, replace
 
 from headrace.core.errors import HeadraceError
 from headrace.core.position import Position
-from headrace.sources.contract.arrival import Received
+from headrace.sources.contract.arrival import StreamRead
 from headrace.sources.mysql.binlog_position import (
     BinlogProgress,
-    Log,
-    Logged,
+    LoggedTransaction,
     MariadbProgress,
     MysqlProgress,
+    MysqlTimeline,
 )
 from headrace.sources.mysql.gtid_set import Gtid
 from headrace.sources.mysql.mariadb_position import MariadbGtid
 from headrace.sources.mysql.stream import errors, events, ordinary, statements, unpacking
 from headrace.sources.mysql.stream.alterations import Effect
-from headrace.sources.mysql.stream.events import Event, Named, Query
+from headrace.sources.mysql.stream.events import BinlogEvent, GroupStart, QueryEvent
 from headrace.sources.mysql.stream.frames import HEADER, Reason
 from headrace.sources.mysql.stream.frontier import frontier
-from headrace.sources.mysql.stream.gathering import Gathering, Group, Table, map_frame
+from headrace.sources.mysql.stream.gathering import EventGroup, Gathering, Table, map_frame
 from headrace.sources.mysql.stream.letters import means
-from headrace.sources.mysql.stream.ordinary import OrdinaryReader, Packets, Run
-from headrace.sources.mysql.stream.statements import Server
+from headrace.sources.mysql.stream.ordinary import OrdinaryReader, ReadPackets, TransactionRun
+from headrace.sources.mysql.stream.statements import BinlogServer
 
 _STATEMENTS = frozenset({events.QUERY, events.QUERY_COMPRESSED, events.EXECUTE_LOAD})
 _END_OF_STATEMENT = b"\xff\xff\xff\0\0\0"  # the table's number in rows that are none
@@ -61,16 +60,16 @@ _NAMES: Mapping[type[BinlogProgress], frozenset[int]] = {
 
 @dataclass(frozen=True, slots=True)
 class WantedTables:
-    """The tables that are mirrored; `folded` where the server takes names of statements in any case."""
+    """The tables that are mirrored; `case_insensitive` where the server takes names in any case."""
 
     tables: Collection[Table]
-    folded: bool = False
+    case_insensitive: bool = False
 
     def by_key(self) -> dict[bytes, Table]:
         """The tables by their names as maps have them."""
         return {events.as_key(*table): table for table in self.tables}
 
-    def concerned(self, effect: Effect) -> Iterator[tuple[Reason | None, Table]]:
+    def concerned_tables(self, effect: Effect) -> Iterator[tuple[Reason | None, Table]]:
         """The tables that an effect is on, each with what happened to it."""
         for each in sorted(self.tables):
             meant = (self._means(each[0], effect.database), self._means(each[1], effect.table))
@@ -82,13 +81,15 @@ class WantedTables:
     def _means(self, kept: str, typed: str | None) -> bool | None:
         if typed is None:
             return True
-        return means(kept, typed) if self.folded else kept == typed
+        return means(kept, typed) if self.case_insensitive else kept == typed
 
 
-class TransactionFinder:
+class MysqlTransactionFinder:
     """Finds the transactions of one connection in its events."""
 
-    def __init__(self, wanted: WantedTables, progress: BinlogProgress, log: Log, server: str = "") -> None:
+    def __init__(
+        self, wanted: WantedTables, progress: BinlogProgress, log: MysqlTimeline, server: str = ""
+    ) -> None:
         self._wanted = wanted
         self._keys = wanted.by_key()
         self._tables = tuple(self._keys.values())
@@ -97,10 +98,10 @@ class TransactionFinder:
         self._log = log
         self.frontier = frontier(progress)
         self._names = _NAMES[type(progress)]
-        self._server = Server(mariadb=False, version=0)
+        self._server = BinlogServer(mariadb=False, version=0)
         self._mark, self._file = server, ""  # whose log it is, and which file of it
-        self._group: Group | None = None
-        self._prepared: dict[bytes, Group] = {}  # by their XA names
+        self._group: EventGroup | None = None
+        self._prepared: dict[bytes, EventGroup] = {}  # by their XA names
         self.gathering = Gathering()
 
     @property
@@ -109,19 +110,19 @@ class TransactionFinder:
         return self._log.time(self.frontier.count)
 
     @property
-    def group(self) -> Group | None:
+    def group(self) -> EventGroup | None:
         """The transaction that is being sent; None between two of them."""
         return self._group
 
-    def take(self, event: Event) -> None:
+    def take(self, event: BinlogEvent) -> None:
         """The next event; a payload is taken apart before."""
         try:
             self._take(event)
         except (struct.error, IndexError, ValueError) as error:
             # Without checksums nobody else notices.
-            raise errors.damaged(f"an event of kind {event.kind} is shorter than it says") from error
+            raise errors.damaged_error(f"an event of kind {event.kind} is shorter than it says") from error
 
-    def take_many(self, packets: Packets, most: int) -> tuple[int, int]:
+    def take_many(self, packets: ReadPackets, most: int) -> tuple[int, int]:
         """Take what is ordinary at the beginning of these packets, until so many bytes wait to be handed on.
 
         Returns the packet behind it, and the next one that has to be taken by itself.
@@ -129,15 +130,15 @@ class TransactionFinder:
         group = self._group
         if group is None:
             return self._take_whole(packets, most)
-        if not group.opened:
+        if not group.is_open:
             return packets.first, packets.first
         rows = self._ordinary.rows(packets)
         self.gathering.add_many(group, rows, self._tables)
         return rows.behind, rows.behind
 
-    def _take_whole(self, packets: Packets, most: int) -> tuple[int, int]:
+    def _take_whole(self, packets: ReadPackets, most: int) -> tuple[int, int]:
         event = _first(packets, self._names) if self._file else None  # without a file there are no places
-        named = None if event is None else events.named(event)
+        named = None if event is None else events.group_start(event)
         if event is None or named is None or not self.frontier.follows(named.gtid):
             return packets.first, packets.first
         first = _origin(named.gtid, event, self._log.next_time(self.frontier.count))
@@ -146,16 +147,18 @@ class TransactionFinder:
         brought = 0
         for count, (commit_ts, place) in _places(run):
             at = first.number + count - 1
-            logged = Logged(f"{first.prefix.decode()}{at}", commit_ts, place, self._mark, self._file)
+            logged = LoggedTransaction(
+                f"{first.prefix.decode()}{at}", commit_ts, place, self._mark, self._file
+            )
             gtid = replace(named.gtid, number=first.number + brought)
             self.frontier.bring_many(gtid, count - brought, logged)
-            if not brought and len(run.written):
+            if not brought and len(run.written_at):
                 self.frontier.remember()
             brought = count
         # Of one that does not end in these packets the rows can be taken once it is open.
-        return run.behind, run.behind if run.stopped == len(packets.starts) else run.stopped
+        return run.behind, run.behind if run.stopped_at == len(packets.starts) else run.stopped_at
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: BinlogEvent) -> None:
         kind = event.kind
         if kind in events.ROWS or kind in events.ROWS_COMPRESSED:
             self._take_rows(event)
@@ -164,7 +167,7 @@ class TransactionFinder:
         elif kind in events.NAMES:
             self._begin(event)
         elif kind == events.XID:
-            self._commit(_opened(self._group))
+            self._commit(_open_group(self._group))
         elif kind in _STATEMENTS:
             self._take_statement(event)
         elif kind == events.XA_PREPARE:
@@ -172,43 +175,43 @@ class TransactionFinder:
         elif kind == events.FORMAT:
             if self._group is not None:
                 # A server that died within it; MariaDB lets it stand. A new dump begins in the next file.
-                raise errors.damaged("a file ends within a transaction")
+                raise errors.damaged_error("a file ends within a transaction")
             self._server = _server(event)
         elif kind == events.ROTATE:
             self._file = events.file_name(event)
         elif kind in (events.ANONYMOUS, events.INCIDENT):
             raise _refusal(event)
 
-    def received(self, size: int, heard: tuple[int, int] | None = None) -> Received:
+    def as_arrival(self, size: int, source_end: tuple[int, int] | None = None) -> StreamRead:
         """Hand on what was gathered of so many bytes."""
         gathered, group = self.gathering, self._group
         self.gathering = gathered.held_back(group)
         last, here = gathered.last_end, Position(self.time, self.frontier.text)
-        positions = [] if last in (None, here.time) else [Position(last, self.frontier.remembered)]
+        positions = [] if last in (None, here.time) else [Position(last, self.frontier.remembered_text)]
         self.frontier.remember()
         handed_on = None if self.gathering.size else group
-        return gathered.received(handed_on, size, [*positions, here], heard)
+        return gathered.as_arrival(handed_on, size, [*positions, here], source_end)
 
-    def _begin(self, event: Event) -> None:
+    def _begin(self, event: BinlogEvent) -> None:
         if self._group is not None:
             raise errors.disorder("a transaction begins within another one")
         if event.kind not in self._names:
-            raise errors.unknown(event.kind)  # the name of a transaction of the other kind of server
+            raise errors.unknown_error(event.kind)  # the name of a transaction of the other kind of server
         self._ordinary.begin()
-        named = events.named(event)
-        self._group = Group(
+        named = events.group_start(event)
+        self._group = EventGroup(
             gtid=named.gtid,
             time=self._log.next_time(self.frontier.count),
             commit_ts=named.commit_ts,
             event=event._replace(body=memoryview(b"")),
             alone=named.alone,
-            opened=named.opened,
+            is_open=named.is_open,
             xa=named.xa,
             place=_place(event, named, self._mark, self._file),
         )
 
-    def _take_map(self, event: Event) -> None:
-        group = _opened(self._group)
+    def _take_map(self, event: BinlogEvent) -> None:
+        group = _open_group(self._group)
         number, key = events.table_key(event.body)
         table = self._keys.get(key)
         group.maps[number] = table
@@ -216,8 +219,8 @@ class TransactionFinder:
         if table is not None:
             group.await_rows(map_frame(event))
 
-    def _take_rows(self, event: Event) -> None:
-        group = _opened(self._group)
+    def _take_rows(self, event: BinlogEvent) -> None:
+        group = _open_group(self._group)
         number = bytes(event.body[:6])
         table = group.maps.get(number, _UNKNOWN)
         if table is _UNKNOWN and number != _END_OF_STATEMENT:
@@ -228,63 +231,63 @@ class TransactionFinder:
             event = unpacking.unpacked_rows(event)
         self.gathering.add_rows(group, event, table)
 
-    def _take_statement(self, event: Event) -> None:
+    def _take_statement(self, event: BinlogEvent) -> None:
         group = self._group
         if group is None:
             raise errors.disorder("a statement outside of a transaction")
         compressed = event.kind == events.QUERY_COMPRESSED
         query = unpacking.unpacked_query(event) if compressed else events.query(event)
         head = bytes(query.text[:12]).upper()
-        if not group.opened and (head == b"BEGIN" or head.startswith(b"XA START ")):
-            group.opened, group.xa = True, head != b"BEGIN"
+        if not group.is_open and (head == b"BEGIN" or head.startswith(b"XA START ")):
+            group.is_open, group.xa = True, head != b"BEGIN"
         elif head.startswith((b"XA COMMIT ", b"XA ROLLBACK ")):
             self._end_prepared(group, bytes(query.text))
-        elif group.opened and head in (b"COMMIT", b"ROLLBACK"):
+        elif group.is_open and head in (b"COMMIT", b"ROLLBACK"):
             if head == b"ROLLBACK":
                 self.gathering.roll_back(group, event)
             self._commit(group)
-        elif group.opened and head.startswith(_BACK_TO):
+        elif group.is_open and head.startswith(_BACK_TO):
             self.gathering.roll_back(group, event, bytes(query.text[len(_BACK_TO) :]))
-        elif group.opened and head.startswith(_SAVEPOINT):
+        elif group.is_open and head.startswith(_SAVEPOINT):
             self.gathering.set_savepoint(group, bytes(query.text[len(_SAVEPOINT) :]))
-        elif not (group.opened and head.startswith(b"XA END ")):
+        elif not (group.is_open and head.startswith(b"XA END ")):
             self._alter(group, event, query)
 
-    def _alter(self, group: Group, event: Event, query: Query) -> None:
+    def _alter(self, group: EventGroup, event: BinlogEvent, query: QueryEvent) -> None:
         temporary = bool(event.flags & _THREAD_SPECIFIC)
         marks: dict[tuple[Reason | None, Table], bytes] = {}
         for effect in statements.effects(query, self._server, temporary=temporary):
-            for reason, table in self._wanted.concerned(effect):
+            for reason, table in self._wanted.concerned_tables(effect):
                 marks.setdefault((reason, table), effect.steps if reason is effect.reason else b"")
         for (reason, table), steps in marks.items():
             self.gathering.mark(group, event, reason, table, steps)
-        if group.alone or not group.opened:
+        if group.alone or not group.is_open:
             self._commit(group)
 
-    def _commit(self, group: Group) -> None:
+    def _commit(self, group: EventGroup) -> None:
         """The transaction has ended."""
         self._group = None
-        if group.written and group.xa:
+        if group.has_rows and group.xa:
             raise errors.disorder("an XA transaction that ends without its PREPARE")
         self.frontier.bring(group.gtid, group.place)
-        if group.written:
+        if group.has_rows:
             self.gathering.end(group, self.time)
             self.frontier.remember()
 
-    def _prepare(self, event: Event) -> None:
-        group, prepared = _opened(self._group), events.prepared(event)
+    def _prepare(self, event: BinlogEvent) -> None:
+        group, prepared = _open_group(self._group), events.xa_prepare(event)
         self._group = None
         group.maps.clear()
-        if not group.written or prepared.one_phase:
+        if not group.has_rows or prepared.one_phase:
             self.frontier.bring(group.gtid, group.place)
-            if group.written:
+            if group.has_rows:
                 self.gathering.end_running(group, group, self.time)
                 self.frontier.remember()
             return
         self.frontier.prepare(group.gtid, group.place)
         self._prepared[prepared.xid] = group
 
-    def _end_prepared(self, group: Group, text: bytes) -> None:
+    def _end_prepared(self, group: EventGroup, text: bytes) -> None:
         """XA COMMIT or XA ROLLBACK, by a name of its own, of a transaction that was prepared before."""
         said = _XA.match(text)
         if said is None:
@@ -304,13 +307,13 @@ class TransactionFinder:
             self.gathering.drop_running(prepared)
 
 
-def _opened(group: Group | None) -> Group:
-    if group is None or not group.opened:
+def _open_group(group: EventGroup | None) -> EventGroup:
+    if group is None or not group.is_open:
         raise errors.disorder("a change or an end outside of a transaction")
     return group
 
 
-def _first(packets: Packets, kinds: Collection[int]) -> Event | None:
+def _first(packets: ReadPackets, kinds: Collection[int]) -> BinlogEvent | None:
     """The ordinary name of a transaction that stands at the beginning; its checksum is not looked at."""
     start, stop = int(packets.starts[packets.first]) + 1, int(packets.stops[packets.first])
     data = memoryview(packets.data)[start:stop]  # type: ignore[arg-type]
@@ -319,22 +322,22 @@ def _first(packets: Packets, kinds: Collection[int]) -> Event | None:
     timestamp, kind, server, size, position, flags = HEADER.unpack_from(data)
     if kind not in kinds or len(data) - HEADER.size < _SHORTEST_NAMES.get(kind, len(data)):
         return None
-    return Event(kind, timestamp, server, position, flags, data[HEADER.size :], size)
+    return BinlogEvent(kind, timestamp, server, position, flags, data[HEADER.size :], size)
 
 
-def _origin(gtid: Gtid | MariadbGtid, event: Event, time: int) -> ordinary.Named:
+def _origin(gtid: Gtid | MariadbGtid, event: BinlogEvent, time: int) -> ordinary.FirstTransaction:
     """The first of some transactions, as the kernel is told of it."""
     name, number = str(gtid), gtid.number
     prefix = name[: len(name) - len(str(number))].encode()
     if isinstance(gtid, MariadbGtid):
-        return ordinary.Named(struct.pack("<II", gtid.domain, gtid.server), prefix, number, time)
-    return ordinary.Named(bytes(event.body[1:17]), prefix, number, time)
+        return ordinary.FirstTransaction(struct.pack("<II", gtid.domain, gtid.server), prefix, number, time)
+    return ordinary.FirstTransaction(bytes(event.body[1:17]), prefix, number, time)
 
 
-def _places(run: Run) -> Iterator[tuple[int, tuple[int, int]]]:
+def _places(run: TransactionRun) -> Iterator[tuple[int, tuple[int, int]]]:
     """Count those up to the last one that has rows, with its time and place; then all."""
-    if len(run.written):
-        last = run.written[-1].tolist()
+    if len(run.written_at):
+        last = run.written_at[-1].tolist()
         yield last[ordinary.AT] + 1, (last[ordinary.COMMIT_TS], last[ordinary.PLACE])
         if last[ordinary.AT] + 1 == run.count:
             return
@@ -342,24 +345,24 @@ def _places(run: Run) -> Iterator[tuple[int, tuple[int, int]]]:
         yield run.count, run.newest
 
 
-def _place(event: Event, named: Named, server: str, file: str) -> Logged | None:
+def _place(event: BinlogEvent, named: GroupStart, server: str, file: str) -> LoggedTransaction | None:
     """The place of a transaction's name; None where no file was named."""
     if not file or event.at <= 0:
         return None
-    return Logged(str(named.gtid), named.commit_ts, event.at, server, file)
+    return LoggedTransaction(str(named.gtid), named.commit_ts, event.at, server, file)
 
 
-def _server(event: Event) -> Server:
+def _server(event: BinlogEvent) -> BinlogServer:
     """The server that a description of the format names."""
     text = bytes(event.body[2:52]).rstrip(b"\0").decode("utf-8", "replace")
     number = _VERSION.search(text)
     if number is None:
-        raise errors.damaged("the description of the binlog's format names no version")
+        raise errors.damaged_error("the description of the binlog's format names no version")
     major, minor, patch = map(int, number.groups())
-    return Server("mariadb" in text.lower(), major * 10_000 + minor * 100 + patch)
+    return BinlogServer("mariadb" in text.lower(), major * 10_000 + minor * 100 + patch)
 
 
-def _refusal(event: Event) -> HeadraceError:
+def _refusal(event: BinlogEvent) -> HeadraceError:
     if event.kind == events.ANONYMOUS:
         return errors.anonymous("a transaction has no GTID")
     return errors.incident()

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from headrace.sources.mysql.stream import errors
-from headrace.sources.mysql.stream.events import ROWS_COMPRESSED, Event, Query, query
+from headrace.sources.mysql.stream.events import ROWS_COMPRESSED, BinlogEvent, QueryEvent, query
 from headrace.sources.mysql.stream.frames import HEADER
 
 PIECE = 256 * 1024
@@ -25,7 +25,7 @@ _ZLIB = 0x80  # the only way of MariaDB's
 _LARGEST = 1 << 32  # bytes of an event
 
 
-def inner_events(event: Event) -> Iterator[memoryview]:
+def inner_events(event: BinlogEvent) -> Iterator[memoryview]:
     """The events of a payload, one after the other, none of them with a checksum."""
     way, packed = _fields(event.body)
     held = bytearray()
@@ -35,14 +35,14 @@ def inner_events(event: Event) -> Iterator[memoryview]:
         while len(held) - at >= HEADER.size:
             size = int.from_bytes(held[at + 9 : at + 13], "little")
             if size < HEADER.size:
-                raise errors.damaged("an event in a compressed transaction is shorter than its header")
+                raise errors.damaged_error("an event in a compressed transaction is shorter than its header")
             if len(held) - at < size:
                 break
             yield memoryview(bytes(held[at : at + size]))
             at += size
         del held[:at]
     if held:
-        raise errors.damaged("a compressed transaction ends within an event")
+        raise errors.damaged_error("a compressed transaction ends within an event")
 
 
 def _fields(body: memoryview) -> tuple[int, memoryview]:
@@ -61,13 +61,13 @@ def _fields(body: memoryview) -> tuple[int, memoryview]:
 def packed_number(body: memoryview, at: int) -> tuple[int, int]:
     """A number of MySQL's one, three, four or nine bytes, and where it ends."""
     if at >= len(body):
-        raise errors.damaged("it ends within a number")
+        raise errors.damaged_error("it ends within a number")
     first = body[at]
     if first < 251:
         return first, at + 1
     size = {252: 2, 253: 3, 254: 8}.get(first, 0)
     if not size or at + 1 + size > len(body):
-        raise errors.damaged("it ends within a number")
+        raise errors.damaged_error("it ends within a number")
     return int.from_bytes(body[at + 1 : at + 1 + size], "little"), at + 1 + size
 
 
@@ -76,7 +76,7 @@ def _pieces(way: int, packed: memoryview) -> Iterator[bytes]:
         yield bytes(packed)
         return
     if way != _ZSTD:
-        raise errors.damaged(f"a transaction is compressed in a way that is not known: {way}")
+        raise errors.damaged_error(f"a transaction is compressed in a way that is not known: {way}")
     # A receiver shall be there before Arrow would be; few servers compress.
     import pyarrow as pa
 
@@ -85,10 +85,10 @@ def _pieces(way: int, packed: memoryview) -> Iterator[bytes]:
         while piece := stream.read(PIECE):
             yield piece
     except OSError as error:
-        raise errors.damaged("a compressed transaction cannot be unpacked") from error
+        raise errors.damaged_error("a compressed transaction cannot be unpacked") from error
 
 
-def unpacked_rows(event: Event) -> Event:
+def unpacked_rows(event: BinlogEvent) -> BinlogEvent:
     """Rows of MariaDB that came compressed, as they are without that.
 
     table u48, flags u16, in the second version a length and so much more; a number of columns, their bits,
@@ -101,29 +101,29 @@ def unpacked_rows(event: Event) -> Event:
         at += int.from_bytes(body[8:10], "little")
     columns, at = packed_number(body, at)
     at += (columns + 7) // 8 * (2 if kind in (24, 31) else 1)
-    rows = bytes(body[:at]) + unpacked(body[at:])
+    rows = bytes(body[:at]) + unpack(body[at:])
     return event._replace(kind=kind, body=memoryview(rows))
 
 
-def unpacked_query(event: Event) -> Query:
+def unpacked_query(event: BinlogEvent) -> QueryEvent:
     """A statement of MariaDB that came compressed, as it is without that."""
     found = query(event)
-    return found._replace(text=unpacked(memoryview(found.text)))
+    return found._replace(text=unpack(memoryview(found.text)))
 
 
-def unpacked(packed: memoryview) -> bytes:
+def unpack(data: memoryview) -> bytes:
     """Unpack what MariaDB compressed: a byte says how, and how many bytes of size follow, big end first."""
-    if not packed or packed[0] & 0xF0 != _ZLIB:
-        raise errors.damaged("an event is compressed in a way that is not known")
-    head = 1 + (packed[0] & 0x07)
-    size = int.from_bytes(packed[1:head], "big")
+    if not data or data[0] & 0xF0 != _ZLIB:
+        raise errors.damaged_error("an event is compressed in a way that is not known")
+    head = 1 + (data[0] & 0x07)
+    size = int.from_bytes(data[1:head], "big")
     if size >= _LARGEST:
-        raise errors.damaged("a compressed event says that it is larger than events are")
+        raise errors.damaged_error("a compressed event says that it is larger than events are")
     unpacker: Any = zlib.decompressobj()
     try:
-        found: bytes = unpacker.decompress(packed[head:], size + 1)
+        found: bytes = unpacker.decompress(data[head:], size + 1)
     except zlib.error as error:
-        raise errors.damaged("a compressed event cannot be unpacked") from error
+        raise errors.damaged_error("a compressed event cannot be unpacked") from error
     if len(found) != size:
-        raise errors.damaged("a compressed event has another size than it says")
+        raise errors.damaged_error("a compressed event has another size than it says")
     return found

@@ -53,7 +53,7 @@ from headrace.sources.postgres.catalog.table_def import (
     TableEntry,
     leaf_flaw,
     schema_of,
-    watched,
+    watched_columns,
 )
 from headrace.sources.postgres.catalog.types import TypeEntry, enum_of, is_same_form, is_wider
 
@@ -92,7 +92,7 @@ class Missing:
     text: str | None
 
 
-def derived(last: TableEntry, now: TableEntry, *, by_names: bool = True) -> tuple[int | Missing, ...] | None:
+def derive(last: TableEntry, now: TableEntry, *, by_names: bool = True) -> tuple[int | Missing, ...] | None:
     """Say out of what each mirrored column comes in rows from before; None where that is not proven.
 
     A column is known again by its number, whatever it is called. One that was added has a value in old rows
@@ -141,12 +141,12 @@ def _print_as_ever(last: TableEntry, now: TableEntry) -> bool:
     return all(entry.as_made for entry in now.types if entry.oid not in known)
 
 
-def parts_of(now: TableEntry, found: Sequence[int | Missing] | None) -> tuple[Part, ...] | None:
+def parts_of(now: TableEntry, origins: Sequence[int | Missing] | None) -> tuple[Part, ...] | None:
     """The parts of a conversion to these columns; None without a proof, or a lake form of a value."""
-    if found is None:
+    if origins is None:
         return None
     parts: list[Part] = []
-    for column, each in zip(schema_of(now).columns, found, strict=True):
+    for column, each in zip(schema_of(now).columns, origins, strict=True):
         if not isinstance(each, Missing):
             parts.append(Take(each))
         elif (value := missing_value(column, each.text)) is not None:
@@ -209,7 +209,11 @@ def _known_before(last: TableEntry, now: TableEntry) -> TableEntry:
 
 def _columns_differ(last: TableEntry, now: TableEntry, by_triggers: bool) -> str | None:
     before, after = (
-        {a.number: a for a in watched(each.attributes, each.memberships) if by_triggers or a.generated != "v"}
+        {
+            a.number: a
+            for a in watched_columns(each.attributes, each.memberships)
+            if by_triggers or a.generated != "v"
+        }
         for each in (last, now)
     )
     for number, attribute in before.items():
@@ -310,8 +314,8 @@ def _rewritten(last: TableEntry, now: TableEntry) -> bool:
     if last.toast and now.toast:
         return last.toast != now.toast
     named = any(membership.named for membership in now.memberships)
-    return _made(last) != _made(now) or not (now.toast or named)
+    return _column_origin(last) != _column_origin(now) or not (now.toast or named)
 
 
-def _made(entry: TableEntry) -> tuple[int, list[str]]:
+def _column_origin(entry: TableEntry) -> tuple[int, list[str]]:
     return entry.toast, [attribute.made for attribute in entry.attributes]

@@ -9,7 +9,7 @@ from headrace.sources.postgres.session.statements import Session, query
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class PostgresCandidate:
     """A relation that a pattern may name."""
 
     oid: int
@@ -18,7 +18,7 @@ class Candidate:
     persistence: str
 
 
-def candidates(connection: Session) -> list[Candidate]:
+def candidates(connection: Session) -> list[PostgresCandidate]:
     """Every relation of users that has rows: tables of all kinds and views."""
     rows = query(
         connection,
@@ -27,4 +27,6 @@ def candidates(connection: Session) -> list[Candidate]:
         " WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname <> 'information_schema'"
         " AND (n.nspname !~ '^pg_' OR n.nspname ~ '^pg_temp_') ORDER BY 2, 3",
     )
-    return [Candidate(oid, TableName(schema, name), kind, how) for oid, schema, name, kind, how in rows]
+    return [
+        PostgresCandidate(oid, TableName(schema, name), kind, how) for oid, schema, name, kind, how in rows
+    ]

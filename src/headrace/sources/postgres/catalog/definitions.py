@@ -28,7 +28,7 @@ from headrace.sources.postgres.catalog.table_def import (
     Membership,
     ReplicaIdentity,
     TableEntry,
-    watched,
+    watched_columns,
 )
 from headrace.sources.postgres.catalog.types import TypeEntry
 from headrace.sources.postgres.session.refusals import CatalogMoved
@@ -192,7 +192,7 @@ def _entries(
     again = memory is not None
     memory = memory or EntryMemory()
     parameters = {"oids": list(oids), "publications": list(publications)}
-    texts: dict[int, str] = dict(query(connection, _ENTRIES, parameters, prepared=again))
+    texts: dict[int, str] = dict(query(connection, _ENTRIES, parameters, prepare=again))
     rows = [memory.row(oid, text, _unread) for oid, text in texts.items()]
     types = _types(connection, frozenset().union(*(row.types for row in rows)), memory)
     entries = [row.entry(types, _table) for row in rows]
@@ -230,8 +230,8 @@ def _table(text: str, types: Mapping[int, TypeEntry]) -> TableEntry:
     rows = [each.pop() for each in (*(memberships or ()), *(beneath or ()))]
     members = tuple(_membership(*membership) for membership in memberships or ())
     # What other tables of the same look reach must not matter: they come and go.
-    used = (column.type for column in watched(columns, members) if column.type not in _PLAIN)
-    reached = _reached(used, types)
+    used = (column.type for column in watched_columns(columns, members) if column.type not in _PLAIN)
+    reached = _reachable_types(used, types)
     return TableEntry(
         oid=oid,
         name=TableName(schema, name),
@@ -285,14 +285,14 @@ def _branch(*fields: Any) -> Branch:
 
 
 def _xids(texts: Iterable[str]) -> frozenset[int]:
-    """Those that are written there; 0 is none."""
+    """Read the oids that are written there; 0 is none."""
     return frozenset(int(xid) for text in texts for xid in text.split()) - {0}
 
 
 def _types(connection: Session, wanted: Iterable[int], memory: EntryMemory) -> Mapping[int, TypeEntry]:
     """The types that these reach; the very same mapping as the last time where nothing is another."""
     oids = sorted(wanted)
-    rows = query(connection, _TYPES, {"types": oids}, prepared=True) if oids else []
+    rows = query(connection, _TYPES, {"types": oids}, prepare=True) if oids else []
     return memory.types(rows, _type)
 
 
@@ -320,7 +320,7 @@ _PLAIN = frozenset(
 ) | {1700, 2950, 3802}
 
 
-def _reached(start: Iterable[int], types: Mapping[int, TypeEntry]) -> tuple[TypeEntry, ...]:
+def _reachable_types(start: Iterable[int], types: Mapping[int, TypeEntry]) -> tuple[TypeEntry, ...]:
     """The types that a table's columns reach, each once, by oid."""
     found: dict[int, TypeEntry] = {}
     ahead = list(start)

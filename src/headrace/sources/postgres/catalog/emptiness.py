@@ -2,8 +2,6 @@
 
 One that was attached may have had rows, which are in no message. One without a page has none. To ask for the
 size locks the partition as a reader does: one that somebody holds is not asked, and its root sits out.
-
-Called by the schema checks, for roots whose trees have grown.
 """
 
 from __future__ import annotations
@@ -11,33 +9,33 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 
-from headrace.sources.postgres.catalog.locks import measured
+from headrace.sources.postgres.catalog.locks import measure
 from headrace.sources.postgres.catalog.partition_tree import Branch
 from headrace.sources.postgres.catalog.table_def import TableEntry
 from headrace.sources.postgres.session.statements import Session
 
 
 def with_emptiness(
-    connection: Session, known: Iterable[TableEntry], now: Mapping[int, TableEntry]
+    connection: Session, entries: Iterable[TableEntry], now: Mapping[int, TableEntry]
 ) -> tuple[dict[int, TableEntry], frozenset[int]]:
     """The tables as they are now, with what is empty beneath them; and those of which that can't be asked."""
     asked = {
         branch.oid: branch.name
-        for last in known
+        for last in entries
         if last.oid in now
-        for branch in attached(last, now[last.oid])
+        for branch in attached_branches(last, now[last.oid])
         if branch.has_rows
     }
     if not asked:
         return dict(now), frozenset()
-    found = measured(connection, asked)
+    found = measure(connection, asked)
     without = {oid for oid, size in found.sizes.items() if not size.pages}
     unknown = {oid for oid, name in asked.items() if name in found.busy}
     held = {oid for oid, entry in now.items() if any(branch.oid in unknown for branch in entry.tree)}
-    return {oid: flagged(entry, without) for oid, entry in now.items()}, frozenset(held)
+    return {oid: flag(entry, without) for oid, entry in now.items()}, frozenset(held)
 
 
-def attached(last: TableEntry, now: TableEntry) -> Iterable[Branch]:
+def attached_branches(last: TableEntry, now: TableEntry) -> Iterable[Branch]:
     """The branches that came otherwise than by being made there, and all that they hold."""
     before = {branch.oid for branch in last.tree}
     came = {branch.oid for branch in now.tree if branch.oid not in before and not branch.born}
@@ -52,7 +50,7 @@ def _with_beneath(oids: Set[int], tree: Iterable[Branch]) -> Set[int]:
     return found
 
 
-def flagged(entry: TableEntry, without: Set[int]) -> TableEntry:
+def flag(entry: TableEntry, without: Set[int]) -> TableEntry:
     """The table, whose branches say whether they are empty: a root if all of its partitions are."""
     if not entry.tree:
         return entry

@@ -64,10 +64,10 @@ class EntryMemory:
             self._types = (rows, types)
         return types
 
-    def forget(self, asked: Collection[int], found: Collection[int]) -> None:
+    def forget(self, asked_oids: Collection[int], found_oids: Collection[int]) -> None:
         """Forget the tables that are gone, and others that nobody has asked about for long."""
-        if len(self._rows) > 2 * len(asked) + _SPARE:
-            self._rows = {oid: self._rows[oid] for oid in found}
+        if len(self._rows) > 2 * len(asked_oids) + _SPARE:
+            self._rows = {oid: self._rows[oid] for oid in found_oids}
 
     def note_same(self, key: str, details: Json, entry: TableEntry) -> None:
         """Note that nothing differs between a record and an entry, and nothing is news."""

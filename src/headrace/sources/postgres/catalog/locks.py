@@ -7,8 +7,7 @@ A reader waits for ACCESS EXCLUSIVE alone; who changes a publication waits for w
 altering the table. One that waits for such a lock itself keeps us waiting as well: the queue is a queue.
 Neither a query nor a value of it is shown, only whose it is and since when.
 
-Called by `snapshot.table_access` and `publication`, and by all who ask how big tables are: that takes a
-lock, too.
+That takes a lock, too.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from headrace.core.errors import Transient
 from headrace.core.names import TableName
 from headrace.sources.contract.errors import TableBusy
-from headrace.sources.postgres.catalog.sizes import Size, sizes
+from headrace.sources.postgres.catalog.sizes import RelationSize, sizes
 from headrace.sources.postgres.session.refusals import LockTimeout
 from headrace.sources.postgres.session.statements import Session, query
 
@@ -94,7 +93,7 @@ def holders(
     return found
 
 
-def locked(table: TableName, who: Sequence[str]) -> TableBusy:
+def locked_error(table: TableName, who: Sequence[str]) -> TableBusy:
     """The error of a table that somebody holds."""
     return TableBusy(
         "PG_TABLE_LOCKED",
@@ -114,35 +113,35 @@ def busy(connection: Session, tables: Mapping[str, tuple[int, TableName]]) -> di
         return {}
     modes = (*READERS_WAIT_FOR, "ShareUpdateExclusiveLock")
     found = holders(connection, sorted({oid for oid, _ in tables.values()}), modes)
-    return {key: locked(name, found[oid]) for key, (oid, name) in tables.items() if oid in found}
+    return {key: locked_error(name, found[oid]) for key, (oid, name) in tables.items() if oid in found}
 
 
 def of_publication(connection: Session, tables: Mapping[int, TableName], error: LockTimeout) -> Transient:
     """The error of DDL on a publication that waited too long, for one of its tables or for other such DDL."""
     for oid, who in holders(connection, list(tables), PUBLISHERS_WAIT_FOR).items():
-        return locked(tables[oid], who)
+        return locked_error(tables[oid], who)
     others = [transaction(*row) for row in query(connection, _ALTERING)]
     return LockTimeout(error.code, error.primary, detail="; ".join(others) or error.detail, hint=error.hint)
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class PostgresTableSizes:
     """The sizes of tables, by oid, and those that somebody holds; one in neither is not there any more."""
 
-    sizes: dict[int, Size]
+    sizes: dict[int, RelationSize]
     busy: dict[TableName, TableBusy]
 
 
-def measured(connection: Session, tables: Mapping[int, TableName]) -> Measured:
+def measure(connection: Session, tables: Mapping[int, TableName]) -> PostgresTableSizes:
     """Ask how big these tables are. The answer about a locked one would be waited for: it is left out."""
     left = dict(tables)
     busy: dict[TableName, TableBusy] = {}
     while left:
         held = holders(connection, list(left))
-        busy |= {left.pop(oid): locked(tables[oid], who) for oid, who in held.items()}
+        busy |= {left.pop(oid): locked_error(tables[oid], who) for oid, who in held.items()}
         try:
-            return Measured(sizes(connection, list(left)), busy)
+            return PostgresTableSizes(sizes(connection, list(left)), busy)
         except LockTimeout:
             if not holders(connection, list(left)):
                 raise  # it is not one of the tables
-    return Measured({}, busy)
+    return PostgresTableSizes({}, busy)

@@ -26,7 +26,7 @@ SELECT c.oid::int8, n.nspname, c.relname, pg_catalog.has_schema_privilege(n.oid,
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadableTables:
     """A table that this user may not read, and the statements that give the right."""
 
     name: TableName
@@ -40,12 +40,12 @@ def grants(user: str, name: TableName, *, schema: bool, select: bool) -> tuple[s
     return (*(() if schema else (usage,)), *(() if select else (f"GRANT SELECT ON {name} TO {role}",)))
 
 
-def unreadable(connection: Session, oids: Sequence[int]) -> dict[int, Unreadable]:
-    """Those of the tables, by oid, that this user may not read."""
+def unreadable(connection: Session, oids: Sequence[int]) -> dict[int, UnreadableTables]:
+    """Find the tables, by oid, that this user may not read."""
     found = {}
     for oid, schema, relation, usage, select in query(connection, _UNREADABLE, [list(oids)]):
         name = TableName(schema, relation)
-        found[oid] = Unreadable(name, grants(connection.info.user, name, schema=usage, select=select))
+        found[oid] = UnreadableTables(name, grants(connection.info.user, name, schema=usage, select=select))
     return found
 
 
@@ -55,7 +55,7 @@ class ReadablePartitions:
 
     oids: frozenset[int] = frozenset()
 
-    def denied(
+    def denials(
         self, connection: Session, roots: Mapping[str, tuple[TableName, Iterable[Branch]]]
     ) -> dict[str, TableDenied]:
         """The error of each root, by the caller's key, of which a partition may not be read."""
@@ -71,7 +71,7 @@ class ReadablePartitions:
         return {key: partitions_denied(roots[key][0], user, those) for key, those in lacking.items() if those}
 
 
-def partitions_denied(root: TableName, user: str, those: Sequence[Unreadable]) -> TableDenied:
+def partitions_denied(root: TableName, user: str, those: Sequence[UnreadableTables]) -> TableDenied:
     """The error of a root whose next copy will fail."""
     names = ", ".join(str(each.name) for each in those[:5]) + (", ..." if len(those) > 5 else "")
     return TableDenied(

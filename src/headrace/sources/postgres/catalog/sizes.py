@@ -1,6 +1,6 @@
 """Sizes: how big tables are, to cut their copies and to show progress.
 
-It takes a lock on each table, which waits for whoever holds it exclusively: ask through `locks.measured`.
+It takes a lock on each table, which waits for whoever holds it exclusively: ask through `locks.measure`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from headrace.sources.postgres.session.statements import Session, query
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class RelationSize:
     """The size of a table: exact bytes and pages, and an estimate of its rows."""
 
     pages: int
@@ -20,7 +20,7 @@ class Size:
     rows: int
 
 
-def sizes(connection: Session, oids: Sequence[int]) -> dict[int, Size]:
+def sizes(connection: Session, oids: Sequence[int]) -> dict[int, RelationSize]:
     """Measure these tables. Rows follow the statistics' density; -1 pages of them means none."""
     rows = query(
         connection,
@@ -31,13 +31,16 @@ def sizes(connection: Session, oids: Sequence[int]) -> dict[int, Size]:
         " WHERE c.oid = ANY (%s::oid[]) AND pg_relation_size(c.oid) IS NOT NULL",
         [list(oids)],
     )
-    return {oid: Size(pages, size, _rows(pages, tuples, known)) for oid, pages, size, tuples, known in rows}
+    return {
+        oid: RelationSize(pages, size, _rows(pages, tuples, known))
+        for oid, pages, size, tuples, known in rows
+    }
 
 
-def total(several: Iterable[Size]) -> Size:
+def total(several: Iterable[RelationSize]) -> RelationSize:
     """The size of several tables that are one."""
     sizes = list(several)
-    return Size(sum(s.pages for s in sizes), sum(s.bytes for s in sizes), sum(s.rows for s in sizes))
+    return RelationSize(sum(s.pages for s in sizes), sum(s.bytes for s in sizes), sum(s.rows for s in sizes))
 
 
 # Without statistics: the server's own planner assumes about as many for a narrow row.

@@ -159,7 +159,9 @@ def columns_left_out(entry: TableEntry) -> tuple[str, ...]:
     return tuple(a.name for a in entry.attributes if a.generated and a.number not in sent)
 
 
-def watched(attributes: tuple[Attribute, ...], memberships: Sequence[Membership]) -> tuple[Attribute, ...]:
+def watched_columns(
+    attributes: tuple[Attribute, ...], memberships: Sequence[Membership]
+) -> tuple[Attribute, ...]:
     """The columns whose DDL matters: all of them, or those that the publication lists."""
     if all(membership.columns is None for membership in deciding(memberships)):
         return attributes

@@ -80,19 +80,19 @@ def is_root(record: Mapping[str, Any]) -> bool:
 
 def types_of(record: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
     """The types of the columns that are mirrored (oid and modifier), out of a look's record; () of none."""
-    return tuple((a["type"], a["typmod"]) for a in mirrored(record))
+    return tuple((a["type"], a["typmod"]) for a in mirrored_columns(record))
 
 
 def labels_of(record: Mapping[str, Any]) -> tuple[tuple[str, ...] | None, ...]:
-    """Of the same columns the labels that their values may have; None where they are not an enum's."""
+    """Read for each mirrored column the labels that its values may have; None for other types than enums."""
     types = {known["oid"]: TypeEntry(**_fields(known)) for known in record.get("types", ())}
     if not types:
         return ()
-    enums = [enum_of(a["type"], types) for a in mirrored(record)]
+    enums = [enum_of(a["type"], types) for a in mirrored_columns(record)]
     return tuple(None if enum is None else enum.labels for enum in enums) if any(enums) else ()
 
 
-def mirrored(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def mirrored_columns(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     sent = sent_columns([_membership(m) for m in record.get("memberships", ())])
     return [a for a in record.get("attributes", ()) if sent(a["number"], a["generated"])]
 

@@ -79,10 +79,12 @@ class TypeEntry:
     as_made: bool = field(default=True, compare=False)  # one statement wrote all that its values print by
 
 
-def column_of(name: str, type_oid: int, typmod: int, shown: str, types: Mapping[int, TypeEntry]) -> Column:
+def column_of(
+    name: str, type_oid: int, typmod: int, printed_type: str, types: Mapping[int, TypeEntry]
+) -> Column:
     """The column of the lake for a column of this type; `shown` is the type as the server writes it."""
     arrow, form = form_of(type_oid, typmod, types)
-    return Column(name=name, type=arrow, form=form, source_type=shown)
+    return Column(name=name, type=arrow, form=form, source_type=printed_type)
 
 
 def form_of(type_oid: int, typmod: int, types: Mapping[int, TypeEntry]) -> tuple[pa.DataType, str]:

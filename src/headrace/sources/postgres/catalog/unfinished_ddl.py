@@ -16,7 +16,7 @@ from headrace.sources.postgres.catalog.table_def import TableEntry
 from headrace.sources.postgres.session.statements import Session, query
 
 
-def unfinished(connection: Session, entries: Iterable[TableEntry], xmin: int) -> frozenset[int]:
+def with_unfinished_ddl(connection: Session, entries: Iterable[TableEntry], xmin: int) -> frozenset[int]:
     """The tables (by oid) that DDL may have changed already where no look can show it.
 
     A row that was looked at was replaced by a transaction that was not over, or is not rolled back since.

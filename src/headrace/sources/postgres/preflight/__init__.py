@@ -20,7 +20,7 @@ into a publication, and the application's own UPDATE and DELETE never fail becau
 wildcard names such a table it is left out (`Report.left_out`) and stands against nothing else.
 """
 
-from headrace.sources.postgres.preflight.examination import examine, unmirrored
+from headrace.sources.postgres.preflight.examination import examine, find_unmirrored
 from headrace.sources.postgres.preflight.members import unfit_members, unfit_tables
 from headrace.sources.postgres.preflight.script import script
 from headrace.sources.postgres.preflight.wish import PostgresWish
@@ -28,8 +28,8 @@ from headrace.sources.postgres.preflight.wish import PostgresWish
 __all__ = [
     "PostgresWish",
     "examine",
+    "find_unmirrored",
     "script",
     "unfit_members",
     "unfit_tables",
-    "unmirrored",
 ]

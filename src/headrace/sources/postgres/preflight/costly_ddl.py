@@ -2,14 +2,14 @@
 
 What holds for all tables stands in `docs/operate.md`: a column of another type, another key. Here is what
 depends on the table: on its key, its partitions, the types of users that its columns have, and what the
-publication sends of it. The verdicts are those of `catalog.alteration`. Called by the `examination`.
+publication sends of it. The verdicts are those of `catalog.alteration`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from headrace.sources.postgres.catalog.table_def import PARTITIONED, TableEntry, schema_of, watched
+from headrace.sources.postgres.catalog.table_def import PARTITIONED, TableEntry, schema_of, watched_columns
 from headrace.sources.postgres.catalog.types import TypeEntry, enum_of
 
 _TREE = "copied anew where a partition is dropped, detached, truncated, rewritten, or attached with rows"
@@ -39,7 +39,7 @@ def _types(entry: TableEntry) -> str:
     """The types of its columns that an ALTER TYPE changes; labels may be added to an enum that is one."""
     known = {each.oid: each for each in entry.types}
     found: dict[str, str] = {}
-    for attribute in watched(entry.attributes, entry.memberships):
+    for attribute in watched_columns(entry.attributes, entry.memberships):
         name = attribute.shown.removesuffix("[]")
         if enum_of(attribute.type, known) is not None:
             found[name] = ": a label renamed"

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.sources.contract.findings import Finding, Level
-from headrace.sources.postgres.catalog.candidates import Candidate
+from headrace.sources.postgres.catalog.candidates import PostgresCandidate
 from headrace.sources.postgres.catalog.table_def import TableEntry
 from headrace.sources.postgres.preflight.tables import Access, access, check_leaves, check_table, choose
 from headrace.sources.postgres.preflight.upstream_objects import check_members, read_publication
@@ -46,7 +46,7 @@ def unfit_members(
 
 
 def _flaw(connection: Session, entry: TableEntry, rights: Access) -> HeadraceError | None:
-    candidate = Candidate(entry.oid, entry.name, entry.kind, entry.persistence)
+    candidate = PostgresCandidate(entry.oid, entry.name, entry.kind, entry.persistence)
     _, findings = choose([str(entry.name)], [candidate])
     user, version = connection.info.user, connection.info.server_version
     findings += check_table(entry, rights, user, version)

@@ -14,27 +14,28 @@ from collections.abc import Collection, Iterator, Sequence, Set
 
 from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName
-from headrace.sources.contract.findings import Finding, Level, mended
+from headrace.sources.contract.findings import Finding, Level, hint_of
 from headrace.sources.postgres.catalog.partition_tree import FOREIGN, Branch, leaves
 from headrace.sources.postgres.catalog.table_def import PARTITIONED, PERMANENT, TableEntry
 
 
 def outside_roots(
-    entries: Sequence[TableEntry], meant: Collection[TableName]
+    entries: Sequence[TableEntry], named_tables: Collection[TableName]
 ) -> tuple[list[TableEntry], list[Finding]]:
     """The tables that are in no root among them; of the others those that were meant are refused."""
     roots = {entry.oid: entry.name for entry in entries if entry.kind == PARTITIONED}
     above = {e.name: root for e in entries if (root := next(filter(None, map(roots.get, e.ancestors)), None))}
-    refused = [inside_root(name, root) for name, root in above.items() if name in meant]
+    refused = [inside_root(name, root) for name, root in above.items() if name in named_tables]
     return [entry for entry in entries if entry.name not in above], refused
 
 
-def beside_mirrored(entries: Sequence[TableEntry], mirrored: Set[int]) -> list[TableEntry]:
+def beside_mirrored(entries: Sequence[TableEntry], mirrored_tables: Set[int]) -> list[TableEntry]:
     """The tables that could be mirrored beside those that are: no part of one of them, and no root of one."""
     apart = [
         entry
         for entry in entries
-        if mirrored.isdisjoint(entry.ancestors) and mirrored.isdisjoint(branch.oid for branch in entry.tree)
+        if mirrored_tables.isdisjoint(entry.ancestors)
+        and mirrored_tables.isdisjoint(branch.oid for branch in entry.tree)
     ]
     return outside_roots(apart, ())[0]
 
@@ -54,9 +55,9 @@ def inside_root(name: TableName, root: TableName | None) -> Finding:
     )
 
 
-def leaves_held(root: TableName, held: Collection[TableName]) -> Misconfigured:
+def leaves_held(root: TableName, leaves: Collection[TableName]) -> Misconfigured:
     """The refusal of a root whose partitions are mirrored by themselves: they would get no changes."""
-    names = sorted(held)
+    names = sorted(leaves)
     return Misconfigured(
         "PG_PARTITION_INSIDE",
         f"partitions of {root} are mirrored as tables of their own",
@@ -89,7 +90,7 @@ def check_tree(entry: TableEntry) -> Iterator[Finding]:
                 "PG_PARTITION_UNFIT",
                 f"{entry.name} cannot be mirrored as one table: not all of its rows are in the stream",
                 detail=f"its partition {branch.name} {why}",
-                hint=mended(mend) or f"leave it out to mirror its other partitions: '!{entry.name}'",
+                hint=hint_of(mend) or f"leave it out to mirror its other partitions: '!{entry.name}'",
             ),
             mend=mend,
             table=entry.name,

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import quote_identifier
-from headrace.sources.contract.findings import Finding, Level, mended
+from headrace.sources.contract.findings import Finding, Level, hint_of
 from headrace.sources.postgres.declaration import SLOT
 from headrace.sources.postgres.preflight.wish import PostgresWish
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import replication
 from headrace.sources.postgres.session.ddl import event_triggers
-from headrace.sources.postgres.session.identity import Identity, prove
+from headrace.sources.postgres.session.identity import PostgresIdentity, prove
 from headrace.sources.postgres.session.minor_releases import late_tables_lost
 from headrace.sources.postgres.session.refusals import ReplicationRefused
 from headrace.sources.postgres.session.statements import Session, query
@@ -57,7 +57,11 @@ _SETTINGS = (
 
 
 def check_server(
-    address: Address, connection: Session, identity: Identity, wish: PostgresWish, copy_bytes: int
+    address: PostgresAddress,
+    connection: Session,
+    identity: PostgresIdentity,
+    wish: PostgresWish,
+    copy_bytes: int,
 ) -> Iterator[Finding]:
     """Everything about the server that a run depends on."""
     facts = _facts(connection)
@@ -105,7 +109,7 @@ def _facts(connection: Session) -> _Facts:
     return _Facts(dict(settings), slots, senders, sessions or 0, encoding, log_rate or 0.0)
 
 
-def _identity(identity: Identity, wish: PostgresWish) -> Iterator[Finding]:
+def _identity(identity: PostgresIdentity, wish: PostgresWish) -> Iterator[Finding]:
     if wish.identity is None:
         return
     try:
@@ -114,7 +118,7 @@ def _identity(identity: Identity, wish: PostgresWish) -> Iterator[Finding]:
         yield Finding(Level.ERROR, error)
 
 
-def check_version(identity: Identity, wish: PostgresWish) -> Iterator[Finding]:
+def check_version(identity: PostgresIdentity, wish: PostgresWish) -> Iterator[Finding]:
     """Tell whether this version of the server can be mirrored, and whether tables can be added later."""
     yield from check_support(identity)
     lost = late_tables_lost(identity.version)
@@ -122,7 +126,7 @@ def check_version(identity: Identity, wish: PostgresWish) -> Iterator[Finding]:
         yield Finding(Level.WARNING if wish.identity is None else Level.ERROR, lost)
 
 
-def check_support(identity: Identity) -> Iterator[Finding]:
+def check_support(identity: PostgresIdentity) -> Iterator[Finding]:
     """Tell whether this version of the server can be read."""
     major = identity.version // 10000
     if major < OLDEST:
@@ -145,7 +149,7 @@ def check_support(identity: Identity) -> Iterator[Finding]:
         )
 
 
-def _standby(identity: Identity, wish: PostgresWish) -> Iterator[Finding]:
+def _standby(identity: PostgresIdentity, wish: PostgresWish) -> Iterator[Finding]:
     if identity.standby and identity.version < STANDBY_DECODES:
         yield Finding(
             Level.ERROR,
@@ -172,7 +176,7 @@ def _standby(identity: Identity, wish: PostgresWish) -> Iterator[Finding]:
             yield Finding(Level.ERROR, error)
 
 
-def _settings(facts: _Facts, identity: Identity) -> Iterator[Finding]:
+def _settings(facts: _Facts, identity: PostgresIdentity) -> Iterator[Finding]:
     mend: tuple[str, ...]
     if facts.settings["wal_level"] != "logical":
         mend = ("ALTER SYSTEM SET wal_level = logical",)
@@ -181,7 +185,7 @@ def _settings(facts: _Facts, identity: Identity) -> Iterator[Finding]:
             Misconfigured(
                 "PG_WAL_LEVEL",
                 f"wal_level is {facts.settings['wal_level']}, changes can be streamed with logical only",
-                hint=f"{mended(mend)}; then restart the server",
+                hint=f"{hint_of(mend)}; then restart the server",
             ),
             mend=mend,
             restart=True,
@@ -193,7 +197,7 @@ def _settings(facts: _Facts, identity: Identity) -> Iterator[Finding]:
             Misconfigured(
                 "PG_SLOT_TIMEOUT",
                 "idle_replication_slot_timeout is set: the server gives up slots that nobody reads",
-                hint=mended(mend),
+                hint=hint_of(mend),
             ),
             mend=mend,
         )
@@ -231,7 +235,7 @@ def _free(facts: _Facts, wish: PostgresWish) -> Iterator[Finding]:
             Misconfigured(
                 "PG_SLOTS_FULL",
                 f"{facts.slots} replication slots are in use, {wanted} more are needed",
-                hint=f"{mended(more)}; then restart the server",
+                hint=f"{hint_of(more)}; then restart the server",
             ),
             mend=more,
             restart=True,
@@ -243,7 +247,7 @@ def _free(facts: _Facts, wish: PostgresWish) -> Iterator[Finding]:
             Misconfigured(
                 "PG_SENDERS_FULL",
                 f"{facts.senders} walsenders are in use, {wanted} more are needed",
-                hint=f"{mended(more)}; then restart the server",
+                hint=f"{hint_of(more)}; then restart the server",
             ),
             mend=more,
             restart=True,
@@ -254,9 +258,9 @@ def _free(facts: _Facts, wish: PostgresWish) -> Iterator[Finding]:
     yield from check_connections(most, reserved, facts.sessions, wish.connections + _OTHER_CONNECTIONS)
 
 
-def check_connections(most: int, reserved: int, used: int, sessions: int) -> Iterator[Finding]:
+def check_connections(most: int, reserved_count: int, used: int, sessions: int) -> Iterator[Finding]:
     """Tell whether the server has room for so many sessions of ours."""
-    free = most - reserved - used
+    free = most - reserved_count - used
     if free < sessions:
         mend = (f"ALTER SYSTEM SET max_connections = {most + sessions}",)
         yield Finding(
@@ -264,7 +268,7 @@ def check_connections(most: int, reserved: int, used: int, sessions: int) -> Ite
             Misconfigured(
                 "PG_CONNECTIONS_FEW",
                 f"{free} connections are free, up to {sessions} are used during the copy",
-                hint=f"{mended(mend)}; then restart the server, or lower snapshot_connections",
+                hint=f"{hint_of(mend)}; then restart the server, or lower snapshot_connections",
             ),
             mend=mend,
             restart=True,
@@ -278,7 +282,7 @@ def _too_few(facts: _Facts, setting: str, used: int, wanted: int) -> tuple[str, 
     return (f"ALTER SYSTEM SET {setting} = {used + wanted + 2}",)
 
 
-def _replication(address: Address, facts: _Facts, connection: Session) -> Iterator[Finding]:
+def _replication(address: PostgresAddress, facts: _Facts, connection: Session) -> Iterator[Finding]:
     """Tell whether a replication connection is let in: only trying tells (pg_hba.conf, managed services)."""
     if facts.settings["wal_level"] == "minimal" or int(facts.settings["max_wal_senders"]) <= facts.senders:
         return  # would fail for a reason that is already told
@@ -304,7 +308,7 @@ def _log(facts: _Facts, copy_bytes: int) -> Iterator[Finding]:
                 f"the server gives up a slot at {_size(limit)} of log",
                 detail=f"a mirror holds back up to {_size(_HELD_BACK)} of it between two marks, "
                 "and all that is written while nobody runs it",
-                hint=mended(mend),
+                hint=hint_of(mend),
             ),
             mend=mend,
         )

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName, quote_identifier
 from headrace.sources.alike import new_names
-from headrace.sources.contract.findings import Finding, Level, mended
+from headrace.sources.contract.findings import Finding, Level, hint_of
 from headrace.sources.patterns import Pattern, select
-from headrace.sources.postgres.catalog.candidates import Candidate
+from headrace.sources.postgres.catalog.candidates import PostgresCandidate
 from headrace.sources.postgres.catalog.partition_tree import identity_differs, leaves
 from headrace.sources.postgres.catalog.rights import grants
 from headrace.sources.postgres.catalog.table_def import (
@@ -45,12 +45,12 @@ _NO_ROWS_OF_THEIR_OWN = {
 class Choice:
     """A table that the patterns name and that can be streamed."""
 
-    candidate: Candidate
-    meant: bool  # named outright, not swept in by a wildcard
+    candidate: PostgresCandidate
+    by_name: bool  # named outright, not swept in by a wildcard
 
 
 def choose(
-    patterns: Sequence[str], among: Sequence[Candidate], *, by_root: bool = True
+    patterns: Sequence[str], among: Sequence[PostgresCandidate], *, by_root: bool = True
 ) -> tuple[list[Choice], list[Finding]]:
     """The tables that the patterns name and that can be streamed, and what is to say of the others.
 
@@ -62,7 +62,7 @@ def choose(
     findings += [names_nothing(pattern) for pattern in selection.empty]
     chosen: list[Choice] = []
     for name in selection.names:
-        candidate, meant = by_name[name], name in selection.meant
+        candidate, meant = by_name[name], name in selection.named_tables
         why = _unstreamable(candidate, by_root)
         if why is None:
             chosen.append(Choice(candidate, meant))
@@ -95,7 +95,7 @@ def names_nothing(pattern: Pattern) -> Finding:
     )
 
 
-def _unstreamable(candidate: Candidate, by_root: bool) -> str | None:
+def _unstreamable(candidate: PostgresCandidate, by_root: bool) -> str | None:
     if candidate.kind == PARTITIONED and not by_root:
         return "it is partitioned, and the publication sends its partitions by themselves"
     if candidate.kind not in (ORDINARY, PARTITIONED):
@@ -106,7 +106,7 @@ def _unstreamable(candidate: Candidate, by_root: bool) -> str | None:
     return None
 
 
-def _refusal(candidate: Candidate, why: str, meant: bool) -> Finding:
+def _refusal(candidate: PostgresCandidate, why: str, meant: bool) -> Finding:
     """An error for what was named outright, a warning for what a wildcard swept in."""
     mend: tuple[str, ...] = ()
     hint = "name the tables that it is made of, or leave it out"
@@ -195,7 +195,7 @@ def _columns(entry: TableEntry) -> Iterator[Finding]:
                 "PG_COLUMNS_ALIKE",
                 f"columns of table {entry.name} differ only in case, which Delta cannot hold",
                 detail=", ".join(f'"{name}"' for name in renamed),
-                hint=f"leave it out: '!{entry.name}'; or, if the application bears it: {mended(statements)}",
+                hint=f"leave it out: '!{entry.name}'; or, if the application bears it: {hint_of(statements)}",
             ),
             table=entry.name,
         )
@@ -212,7 +212,7 @@ def _identity(entry: TableEntry, version: int) -> Iterator[Finding]:
             "PG_IDENTITY_MISSING",
             f"table {entry.name} has no identity by which UPDATE and DELETE could be published",
             detail=flaw,
-            hint=mended(mend)
+            hint=hint_of(mend)
             or f"give it a primary key of columns that are not generated, or leave it out: '!{entry.name}'",
         ),
         mend=mend,
@@ -321,7 +321,7 @@ def check_later_partitions(
             "PG_LATER_PARTITIONS",
             f"the user {user} may not read what others add to partitioned tables, and no copy does without",
             detail=", ".join(str(each.name) for each in roots[:5]),
-            hint=mended(mend),
+            hint=hint_of(mend),
         )
         yield Finding(Level.INFO, error, mend=mend, tables=tuple(each.name for each in roots))
 
@@ -340,7 +340,7 @@ def _privileges(
             Misconfigured(
                 "PG_TABLE_PRIVILEGE",
                 f'the user "{user}" may not read table {read}',
-                hint=mended(mend),
+                hint=hint_of(mend),
             ),
             mend=mend,
             table=entry.name,
@@ -352,7 +352,7 @@ def _privileges(
             Misconfigured(
                 "PG_ROW_SECURITY",
                 f"row-level security would hide rows of table {read} from the copy",
-                hint=mended(mend),
+                hint=hint_of(mend),
             ),
             mend=mend,
             table=entry.name,
@@ -371,14 +371,14 @@ def _key(entry: TableEntry) -> Iterator[Finding]:
             Level.WARNING,
             Misconfigured(
                 "PG_KEY_DOUBTFUL",
-                f"the key of table {entry.name} may hold {_listed(doubtful)}, which would stop it",
+                f"the key of table {entry.name} may hold {_list_names(doubtful)}, which would stop it",
                 hint="keep such values out of the key, or choose another one by REPLICA IDENTITY USING INDEX",
             ),
             table=entry.name,
         )
 
 
-def _listed(doubtful: Mapping[str, str]) -> str:
+def _list_names(doubtful: Mapping[str, str]) -> str:
     return ", and ".join(f'{values} in "{name}"' for name, values in doubtful.items())
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import TableName, quote_identifier
-from headrace.sources.contract.findings import Finding, Level, mended
+from headrace.sources.contract.findings import Finding, Level, hint_of
 from headrace.sources.postgres.catalog.definitions import read_entries as look_at
 from headrace.sources.postgres.catalog.table_def import PARTITIONED, TableEntry, identity_flaw
 from headrace.sources.postgres.parts import check_part, limits
@@ -56,7 +56,7 @@ def check_members(
     *,
     ours: bool = False,
 ) -> Iterator[Finding]:
-    """The same of a publication that has been read already; None where there is none of this name."""
+    """Check a publication that has been read already; None where no publication has this name."""
     quoted = quote_identifier(name)
     if publication is None:
         fit, flawed = _by_identity(connection, tables, hopeless)
@@ -66,7 +66,7 @@ def check_members(
             Misconfigured(
                 "PG_PUBLICATION_UNKNOWN",
                 f'there is no publication "{name}" in this database',
-                hint=mended(mend),
+                hint=hint_of(mend),
             ),
             mend=mend,
             then=_additions(name, flawed),
@@ -131,7 +131,7 @@ def _whole(name: str, publication: Publication, tables: Sequence[TableEntry]) ->
             Misconfigured(
                 "PG_PUBLICATION_PARTIAL",
                 f'the publication "{name}" leaves out some kinds of changes: the mirror would be wrong',
-                hint=mended(mend),
+                hint=hint_of(mend),
             ),
             mend=mend,
         )
@@ -143,7 +143,7 @@ def _whole(name: str, publication: Publication, tables: Sequence[TableEntry]) ->
             Misconfigured(
                 "PG_PUBLICATION_ROOT",
                 f'the publication "{name}" sends partitions by themselves, not under the name of their root',
-                hint=f"{mended(mend)}, or choose the partitions by a pattern",
+                hint=f"{hint_of(mend)}, or choose the partitions by a pattern",
             ),
             mend=mend,
             tables=tuple(entry.name for entry in roots),
@@ -165,7 +165,7 @@ def _membership(
             Misconfigured(
                 "PG_TABLE_UNPUBLISHED",
                 f'table {entry.name} is not in the publication "{name}"',
-                hint=mended(mend) or f"give it an identity first; then {mended(addition)}",
+                hint=hint_of(mend) or f"give it an identity first; then {hint_of(addition)}",
             ),
             mend=mend,
             then=addition if flawed and not hopeless else (),
@@ -188,7 +188,7 @@ def _membership(
             "PG_TABLE_LIMITED",
             f'our publication "{name}" does not send table {entry.name} as it is',
             detail=f"it leaves out {limited}",
-            hint=mended(mend),
+            hint=hint_of(mend),
         ),
         mend=mend,
         table=entry.name,
@@ -202,7 +202,7 @@ def _sent_above(name: str, entry: TableEntry) -> Finding:
         Misconfigured(
             "PG_PUBLICATION_ROOT",
             f'the publication "{name}" sends the changes of {entry.name} under the name of its root',
-            hint=f"choose the root in its place, or {mended(mend)}",
+            hint=f"choose the root in its place, or {hint_of(mend)}",
         ),
         mend=mend,
         table=entry.name,
@@ -213,21 +213,21 @@ def check_making(
     connection: Session,
     tables: Sequence[TableEntry],
     rights: Mapping[int, Access],
-    meant: frozenset[TableName] = frozenset(),
-    refused: frozenset[TableName] = frozenset(),
+    named_tables: frozenset[TableName] = frozenset(),
+    refused_tables: frozenset[TableName] = frozenset(),
     hopeless: frozenset[TableName] = frozenset(),
 ) -> Iterator[Finding]:
     """Tell whether our own publication can be made by this user; tables of others are left out of it."""
     user = quote_identifier(connection.info.user)
     foreign = [entry for entry in tables if not rights[entry.oid].owner]
-    own = [entry for entry in tables if rights[entry.oid].owner and entry.name not in refused]
+    own = [entry for entry in tables if rights[entry.oid].owner and entry.name not in refused_tables]
     ((may_create, database),) = query(
         connection,
         "SELECT has_database_privilege(current_database(), 'CREATE'), current_database()",
     )
     if foreign:
         offered = [entry for entry in tables if entry.name not in hopeless]
-        yield _foreign(connection, foreign, offered, meant, alone=not own)
+        yield _foreign(connection, foreign, offered, named_tables, alone=not own)
     if own and not may_create:
         mend = (f"GRANT CREATE ON DATABASE {quote_identifier(database)} TO {user}",)
         yield Finding(
@@ -235,7 +235,7 @@ def check_making(
             Misconfigured(
                 "PG_PUBLICATION_PRIVILEGE",
                 f"the user {user} may not make a publication in this database",
-                hint=mended(mend),
+                hint=hint_of(mend),
             ),
             mend=mend,
         )
@@ -262,7 +262,7 @@ def _foreign(
             f"only the owner of a table can publish it, and {quote_identifier(connection.info.user)} "
             f"does not own {len(names)} of them",
             detail=", ".join(str(name) for name in names[:5]),
-            hint=f"let their owner run: {mended(mend)}; then {use}" if mend else use,
+            hint=f"let their owner run: {hint_of(mend)}; then {use}" if mend else use,
         ),
         mend=mend,
         tables=names,
@@ -302,7 +302,7 @@ def check_own_slot(connection: Session, wish: PostgresWish, database: str) -> It
             Misconfigured(
                 "PG_SLOT_UNKNOWN",
                 f'there is no replication slot "{wish.slot}" on this server',
-                hint=mended(mend),
+                hint=hint_of(mend),
             ),
             mend=mend,
         )

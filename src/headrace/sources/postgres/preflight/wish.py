@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from headrace.sources.contract.findings import Wish
 from headrace.sources.contract.record import Json
 from headrace.sources.postgres.declaration import DECLARATION, SLOT
-from headrace.sources.postgres.objects import Upstream
+from headrace.sources.postgres.objects import PostgresUpstream
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +27,14 @@ class PostgresWish:
         """Read a wish: its options, or what the mirror has upstream already."""
         handoff = DECLARATION.value(wish.options, "handoff") or SLOT
         if wish.upstream is not None:
-            known = cls.of_mirror(Upstream.of(wish.upstream), wish.patterns)
+            known = cls.of_mirror(PostgresUpstream.of(wish.upstream), wish.patterns)
             return replace(known, handoff=handoff, connections=wish.connections, identity=wish.identity)
         publication, slot = wish.options.get("publication"), wish.options.get("slot")
         patterns = _within(publication, wish.patterns)
         return cls(patterns, publication, slot, handoff, wish.connections, wish.identity)
 
     @classmethod
-    def of_mirror(cls, upstream: Upstream, patterns: Sequence[str]) -> PostgresWish:
+    def of_mirror(cls, upstream: PostgresUpstream, patterns: Sequence[str]) -> PostgresWish:
         """Select by patterns as a mirror with these objects does."""
         publication = None if upstream.owns_publication else upstream.publication
         return cls(_within(publication, patterns), publication, upstream.slot)

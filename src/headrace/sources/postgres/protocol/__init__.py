@@ -4,6 +4,5 @@
     wire            bytes off a connection in large reads, and a few bytes back
     stream_errors   what ends a stream, or makes a slot unfit for one
 
-Called by `stream`, by `snapshot` for COPY, and by whoever meets an error of a slot. Nothing here looks into
-a change: what is inside of a frame is `headrace.decode`'s to read.
+Nothing here looks into a change: what is inside of a frame is `headrace.decode`'s to read.
 """

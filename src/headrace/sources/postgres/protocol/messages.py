@@ -1,6 +1,6 @@
 """The walsender's protocol as bytes and messages, without a connection.
 
-Called by `stream.slot_stream`, which does the talking. What is written and read here:
+What is written and read here:
 
     we send      'Q' START_REPLICATION ...     then only CopyData frames with a status update:
                  'd' length 'r' write flush apply clock reply?                          (39 bytes)
@@ -76,9 +76,9 @@ def fields(payload: bytes) -> dict[str, str]:
     return found
 
 
-def error_frame(kind: bytes, said: Mapping[str, str]) -> bytes:
+def error_frame(kind: bytes, texts: Mapping[str, str]) -> bytes:
     """The inverse of `fields`, for what libpq has already taken apart."""
-    payload = b"".join(letter.encode() + text.encode() + b"\0" for letter, text in said.items()) + b"\0"
+    payload = b"".join(letter.encode() + text.encode() + b"\0" for letter, text in texts.items()) + b"\0"
     return kind + struct.pack(">i", len(payload) + 4) + payload
 
 

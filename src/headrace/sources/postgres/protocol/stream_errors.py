@@ -16,8 +16,8 @@ from headrace.core.errors import (
     PositionLost,
     Transient,
 )
-from headrace.sources.postgres.lsn import Log, Lsn
-from headrace.sources.postgres.session.refusals import refused
+from headrace.sources.postgres.lsn import Lsn, PostgresTimeline
+from headrace.sources.postgres.session.refusals import refused_error
 
 # Server errors that end a stream and mean something of their own.
 _OBJECT_IN_USE = "55006"
@@ -46,9 +46,9 @@ class FilterFails(Misconfigured, PositionDoubtful):
     codes = ("PG_FILTER_STOPS_STREAM",)
 
 
-def refusal(said: Mapping[str, str], slot: str, *, begun: bool = False) -> HeadraceError:
+def refusal(fields: Mapping[str, str], slot: str, *, has_begun: bool = False) -> HeadraceError:
     """The coded error of an ErrorResponse to START_REPLICATION, or later in the stream that has begun."""
-    state, message = said.get("C", ""), said.get("M", "")
+    state, message = fields.get("C", ""), fields.get("M", "")
     if state == _OBJECT_IN_USE:
         return slot_active(slot, None, message)
     if state == _UNDEFINED_OBJECT:
@@ -59,15 +59,15 @@ def refusal(said: Mapping[str, str], slot: str, *, begun: bool = False) -> Headr
     if state.startswith(_OF_A_VALUE):
         # The message may quote the value that made it fail, and is not repeated.
         return filter_fails(f"SQLSTATE {state}; the server's log says which expression")
-    if begun and state == _DENIED:
+    if has_begun and state == _DENIED:
         return filter_fails(message)
-    return refused(state.encode(), message)
+    return refused_error(state.encode(), message)
 
 
-def warning(said: Mapping[str, str]) -> HeadraceError | None:
+def warning(fields: Mapping[str, str]) -> HeadraceError | None:
     """Read a NoticeResponse within the stream as a warning for us: 18 skips a missing publication so."""
-    if said.get("C") == _WRONG_STATE and said.get("V", said.get("S")) == "WARNING":
-        return publication_missing(said.get("M", ""))
+    if fields.get("C") == _WRONG_STATE and fields.get("V", fields.get("S")) == "WARNING":
+        return publication_missing(fields.get("M", ""))
     return None
 
 
@@ -133,11 +133,11 @@ def slot_taken(slot: str, pid: int | None, whose: str) -> Misconfigured:
     )
 
 
-def slot_ahead(slot: str, confirmed: Lsn, frontier: Lsn) -> StreamLost:
+def slot_ahead(slot: str, confirmed_lsn: Lsn, frontier: Lsn) -> StreamLost:
     return StreamLost(
         "PG_SLOT_AHEAD",
         f'replication slot "{slot}" has moved past what the lake holds',
-        detail=f"the slot is at {confirmed}, the lake is complete up to {frontier}",
+        detail=f"the slot is at {confirmed_lsn}, the lake is complete up to {frontier}",
         hint="another program has read from this slot; headrace run --reconcile",
     )
 
@@ -160,14 +160,14 @@ def history_changed(detail: str) -> StreamLost:
     )
 
 
-def sends_others(log: Log, sent: Sequence[int], again: Sequence[int]) -> StreamLost:
+def sends_others(log: PostgresTimeline, sent_times: Sequence[int], again: Sequence[int]) -> StreamLost:
     """It sent the transactions of these times once, and sends those of other times in their place."""
     return history_changed(
-        f"of its transactions it sent {_shown(log, sent)}, and sends {_shown(log, again)} again"
+        f"of its transactions it sent {_show(log, sent_times)}, and sends {_show(log, again)} again"
     )
 
 
-def _shown(log: Log, times: Sequence[int]) -> str:
+def _show(log: PostgresTimeline, times: Sequence[int]) -> str:
     """Name the places of commits for a person."""
     if not times:
         return "none"
@@ -176,10 +176,10 @@ def _shown(log: Log, times: Sequence[int]) -> str:
     return f"{len(times)} {where}"
 
 
-def server_behind(flushed: Lsn, frontier: Lsn) -> StreamLost:
+def server_behind(flushed_lsn: Lsn, frontier: Lsn) -> StreamLost:
     return StreamLost(
         "PG_SERVER_BEHIND",
         "the server's log ends before what it has sent already: it was restored from a backup, or replaced",
-        detail=f"the server is at {flushed}, received and checked up to {frontier}",
+        detail=f"the server is at {flushed_lsn}, received and checked up to {frontier}",
         hint="headrace run --reconcile",
     )

@@ -13,8 +13,8 @@ something came the socket's low-water mark is raised, so that the kernel wakes u
 that does not come within some milliseconds, the mark falls back to 1, or a slow stream would wait for
 ever. A lone commit on an idle source finds the mark low and is not delayed.
 
-Called by `stream.slot_stream`, and by `snapshot` for COPY. It promises never to block longer than `timeout`,
-and to send without waiting for the server to read. It must never look inside a frame.
+It promises never to block longer than `timeout`, and to send without waiting for the server to read. It must
+never look inside a frame.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def wire(pgconn: pq.abc.PGconn) -> Wire:
     return LibpqWire(pgconn) if pgconn.ssl_in_use else SocketWire(pgconn)
 
 
-def lost(detail: str) -> Transient:
+def lost_error(detail: str) -> Transient:
     """The error of a connection that ended."""
     return Transient(
         "PG_CONNECTION_LOST",
@@ -145,9 +145,9 @@ class SocketWire:
         except BlockingIOError:
             return 0
         except OSError as error:
-            raise lost(error.strerror or "") from error
+            raise lost_error(error.strerror or "") from error
         if count == 0:
-            raise lost("the server closed it")
+            raise lost_error("the server closed it")
         return count
 
     def _push(self, data: bytes) -> None:
@@ -159,7 +159,7 @@ class SocketWire:
         except BlockingIOError:
             return
         except OSError as error:
-            raise lost(error.strerror or "") from error
+            raise lost_error(error.strerror or "") from error
 
 
 class LibpqWire:
@@ -199,7 +199,7 @@ class LibpqWire:
             self._pgconn.put_copy_data(frame[5:])
             self._pgconn.flush()
         except OperationalError as error:
-            raise lost("it could not be written to") from error
+            raise lost_error("it could not be written to") from error
 
     def close(self) -> None:
         self._wakener.socket.close()
@@ -216,21 +216,21 @@ class LibpqWire:
                 more = self._unpack(enough) and len(self._frames) > before
             self._drained = not more
         except OperationalError as error:
-            raise lost("it could not be read from") from error
+            raise lost_error("it could not be read from") from error
 
     def _unpack(self, enough: int) -> bool:
         """Take the frames that libpq holds; whether there may be others after them."""
         while len(self._frames) < enough:
             size, payload = self._pgconn.get_copy_data(1)
             if size < 0:
-                self._ended()
+                self._end()
                 return False
             if size == 0:
                 break
             self._frames += data_frame(payload)
         return True
 
-    def _ended(self) -> None:
+    def _end(self) -> None:
         with silence(self._pgconn):
             result = next_result(self._pgconn)
         if result is None or result.status != pq.ExecStatus.FATAL_ERROR:

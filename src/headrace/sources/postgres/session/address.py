@@ -18,13 +18,13 @@ _SECRETS = ("password", "sslpassword", "oauth_client_secret", "scram_client_key"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Address:
+class PostgresAddress:
     """The place of a source and our name there; holds the password, shows everything else."""
 
     conninfo: str = field(repr=False)
 
     @classmethod
-    def parse(cls, text: str) -> Address:
+    def parse(cls, text: str) -> PostgresAddress:
         """Read `postgresql://...` or `host=... dbname=...`."""
         try:
             parameters = conninfo_to_dict(text)
@@ -62,15 +62,15 @@ class Address:
         said = self.parameters
         return make_conninfo(**{key: said[key] for key in said if key not in _SECRETS})
 
-    def settled(self, connection: Session) -> Address:
-        """The same address with what this machine's environment supplied (PGPASSWORD, a password
+    def with_environment(self, connection: Session) -> PostgresAddress:
+        """Complete the address with what this machine's environment supplied (PGPASSWORD, a password
         file, PGHOST ...), so that it means the same on an executor."""
         info = connection.info
         said = self.parameters
         said.update({"host": info.host, "port": str(info.port), "user": info.user, "dbname": info.dbname})
         if info.password:
             said["password"] = info.password
-        return Address(make_conninfo(**said))
+        return PostgresAddress(make_conninfo(**said))
 
     def __repr__(self) -> str:
         return f"Address({self.safe()!r})"

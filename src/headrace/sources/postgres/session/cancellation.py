@@ -2,8 +2,7 @@
 
 `PQcancel` waits for as long as that takes, and holds Python's lock: beside a server that has stopped no
 thread of this process would ever go on. Since libpq 17 it is made in steps, and waited for so long and no
-longer; a `psycopg` that was built with an older one (ours is not) has the former alone. Called by
-`statements`, and by who reads the batches of a queue.
+longer; a `psycopg` that was built with an older one (ours is not) has the former alone.
 """
 
 from __future__ import annotations

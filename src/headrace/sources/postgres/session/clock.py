@@ -17,13 +17,13 @@ they name, and commits behind it may be older than the keepalive.
 Transactions that are replicated from elsewhere bear the time of their first commit, and a clock may be set
 back: no reading is proof against those, and whoever uses one must bear it (`headrace.lake.read.resolve`).
 
-Called by a run every few seconds, and where a stream begins (`upstream.establish`). Reads only.
+Reads only.
 """
 
 from __future__ import annotations
 
-from headrace.sources.contract.session import Reading
-from headrace.sources.postgres.lsn import Log, Lsn
+from headrace.sources.contract.session import ClockReading
+from headrace.sources.postgres.lsn import Lsn, PostgresTimeline
 from headrace.sources.postgres.session.statements import Session, query
 
 HESITATION = 1_000_000  # microseconds
@@ -53,16 +53,16 @@ _PAGE = 8192
 _HEADERS = (24, 40)  # of a page of the log, and of the first one of a segment
 
 
-def read(connection: Session, log: Log) -> Reading | None:
+def read(connection: Session, log: PostgresTimeline) -> ClockReading | None:
     """Read the server's clock; None on a standby that has not replayed a commit yet."""
     [(moment, somebody, end)] = query(connection, _READING)
     if moment is None:
         return None
     at = round(moment.timestamp() * 1_000_000)
-    return Reading(at - HESITATION if somebody else at, log.position(_reachable(Lsn.parse(end))))
+    return ClockReading(at - HESITATION if somebody else at, log.position(_reachable(Lsn.parse(end))))
 
 
-def begun(connection: Session) -> int:
+def begin(connection: Session) -> int:
     """A moment that no commit before any position that was had by now is later than."""
     [(moment,)] = query(connection, _BEGUN)
     microseconds: int = round(moment.timestamp() * 1_000_000)

@@ -31,9 +31,9 @@ from psycopg.conninfo import make_conninfo
 from psycopg.rows import TupleRow
 
 from headrace.core.errors import HeadraceError, Misconfigured
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.refusals import login_refused
-from headrace.sources.postgres.session.resolution import resolved
+from headrace.sources.postgres.session.resolution import resolve_hosts
 from headrace.sources.postgres.session.statements import Session, answer, ask
 
 # As the server prints them back; compared after every connect.
@@ -101,14 +101,14 @@ _APPLICATION_NAME_LIMIT = 63
 C = TypeVar("C", bound="psycopg.Connection[TupleRow]")
 
 
-class _Opened(psycopg.Connection[TupleRow]):
+class _DetachedConnection(psycopg.Connection[TupleRow]):
     """A connection of which libpq's part alone is kept: that one lives on when this object is gone."""
 
     def __del__(self, *said: object) -> None:
         """Not to be warned of as left open."""
 
 
-def connect(address: Address, *, role: str) -> Session:
+def connect(address: PostgresAddress, *, role: str) -> Session:
     """An ordinary connection in autocommit mode, pinned; `role` says in the server's lists what for."""
     connection = _logged_in(psycopg.Connection[TupleRow], address, _conninfo(address, role))
     try:
@@ -119,19 +119,19 @@ def connect(address: Address, *, role: str) -> Session:
     return connection
 
 
-def replication(address: Address, *, role: str) -> pq.abc.PGconn:
+def replication(address: PostgresAddress, *, role: str) -> pq.abc.PGconn:
     """A replication connection to the address's database, pinned: walsender commands and simple SQL."""
     return _bare(address, make_conninfo(_conninfo(address, role), replication="database"))
 
 
-def plain(address: Address, *, role: str) -> pq.abc.PGconn:
+def plain(address: PostgresAddress, *, role: str) -> pq.abc.PGconn:
     """An ordinary connection, pinned, for `ask` alone: it counts as no walsender."""
     return _bare(address, _conninfo(address, role))
 
 
-def _bare(address: Address, conninfo: str) -> pq.abc.PGconn:
+def _bare(address: PostgresAddress, conninfo: str) -> pq.abc.PGconn:
     # `PGconn.connect` would hold Python's lock until the server answers.
-    pgconn = _logged_in(_Opened, address, conninfo).pgconn
+    pgconn = _logged_in(_DetachedConnection, address, conninfo).pgconn
     pgconn.nonblocking = 0
     try:
         _pin(address, pgconn)
@@ -141,7 +141,7 @@ def _bare(address: Address, conninfo: str) -> pq.abc.PGconn:
     return pgconn
 
 
-def _logged_in(kind: type[C], address: Address, conninfo: str) -> C:
+def _logged_in(kind: type[C], address: PostgresAddress, conninfo: str) -> C:
     try:
         return kind.connect(conninfo, autocommit=True, prepare_threshold=_NEVER)
     except psycopg.OperationalError as error:
@@ -149,7 +149,7 @@ def _logged_in(kind: type[C], address: Address, conninfo: str) -> C:
         raise _login_refused(address, str(error), needs_password) from None
 
 
-def _login_refused(address: Address, message: str, needs_password: bool) -> HeadraceError:
+def _login_refused(address: PostgresAddress, message: str, needs_password: bool) -> HeadraceError:
     return login_refused(
         address.safe(),
         message,
@@ -158,7 +158,7 @@ def _login_refused(address: Address, message: str, needs_password: bool) -> Head
     )
 
 
-def _conninfo(address: Address, role: str) -> str:
+def _conninfo(address: PostgresAddress, role: str) -> str:
     said = address.parameters
     asked = ((name, value) for name, value in PINS.items() if name not in BY_DEFAULT)
     options = " ".join(f"-c {name}={_option(value)}" for name, value in asked)
@@ -169,7 +169,7 @@ def _conninfo(address: Address, role: str) -> str:
     # With GSS encryption the socket could not be read directly; TLS is the supported way.
     said["gssencmode"] = "disable"
     said = {**NETWORK_DEFAULTS, **said}
-    return make_conninfo(**resolved(said, address.safe(), _name_seconds(said["connect_timeout"])))
+    return make_conninfo(**resolve_hosts(said, address.safe(), _name_seconds(said["connect_timeout"])))
 
 
 def _name_seconds(connect_timeout: str) -> float:
@@ -186,7 +186,7 @@ def _option(value: str) -> str:
     return value.replace("\\", "\\\\").replace(" ", "\\ ")
 
 
-def _pin(address: Address, pgconn: pq.abc.PGconn) -> None:
+def _pin(address: PostgresAddress, pgconn: pq.abc.PGconn) -> None:
     """Set every pin, compare what the server made of it, and see that no pooler sits in between."""
     pins = dict(PINS)
     for version, newer in NEWER_PINS:

@@ -63,11 +63,11 @@ def execute_ddl(connection: Session, statement: str) -> None:
             in_function = isinstance(refusal, psycopg.Error) and refusal.diag.context
             if isinstance(error, Transient) or not in_function:
                 raise
-            raise _failed(connection, statement, error) from None
+            raise _failed_error(connection, statement, error) from None
         query(connection, _PINNED.encode())
 
 
-def _failed(connection: Session, statement: str, error: HeadraceError) -> HeadraceError:
+def _failed_error(connection: Session, statement: str, error: HeadraceError) -> HeadraceError:
     tag = _tag(statement)
     names = ", ".join(event_triggers(connection, [tag])) or "one that is gone by now"
     return EventTriggerFailed(

@@ -1,8 +1,8 @@
 """Identity: the proof that two connections reached the same source.
 
-`Identity` names the server (system id), its timeline and the database. `verify` refuses a connection that
-reached another one: a name that resolves to a pooler or a replica, a server that was promoted or replaced.
-Called for every connection before anything is read from it.
+`PostgresIdentity` names the server (system id), its timeline and the database. `verify` refuses a connection
+that reached another one: a name that resolves to a pooler or a replica, a server that was promoted or
+replaced. Called for every connection before anything is read from it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headrace.sources.postgres.session.statements import Session, ask
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class PostgresIdentity:
     """The identity of a source: two connections that have the same reached the same."""
 
     system_id: str
@@ -31,7 +31,7 @@ class Identity:
         """All of it, for connections that are made at the same time as this one."""
         return asdict(self)
 
-    def known(self) -> Json:
+    def lasting_part(self) -> Json:
         """The part that lasts: by it the lake knows the source again."""
         return {"system_id": self.system_id, "timeline": self.timeline, "database": self.database}
 
@@ -51,52 +51,52 @@ SELECT (SELECT system_identifier FROM pg_catalog.pg_control_system())::text,
 """
 
 
-def identify(connection: Session | pq.abc.PGconn) -> Identity:
+def identify(connection: Session | pq.abc.PGconn) -> PostgresIdentity:
     """Identify the server, timeline and database that this connection reached."""
     pgconn = connection.pgconn if isinstance(connection, psycopg.Connection) else connection
     (row,) = ask(pgconn, _IDENTIFY)
     system_id, timeline, version, database, standby = (value or "" for value in row)
-    return Identity(system_id, int(timeline), int(version), database, standby == "true")
+    return PostgresIdentity(system_id, int(timeline), int(version), database, standby == "true")
 
 
-def verify(found: Identity, expected: Identity) -> None:
+def verify(actual: PostgresIdentity, expected_identity: PostgresIdentity) -> None:
     """Refuse a connection that did not reach the source that `expected` describes."""
-    if found.system_id != expected.system_id:
-        raise another_server(f"system {found.system_id}, was {expected.system_id}")
-    if found.database != expected.database:
+    if actual.system_id != expected_identity.system_id:
+        raise another_server(f"system {actual.system_id}, was {expected_identity.system_id}")
+    if actual.database != expected_identity.database:
         raise Misconfigured(
             "PG_ANOTHER_DATABASE",
-            f'the connection reached database "{found.database}", expected "{expected.database}"',
+            f'the connection reached database "{actual.database}", expected "{expected_identity.database}"',
             hint="check dbname in the connection string",
         )
-    if found.standby != expected.standby:
+    if actual.standby != expected_identity.standby:
         raise Misconfigured(
             "PG_ANOTHER_STANDBY",
             "the connection reached a standby of the source"
-            if found.standby
+            if actual.standby
             else "the source was a standby and is a primary now",
             hint="give an address that always leads to the same server, "
             "or target_session_attrs=read-write with several hosts",
         )
-    if found.timeline != expected.timeline:
-        raise timeline_changed(found.timeline, expected.timeline)
+    if actual.timeline != expected_identity.timeline:
+        raise timeline_changed(actual.timeline, expected_identity.timeline)
 
 
-def prove(found: Identity, known: Json) -> None:
+def prove(actual: PostgresIdentity, record: Json) -> None:
     """Refuse a server that is not the one of a record, on the same timeline."""
-    if "standby" in known:
-        verify(found, Identity(**known))
+    if "standby" in record:
+        verify(actual, PostgresIdentity(**record))
         return
-    if (found.system_id, found.database) != (known["system_id"], known["database"]):
+    if (actual.system_id, actual.database) != (record["system_id"], record["database"]):
         raise another_server(
-            f"system {found.system_id}, was {known['system_id']}; "
-            f'database "{found.database}", was "{known["database"]}"'
+            f"system {actual.system_id}, was {record['system_id']}; "
+            f'database "{actual.database}", was "{record["database"]}"'
         )
-    if found.timeline != known["timeline"]:
-        raise timeline_changed(found.timeline, known["timeline"])
+    if actual.timeline != record["timeline"]:
+        raise timeline_changed(actual.timeline, record["timeline"])
 
 
-class AnotherServer(Misconfigured, PositionDoubtful):
+class AnotherPostgresServer(Misconfigured, PositionDoubtful):
     """The address leads elsewhere."""
 
     codes = ("PG_ANOTHER_SERVER",)
@@ -108,8 +108,8 @@ class TimelineChanged(Misconfigured, PositionLost):
     codes = ("PG_TIMELINE_CHANGED",)
 
 
-def another_server(detail: str) -> AnotherServer:
-    return AnotherServer(
+def another_server(detail: str) -> AnotherPostgresServer:
+    return AnotherPostgresServer(
         "PG_ANOTHER_SERVER",
         "the address leads to another server or database than the mirror is of",
         detail=detail,
@@ -117,10 +117,10 @@ def another_server(detail: str) -> AnotherServer:
     )
 
 
-def timeline_changed(found: int, expected: int) -> TimelineChanged:
+def timeline_changed(actual: int, recorded_timeline: int) -> TimelineChanged:
     return TimelineChanged(
         "PG_TIMELINE_CHANGED",
         "the server is on another timeline: it was promoted, or restored to a point in time",
-        detail=f"timeline {found}, was {expected}",
+        detail=f"timeline {actual}, was {recorded_timeline}",
         hint="headrace run --reconcile copies its tables anew and writes the difference",
     )

@@ -1,8 +1,8 @@
 """Refusals: the coded error of a login that failed, and of a statement that the server did not run.
 
-Called by `connection` for everything that goes wrong on a connection. libpq does not hand out the SQLSTATE
-of a refused login, so the server's message is matched; one in another language ends in the general
-code, PG_LOGIN_REFUSED, with the server's own words as detail. Statements are told by SQLSTATE:
+libpq does not hand out the SQLSTATE of a refused login, so the server's message is matched; one in another
+language ends in the general code, PG_LOGIN_REFUSED, with the server's own words as detail. Statements are
+told by SQLSTATE:
 
     LockTimeout        the server ended our wait for a lock            (55P03)
     Cancelled          after its time, or by somebody's hand           (57014)
@@ -38,11 +38,11 @@ class LockTimeout(Transient):
     """The server ended a statement of ours that waited for a lock."""
 
 
-class Cancelled(Transient):
+class StatementCancelled(Transient):
     """A statement of ours took more than its time, or somebody cancelled it."""
 
 
-class Overruled(Transient):
+class StatementOverruled(Transient):
     """The server ended a statement of ours in favour of another transaction, or of a standby's recovery."""
 
 
@@ -247,17 +247,17 @@ def login_refused(where: str, message: str, *, needs_password: bool, password: s
         message = "no password supplied"
     found = next(entry for entry in _COMPLAINTS if entry.pattern.search(message))
     return found.error(
-        found.code, found.primary.format(where), detail=_shown(message, password), hint=found.hint
+        found.code, found.primary.format(where), detail=_without_password(message, password), hint=found.hint
     )
 
 
-def _shown(message: str, password: str | None) -> str:
+def _without_password(message: str, password: str | None) -> str:
     """Repeat it on one line, without the password should anybody have put it in."""
     line = "; ".join(part.strip() for part in message.splitlines() if part.strip()) or "no reason given"
     return line.replace(password, "***") if password else line
 
 
-def refused(sqlstate: bytes | None, primary: str) -> HeadraceError:
+def refused_error(sqlstate: bytes | None, primary: str) -> HeadraceError:
     """The coded error of a statement of ours that the server did not carry out."""
     state = sqlstate.decode() if sqlstate else ""
     if state in ("", "57P01", "57P02", "57P03", "57P05") or state.startswith("08"):
@@ -300,14 +300,14 @@ def _of_statement(state: str, primary: str) -> HeadraceError:
             hint="it is tried again; end long transactions if it goes on",
         )
     if state == "57014":
-        return Cancelled(
+        return StatementCancelled(
             "PG_STATEMENT_CANCELLED",
             "a statement was cancelled: it took too long, or somebody ended it",
             detail=primary,
             hint="nothing to do: it is tried again",
         )
     if state.startswith("40"):
-        return Overruled(
+        return StatementOverruled(
             "PG_STATEMENT_OVERRULED",
             "the server ended a statement in favour of another transaction, or of a standby's recovery",
             detail=primary,

@@ -24,7 +24,7 @@ _lock = threading.Lock()
 _asked: dict[tuple[str, str], Future[list[str]]] = {}  # names whose answer is awaited
 
 
-def resolved(parameters: Mapping[str, str], where: str, seconds: float) -> dict[str, str]:
+def resolve_hosts(parameters: Mapping[str, str], where: str, seconds: float) -> dict[str, str]:
     """The parameters of a connection with the addresses of its hosts, asked for within so many seconds.
 
     Raises `Unreachable` where none of the hosts has an address; `where` is the safe address, for its message.

@@ -8,7 +8,7 @@
     origins(connection, statement)     the columns that those of its result are
     receive, next_result, last_result  waits of who speaks with libpq itself: Python's lock is free meanwhile
 
-Called by all rooms of this source. What fails is a coded error (`refusals`), which never quotes a row.
+What fails is a coded error (`refusals`), which never quotes a row.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from psycopg.rows import TupleRow
 
 from headrace.core.errors import HeadraceError, Transient
 from headrace.sources.postgres.session import cancellation
-from headrace.sources.postgres.session.refusals import refused
+from headrace.sources.postgres.session.refusals import refused_error
 from headrace.sources.postgres.session.timeouts import ANSWER_SECONDS, silence, socket_of
 
 Params = Sequence[Any] | Mapping[str, Any]
@@ -48,7 +48,7 @@ def answer(pgconn: pq.abc.PGconn, statement: str, seconds: float | None = None) 
         try:
             return pgconn.exec_(statement.encode())
         except psycopg.OperationalError as error:
-            raise refused(None, str(error)) from None
+            raise refused_error(None, str(error)) from None
 
 
 def _nobody() -> None:
@@ -64,19 +64,19 @@ def ask_within(
     that ends while the cancellation of its time is under way has ended: its rows count.
     """
     with silence(pgconn, seconds + ANSWER_SECONDS):
-        return _asked(pgconn, statement, seconds, check)
+        return _ask(pgconn, statement, seconds, check)
 
 
-def _asked(
+def _ask(
     pgconn: pq.abc.PGconn, statement: str, seconds: float, check: Callable[[], None]
 ) -> list[tuple[str | None, ...]]:
     deadline = time.monotonic() + seconds
     try:
         pgconn.send_query(statement.encode())
         _await(pgconn, deadline, check)
-        result = _cancelled(pgconn)
+        result = _cancel_wait(pgconn)
     except psycopg.OperationalError as error:
-        raise refused(None, str(error)) from None
+        raise refused_error(None, str(error)) from None
     return _rows(result)
 
 
@@ -93,12 +93,12 @@ def _await(pgconn: pq.abc.PGconn, deadline: float, check: Callable[[], None]) ->
 def _cancel(pgconn: pq.abc.PGconn) -> None:
     """Have the server end what it does for us, whatever came of it; nothing to do where it is gone."""
     try:
-        _cancelled(pgconn)
+        _cancel_wait(pgconn)
     except (psycopg.OperationalError, Transient):
         return
 
 
-def _cancelled(pgconn: pq.abc.PGconn) -> pq.abc.PGresult:
+def _cancel_wait(pgconn: pq.abc.PGconn) -> pq.abc.PGresult:
     """The result of a statement that is to end now.
 
     The server drops a request that comes before it has begun with the statement, so it is made again.
@@ -109,7 +109,7 @@ def _cancelled(pgconn: pq.abc.PGconn) -> pq.abc.PGresult:
             receive(pgconn, _CANCEL_SECONDS)
         result = last_result(pgconn)
     if result is None:
-        raise refused(None, "no answer")
+        raise refused_error(None, "no answer")
     return result
 
 
@@ -138,7 +138,7 @@ def receive(pgconn: pq.abc.PGconn, seconds: float | None) -> None:
         try:
             pgconn.consume_input()
         except psycopg.OperationalError as error:
-            raise refused(None, str(error)) from None
+            raise refused_error(None, str(error)) from None
 
 
 def _readable(socket: int, seconds: float | None) -> bool:
@@ -149,7 +149,7 @@ def _readable(socket: int, seconds: float | None) -> bool:
 
 def _rows(result: pq.abc.PGresult) -> list[tuple[str | None, ...]]:
     if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
-        raise refused(result.error_field(pq.DiagnosticField.SQLSTATE), _primary(result))
+        raise refused_error(result.error_field(pq.DiagnosticField.SQLSTATE), _primary(result))
     return [
         tuple(_text(result.get_value(row, column)) for column in range(result.nfields))
         for row in range(result.ntuples)
@@ -161,15 +161,15 @@ def query(
     statement: LiteralString | bytes,
     parameters: Params | None = None,
     *,
-    prepared: bool = False,
+    prepare: bool = False,
 ) -> list[TupleRow]:
     """Run one statement on an ordinary connection; its rows. What fails is a coded error.
 
     `prepared`: for one that is run again and again, in the same words. The server plans it once, whatever
     its parameters are by then (`connection.WISHES`).
     """
-    with _coded(connection):
-        cursor = connection.execute(statement, parameters, prepare=prepared)
+    with _code_errors(connection):
+        cursor = connection.execute(statement, parameters, prepare=prepare)
         return cursor.fetchall() if cursor.description else []
 
 
@@ -180,20 +180,20 @@ def in_transaction(connection: Session) -> Iterator[None]:
     A connection may be lost at COMMIT as well: then nobody knows what came of it.
     """
     opened = connection.transaction()
-    with _coded(connection):
+    with _code_errors(connection):
         opened.__enter__()
     try:
         yield
     except BaseException as error:
-        with _coded(connection):
+        with _code_errors(connection):
             opened.__exit__(type(error), error, error.__traceback__)
         raise
-    with _coded(connection):
+    with _code_errors(connection):
         opened.__exit__(None, None, None)
 
 
 @contextmanager
-def _coded(connection: Session) -> Iterator[None]:
+def _code_errors(connection: Session) -> Iterator[None]:
     """Wait no longer than for any answer, and say what fails as a coded error."""
     try:
         with silence(connection.pgconn):
@@ -201,7 +201,7 @@ def _coded(connection: Session) -> Iterator[None]:
     except psycopg.Error as error:
         state = error.sqlstate.encode() if error.sqlstate else None
         # Never the error's own detail: it may quote a row.
-        raise refused(state, error.diag.message_primary or "") from None
+        raise refused_error(state, error.diag.message_primary or "") from None
 
 
 def origins(connection: Session, statement: str) -> list[int]:

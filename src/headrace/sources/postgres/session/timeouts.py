@@ -33,7 +33,7 @@ import psycopg
 from psycopg import pq
 
 from headrace.core.errors import HeadraceError, Transient
-from headrace.sources.postgres.session.refusals import refused
+from headrace.sources.postgres.session.refusals import refused_error
 
 ANSWER_SECONDS = 60.0  # for a question; a wait for locks the server ends before that (`connection.PINS`)
 COPY_SECONDS = 120.0  # between two rows of a copy
@@ -44,7 +44,7 @@ def socket_of(pgconn: pq.abc.PGconn) -> int:
     try:
         return pgconn.socket
     except psycopg.OperationalError as error:
-        raise refused(None, str(error)) from None
+        raise refused_error(None, str(error)) from None
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def silence(pgconn: pq.abc.PGconn, seconds: float = ANSWER_SECONDS) -> Iterator[
     wait = _Wait(pgconn, socket_of(pgconn), seconds)
     _watch.begin(wait)
     try:
-        yield wait.heard
+        yield wait.on_answer
     finally:
         _watch.end(wait)
 
@@ -67,7 +67,7 @@ class _Wait:
     seconds: float
     heard_at: float = field(default_factory=time.monotonic)
 
-    def heard(self) -> None:
+    def on_answer(self) -> None:
         self.heard_at = time.monotonic()
 
     @property
@@ -88,7 +88,7 @@ class _Watch:
         with self._changed:
             self._waits.add(wait)
             if self._thread is None or not self._thread.is_alive():
-                self._thread = self._started(wait)
+                self._thread = self._start(wait)
             elif wait.deadline < self._wakes_at:
                 self._changed.notify()
 
@@ -96,7 +96,7 @@ class _Watch:
         with self._changed:
             self._waits.discard(wait)
 
-    def _started(self, first: _Wait) -> threading.Thread:
+    def _start(self, first: _Wait) -> threading.Thread:
         """The thread, under way. Where this machine lets no more of them be, nobody waits unwatched."""
         thread = threading.Thread(target=self._run, name="headrace-silence", daemon=True)
         try:

@@ -8,22 +8,28 @@ from dataclasses import dataclass
 from headrace.sources.contract.copying import CopyOrder
 from headrace.sources.contract.tables import TableDef
 from headrace.sources.postgres.session.statements import Session
-from headrace.sources.postgres.snapshot.measure import MeasuredTables, measure
-from headrace.sources.postgres.snapshot.plan import HeldSnapshot, Plan, Server, plan, to_compare
+from headrace.sources.postgres.snapshot.measure import PostgresMeasure, measure
+from headrace.sources.postgres.snapshot.plan import (
+    PostgresCopyPlan,
+    PostgresCopyTarget,
+    PostgresHeldSnapshot,
+    plan,
+    to_compare,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class PostgresContents:
     """The contents of the tables of one mirror."""
 
     connection: Session
-    server: Server
+    server: PostgresCopyTarget
 
-    def measure(self, tables: Sequence[TableDef]) -> MeasuredTables:
+    def measure(self, tables: Sequence[TableDef]) -> PostgresMeasure:
         return measure(self.connection, tables)
 
-    def plan_copy(self, order: CopyOrder) -> Plan:
+    def plan_copy(self, order: CopyOrder) -> PostgresCopyPlan:
         return plan(self.connection, self.server, order)
 
-    def snapshot(self, tables: Sequence[TableDef], readers: int, seconds: float) -> HeldSnapshot:
+    def snapshot(self, tables: Sequence[TableDef], readers: int, seconds: float) -> PostgresHeldSnapshot:
         return to_compare(self.server, readers, seconds)

@@ -1,7 +1,6 @@
 """COPY TO STDOUT: the rows of a statement as COPY's text, in large pieces of whole lines.
 
-On a plain connection the socket is read directly (see `protocol.wire`); with TLS libpq does it. Called by
-`follower` and `key_range`, and by who compares a table.
+On a plain connection the socket is read directly (see `protocol.wire`); with TLS libpq does it.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ import numpy.typing as npt
 from psycopg import OperationalError, pq
 
 from headrace.core.errors import HeadraceError, Transient
-from headrace.decode.copydata import Frames, frames, payloads
+from headrace.decode.copydata import CopyFrames, frames, payloads
 from headrace.sources.postgres.protocol.messages import fields
-from headrace.sources.postgres.protocol.wire import SocketWire, lost
-from headrace.sources.postgres.session.refusals import refused
+from headrace.sources.postgres.protocol.wire import SocketWire, lost_error
+from headrace.sources.postgres.session.refusals import refused_error
 from headrace.sources.postgres.session.statements import answer, last_result, receive
 from headrace.sources.postgres.session.timeouts import COPY_SECONDS, silence
 
@@ -37,7 +36,9 @@ def stream_copy(pgconn: pq.abc.PGconn, statement: str) -> Stream:
 
 def error_of(result: pq.abc.PGresult) -> HeadraceError:
     message = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY)
-    return refused(result.error_field(pq.DiagnosticField.SQLSTATE), (message or b"").decode(errors="replace"))
+    return refused_error(
+        result.error_field(pq.DiagnosticField.SQLSTATE), (message or b"").decode(errors="replace")
+    )
 
 
 def _through_libpq(pgconn: pq.abc.PGconn, statement: str) -> Stream:
@@ -55,7 +56,7 @@ def _through_libpq(pgconn: pq.abc.PGconn, statement: str) -> Stream:
     with silence(pgconn, COPY_SECONDS):
         ended = last_result(pgconn)
     if ended is None or ended.status != pq.ExecStatus.COMMAND_OK:
-        raise refused(None, "the copy ended early") if ended is None else error_of(ended)
+        raise refused_error(None, "the copy ended early") if ended is None else error_of(ended)
     if piece:
         yield np.frombuffer(piece, np.uint8)
 
@@ -66,16 +67,16 @@ def _piece(pgconn: pq.abc.PGconn) -> tuple[bytes, bool]:
     held = 0
     try:
         with silence(pgconn, COPY_SECONDS) as heard:
-            while held < _PIECE and (taken := _taken(pgconn))[0] > 0:
+            while held < _PIECE and (taken := _take_line(pgconn))[0] > 0:
                 heard()
                 lines.append(bytes(taken[1]))
                 held += taken[0]
     except OperationalError as error:
-        raise refused(None, str(error)) from None
+        raise refused_error(None, str(error)) from None
     return b"".join(lines), held >= _PIECE
 
 
-def _taken(pgconn: pq.abc.PGconn) -> tuple[int, memoryview]:
+def _take_line(pgconn: pq.abc.PGconn) -> tuple[int, memoryview]:
     """The next line, and how long it is; less than that at the end."""
     while not (taken := pgconn.get_copy_data(1))[0]:
         receive(pgconn, None)
@@ -92,7 +93,7 @@ def _off_the_socket(pgconn: pq.abc.PGconn, statement: str) -> Stream:
         while not answer.over:
             if filled == len(buffer):  # one row that is longer than the buffer
                 buffer = np.concatenate([buffer, np.empty_like(buffer)])
-            filled += _received(wire, memoryview(buffer.data)[filled:], answer)
+            filled += _receive(wire, memoryview(buffer.data)[filled:], answer)
             if filled < _PIECE and buffer[max(0, filled - 6) : filled - 1].tobytes() != _READY:
                 continue
             found = frames(buffer, 0, filled)
@@ -116,28 +117,28 @@ class _Answer:
     over: bool = False  # it is ready for the next statement
     error: HeadraceError | None = None
 
-    def take(self, data: Bytes, found: Frames) -> None:
-        if found.malformed:
+    def take(self, data: Bytes, frames: CopyFrames) -> None:
+        if frames.is_malformed:
             raise Transient(
                 "PG_BAD_FRAME",
                 "the server's answer to COPY cannot be read",
                 hint="check what stands between this machine and the server",
             )
-        for i in np.flatnonzero(found.kinds != ord("d")):
-            if found.kinds[i] == ord("E"):
-                said = fields(data[found.starts[i] + 5 : found.stops[i]].tobytes())
-                self.error = refused(said.get("C", "").encode(), said.get("M", ""))
-            self.over |= bool(found.kinds[i] == ord("Z"))
+        for i in np.flatnonzero(frames.kinds != ord("d")):
+            if frames.kinds[i] == ord("E"):
+                said = fields(data[frames.starts[i] + 5 : frames.stops[i]].tobytes())
+                self.error = refused_error(said.get("C", "").encode(), said.get("M", ""))
+            self.over |= bool(frames.kinds[i] == ord("Z"))
 
 
-def _received(wire: SocketWire, into: memoryview, answer: _Answer) -> int:
+def _receive(wire: SocketWire, into: memoryview, answer: _Answer) -> int:
     """The next bytes, however long the server takes within reason."""
     deadline = time.monotonic() + COPY_SECONDS
     try:
         while not (count := wire.receive(into, _WAIT)):
             if time.monotonic() > deadline:
-                raise lost(f"nothing came for {COPY_SECONDS:.0f} s")
+                raise lost_error(f"nothing came for {COPY_SECONDS:.0f} s")
     except Transient:
         # A server that ends the session says why before it hangs up.
-        raise answer.error or lost("it ended in the midst of a copy") from None
+        raise answer.error or lost_error("it ended in the midst of a copy") from None
     return count

@@ -17,9 +17,9 @@ from psycopg import pq
 from headrace.core.errors import Transient
 from headrace.sources.contract.record import Json
 from headrace.sources.postgres.catalog.partition_tree import Branch, fingerprint
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
-from headrace.sources.postgres.session.identity import Identity, identify, verify
+from headrace.sources.postgres.session.identity import PostgresIdentity, identify, verify
 from headrace.sources.postgres.session.statements import Session, answer, ask, query
 from headrace.sources.postgres.snapshot.copy_out import Stream, error_of, stream_copy
 from headrace.sources.postgres.snapshot.page_ranges import CopyRange, copy_statement
@@ -37,16 +37,16 @@ from headrace.sources.postgres.snapshot.table_access import (
 from headrace.sources.postgres.snapshot.visibility import BEGIN
 
 
-class Follower:
+class PostgresFollower:
     """A connection to the source, and to no other, over which ranges are read one after another."""
 
-    def __init__(self, address: Address, identity: Identity, *, role: str) -> None:
+    def __init__(self, address: PostgresAddress, identity: PostgresIdentity, *, role: str) -> None:
         self._address = address
         self._identity = identity
         self._role = role
         self._connection: Session | None = None
 
-    def __enter__(self) -> Follower:
+    def __enter__(self) -> PostgresFollower:
         return self
 
     def __exit__(
@@ -66,12 +66,12 @@ class Follower:
 
 @contextmanager
 def following(
-    connection: Session, snapshot_id: str, piece: CopyRange, known: Json | None = None
+    connection: Session, snapshot_id: str, piece: CopyRange, record: Json | None = None
 ) -> Iterator[None]:
     """A transaction that sees the table of a range as the leader does."""
     with reading(connection, piece.table, piece.oid):
         _import(connection, snapshot_id)
-        meant = [piece.oid, *(branch.oid for branch in hold(connection, piece, known))]
+        meant = [piece.oid, *(branch.oid for branch in hold(connection, piece, record))]
         yield
         for name in {piece.table, piece.read}:
             confirm(connection, name, meant)
@@ -83,14 +83,14 @@ def copy(
     columns: Sequence[str],
     piece: CopyRange,
     publication: str = "",
-    known: Json | None = None,
+    record: Json | None = None,
 ) -> Stream:
     """The rows of a range as they were at the leader's snapshot: COPY text, in pieces of whole lines.
 
     Of a table that the publication filters, those that its filter there lets through.
     """
-    with following(connection, snapshot_id, piece, known):
-        prove_columns(connection, piece.table, column_numbers(known))
+    with following(connection, snapshot_id, piece, record):
+        prove_columns(connection, piece.table, column_numbers(record))
         condition = row_filter(connection, publication, piece.oid)
         with evaluating(connection, piece.table, condition):
             yield from stream_copy(connection.pgconn, copy_statement(columns, piece, condition))
@@ -102,7 +102,7 @@ SELECT c.relfilenode IS NOT DISTINCT FROM pg_catalog.pg_relation_filenode(c.oid)
 """
 
 
-def hold(connection: Session, piece: CopyRange, known: Json | None = None) -> tuple[Branch, ...]:
+def hold(connection: Session, piece: CopyRange, record: Json | None = None) -> tuple[Branch, ...]:
     """Keep the table's rows where the snapshot saw them; what is beneath it, if it is partitioned.
 
     TRUNCATE and rewriting DDL are not bound by snapshots: who reads the table afterwards finds it empty,
@@ -115,7 +115,7 @@ def hold(connection: Session, piece: CopyRange, known: Json | None = None) -> tu
     prove(connection, piece.table, piece.oid)
     tree: tuple[Branch, ...] = ()
     if piece.tree is not None:
-        tree = prove_tree(connection, piece.table, piece.oid, known)
+        tree = prove_tree(connection, piece.table, piece.oid, record)
         if fingerprint(tree) != piece.tree:
             raise overtaken(f"{piece.table} got or lost a partition before the snapshot that it is copied by")
         if piece.leaf is None:

@@ -24,7 +24,7 @@ from contextlib import contextmanager
 import numpy as np
 import pyarrow as pa
 
-from headrace.core.chunks import Bound, Span
+from headrace.core.chunks import Bound, KeySpan
 from headrace.core.errors import ShapeChanged
 from headrace.core.handoff import ByXid
 from headrace.core.keycode import keycode
@@ -37,7 +37,7 @@ from headrace.sources.contract.record import Json
 from headrace.sources.postgres.catalog.definitions import read_entries
 from headrace.sources.postgres.catalog.table_def import TableEntry, schema_of
 from headrace.sources.postgres.catalog.table_def_record import is_root
-from headrace.sources.postgres.session.refusals import Cancelled
+from headrace.sources.postgres.session.refusals import StatementCancelled
 from headrace.sources.postgres.session.statements import Session, ask, ask_within, query
 from headrace.sources.postgres.snapshot.copy_out import Stream, stream_copy
 from headrace.sources.postgres.snapshot.row_filter import evaluating, row_filter
@@ -110,7 +110,7 @@ def next_bound(
     connection: Session,
     schema: TableSchema,
     table: TableName,
-    span: Span,
+    span: KeySpan,
     rows: int,
     check: Callable[[], None] = _nobody,
     *,
@@ -130,19 +130,19 @@ def next_bound(
     )
     try:
         found = ask_within(connection.pgconn, statement, BOUND_SECONDS, check)
-    except Cancelled as error:
+    except StatementCancelled as error:
         raise StepTooLong(
             error.code,
             f"{table}: the walk along its key took too long",
             detail=f"{rows} rows",
             hint="nothing to do: it is tried again",
         ) from None
-    return bound(schema, [text or "" for text in found[0]]) if found else None
+    return bound_from(schema, [text or "" for text in found[0]]) if found else None
 
 
-def bound(schema: TableSchema, texts: Sequence[str]) -> Bound | None:
+def bound_from(schema: TableSchema, texts: Sequence[str]) -> Bound | None:
     """A bound from the texts of its key columns; None for a key without a lake form (an infinite date)."""
-    line = "\t".join(_escaped(text) for text in texts) + "\n"
+    line = "\t".join(_escape(text) for text in texts) + "\n"
     columns = [next(c for c in schema.columns if c.name == name) for name in schema.key]
     copied = copyrows.decode(np.frombuffer(line.encode(), np.uint8).copy(), columns)
     if copied.unrepresentable:
@@ -156,7 +156,7 @@ _ESCAPES = str.maketrans(
 )
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.translate(_ESCAPES)
 
 
@@ -186,7 +186,7 @@ def _texts(values: pa.ChunkedArray) -> list[str | None]:
     return [str(value) for value in values.to_pylist()]
 
 
-def where(key: Sequence[str], spans: Sequence[Span], condition: str = "") -> str:
+def where(key: Sequence[str], spans: Sequence[KeySpan], condition: str = "") -> str:
     """The condition of spans, and another one where it is given.
 
     The literals have no type of their own: they take that of their column.
@@ -198,7 +198,7 @@ def where(key: Sequence[str], spans: Sequence[Span], condition: str = "") -> str
     return f" WHERE {' AND '.join(conditions)}" if conditions else ""
 
 
-def _limits(row: str, span: Span) -> Iterator[str]:
+def _limits(row: str, span: KeySpan) -> Iterator[str]:
     if span.one_key and span.low:
         yield f"{row} = {_row(span.low)}"
         return
@@ -226,7 +226,7 @@ def chunk(
     columns: Sequence[str],
     piece: KeyRange,
     publication: str = "",
-    known: Json | None = None,
+    record: Json | None = None,
 ) -> Iterator[tuple[ByXid, Stream]]:
     """A chunk as it is now: which transactions it shows, and its rows as COPY text in whole lines.
 
@@ -236,16 +236,16 @@ def chunk(
     with reading(connection, piece.table, piece.number):
         ask(connection.pgconn, BEGIN)
         # Before the snapshot is taken: one that is older than a TRUNCATE would find the table empty.
-        beneath = known is not None and is_root(known)
+        beneath = record is not None and is_root(record)
         lock(connection, piece.table, beneath=beneath)
         prove(connection, piece.table, piece.number)
-        prove_columns(connection, piece.table, column_numbers(known))
+        prove_columns(connection, piece.table, column_numbers(record))
         _refuse_other_order(connection, piece.number)
         handoff = see(connection.pgconn, frozenset())
         listed = ", ".join(map(quote_identifier, columns))
         condition = row_filter(connection, publication, piece.number)
         within = where(piece.key, piece.spans, condition)
-        tree = prove_tree(connection, piece.table, piece.number, known) if beneath else ()
+        tree = prove_tree(connection, piece.table, piece.number, record) if beneath else ()
         statement = f"COPY (SELECT {listed} FROM {_source(piece.table, beneath)}{within}) TO STDOUT"
         with evaluating(connection, piece.table, condition):
             yield handoff, stream_copy(connection.pgconn, statement)

@@ -34,18 +34,18 @@ from headrace.core.errors import Transient
 from headrace.core.handoff import ByPosition, ByXid
 from headrace.core.names import quote_identifier
 from headrace.sources.contract.waiting import ALONE, Waiting
-from headrace.sources.postgres.lsn import Log
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.lsn import PostgresTimeline
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect, plain, replication
-from headrace.sources.postgres.session.identity import Identity, identify, verify
+from headrace.sources.postgres.session.identity import PostgresIdentity, identify, verify
 from headrace.sources.postgres.session.statements import Session, ask
-from headrace.sources.postgres.slot import PLUGIN, SlotWaits, bound, create_slot, release_slot
+from headrace.sources.postgres.slot import PLUGIN, SlotWaits, bound_wait, create_slot, release_slot
 from headrace.sources.postgres.snapshot.visibility import BEGIN, SnapshotBarred, accept, refuse_standby, see
 
 T = TypeVar("T")
 
 
-class Leader:
+class PostgresLeader:
     """A moment of the source, held open: made by `lead`, to be closed when every follower is done."""
 
     def __init__(self, pgconn: pq.abc.PGconn, snapshot_id: str, handoff: ByPosition | ByXid) -> None:
@@ -53,7 +53,7 @@ class Leader:
         self.snapshot_id = snapshot_id  # for SET TRANSACTION SNAPSHOT
         self.handoff = handoff  # which transactions the snapshot holds
 
-    def __enter__(self) -> Leader:
+    def __enter__(self) -> PostgresLeader:
         return self
 
     def __exit__(
@@ -87,15 +87,15 @@ _INSTEAD = ', or set handoff = "xid", which waits only for writers of the tables
 
 
 def lead(
-    address: Address,
-    identity: Identity,
+    address: PostgresAddress,
+    identity: PostgresIdentity,
     name: str,
     *,
     by: By = "slot",
-    barred: Set[int] = frozenset(),
+    barred_xids: Set[int] = frozenset(),
     seconds: float = 600.0,
     waiting: Waiting = ALONE,
-) -> Leader:
+) -> PostgresLeader:
     """Open a snapshot; a temporary slot, where one is needed, is named after `name`.
 
     Waits, until `seconds` are over, for the transactions that keep a slot from being made, and for those of
@@ -105,11 +105,11 @@ def lead(
     with closing(connect(address, role="snapshot observer")) as observer:
         verify(identify(observer), identity)
 
-        def take() -> Leader:
+        def take() -> PostgresLeader:
             if by == "xid":
-                return _by_xid(address, identity, barred)
+                return _by_xid(address, identity, barred_xids)
             left = min(max(deadline - time.monotonic(), 0.1), ATTEMPT_SECONDS)
-            return _by_slot(address, identity, observer, name, barred, left, waiting)
+            return _by_slot(address, identity, observer, name, barred_xids, left, waiting)
 
         return until_shown(take, waiting, seconds)
 
@@ -129,17 +129,17 @@ def until_shown(take: Callable[[], T], waiting: Waiting, seconds: float = math.i
 
 
 def _by_slot(
-    address: Address,
-    identity: Identity,
+    address: PostgresAddress,
+    identity: PostgresIdentity,
     observer: Session,
     name: str,
     barred: Set[int],
     seconds: float,
     waiting: Waiting,
-) -> Leader:
-    with _led(replication(address, role="snapshot"), identity) as pgconn:
+) -> PostgresLeader:
+    with _lead(replication(address, role="snapshot"), identity) as pgconn:
         # Before BEGIN: USE_SNAPSHOT must come first within the transaction.
-        bound(pgconn, seconds)
+        bound_wait(pgconn, seconds)
         ask(pgconn, BEGIN)
         slot = f"{name[:50]}_{secrets.token_hex(5)}"
         description = f"{quote_identifier(slot)} TEMPORARY LOGICAL {PLUGIN} USE_SNAPSHOT"
@@ -148,19 +148,19 @@ def _by_slot(
         accept(pgconn, visible or "", barred)
         snapshot_id = _export(pgconn)
         release_slot(pgconn, slot)
-        return Leader(pgconn, snapshot_id, ByPosition(Log().position(point)))
+        return PostgresLeader(pgconn, snapshot_id, ByPosition(PostgresTimeline().position(point)))
 
 
-def _by_xid(address: Address, identity: Identity, barred: Set[int]) -> Leader:
+def _by_xid(address: PostgresAddress, identity: PostgresIdentity, barred: Set[int]) -> PostgresLeader:
     refuse_standby(identity)
-    with _led(plain(address, role="snapshot"), identity) as pgconn:
+    with _lead(plain(address, role="snapshot"), identity) as pgconn:
         ask(pgconn, BEGIN)
         handoff = see(pgconn, barred)
-        return Leader(pgconn, _export(pgconn), handoff)
+        return PostgresLeader(pgconn, _export(pgconn), handoff)
 
 
 @contextmanager
-def _led(pgconn: pq.abc.PGconn, identity: Identity) -> Iterator[pq.abc.PGconn]:
+def _lead(pgconn: pq.abc.PGconn, identity: PostgresIdentity) -> Iterator[pq.abc.PGconn]:
     """A connection to the source and to no other; it ends with whatever goes wrong in the block."""
     try:
         verify(identify(pgconn), identity)

@@ -1,7 +1,4 @@
-"""The sizes of tables, and how they are cut into ranges of pages.
-
-Called by `source` for whoever copies or compares tables.
-"""
+"""The sizes of tables, and how they are cut into ranges of pages."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from dataclasses import dataclass, field
 from headrace.core.names import TableName
 from headrace.sources.contract.copying import Piece
 from headrace.sources.contract.errors import TableBusy
-from headrace.sources.contract.tables import Size, TableDef
+from headrace.sources.contract.tables import TableDef, TableSize
 from headrace.sources.postgres.catalog import locks
 from headrace.sources.postgres.catalog import sizes as in_pages
 from headrace.sources.postgres.catalog.definitions import read_entries
@@ -23,13 +20,13 @@ from headrace.sources.postgres.snapshot.table_access import overtaken
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredTables:
+class PostgresMeasure:
     """The sizes of tables; those that cannot be read just now, with the error that says why."""
 
-    sizes: Mapping[TableName, Size]
+    sizes: Mapping[TableName, TableSize]
     busy: Mapping[TableName, TableBusy]
     numbers: Mapping[TableName, int]
-    pages: Mapping[int, in_pages.Size] = field(repr=False)
+    pages: Mapping[int, in_pages.RelationSize] = field(repr=False)
     roots: Mapping[int, tuple[Branch, ...]] = field(repr=False)
 
     def pieces(self, tables: Collection[TableName], target_bytes: int) -> list[Piece]:
@@ -41,12 +38,12 @@ class MeasuredTables:
         return ranges(name, number, self.pages[number], target_bytes)
 
 
-def measure(connection: Session, tables: Sequence[TableDef]) -> MeasuredTables:
+def measure(connection: Session, tables: Sequence[TableDef]) -> PostgresMeasure:
     """Ask how big these tables are; of one that was dropped meanwhile nothing can be read either."""
     numbers = {table.name: table.number for table in tables}
     roots = _trees(connection, tables)
     beneath = {leaf.oid: name for name, number in numbers.items() for leaf in leaves(roots.get(number, ()))}
-    found = locks.measured(connection, {number: name for name, number in numbers.items()} | beneath)
+    found = locks.measure(connection, {number: name for name, number in numbers.items()} | beneath)
     there = {
         name: _size(number, roots.get(number, ()), found.sizes)
         for name, number in numbers.items()
@@ -57,7 +54,7 @@ def measure(connection: Session, tables: Sequence[TableDef]) -> MeasuredTables:
         for name in numbers
         if name not in there and name not in found.busy
     }
-    return MeasuredTables(there, {**found.busy, **gone}, numbers, found.sizes, roots)
+    return PostgresMeasure(there, {**found.busy, **gone}, numbers, found.sizes, roots)
 
 
 def _trees(connection: Session, tables: Sequence[TableDef]) -> dict[int, tuple[Branch, ...]]:
@@ -67,10 +64,10 @@ def _trees(connection: Session, tables: Sequence[TableDef]) -> dict[int, tuple[B
     return {entry.oid: entry.tree for entry in entries}
 
 
-def _is_there(number: int, tree: Sequence[Branch], sizes: Mapping[int, in_pages.Size]) -> bool:
+def _is_there(number: int, tree: Sequence[Branch], sizes: Mapping[int, in_pages.RelationSize]) -> bool:
     return number in sizes and all(leaf.oid in sizes for leaf in leaves(tree))
 
 
-def _size(number: int, tree: Sequence[Branch], sizes: Mapping[int, in_pages.Size]) -> Size:
+def _size(number: int, tree: Sequence[Branch], sizes: Mapping[int, in_pages.RelationSize]) -> TableSize:
     size = in_pages.total([sizes[number], *(sizes[leaf.oid] for leaf in leaves(tree))])
-    return Size(size.bytes, size.rows)
+    return TableSize(size.bytes, size.rows)

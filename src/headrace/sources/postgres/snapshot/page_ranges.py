@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from headrace.core.names import TableName, quote_identifier
 from headrace.sources.contract.copying import Piece
 from headrace.sources.postgres.catalog.partition_tree import Branch, fingerprint, leaves
-from headrace.sources.postgres.catalog.sizes import Size
-from headrace.sources.shares import SMALL_BYTES, shared
+from headrace.sources.postgres.catalog.sizes import RelationSize
+from headrace.sources.shares import SMALL_BYTES, parts_per_task
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class CopyRange:
 
 
 def ranges_of_root(
-    table: TableName, oid: int, tree: Sequence[Branch], sizes: Mapping[int, Size], target_bytes: int
+    table: TableName, oid: int, tree: Sequence[Branch], sizes: Mapping[int, RelationSize], target_bytes: int
 ) -> list[CopyRange]:
     """Cut the partitions of a root into ranges; one without any is a range without rows."""
     mark = fingerprint(tree)
@@ -59,7 +59,7 @@ def ranges_of_root(
     return cut or [CopyRange(table, oid, 0, None, 0, 0, tree=mark)]
 
 
-def ranges(table: TableName, oid: int, size: Size, target_bytes: int) -> list[CopyRange]:
+def ranges(table: TableName, oid: int, size: RelationSize, target_bytes: int) -> list[CopyRange]:
     """Cut a table into ranges of about `target_bytes` each, TOAST included; every page is in one."""
     count = max(1, min(size.pages, round(size.bytes / target_bytes)))
     edges = [size.pages * k // count for k in range(count)]
@@ -84,7 +84,7 @@ def shares(pieces: Sequence[Piece], readers: int) -> list[list[Piece]]:
     by_size = sorted(pieces, key=lambda piece: held[piece.table])
     small = [piece for piece in by_size if piece.bytes <= SMALL_BYTES]
     large = [piece for piece in by_size if piece.bytes > SMALL_BYTES]
-    some = shared(len(small), readers)
+    some = parts_per_task(len(small), readers)
     return [small[at : at + some] for at in range(0, len(small), some)] + [[one] for one in large]
 
 

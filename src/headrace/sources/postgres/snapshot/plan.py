@@ -6,8 +6,6 @@
 
 W is asked for after the permanent slot is made: what holds a write lock then began before it. For ranges of
 keys it is waited for once, before the first: every snapshot after that one shows it.
-
-Called by `source`.
 """
 
 from __future__ import annotations
@@ -18,9 +16,9 @@ from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 
-from headrace.core.chunks import Bound, Span
+from headrace.core.chunks import Bound, KeySpan
 from headrace.core.errors import Misconfigured
-from headrace.core.handoff import ByPosition, ByXid, moved
+from headrace.core.handoff import ByPosition, ByXid, shift
 from headrace.core.names import TableName
 from headrace.sources.contract.copying import CopyOrder, Piece
 from headrace.sources.contract.record import Json
@@ -29,13 +27,13 @@ from headrace.sources.contract.waiting import ALONE, Waiting
 from headrace.sources.postgres.catalog import definitions
 from headrace.sources.postgres.catalog.table_def_record import is_root, tree_of
 from headrace.sources.postgres.declaration import CHUNKS, DECLARATION, SLOT, XID
-from headrace.sources.postgres.objects import Upstream
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.objects import PostgresUpstream
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
-from headrace.sources.postgres.session.identity import Identity, identify, verify
+from headrace.sources.postgres.session.identity import PostgresIdentity, identify, verify
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.postgres.snapshot import key_range
-from headrace.sources.postgres.snapshot.leader import By, Leader, lead, until_shown
+from headrace.sources.postgres.snapshot.leader import By, PostgresLeader, lead, until_shown
 from headrace.sources.postgres.snapshot.page_ranges import shares
 from headrace.sources.postgres.snapshot.table_access import reading
 from headrace.sources.postgres.snapshot.visibility import refuse_standby, see
@@ -45,45 +43,45 @@ BY: Mapping[str, By] = {SLOT: "slot", XID: "xid", CHUNKS: "xid"}
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class PostgresCopyTarget:
     """The place that a copy reads: which server, and the objects there that its stream is read through."""
 
-    address: Address
-    identity: Identity
-    upstream: Upstream
+    address: PostgresAddress
+    identity: PostgresIdentity
+    upstream: PostgresUpstream
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PostgresCopyPlan:
     """A copy of tables that can be read, as far as it can be foreseen."""
 
-    server: Server
+    server: PostgresCopyTarget
     order: CopyOrder
     by_ranges: frozenset[TableName]
-    barred: frozenset[int]  # W
+    barred_xids: frozenset[int]  # W
 
-    def snapshot(self, tables: Sequence[TableDef], waiting: Waiting) -> HeldSnapshot:
+    def snapshot(self, tables: Sequence[TableDef], waiting: Waiting) -> PostgresHeldSnapshot:
         """Take a snapshot; it shows all tables."""
         by = BY[_handoff(self.order)]
-        return _held(self.server, by, self.order.readers, self.barred, math.inf, waiting)
+        return _hold(self.server, by, self.order.readers, self.barred_xids, math.inf, waiting)
 
-    def key_walk(self, waiting: Waiting) -> KeyWalk:
+    def key_walk(self, waiting: Waiting) -> PostgresKeyWalk:
         """Open the walk's connection, and wait until a snapshot shows all of W."""
         connection = connect(self.server.address, role="chunks")
         try:
             verify(identify(connection), self.server.identity)
             refuse_standby(self.server.identity)
             waiting.check()
-            until_shown(partial(see, connection.pgconn, self.barred), waiting)
+            until_shown(partial(see, connection.pgconn, self.barred_xids), waiting)
             key_range.prepare(connection)
         except BaseException:
             connection.close()
             raise
         upstream = self.server.upstream
-        return KeyWalk(connection, {"base": upstream.base, "publication": upstream.publication})
+        return PostgresKeyWalk(connection, {"base": upstream.base, "publication": upstream.publication})
 
 
-def plan(connection: Session, server: Server, order: CopyOrder) -> Plan:
+def plan(connection: Session, server: PostgresCopyTarget, order: CopyOrder) -> PostgresCopyPlan:
     """Foresee a copy of these tables, which can be read."""
     numbers = [table.number for table in order.tables]
     by_ranges: frozenset[TableName] = frozenset()
@@ -92,10 +90,12 @@ def plan(connection: Session, server: Server, order: CopyOrder) -> Plan:
         # One that was dropped or renamed since is none of them: whoever reads it finds that out.
         there = {each.name for each in entries} - key_range.disorder(connection, entries).keys()
         by_ranges = frozenset(table.name for table in order.tables if table.name in there)
-    return Plan(server, order, by_ranges, frozenset(writers(connection, _written(connection, order.tables))))
+    return PostgresCopyPlan(
+        server, order, by_ranges, frozenset(writers(connection, _written_tables(connection, order.tables)))
+    )
 
 
-def _written(connection: Session, tables: Sequence[TableDef]) -> list[int]:
+def _written_tables(connection: Session, tables: Sequence[TableDef]) -> list[int]:
     """The tables whose writers W is of: what is written to is a partition, and not its root."""
     roots = [table for table in tables if is_root(table.details)]
     now = definitions.read_entries(connection, [root.number for root in roots]).values() if roots else ()
@@ -107,7 +107,7 @@ def _handoff(order: CopyOrder) -> str:
     return DECLARATION.value(order.options, "handoff") or SLOT
 
 
-def to_compare(server: Server, readers: int, seconds: float) -> HeldSnapshot:
+def to_compare(server: PostgresCopyTarget, readers: int, seconds: float) -> PostgresHeldSnapshot:
     """Take a snapshot of which it is known which transactions it shows; none is waited for."""
     if server.identity.standby:
         raise Misconfigured(
@@ -116,36 +116,36 @@ def to_compare(server: Server, readers: int, seconds: float) -> HeldSnapshot:
             detail="a standby does not list the transactions that run",
             hint="give the address of the primary",
         )
-    return _held(server, "xid", readers, frozenset(), seconds, ALONE)
+    return _hold(server, "xid", readers, frozenset(), seconds, ALONE)
 
 
-def _held(
-    server: Server, by: By, readers: int, barred: frozenset[int], seconds: float, waiting: Waiting
-) -> HeldSnapshot:
+def _hold(
+    server: PostgresCopyTarget, by: By, readers: int, barred: frozenset[int], seconds: float, waiting: Waiting
+) -> PostgresHeldSnapshot:
     leader = lead(
         server.address,
         server.identity,
         server.upstream.slot,
         by=by,
-        barred=barred,
+        barred_xids=barred,
         seconds=seconds,
         waiting=waiting,
     )
-    handoff = moved(leader.handoff, server.upstream.base)
-    return HeldSnapshot(leader, handoff, readers, server.upstream.publication)
+    handoff = shift(leader.handoff, server.upstream.base)
+    return PostgresHeldSnapshot(leader, handoff, readers, server.upstream.publication)
 
 
 @dataclass(frozen=True, slots=True)
-class HeldSnapshot:
+class PostgresHeldSnapshot:
     """A leader's snapshot, in the life of the server that the mirror is in."""
 
-    leader: Leader
+    leader: PostgresLeader
     handoff: ByPosition | ByXid
     readers: int
     publication: str
     admits_later: bool = True
 
-    def __enter__(self) -> HeldSnapshot:
+    def __enter__(self) -> PostgresHeldSnapshot:
         return self
 
     def __exit__(
@@ -153,8 +153,8 @@ class HeldSnapshot:
     ) -> None:
         self.leader.close()
 
-    def settled(self) -> ByPosition | ByXid:
-        """The same, however long it was read."""
+    def settle(self) -> ByPosition | ByXid:
+        """Return the handoff, however long the snapshot was read."""
         return self.handoff
 
     @property
@@ -173,13 +173,13 @@ class HeldSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyWalk:
+class PostgresKeyWalk:
     """The walk along keys, over a connection of its own."""
 
     connection: Session
     ticket: Json
 
-    def __enter__(self) -> KeyWalk:
+    def __enter__(self) -> PostgresKeyWalk:
         return self
 
     def __exit__(
@@ -187,7 +187,9 @@ class KeyWalk:
     ) -> None:
         self.connection.close()
 
-    def next_bound(self, table: TableDef, span: Span, rows: int, check: Callable[[], None]) -> Bound | None:
+    def next_bound(
+        self, table: TableDef, span: KeySpan, rows: int, check: Callable[[], None]
+    ) -> Bound | None:
         with reading(self.connection, table.name, table.number):
             beneath = is_root(table.details)
             return key_range.next_bound(

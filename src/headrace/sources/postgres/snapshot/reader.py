@@ -19,18 +19,18 @@ from types import TracebackType
 import numpy as np
 import pyarrow as pa
 
-from headrace.core.handoff import handoff_from_record, moved
+from headrace.core.handoff import handoff_from_record, shift
 from headrace.core.schema import Column, TableSchema
 from headrace.decode import copyrows
 from headrace.decode.copyrows import CopiedRows
 from headrace.decode.kernel import Bytes, Ints
-from headrace.sources.contract.copying import Key, KeyRange, Piece, Reading
+from headrace.sources.contract.copying import Key, KeyRange, Piece, PieceRead
 from headrace.sources.contract.record import Json
 from headrace.sources.postgres import labels
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.snapshot import key_range
 from headrace.sources.postgres.snapshot.copy_out import Stream, stream_copy
-from headrace.sources.postgres.snapshot.follower import Follower, copy, following
+from headrace.sources.postgres.snapshot.follower import PostgresFollower, copy, following
 from headrace.sources.postgres.snapshot.page_ranges import CopyRange
 from headrace.sources.postgres.snapshot.row_filter import evaluating, row_filter
 from headrace.sources.postgres.snapshot.table_access import overtaken, prove_same_leaves, prove_tree
@@ -41,14 +41,14 @@ _PAGES = 32  # bits for a page
 _AHEAD_BYTES = 192 << 20  # of rows that are had before anything is done with the first
 
 
-class Reader:
+class PostgresReader:
     """A connection over which pieces are read one after another, by a ticket."""
 
-    def __init__(self, follower: Follower, ticket: Json) -> None:
+    def __init__(self, follower: PostgresFollower, ticket: Json) -> None:
         self._follower = follower
         self._ticket = ticket
 
-    def __enter__(self) -> Reader:
+    def __enter__(self) -> PostgresReader:
         return self
 
     def __exit__(
@@ -57,26 +57,28 @@ class Reader:
         self._follower.__exit__(kind, error, trace)
 
     @contextmanager
-    def read(self, columns: Sequence[Column], piece: Piece, known: Json | None = None) -> Iterator[Reading]:
+    def read(
+        self, columns: Sequence[Column], piece: Piece, record: Json | None = None
+    ) -> Iterator[PieceRead]:
         """Read these columns of a piece."""
         names = [column.name for column in columns]
         connection, publication = self._follower.connection, self._ticket["publication"]
         if isinstance(piece, KeyRange):
             key_range.prepare(connection)
             with ExitStack() as transaction:
-                chunk = key_range.chunk(connection, names, piece, publication, known)
+                chunk = key_range.chunk(connection, names, piece, publication, record)
                 seen, buffers = transaction.enter_context(chunk)
                 transaction.enter_context(closing(buffers))
-                rows = decoded(columns, buffers, known)
+                rows = decode(columns, buffers, record)
                 ahead, whole = _ahead(rows)
                 if whole:
                     transaction.close()
-                yield Reading(moved(seen, self._ticket["base"]), chain(ahead, rows))
+                yield PieceRead(shift(seen, self._ticket["base"]), chain(ahead, rows))
             return
         handoff = handoff_from_record(self._ticket["handoff"])
         pages, snapshot = _pages(piece), self._ticket["snapshot"]
-        with closing(copy(connection, snapshot, names, pages, publication, known)) as buffers:
-            yield Reading(handoff, decoded(columns, buffers, known))
+        with closing(copy(connection, snapshot, names, pages, publication, record)) as buffers:
+            yield PieceRead(handoff, decode(columns, buffers, record))
 
     def look_up(
         self, schema: TableSchema, pieces: Sequence[Piece], keys: Sequence[Key]
@@ -93,7 +95,7 @@ class Reader:
                 evaluating(connection, first.table, condition),
                 closing(_by_key(connection, statement)) as buffers,
             ):
-                for copied in decoded((_LEAF, _PAGE, *schema.columns), buffers):
+                for copied in decode((_LEAF, _PAGE, *schema.columns), buffers):
                     which = _places(ranges, copied.rows)
                     for number in np.unique(which).tolist():
                         rows = copied.rows.filter(pa.array(which == number))
@@ -123,13 +125,13 @@ def _places(ranges: Sequence[CopyRange], rows: pa.Table) -> Ints:
     return np.asarray(order[np.searchsorted(lows[order], places, side="right") - 1])
 
 
-def decoded(
-    columns: Sequence[Column], buffers: Iterable[Bytes], known: Json | None = None
+def decode(
+    columns: Sequence[Column], buffers: Iterable[Bytes], record: Json | None = None
 ) -> Iterator[CopiedRows]:
     """Decode what came; labels of enums are those that were recorded, if anything was."""
     for buffer in buffers:
         copied = copyrows.decode(buffer, columns)
-        if known is not None and not labels.stand_copied(copied, known):
+        if record is not None and not labels.stand_copied(copied, record):
             raise overtaken("a value of an enum is none of the labels that were recorded")
         yield copied
 

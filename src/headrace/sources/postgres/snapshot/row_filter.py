@@ -6,8 +6,7 @@ Filter and rows are of one moment: a filter that was altered since makes the tab
 schema check finds before the copy is in a mark. The expression is read as the server prints it, under the
 `search_path` of `session.connection.PINS`, and evaluated under the same one: nothing is quoted here.
 
-The table has to be locked as a reader: the server locks what it prints an expression of, too. Called by
-`follower` and `key_range`.
+The table has to be locked as a reader: the server locks what it prints an expression of, too.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ What the server answers to a statement about one table is said of that table, an
 
 What is gone, be it a column, is looked at again before another copy: a look says what became of it.
 
-What is said of the connection, the server or the snapshot stays what it is. Called by whoever copies or
-compares a table: `leader`, `key_range`, and the planning of chunks.
+What is said of the connection, the server or the snapshot stays what it is. `leader`, `key_range`, and the
+planning of chunks.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from headrace.core.names import TableName, quote_identifier
 from headrace.sources.contract.errors import TableBusy, TableDenied
 from headrace.sources.contract.record import Json
 from headrace.sources.postgres.catalog.definitions import read_entries
-from headrace.sources.postgres.catalog.locks import holders, locked
+from headrace.sources.postgres.catalog.locks import holders, locked_error
 from headrace.sources.postgres.catalog.partition_tree import Branch, leaves, tree_differs
 from headrace.sources.postgres.catalog.rights import unreadable
-from headrace.sources.postgres.catalog.table_def_record import mirrored, tree_of
+from headrace.sources.postgres.catalog.table_def_record import mirrored_columns, tree_of
 from headrace.sources.postgres.session.refusals import (
-    Cancelled,
     LockTimeout,
-    Overruled,
     PrivilegeMissing,
+    StatementCancelled,
+    StatementOverruled,
     StatementRefused,
     TableGone,
 )
@@ -56,7 +56,7 @@ def reading(connection: Session, table: TableName, oid: int) -> Iterator[None]:
     """Say of the table what goes wrong with the statements of the block; its transaction ends here."""
     try:
         yield
-    except (LockTimeout, Cancelled, Overruled, TableGone, StatementRefused) as error:
+    except (LockTimeout, StatementCancelled, StatementOverruled, TableGone, StatementRefused) as error:
         raise _of_table(connection, table, oid, error) from None
     finally:
         end(connection)
@@ -76,7 +76,7 @@ def end(connection: Session) -> None:
 def _of_table(connection: Session, table: TableName, oid: int, error: HeadraceError) -> HeadraceError:
     if isinstance(error, LockTimeout):
         end(connection)
-        return locked(table, [] if connection.closed else holders(connection, [oid]).get(oid, []))
+        return locked_error(table, [] if connection.closed else holders(connection, [oid]).get(oid, []))
     if isinstance(error, TableGone):
         return overtaken(f"{table} was altered after it was looked at: {error.detail}")
     if isinstance(error, PrivilegeMissing):
@@ -131,11 +131,11 @@ def prove(connection: Session, table: TableName, oid: int) -> None:
 ANY: Mapping[str, int] = {}  # whatever bears the names
 
 
-def column_numbers(known: Json | None) -> Mapping[str, int]:
+def column_numbers(record: Json | None) -> Mapping[str, int]:
     """The numbers of a table's columns, by their names, as its recorded details have them."""
-    if known is None:
+    if record is None:
         return ANY
-    return {each["name"]: each["number"] for each in mirrored(known)}
+    return {each["name"]: each["number"] for each in mirrored_columns(record)}
 
 
 def prove_columns(connection: Session, table: TableName, numbers: Mapping[str, int]) -> None:
@@ -153,7 +153,7 @@ def prove_columns(connection: Session, table: TableName, numbers: Mapping[str, i
             raise overtaken(f'column "{name}" of {table} is another than a moment ago: it was renamed')
 
 
-def prove_tree(connection: Session, table: TableName, oid: int, known: Json | None) -> tuple[Branch, ...]:
+def prove_tree(connection: Session, table: TableName, oid: int, record: Json | None) -> tuple[Branch, ...]:
     """The tree beneath a locked root in the snapshot of this transaction, which may be copied.
 
     Nothing but partitions that brought no rows may have come since it was recorded: one that was attached
@@ -162,7 +162,7 @@ def prove_tree(connection: Session, table: TableName, oid: int, known: Json | No
     entry = next(iter(read_entries(connection, [oid]).values()), None)
     if entry is None:
         raise overtaken(f"{table} is not there any more")
-    if known is not None and (what := tree_differs(tree_of(known), entry.tree)) is not None:
+    if record is not None and (what := tree_differs(tree_of(record), entry.tree)) is not None:
         raise overtaken(f"{table} changed after it was looked at: {what}")
     return entry.tree
 
@@ -193,14 +193,14 @@ SELECT EXISTS (
 """
 
 
-def confirm(connection: Session, table: TableName, meant: Sequence[int]) -> None:
+def confirm(connection: Session, table: TableName, oids: Sequence[int]) -> None:
     """Nothing but what is meant was read under the table's name in this transaction.
 
     Those are the table itself, and partitions of a root, which may bear the same name in another schema.
     """
     if connection.closed:
         return  # given up half-way
-    if query(connection, _INSTEAD, {"name": table.name, "meant": list(meant)}) != [(False,)]:
+    if query(connection, _INSTEAD, {"name": table.name, "meant": list(oids)}) != [(False,)]:
         raise overtaken(f"another table stood in the place of {table} for a moment: a schema was renamed")
 
 

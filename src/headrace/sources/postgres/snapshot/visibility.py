@@ -4,8 +4,7 @@
     SELECT pg_current_snapshot() ...            the snapshot, fixed from here on
     SELECT pg_current_wal_insert_lsn()          read after it: every commit that it shows lies before
 
-Called by the leader of a snapshot, whichever handoff it takes. A snapshot is accepted only if it shows
-every transaction of W (`writers`), but for those that rolled back:
+A snapshot is accepted only if it shows every transaction of W (`writers`), but for those that rolled back:
 
 * one that was open while its table got into the publication is in the stream in part only;
 * one whose commit hangs, on a synchronous standby that is away, may lie before the position from which
@@ -24,8 +23,8 @@ from psycopg import pq
 
 from headrace.core.errors import Misconfigured, Transient
 from headrace.core.handoff import ByXid
-from headrace.sources.postgres.lsn import Log, Lsn
-from headrace.sources.postgres.session.identity import Identity
+from headrace.sources.postgres.lsn import Lsn, PostgresTimeline
+from headrace.sources.postgres.session.identity import PostgresIdentity
 from headrace.sources.postgres.session.statements import ask
 
 _PAGE_HEADERS = (24, 40)  # of a page, and of the first page of a segment
@@ -35,13 +34,13 @@ class SnapshotBarred(Transient):
     """A snapshot may not be used: it does not show a transaction of W."""
 
 
-def see(pgconn: pq.abc.PGconn, barred: Set[int]) -> ByXid:
+def see(pgconn: pq.abc.PGconn, barred_xids: Set[int]) -> ByXid:
     """The handoff of the snapshot that this REPEATABLE READ transaction holds, or takes by this."""
     ((visible,),) = ask(pgconn, "SELECT pg_current_snapshot()::text")
-    accept(pgconn, visible or "", barred)
+    accept(pgconn, visible or "", barred_xids)
     ((insert, block),) = ask(pgconn, "SELECT pg_current_wal_insert_lsn(), current_setting('wal_block_size')")
     until = page_start(Lsn.parse(insert or ""), int(block or ""))
-    return ByXid.parse(visible or "", Log().position(until))
+    return ByXid.parse(visible or "", PostgresTimeline().position(until))
 
 
 def page_start(insert: Lsn, block: int) -> Lsn:
@@ -50,8 +49,8 @@ def page_start(insert: Lsn, block: int) -> Lsn:
     return Lsn(int(insert) - within) if within in _PAGE_HEADERS else insert
 
 
-def unseen(visible: str, xids: Set[int]) -> frozenset[int]:
-    """Those of the transactions that the snapshot (`pg_current_snapshot()` as text) does not show.
+def unseen_xids(visible: str, xids: Set[int]) -> frozenset[int]:
+    """Find the transactions that the snapshot (`pg_current_snapshot()` as text) does not show.
 
     Not only those of its list: one that is the newest of all may run at or above xmax, unlisted.
     """
@@ -60,9 +59,9 @@ def unseen(visible: str, xids: Set[int]) -> frozenset[int]:
     return frozenset(xid for xid in xids if xid >= int(xmax) or xid in running)
 
 
-def accept(pgconn: pq.abc.PGconn, visible: str, barred: Set[int]) -> None:
+def accept(pgconn: pq.abc.PGconn, visible: str, barred_xids: Set[int]) -> None:
     """Refuse the snapshot if it does not show a transaction of W, unless that has rolled back."""
-    for xid in sorted(unseen(visible, barred)):
+    for xid in sorted(unseen_xids(visible, barred_xids)):
         ((status,),) = ask(pgconn, f"SELECT pg_xact_status('{xid}'::xid8)")
         if status != "aborted":
             raise SnapshotBarred(
@@ -73,7 +72,7 @@ def accept(pgconn: pq.abc.PGconn, visible: str, barred: Set[int]) -> None:
             )
 
 
-def refuse_standby(identity: Identity) -> None:
+def refuse_standby(identity: PostgresIdentity) -> None:
     """On a standby `pg_current_snapshot()` lists no running transaction: what it shows can't be told."""
     if identity.standby:
         raise Misconfigured(

@@ -1,10 +1,8 @@
 """stream: a slot's stream as whole frames, and its feedback.
 
-    slot_stream           check the slot, start it, read frames, say what is durable
-    transactions          which transactions a read of the stream holds
-    running_transactions  those that come while they run
-    slot_peek             look into a slot that nobody reads
-    synchronous           synchronous standbys, and why we are never one
-
-Called by the receiver, by a mirror at rest, and by preflight for the names of standbys.
+slot_stream           check the slot, start it, read frames, say what is durable
+transactions          which transactions a read of the stream holds
+running_transactions  those that come while they run
+slot_peek             look into a slot that nobody reads
+synchronous           synchronous standbys, and why we are never one
 """

@@ -1,7 +1,7 @@
 """Transactions that are streamed while they run: which there are, and what becomes of each.
 
-Called by `transactions` with each buffer. A large transaction comes in blocks before it has ended, and the
-blocks of several may take turns; what is in them is handed on by transaction:
+A large transaction comes in blocks before it has ended, and the blocks of several may take turns; what is in
+them is handed on by transaction:
 
     buffer    B..C  S(7) I I E  S(9) I E  B..C  S(7) I A(7,8) I E  c(7)  A(9,9)
     7         ....       I I                         I        I    ended: without what 8 did
@@ -41,7 +41,7 @@ class _Transaction:
     doers: array[int] = field(default_factory=lambda: array("I"))  # which subtransactions made changes,
     changes: array[int] = field(default_factory=lambda: array("I"))  # and how many
     truncates: int = 0  # rolled back or not
-    aborted: array[int] = field(default_factory=lambda: array("I"))
+    aborted_parts: array[int] = field(default_factory=lambda: array("I"))
     layouts: dict[tuple[int, int], bytes] = field(default_factory=dict)  # by subtransaction and table
 
     def did(self, subtransaction: int, changes: int) -> None:
@@ -54,19 +54,19 @@ class _Transaction:
 
     def lasting(self) -> int:
         """Count the changes that were not rolled back."""
-        gone = np.isin(np.array(self.doers, np.int64), np.array(self.aborted, np.int64))
+        gone = np.isin(np.array(self.doers, np.int64), np.array(self.aborted_parts, np.int64))
         return int(np.array(self.changes, np.int64)[~gone].sum())
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class StreamedCommit:
     """A transaction that has committed: the message that says so, and what is known of it by then."""
 
     row: int
     xid: int
     changes: int
     truncates: int
-    aborted: Sequence[int]
+    aborted_parts: Sequence[int]
     layouts: dict[int, bytes]
 
 
@@ -75,11 +75,11 @@ class _Buffer:
     """The part of one buffer that belongs to them."""
 
     contents: dict[int, list[Bytes]] = field(default_factory=dict)  # by transaction, also where nothing came
-    gone: list[int] = field(default_factory=list)  # rolled back
-    ended: list[Ended] = field(default_factory=list)
+    rolled_back: list[int] = field(default_factory=list)  # rolled back
+    commits: list[StreamedCommit] = field(default_factory=list)
 
     def bytes(self) -> dict[int, Bytes]:
-        return {xid: _joined(parts) for xid, parts in self.contents.items()}
+        return {xid: _join(parts) for xid, parts in self.contents.items()}
 
 
 class Running:
@@ -96,19 +96,19 @@ class Running:
         for row in np.flatnonzero(np.isin(messages.kind, (START, STOP, COMMIT, ABORT))).tolist():
             kind = messages.kind[row]
             if kind == START:
-                self._block = self._begun(data, messages, row, found)
+                self._block = self._begin(data, messages, row, found)
                 begin = row + 1
             elif kind == STOP:
                 self._content(data, messages, begin, row, found)
                 self._block = None
             elif kind == COMMIT:
-                found.ended.append(self._ended(int(messages.xid[row]), row))
+                found.commits.append(self._end(int(messages.xid[row]), row))
             else:
                 self._take_back(data, messages, row, found)
         self._content(data, messages, begin, len(messages), found)
         return found
 
-    def _begun(self, data: Bytes, messages: pgoutput.Messages, row: int, found: _Buffer) -> int:
+    def _begin(self, data: Bytes, messages: pgoutput.Messages, row: int, found: _Buffer) -> int:
         """A block begins: the first of its transaction, or a further one."""
         xid = int(messages.xid[row])
         first = bool(data[messages.body[row] + 4])
@@ -147,27 +147,27 @@ class Running:
         if said.subxid == said.xid:
             del self._open[said.xid]
             found.contents.pop(said.xid, None)
-            found.gone.append(said.xid)
+            found.rolled_back.append(said.xid)
             return
-        transaction.aborted.append(said.subxid)
+        transaction.aborted_parts.append(said.subxid)
         for key in [key for key in transaction.layouts if key[0] == said.subxid]:
             del transaction.layouts[key]
 
-    def _ended(self, xid: int, row: int) -> Ended:
+    def _end(self, xid: int, row: int) -> StreamedCommit:
         transaction = self._open.pop(xid, None)
         if transaction is None:
             raise disorder("the commit of a streamed transaction that never came")
-        return Ended(
+        return StreamedCommit(
             row,
             xid,
             transaction.lasting(),
             transaction.truncates,
-            transaction.aborted,
+            transaction.aborted_parts,
             {oid: layout for (_, oid), layout in transaction.layouts.items()},
         )
 
 
-def _joined(parts: list[Bytes]) -> Bytes:
+def _join(parts: list[Bytes]) -> Bytes:
     if len(parts) == 1:
         return parts[0]
     return np.concatenate(parts) if parts else _NOTHING

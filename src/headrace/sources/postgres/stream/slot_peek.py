@@ -9,8 +9,6 @@ decodes before it answers, so it is asked for one transaction first.
 
 A transaction that it has not flushed even so is not told of: whoever takes the stream for quiet then and
 compares, finds it as a difference.
-
-Called by `pipeline.state.reach` for a mirror at rest.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ import time
 
 from headrace.core.position import Position
 from headrace.sources.postgres.lsn import Lsn
-from headrace.sources.postgres.objects import Upstream
+from headrace.sources.postgres.objects import PostgresUpstream
 from headrace.sources.postgres.session.statements import Session, query
 
 _FLUSH_SECONDS = 2.0  # three times wal_writer_delay is the most that the server promises; 0.2 s by default
@@ -33,10 +31,10 @@ SELECT count(*), count(*) FILTER (WHERE get_byte(data, 0) = ascii('B')
 """
 
 
-def quiet(connection: Session, upstream: Upstream, reached: Position, wanted: Position) -> bool:
+def quiet(connection: Session, upstream: PostgresUpstream, start: Position, stop: Position) -> bool:
     """Tell whether no transaction of the publication commits between the positions: in [reached, wanted)."""
     log, slot, publication = upstream.log, upstream.slot, upstream.publication
-    return _quiet(connection, slot, publication, log.lsn(reached), log.lsn(wanted))
+    return _quiet(connection, slot, publication, log.lsn(start), log.lsn(stop))
 
 
 def _quiet(connection: Session, slot: str, publication: str, reached: Lsn, wanted: Lsn) -> bool:

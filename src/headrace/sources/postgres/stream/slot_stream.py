@@ -6,8 +6,8 @@
     stream.feedback(flush)           a status update: `flush` is what the lake holds, and moves the slot;
                                      an error once the server is being shut down
 
-Called by the receiver. Where the stream begins is the slot's own position, so that what comes again can be
-compared with what is known, and a slot that has moved too far is an error instead of a gap:
+Where the stream begins is the slot's own position, so that what comes again can be compared with what is
+known, and a slot that has moved too far is an error instead of a gap:
 
     slot's confirmed position  <=  frontier of the lake  <=  received  <=  what the server has flushed
          else PG_SLOT_AHEAD                                  else PG_SERVER_BEHIND
@@ -35,9 +35,9 @@ import numpy as np
 from psycopg import pq
 
 from headrace.core.errors import HeadraceError, Transient
-from headrace.decode.copydata import COPY_DATA, Frames, frames
+from headrace.decode.copydata import COPY_DATA, CopyFrames, frames
 from headrace.decode.kernel import Bytes
-from headrace.sources.contract.arrival import Received
+from headrace.sources.contract.arrival import StreamRead
 from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.protocol.messages import Options, fields, start_replication, status_update
 from headrace.sources.postgres.protocol.stream_errors import (
@@ -53,13 +53,13 @@ from headrace.sources.postgres.protocol.stream_errors import (
     slot_unfit,
     warning,
 )
-from headrace.sources.postgres.protocol.wire import Wire, lost, wire
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.protocol.wire import Wire, lost_error, wire
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import application_name, connect, replication
-from headrace.sources.postgres.session.identity import Identity, identify, verify
+from headrace.sources.postgres.session.identity import PostgresIdentity, identify, verify
 from headrace.sources.postgres.session.statements import ask, query
 from headrace.sources.postgres.stream import synchronous
-from headrace.sources.postgres.stream.transactions import TransactionFinder
+from headrace.sources.postgres.stream.transactions import PostgresTransactionFinder
 
 BUFFER = 16 * 1024 * 1024
 ANSWER_WITHIN = 30.0  # START_REPLICATION is answered before any decoding
@@ -72,14 +72,14 @@ _HEADER = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SlotRequest:
     """An order to stream: what, from where on, and from whom."""
 
     slot: str
     publications: tuple[str, ...]
     frontier: Lsn  # what the lake holds, exclusively
-    reached: Lsn  # what has ever been received, exclusively; the frontier or past it
-    identity: Identity | None = None  # None: whoever answers
+    received_until: Lsn  # what has ever been received, exclusively; the frontier or past it
+    identity: PostgresIdentity | None = None  # None: whoever answers
     streaming: bool = False  # large transactions while they run, where the server can
     silence: float | None = None  # seconds; None: by the server's own timeout
     base: int = 0  # what is added to the server's positions in what is received
@@ -89,7 +89,7 @@ class Wanted:
 class SlotStream:
     """An open stream. Made by `open`; use it as a context manager."""
 
-    def __init__(self, wire: Wire, wanted: Wanted, identity: Identity, timeout: float) -> None:
+    def __init__(self, wire: Wire, wanted: SlotRequest, identity: PostgresIdentity, timeout: float) -> None:
         self._wire = wire
         self._slot = wanted.slot
         self.identity = identity
@@ -101,30 +101,30 @@ class SlotStream:
         self._silent = 0.0
         self._asked = False  # whether the server has asked for a reply since the last one
         self._unanswerable = 0  # replies after which it asked again
-        self._finder = TransactionFinder(base=wanted.base)
+        self._finder = PostgresTransactionFinder(base=wanted.base)
         self._buffer: Bytes = np.empty(BUFFER, np.uint8)
         self._used = 0  # bytes in the buffer
         self._given = 0  # of those, given to the caller
         self._ahead = False  # bytes came along with the server's yes, and nobody has looked at them
 
     @classmethod
-    def open(cls, address: Address, wanted: Wanted) -> SlotStream:
+    def open(cls, address: PostgresAddress, request: SlotRequest) -> SlotStream:
         """Connect, check and start."""
-        pgconn = replication(address, role=f"receiver {wanted.slot}")
+        pgconn = replication(address, role=f"receiver {request.slot}")
         try:
             identity = identify(pgconn)
-            if wanted.identity is not None:
-                verify(identity, wanted.identity)
-            _check_server(pgconn, wanted)
-            _check_life(pgconn, wanted)
-            _check_slot(pgconn, wanted)
+            if request.identity is not None:
+                verify(identity, request.identity)
+            _check_server(pgconn, request)
+            _check_life(pgconn, request)
+            _check_slot(pgconn, request)
             timeout = _timeout(pgconn)
-            options = Options.of(pgconn.server_version, streaming=wanted.streaming)
-            stream = cls(wire(pgconn), wanted, identity, timeout)
+            options = Options.of(pgconn.server_version, streaming=request.streaming)
+            stream = cls(wire(pgconn), request, identity, timeout)
             stream.streaming = options.streaming is not None
-            stream._finder = TransactionFinder(streaming=stream.streaming, base=wanted.base)
-            stream._begin(start_replication(wanted.slot, wanted.publications, options))
-            stream.start = _check_again(address, wanted)
+            stream._finder = PostgresTransactionFinder(streaming=stream.streaming, base=request.base)
+            stream._begin(start_replication(request.slot, request.publications, options))
+            stream.start = _check_again(address, request)
         except BaseException:
             pgconn.finish()
             raise
@@ -141,7 +141,7 @@ class SlotStream:
     def close(self) -> None:
         self._wire.close()
 
-    def receive(self, timeout: float) -> Received | None:
+    def receive(self, timeout: float) -> StreamRead | None:
         """The transactions in what came; None if nothing came in time. Valid until the next call."""
         data = self.read(timeout)
         if not len(data):
@@ -203,7 +203,7 @@ class SlotStream:
                     self._given, self._ahead = stop, self._used > stop
                     return
                 self._other(kind, self._buffer[start + _HEADER : stop].tobytes(), begun=False)
-        raise lost("START_REPLICATION was not answered")
+        raise lost_error("START_REPLICATION was not answered")
 
     def _fill(self, timeout: float) -> int:
         """Drop what was given, make room, and read."""
@@ -220,9 +220,9 @@ class SlotStream:
         self._used += count
         return count
 
-    def _whole(self) -> Frames:
+    def _whole(self) -> CopyFrames:
         found = frames(self._buffer, 0, self._used)
-        if found.malformed:
+        if found.is_malformed:
             raise Transient(
                 "PG_BAD_FRAME",
                 "the replication stream is garbled",
@@ -232,7 +232,7 @@ class SlotStream:
         self._given = found.tail
         return found
 
-    def _without_others(self, data: Bytes, found: Frames) -> Bytes:
+    def _without_others(self, data: Bytes, found: CopyFrames) -> Bytes:
         """The CopyData frames; what stands before an error is not given out: it comes again."""
         kept = []
         for kind, start, stop in zip(
@@ -247,13 +247,13 @@ class SlotStream:
     def _other(self, kind: int, payload: bytes, *, begun: bool = True) -> None:
         """A frame that is not CopyData: an error, a warning, the end, or nothing of importance."""
         if kind == ord("E"):
-            raise refusal(fields(payload), self._slot, begun=begun)
+            raise refusal(fields(payload), self._slot, has_begun=begun)
         if kind == ord("N"):
             error = warning(fields(payload))
             if error is not None:
                 raise error
         if kind in (ord("c"), ord("C"), ord("Z")):
-            raise lost("the server ended the stream")
+            raise lost_error("the server ended the stream")
 
 
 def _fitting(size: int, left: int) -> int:
@@ -272,11 +272,11 @@ SELECT pg_catalog.pg_is_in_recovery() OR CASE
 """
 
 
-def _check_server(pgconn: pq.abc.PGconn, wanted: Wanted) -> None:
+def _check_server(pgconn: pq.abc.PGconn, wanted: SlotRequest) -> None:
     ((_, _, position, _),) = ask(pgconn, "IDENTIFY_SYSTEM")
     flushed = Lsn.parse(position or "0/0")
-    if flushed < wanted.reached:
-        raise server_behind(flushed, wanted.reached)
+    if flushed < wanted.received_until:
+        raise server_behind(flushed, wanted.received_until)
     ((setting, standbys),) = ask(pgconn, synchronous.ASK)
     waiting = synchronous.refusal(setting or "", standbys)
     if waiting is not None:
@@ -288,7 +288,7 @@ def _check_server(pgconn: pq.abc.PGconn, wanted: Wanted) -> None:
         raise publication_missing(", ".join(f'"{name}"' for name in sorted(missing)))
 
 
-def _check_life(pgconn: pq.abc.PGconn, wanted: Wanted) -> None:
+def _check_life(pgconn: pq.abc.PGconn, wanted: SlotRequest) -> None:
     """Refuse a server that does not know of a commit that it has sent: it was set back.
 
     A commit that waits for a synchronous standby is in the stream, and only its lock tells of it; it may
@@ -301,7 +301,7 @@ def _check_life(pgconn: pq.abc.PGconn, wanted: Wanted) -> None:
         raise history_changed(f"transaction {wanted.xid} has not committed there")
 
 
-def _check_slot(pgconn: pq.abc.PGconn, wanted: Wanted) -> None:
+def _check_slot(pgconn: pq.abc.PGconn, wanted: SlotRequest) -> None:
     """Refuse a slot that can't or must not be read."""
     rows = ask(
         pgconn,
@@ -343,7 +343,7 @@ def _in_use(pgconn: pq.abc.PGconn, slot: str, pid: int) -> HeadraceError:
     return slot_active(slot, pid, whose) if ours else slot_taken(slot, pid, whose)
 
 
-def _check_again(address: Address, wanted: Wanted) -> Lsn:
+def _check_again(address: PostgresAddress, wanted: SlotRequest) -> Lsn:
     """Ask again where the slot stands, now that it is ours and nobody else can move it."""
     with connect(address, role=f"receiver {wanted.slot} check") as connection:
         rows = query(

@@ -56,7 +56,7 @@ class StandbyNames:
 
     @property
     def ours(self) -> tuple[str, ...]:
-        """Those of the names that a connection of ours may have."""
+        """Find the names that a connection of ours may have."""
         return tuple(name for name in self.names if name == ANY_NAME or name.lower().startswith(OURS))
 
     def without_ours(self, standbys: Iterable[str]) -> str:

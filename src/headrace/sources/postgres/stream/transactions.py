@@ -1,7 +1,7 @@
-"""The transactions in each buffer of the stream: found, counted, and handed on as `Received`.
+"""The transactions in each buffer of the stream: found, counted, and handed on as `StreamRead`.
 
-Called by `slot_stream` with whole CopyData frames. Nothing here looks at a row; of each message only its kind
-and its length count, of a begin and a commit the positions as well:
+Nothing here looks at a row; of each message only its kind and its length count, of a begin and a commit the
+positions as well:
 
     buffer      k  B R I I C  k  B I U C  S I I E  B I I I I I I        k keepalive   R relation
     data        k  B R I I C  k  B I U C           B I I I I I I        without the blocks
@@ -26,15 +26,15 @@ import numpy as np
 
 from headrace.decode import pgoutput
 from headrace.decode.kernel import Bytes, Flags, Ints
-from headrace.sources.contract.arrival import TRANSACTION, Layout, Open, Received, Transactions
+from headrace.sources.contract.arrival import TRANSACTION, Layout, Open, StreamRead, Transactions
 from headrace.sources.postgres.stream.running_transactions import (
     CHANGES,
     RELATION,
     START,
     STOP,
     TRUNCATE,
-    Ended,
     Running,
+    StreamedCommit,
     disorder,
 )
 
@@ -44,7 +44,7 @@ _NEVER, _ONLY_STREAMING = b"bPpKr", b"SEc"
 
 
 @dataclass(slots=True)
-class _Begun:
+class _OpenTransaction:
     """The whole transaction whose commit has not come yet."""
 
     commit_lsn: int
@@ -54,52 +54,52 @@ class _Begun:
     truncates: int
 
 
-class TransactionFinder:
+class PostgresTransactionFinder:
     """Finds the transactions of one session in its buffers."""
 
     def __init__(self, *, streaming: bool = False, base: int = 0) -> None:
         self._base = base
         self._unasked = np.zeros(256, np.bool_)
         self._unasked[list(_NEVER if streaming else _NEVER + _ONLY_STREAMING)] = True
-        self._open: _Begun | None = None
+        self._open: _OpenTransaction | None = None
         self._in_stream = False
         self._running = Running()
         self._newest = -1  # the commit LSN that came last
         self.asked = False  # whether the server asks in the last buffer for a reply
 
-    def take(self, data: Bytes) -> Received:
+    def take(self, data: Bytes) -> StreamRead:
         """Read a buffer of whole frames."""
         size = len(data)
         messages = pgoutput.scan(data, in_stream=self._in_stream)
         if np.any(self._unasked[messages.kind]):
             raise disorder("a kind of message that was not asked for")
         if self._base:
-            data = pgoutput.shifted(data, messages, self._base)
+            data = pgoutput.shift(data, messages, self._base)
         blocks = _Blocks.of(messages, size, self._in_stream)
         self._in_stream = messages.in_stream
         found = _match(data, messages, blocks, self._open)
         running = self._running.take(data, messages)
-        ends = _ends(data, messages, found, running.ended)
+        ends = _ends(data, messages, found, running.commits)
         self._in_order(ends)
         _place(ends, messages, blocks, found)
         alive = pgoutput.keepalives(data, messages)
         self.asked = bool(alive.reply_requested.any())
         self._open = found.last()
-        return Received(
+        return StreamRead(
             size=size,
             data=blocks.without(data),
-            ended=ends[_NAMES],
-            open=_opened(messages, blocks, found),
+            transactions=ends[_NAMES],
+            open=_open_transaction(messages, blocks, found),
             running=running.bytes(),
-            gone=tuple(running.gone),
-            aborted={each.xid: each.aborted for each in running.ended},
-            layouts=tuple(_layouts(data, messages, blocks, running.ended)),
+            rolled_back=tuple(running.rolled_back),
+            aborted_parts={each.xid: each.aborted_parts for each in running.commits},
+            layouts=tuple(_layouts(data, messages, blocks, running.commits)),
             complete=self._complete(alive, ends, found),
-            heard=(int(alive.wal_end[-1]), int(alive.time[-1])) if len(alive.row) else None,
+            source_end=(int(alive.wal_end[-1]), int(alive.time[-1])) if len(alive.row) else None,
             amid=self._in_stream,
         )
 
-    def _complete(self, alive: pgoutput.Keepalives, ends: Transactions, found: _Found) -> int:
+    def _complete(self, alive: pgoutput.Keepalives, ends: Transactions, found: _TransactionSpans) -> int:
         """Up to where the server has sent all there is, by the last keepalive; 0 where that says nothing."""
         if not len(alive.row) or found.last_is_open or self._in_stream:
             return 0
@@ -152,7 +152,7 @@ class _Blocks:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _TransactionSpans:
     """The whole transactions of a buffer in order; the last one may still be open.
 
     `begin_row` is -1 for one that was open before the buffer. `row` (of the commit) and `end` have one
@@ -172,28 +172,30 @@ class _Found:
     def last_is_open(self) -> bool:
         return len(self.begin_row) > len(self.row)
 
-    def last(self) -> _Begun | None:
+    def last(self) -> _OpenTransaction | None:
         """The one that is open at the buffer's end."""
         if not self.last_is_open:
             return None
         last = (self.commit_lsn, self.commit_ts, self.xid, self.changes, self.truncates)
-        return _Begun(*(int(values[-1]) for values in last))
+        return _OpenTransaction(*(int(values[-1]) for values in last))
 
 
-def _match(data: Bytes, messages: pgoutput.Messages, blocks: _Blocks, before: _Begun | None) -> _Found:
+def _match(
+    data: Bytes, messages: pgoutput.Messages, blocks: _Blocks, before: _OpenTransaction | None
+) -> _TransactionSpans:
     """Join each begin to its commit, and count the changes between."""
     begins, commits = pgoutput.begins(data, messages), pgoutput.commits(data, messages)
     begin_row, lsn, ts, xid = begins.row, begins.commit_lsn, begins.commit_ts, begins.xid
     if before is not None:
-        begin_row, lsn = _led(-1, begin_row), _led(before.commit_lsn, lsn)
-        ts, xid = _led(before.commit_ts, ts), _led(before.xid, xid)
+        begin_row, lsn = _with_first(-1, begin_row), _with_first(before.commit_lsn, lsn)
+        ts, xid = _with_first(before.commit_ts, ts), _with_first(before.xid, xid)
     complete = len(commits.row)
     if (
         len(begin_row) - complete not in (0, 1)
         or np.any(begin_row[:complete] >= commits.row)
         or np.any(begin_row[1:] <= commits.row[: len(begin_row) - 1])
         or not np.array_equal(lsn[:complete], commits.commit_lsn)
-        or _torn(messages, begin_row, commits.row)
+        or _is_torn(messages, begin_row, commits.row)
     ):
         raise disorder("begins and commits that do not fit")
     upto = np.append(commits.row, len(messages)) if len(begin_row) > complete else commits.row
@@ -205,7 +207,7 @@ def _match(data: Bytes, messages: pgoutput.Messages, blocks: _Blocks, before: _B
     if before is not None:
         changes[0] += before.changes
         truncates[0] += before.truncates
-    return _Found(begin_row, lsn, ts, xid, changes, truncates, commits.row, commits.end_lsn)
+    return _TransactionSpans(begin_row, lsn, ts, xid, changes, truncates, commits.row, commits.end_lsn)
 
 
 def _between(counted: Ints, begins: Ints, ends: Ints) -> Ints:
@@ -214,14 +216,14 @@ def _between(counted: Ints, begins: Ints, ends: Ints) -> Ints:
     return np.asarray(totals[ends] - totals[np.maximum(begins, 0)])
 
 
-def _torn(messages: pgoutput.Messages, begins: Ints, commits: Ints) -> bool:
+def _is_torn(messages: pgoutput.Messages, begins: Ints, commits: Ints) -> bool:
     """Tell whether a streamed block begins inside of a whole transaction."""
     blocks = np.flatnonzero(messages.kind == START)
     open_then = np.searchsorted(begins, blocks) - np.searchsorted(commits, blocks)
     return bool(open_then.any())
 
 
-def _led(value: int, values: Ints) -> Ints:
+def _with_first(value: int, values: Ints) -> Ints:
     return np.concatenate([np.array([value], np.int64), values])
 
 
@@ -229,7 +231,9 @@ _NAMES = list(TRANSACTION.names or ())
 _END = np.dtype([("row", "<i8"), *[(name, TRANSACTION[name]) for name in _NAMES]])
 
 
-def _ends(data: Bytes, messages: pgoutput.Messages, found: _Found, ended: Sequence[Ended]) -> Transactions:
+def _ends(
+    data: Bytes, messages: pgoutput.Messages, found: _TransactionSpans, ended: Sequence[StreamedCommit]
+) -> Transactions:
     """All commits of a buffer in order, whole transactions and streamed ones."""
     complete = len(found.row)
     ends = np.zeros(complete + len(ended), dtype=_END)
@@ -248,7 +252,9 @@ def _ends(data: Bytes, messages: pgoutput.Messages, found: _Found, ended: Sequen
     return ends[np.argsort(ends["row"], kind="stable")]
 
 
-def _place(ends: Transactions, messages: pgoutput.Messages, blocks: _Blocks, found: _Found) -> None:
+def _place(
+    ends: Transactions, messages: pgoutput.Messages, blocks: _Blocks, found: _TransactionSpans
+) -> None:
     """Say of each where its bytes stand."""
     ran = ends["ran"]
     begins = found.begin_row[: len(found.row)]
@@ -259,7 +265,7 @@ def _place(ends: Transactions, messages: pgoutput.Messages, blocks: _Blocks, fou
     ends["stop"] = blocks.places(messages.stop[ends["row"]])
 
 
-def _opened(messages: pgoutput.Messages, blocks: _Blocks, found: _Found) -> Open | None:
+def _open_transaction(messages: pgoutput.Messages, blocks: _Blocks, found: _TransactionSpans) -> Open | None:
     if not found.last_is_open:
         return None
     row = int(found.begin_row[-1])
@@ -268,7 +274,7 @@ def _opened(messages: pgoutput.Messages, blocks: _Blocks, found: _Found) -> Open
 
 
 def _layouts(
-    data: Bytes, messages: pgoutput.Messages, blocks: _Blocks, ended: Sequence[Ended]
+    data: Bytes, messages: pgoutput.Messages, blocks: _Blocks, ended: Sequence[StreamedCommit]
 ) -> list[Layout]:
     """The descriptions of tables in the order in which they came to hold."""
     layouts = [

@@ -9,8 +9,8 @@ What `headrace check` prints and `headrace run` refuses is PostgreSQL's own list
 rights and the server; of the log, slots and publications nothing is needed here. Nothing changes the source.
 """
 
-from headrace.sources.queue.preflight.examination import examine, script, unmirrored
+from headrace.sources.queue.preflight.examination import examine, find_unmirrored, script
 from headrace.sources.queue.preflight.fitness import unfit_tables
 from headrace.sources.queue.preflight.wish import QueueWish
 
-__all__ = ["QueueWish", "examine", "script", "unfit_tables", "unmirrored"]
+__all__ = ["QueueWish", "examine", "find_unmirrored", "script", "unfit_tables"]

@@ -10,11 +10,11 @@ from contextlib import closing
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
-from headrace.sources.contract.findings import Finding, Level, Report, in_order
-from headrace.sources.contract.tables import Size
+from headrace.sources.contract.findings import CheckReport, Finding, Level, in_order
+from headrace.sources.contract.tables import TableSize
 from headrace.sources.patterns import select
 from headrace.sources.postgres.catalog.candidates import candidates
-from headrace.sources.postgres.catalog.locks import measured
+from headrace.sources.postgres.catalog.locks import measure
 from headrace.sources.postgres.catalog.partition_tree import leaves
 from headrace.sources.postgres.catalog.sizes import total
 from headrace.sources.postgres.preflight.roots import beside_mirrored, outside_roots
@@ -26,9 +26,9 @@ from headrace.sources.postgres.preflight.server import (
     check_support,
 )
 from headrace.sources.postgres.preflight.tables import access, check_chunks
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
-from headrace.sources.postgres.session.identity import Identity, identify
+from headrace.sources.postgres.session.identity import PostgresIdentity, identify
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue.declaration import CHUNKS
 from headrace.sources.queue.definitions import QueuedTable, definition, read_tables
@@ -43,53 +43,55 @@ _COMMANDS = ("CREATE TRIGGER", "ALTER TABLE", "DROP TRIGGER", "CREATE TABLE", "C
 _OTHER_CONNECTIONS = 4  # beside the copy's own: receiver, leader, its observer, and the look at the catalog
 
 
-def examine(address: Address, wish: QueueWish) -> Report:
+def examine(address: PostgresAddress, wish: QueueWish) -> CheckReport:
     """Look at everything that the wish depends on. Raises only if the server cannot be asked at all."""
     with closing(connect(address, role="check")) as connection:
         identity = identify(connection)
         chosen = choose(connection, wish.objects, wish.patterns)
-        tables, inside = _outside_roots(read_tables(connection, wish.objects, chosen.oids), chosen.meant)
+        tables, inside = _outside_roots(
+            read_tables(connection, wish.objects, chosen.oids), chosen.named_tables
+        )
         sizes = _sizes(connection, tables)
         rights = access(connection, [each.entry.oid for each in tables])
         # A table may be dropped between two of these statements.
         tables = [each for each in tables if each.entry.oid in rights and each.name in sizes]
         found = check_tables(connection, [each.entry for each in tables], rights)
-        findings = [*chosen.findings, *inside, *(each.for_swept(chosen.meant) for each in found)]
+        findings = [*chosen.findings, *inside, *(each.for_swept(chosen.named_tables) for each in found)]
         if not identity.standby:
             fit = [each for each in tables if each.name not in _hopeless(findings)]
             findings += check_queue(connection, wish.objects)
             triggers = check_triggers(connection, wish.objects, fit, rights)
-            findings += [each.for_swept(chosen.meant) for each in triggers]
+            findings += [each.for_swept(chosen.named_tables) for each in triggers]
             findings += check_event_triggers(connection, _COMMANDS)
         findings += _server(connection, identity, wish)
-        refused = _refused(findings)
+        refused = _refused_tables(findings)
         if wish.handoff == CHUNKS:
             copied = [each.entry for each in tables if each.name not in refused]
             findings += check_chunks(connection, copied)
-    return Report(
+    return CheckReport(
         version=identity.version,
         tables=tuple(definition(each) for each in tables if each.name not in refused),
         sizes=sizes,
         findings=in_order(findings),
-        meant=chosen.meant,
+        named_tables=chosen.named_tables,
     )
 
 
 def script(findings: Iterable[Finding]) -> list[str]:
     """The statements that mend what was found, then those that make what is missing: the queue first."""
-    return mending_script(sorted(findings, key=lambda finding: bool(finding.concerned)))
+    return mending_script(sorted(findings, key=lambda finding: bool(finding.concerned_tables)))
 
 
-def unmirrored(
-    connection: Session, objects: Objects, patterns: Sequence[str], mirrored: Collection[TableName]
+def find_unmirrored(
+    connection: Session, objects: Objects, patterns: Sequence[str], mirrored_tables: Collection[TableName]
 ) -> dict[TableName, HeadraceError | None]:
     """Find what patterns match and nobody mirrors, with what stands against it; None where nothing does."""
     among = candidates(connection)
     names = select(patterns, [each.name for each in among]).names
-    wanted = [str(name) for name in names if name not in mirrored and name.schema != objects.schema]
+    wanted = [str(name) for name in names if name not in mirrored_tables and name.schema != objects.schema]
     chosen = choose(connection, objects, wanted)
     tables = read_tables(connection, objects, chosen.oids)
-    own = frozenset(each.oid for each in among if each.name in mirrored)
+    own = frozenset(each.oid for each in among if each.name in mirrored_tables)
     apart = {each.oid for each in beside_mirrored([each.entry for each in tables], own)}
     tables = [each for each in tables if each.entry.oid in apart]
     rights = access(connection, [each.entry.oid for each in tables])
@@ -98,7 +100,7 @@ def unmirrored(
     findings += check_triggers(connection, objects, tables, rights)
     reasons: dict[TableName, HeadraceError | None] = {each.name: None for each in tables}
     for finding in reversed(findings):
-        reasons |= dict.fromkeys(finding.concerned if finding.refuses else (), finding.error)
+        reasons |= dict.fromkeys(finding.concerned_tables if finding.refuses else (), finding.error)
     return dict(sorted(reasons.items()))
 
 
@@ -111,36 +113,36 @@ def _outside_roots(
     return [each for each in tables if each.entry.oid in apart], inside
 
 
-def _refused(findings: Sequence[Finding]) -> frozenset[TableName]:
-    return frozenset(name for finding in findings if finding.refuses for name in finding.concerned)
+def _refused_tables(findings: Sequence[Finding]) -> frozenset[TableName]:
+    return frozenset(name for finding in findings if finding.refuses for name in finding.concerned_tables)
 
 
 def _hopeless(findings: Sequence[Finding]) -> frozenset[TableName]:
     """The tables that no statement of ours makes fit: of their triggers there is nothing to say."""
     unmended = (finding for finding in findings if finding.refuses and not finding.mend)
-    return frozenset(name for finding in unmended for name in finding.concerned)
+    return frozenset(name for finding in unmended for name in finding.concerned_tables)
 
 
-def _sizes(connection: Session, tables: Sequence[QueuedTable]) -> dict[TableName, Size]:
+def _sizes(connection: Session, tables: Sequence[QueuedTable]) -> dict[TableName, TableSize]:
     """Measure them; one that somebody holds is named, with the holder, and not waited for."""
     beneath = {leaf.oid: leaf.name for each in tables for leaf in leaves(each.entry.tree)}
-    found = measured(connection, {each.entry.oid: each.name for each in tables} | beneath)
+    found = measure(connection, {each.entry.oid: each.name for each in tables} | beneath)
     for error in found.busy.values():
         others = [str(name) for name in found.busy][1:]
         raise error.adding(f"also locked: {', '.join(others)}") if others else error
-    sizes: dict[TableName, Size] = {}
+    sizes: dict[TableName, TableSize] = {}
     for each in tables:
         oids = (each.entry.oid, *(leaf.oid for leaf in leaves(each.entry.tree)))
         if each.entry.oid in found.sizes:
             size = total([found.sizes[oid] for oid in oids if oid in found.sizes])
-            sizes[each.name] = Size(size.bytes, size.rows)
+            sizes[each.name] = TableSize(size.bytes, size.rows)
     return sizes
 
 
 # --- the server -----------------------------------------------------------------------------------
 
 
-def _server(connection: Session, identity: Identity, wish: QueueWish) -> Iterator[Finding]:
+def _server(connection: Session, identity: PostgresIdentity, wish: QueueWish) -> Iterator[Finding]:
     yield from check_support(identity)
     if identity.standby:
         yield Finding(Level.ERROR, standby())

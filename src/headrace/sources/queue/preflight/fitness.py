@@ -19,7 +19,7 @@ from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import TableName
 from headrace.sources.contract.findings import Finding, Level
 from headrace.sources.patterns import select
-from headrace.sources.postgres.catalog.candidates import Candidate, candidates
+from headrace.sources.postgres.catalog.candidates import PostgresCandidate, candidates
 from headrace.sources.postgres.catalog.table_def import ORDINARY, PARTITIONED, PERMANENT, TableEntry
 from headrace.sources.postgres.preflight.roots import check_tree
 from headrace.sources.postgres.preflight.tables import (
@@ -46,28 +46,28 @@ _PERSISTENCE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class FitTables:
     """The tables that patterns name and that triggers can be on, and what is to say of the others."""
 
     oids: tuple[int, ...]
-    meant: frozenset[TableName]  # named outright, not swept in by a wildcard
+    named_tables: frozenset[TableName]  # named outright, not swept in by a wildcard
     findings: tuple[Finding, ...]
 
 
-def choose(connection: Session, objects: Objects, patterns: Sequence[str]) -> Chosen:
+def choose(connection: Session, objects: Objects, patterns: Sequence[str]) -> FitTables:
     """Find the tables that the patterns name; none of the queue's own schema is among them."""
     among = {each.name: each for each in candidates(connection) if each.name.schema != objects.schema}
     selection = select(patterns, among)
     findings = [Finding(Level.ERROR, error) for error in selection.errors]
     findings += [names_nothing(pattern) for pattern in selection.empty]
-    meant = frozenset(selection.meant)
+    meant = frozenset(selection.named_tables)
     why = {name: _without_triggers(among[name]) for name in selection.names}
     findings += [_refusal(name, reason).for_swept(meant) for name, reason in why.items() if reason]
     fit = tuple(among[name].oid for name, reason in why.items() if reason is None)
-    return Chosen(fit, meant, tuple(findings))
+    return FitTables(fit, meant, tuple(findings))
 
 
-def _without_triggers(candidate: Candidate) -> str | None:
+def _without_triggers(candidate: PostgresCandidate) -> str | None:
     if candidate.kind not in (ORDINARY, PARTITIONED):
         return _KINDS[candidate.kind]
     return None if candidate.persistence == PERMANENT else _PERSISTENCE[candidate.persistence]
@@ -91,9 +91,9 @@ def check_tables(
 ) -> Iterator[Finding]:
     """Everything about tables that decides whether triggers capture them, and whether rows can be read."""
     user = connection.info.user
-    related = _related(connection, entries)
+    related = _relations(connection, entries)
     for entry in entries:
-        error = _unfit(entry) or _misplaced(entry, related[entry.oid])
+        error = _unfit(entry) or _misplaced_error(entry, related[entry.oid])
         if error is not None:
             yield Finding(Level.ERROR, error, table=entry.name)
         else:
@@ -118,14 +118,14 @@ def unfit_tables(connection: Session, entries: Sequence[TableEntry]) -> dict[Tab
 
 def _unfit(entry: TableEntry) -> HeadraceError | None:
     """Tell what no pattern said of it: it may have become another kind of table since it was chosen."""
-    why = _without_triggers(Candidate(entry.oid, entry.name, entry.kind, entry.persistence))
+    why = _without_triggers(PostgresCandidate(entry.oid, entry.name, entry.kind, entry.persistence))
     return None if why is None else _refusal(entry.name, why).error
 
 
 @dataclass(frozen=True, slots=True)
-class _Related:
+class _Relations:
     inherits: bool  # it is a parent or a child, and no partition
-    subscribed: tuple[str, ...]  # subscriptions of this server that write it
+    subscriptions: tuple[str, ...]  # subscriptions of this server that write it
 
 
 _RELATED = """
@@ -138,20 +138,20 @@ SELECT c.oid::int8,
 """
 
 
-def _related(connection: Session, entries: Sequence[TableEntry]) -> dict[int, _Related]:
+def _relations(connection: Session, entries: Sequence[TableEntry]) -> dict[int, _Relations]:
     """By oid; what is beneath a root counts as the root."""
     owner = {branch.oid: entry.oid for entry in entries for branch in entry.tree}
     owner |= {entry.oid: entry.oid for entry in entries}
-    found = {entry.oid: _Related(False, ()) for entry in entries}
+    found = {entry.oid: _Relations(False, ()) for entry in entries}
     for oid, inherits, subscriptions in query(connection, _RELATED, [list(owner)]):
         before = found[owner[oid]]
-        found[owner[oid]] = _Related(
-            before.inherits or inherits, (*before.subscribed, *(subscriptions or ()))
+        found[owner[oid]] = _Relations(
+            before.inherits or inherits, (*before.subscriptions, *(subscriptions or ()))
         )
     return found
 
 
-def _misplaced(entry: TableEntry, related: _Related) -> HeadraceError | None:
+def _misplaced_error(entry: TableEntry, related: _Relations) -> HeadraceError | None:
     leave = f"leave it out: '!{entry.name}'; or mirror it by logical replication: postgresql://..."
     if entry.kind == PARTITIONED and entry.ancestors:
         return Misconfigured(
@@ -167,11 +167,11 @@ def _misplaced(entry: TableEntry, related: _Related) -> HeadraceError | None:
             detail="a statement on the parent changes rows of its children, and fires no trigger of theirs",
             hint=leave,
         )
-    if related.subscribed:
+    if related.subscriptions:
         return Misconfigured(
             "QUEUE_SUBSCRIBED",
             f"a subscription of this server writes {entry.name}",
-            detail=f"{', '.join(related.subscribed)}: what it applies fires no trigger on statements",
+            detail=f"{', '.join(related.subscriptions)}: what it applies fires no trigger on statements",
             hint=f"mirror the server that it subscribes to, or leave it out: '!{entry.name}'",
         )
     return None

@@ -92,7 +92,7 @@ def _needs(objects: Objects) -> dict[str, str]:
         objects.queue: "SELECT, UPDATE",
         objects.tick: "SELECT, INSERT, DELETE",
         objects.reader: "SELECT, INSERT, UPDATE, DELETE",
-        objects.tracked: "SELECT, INSERT, DELETE",
+        objects.tracked_name: "SELECT, INSERT, DELETE",
         **dict.fromkeys(objects.events, "SELECT, TRUNCATE"),
         objects.current: "SELECT, UPDATE",
     }
@@ -152,9 +152,9 @@ def check_triggers(
     made = _may_trigger(connection, missing)
     for each in missing:
         if each not in made:
-            yield _forbidden(connection, objects, each)
+            yield _forbidden_finding(connection, objects, each)
     if made:
-        yield _made(objects, made)
+        yield _made_finding(objects, made)
     ours = {each.entry.oid for each in tables if rights[each.entry.oid].owner}
     foreign = [each.name for each in tables if each.entry.oid not in ours and not _always(each)]
     if foreign:
@@ -166,7 +166,7 @@ def _always(table: QueuedTable) -> bool:
 
 
 def _may_trigger(connection: Session, tables: Sequence[QueuedTable]) -> list[QueuedTable]:
-    """Those that we may make triggers on; a partitioned one's is made on each partition too."""
+    """Find the tables on which we may make triggers; a partitioned table's is made on each partition too."""
     oids = {each.entry.oid: [each.entry.oid, *each.partitions] for each in tables}
     may: dict[int, bool] = dict(
         query(
@@ -179,7 +179,7 @@ def _may_trigger(connection: Session, tables: Sequence[QueuedTable]) -> list[Que
     return [each for each in tables if all(may.get(oid, False) for oid in oids[each.entry.oid])]
 
 
-def _forbidden(connection: Session, objects: Objects, table: QueuedTable) -> Finding:
+def _forbidden_finding(connection: Session, objects: Objects, table: QueuedTable) -> Finding:
     error = Misconfigured(
         "QUEUE_TRIGGER_PRIVILEGE",
         f'the user "{connection.info.user}" may not make triggers on {table.name}',
@@ -189,7 +189,7 @@ def _forbidden(connection: Session, objects: Objects, table: QueuedTable) -> Fin
     return Finding(Level.ERROR, error, table=table.name, then=_script(objects, table))
 
 
-def _made(objects: Objects, tables: Sequence[QueuedTable]) -> Finding:
+def _made_finding(objects: Objects, tables: Sequence[QueuedTable]) -> Finding:
     names = ", ".join(str(each.name) for each in tables[:10])
     more = f" and {len(tables) - 10} more" if len(tables) > 10 else ""
     error = Misconfigured(

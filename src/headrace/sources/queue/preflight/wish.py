@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from headrace.sources.contract.findings import Wish
 from headrace.sources.contract.record import Json
 from headrace.sources.queue.declaration import DECLARATION, HANDOFF, QUEUE, SCHEMA, XID
-from headrace.sources.queue.objects import Objects, Upstream
+from headrace.sources.queue.objects import Objects, QueueUpstream
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class QueueWish:
     def of(cls, wish: Wish) -> QueueWish:
         """Read a wish: its options, or what the mirror has upstream already."""
         if wish.upstream is not None:
-            objects = Upstream.of(wish.upstream).objects
+            objects = QueueUpstream.of(wish.upstream).objects
         else:
             said = {option.name: DECLARATION.value(wish.options, option.name) for option in (SCHEMA, QUEUE)}
             objects = Objects(said[SCHEMA.name] or "", said[QUEUE.name] or "")

@@ -7,7 +7,7 @@ Making the triggers waited for the writers of the moment, so that of every trans
 are captured, or none, and then any later snapshot shows it. So nobody is waited for, but where a table has
 types of users: DDL on a type (`ALTER TYPE ... RENAME VALUE`) locks no table, and the trigger has printed the
 rows of a writer that is open by what the type was. A copy that shows those writers has their rows as they are
-now, and holds what was printed. Called by `contents`.
+now, and holds what was printed.
 """
 
 from __future__ import annotations
@@ -22,97 +22,99 @@ from headrace.core.names import TableName
 from headrace.sources.contract.copying import CopyOrder
 from headrace.sources.contract.tables import TableDef
 from headrace.sources.contract.waiting import ALONE, Waiting
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
-from headrace.sources.postgres.session.identity import Identity, identify, verify
+from headrace.sources.postgres.session.identity import PostgresIdentity, identify, verify
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.postgres.snapshot import key_range
 from headrace.sources.postgres.snapshot.leader import lead
-from headrace.sources.postgres.snapshot.measure import MeasuredTables, measure
-from headrace.sources.postgres.snapshot.plan import HeldSnapshot, KeyWalk
+from headrace.sources.postgres.snapshot.measure import PostgresMeasure, measure
+from headrace.sources.postgres.snapshot.plan import PostgresHeldSnapshot, PostgresKeyWalk
 from headrace.sources.queue import tick as ticks
 from headrace.sources.queue.declaration import CHUNKS, DECLARATION
 from headrace.sources.queue.definitions import entry_of
-from headrace.sources.queue.objects import Upstream
+from headrace.sources.queue.objects import QueueUpstream
 from headrace.sources.queue.printed_rows import await_ends, printing
 from headrace.sources.queue.trust import prove
 from headrace.sources.queue.upstream import telling_loss
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class QueueCopyTarget:
     """The place that a copy reads: which server, and the queue there that its stream is read from."""
 
-    address: Address
-    identity: Identity
-    upstream: Upstream
+    address: PostgresAddress
+    identity: PostgresIdentity
+    upstream: QueueUpstream
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class QueueContents:
     """The contents of the tables of one mirror."""
 
     connection: Session
-    server: Server
+    server: QueueCopyTarget
 
-    def measure(self, tables: Sequence[TableDef]) -> MeasuredTables:
+    def measure(self, tables: Sequence[TableDef]) -> PostgresMeasure:
         return measure(self.connection, tables)
 
-    def plan_copy(self, order: CopyOrder) -> Plan:
+    def plan_copy(self, order: CopyOrder) -> QueueCopyPlan:
         by_ranges: frozenset[TableName] = frozenset()
         entries = [entry_of(table.details) for table in order.tables]
         if DECLARATION.value(order.options, "handoff") == CHUNKS:
             disorder = key_range.disorder(self.connection, entries)
             by_ranges = frozenset(each.name for each in entries) - disorder.keys()
-        return Plan(self.server, order, by_ranges, frozenset(printing(self.connection, entries)))
+        return QueueCopyPlan(self.server, order, by_ranges, frozenset(printing(self.connection, entries)))
 
-    def snapshot(self, tables: Sequence[TableDef], readers: int, seconds: float) -> HeldSnapshot:
-        return _held(self.server, readers, frozenset(), seconds, ALONE)
+    def snapshot(self, tables: Sequence[TableDef], readers: int, seconds: float) -> PostgresHeldSnapshot:
+        return _hold(self.server, readers, frozenset(), seconds, ALONE)
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class QueueCopyPlan:
     """A copy of tables that can be read, as far as it can be foreseen."""
 
-    server: Server
+    server: QueueCopyTarget
     order: CopyOrder
     by_ranges: frozenset[TableName]
-    barred: frozenset[int]  # those that write tables with types of users
+    barred_xids: frozenset[int]  # those that write tables with types of users
 
-    def snapshot(self, tables: Sequence[TableDef], waiting: Waiting) -> HeldSnapshot:
+    def snapshot(self, tables: Sequence[TableDef], waiting: Waiting) -> PostgresHeldSnapshot:
         """Take a snapshot; it shows all tables."""
-        return _held(self.server, self.order.readers, self.barred, math.inf, waiting)
+        return _hold(self.server, self.order.readers, self.barred_xids, math.inf, waiting)
 
-    def key_walk(self, waiting: Waiting) -> KeyWalk:
+    def key_walk(self, waiting: Waiting) -> PostgresKeyWalk:
         """Open the walk's connection."""
         connection = connect(self.server.address, role="chunks")
         try:
             verify(identify(connection), self.server.identity)
             waiting.check()
-            await_ends(connection, self.barred, waiting)
+            await_ends(connection, self.barred_xids, waiting)
             key_range.prepare(connection)
         except BaseException:
             connection.close()
             raise
         upstream = self.server.upstream
-        return KeyWalk(connection, {"upstream": upstream.as_record(), "publication": ""})
+        return PostgresKeyWalk(connection, {"upstream": upstream.as_record(), "publication": ""})
 
 
-def _held(server: Server, readers: int, barred: Set[int], seconds: float, waiting: Waiting) -> HeldSnapshot:
+def _hold(
+    server: QueueCopyTarget, readers: int, barred: Set[int], seconds: float, waiting: Waiting
+) -> PostgresHeldSnapshot:
     leader = lead(
-        server.address, server.identity, "", by="xid", barred=barred, seconds=seconds, waiting=waiting
+        server.address, server.identity, "", by="xid", barred_xids=barred, seconds=seconds, waiting=waiting
     )
     try:
         with closing(connect(server.address, role="tick")) as connection:
             prove(connection, server.upstream.objects)
-            handoff = settled(leader.handoff, connection, server.upstream)
+            handoff = settle(leader.handoff, connection, server.upstream)
     except BaseException:
         leader.close()
         raise
-    return HeldSnapshot(leader, handoff, readers, publication="")
+    return PostgresHeldSnapshot(leader, handoff, readers, publication="")
 
 
-def settled(handoff: object, connection: Session, upstream: Upstream) -> ByXid:
+def settle(handoff: object, connection: Session, upstream: QueueUpstream) -> ByXid:
     """The handoff of a snapshot that was taken before this is called, with the tick that shows all of it."""
     assert isinstance(handoff, ByXid)
     with telling_loss(connection, upstream):

@@ -13,17 +13,17 @@ from types import TracebackType
 import pyarrow as pa
 
 from headrace.core.schema import Column, TableSchema
-from headrace.sources.contract.copying import Key, KeyRange, Piece, Reading
+from headrace.sources.contract.copying import Key, KeyRange, Piece, PieceRead
 from headrace.sources.contract.record import Json
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
-from headrace.sources.postgres.session.identity import Identity, identify, verify
+from headrace.sources.postgres.session.identity import PostgresIdentity, identify, verify
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.postgres.snapshot import key_range
-from headrace.sources.postgres.snapshot.follower import Follower
-from headrace.sources.postgres.snapshot.reader import Reader, decoded
-from headrace.sources.queue.objects import Objects, Upstream
-from headrace.sources.queue.snapshot.plan import settled
+from headrace.sources.postgres.snapshot.follower import PostgresFollower
+from headrace.sources.postgres.snapshot.reader import PostgresReader, decode
+from headrace.sources.queue.objects import Objects, QueueUpstream
+from headrace.sources.queue.snapshot.plan import settle
 from headrace.sources.queue.trust import prove
 
 
@@ -31,17 +31,17 @@ from headrace.sources.queue.trust import prove
 class QueueReader:
     """Connections over which pieces are read one after another, by a ticket."""
 
-    address: Address
-    identity: Identity
+    address: PostgresAddress
+    identity: PostgresIdentity
     ticket: Json
     role: str
-    _follower: Follower = field(init=False)
-    _pages: Reader = field(init=False)
+    _follower: PostgresFollower = field(init=False)
+    _pages: PostgresReader = field(init=False)
     _ticking: Session | None = None
 
     def __post_init__(self) -> None:
-        self._follower = Follower(self.address, self.identity, role=self.role)
-        self._pages = Reader(self._follower, self.ticket)
+        self._follower = PostgresFollower(self.address, self.identity, role=self.role)
+        self._pages = PostgresReader(self._follower, self.ticket)
 
     def __enter__(self) -> QueueReader:
         return self
@@ -54,21 +54,23 @@ class QueueReader:
             self._ticking.close()
 
     @contextmanager
-    def read(self, columns: Sequence[Column], piece: Piece, known: Json | None = None) -> Iterator[Reading]:
+    def read(
+        self, columns: Sequence[Column], piece: Piece, record: Json | None = None
+    ) -> Iterator[PieceRead]:
         """Read these columns of a piece."""
         if not isinstance(piece, KeyRange):
-            with self._pages.read(columns, piece, known) as reading:
+            with self._pages.read(columns, piece, record) as reading:
                 yield reading
             return
         connection, names = self._follower.connection, [column.name for column in columns]
         key_range.prepare(connection)
         with (
-            key_range.chunk(connection, names, piece, known=known) as (seen, buffers),
+            key_range.chunk(connection, names, piece, record=record) as (seen, buffers),
             closing(buffers),
         ):
-            upstream = Upstream.of(self.ticket["upstream"])
-            handoff = settled(seen, self._ticker(upstream.objects), upstream)
-            yield Reading(handoff, decoded(columns, buffers, known))
+            upstream = QueueUpstream.of(self.ticket["upstream"])
+            handoff = settle(seen, self._ticker(upstream.objects), upstream)
+            yield PieceRead(handoff, decode(columns, buffers, record))
 
     def look_up(
         self, schema: TableSchema, pieces: Sequence[Piece], keys: Sequence[Key]

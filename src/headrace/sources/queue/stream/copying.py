@@ -18,7 +18,7 @@ from psycopg import pq
 from headrace.core.errors import Transient
 from headrace.decode.kernel import Bytes
 from headrace.decode.queue.framing import COPY_HEADER
-from headrace.sources.postgres.protocol.wire import lost
+from headrace.sources.postgres.protocol.wire import lost_error
 from headrace.sources.postgres.session import cancellation
 from headrace.sources.postgres.session.timeouts import hang_up
 from headrace.sources.postgres.snapshot.copy_out import stream_copy
@@ -46,7 +46,7 @@ class BatchCopy:
         except queue.Empty:
             if self._thread.is_alive() or not self._buffers.empty():
                 return None
-            raise lost("it ended in the midst of a batch") from None
+            raise lost_error("it ended in the midst of a batch") from None
         if isinstance(found, BaseException):
             raise found
         return found

@@ -17,8 +17,8 @@ from headrace.core.errors import Transient
 from headrace.core.position import Position
 from headrace.decode.kernel import Bytes
 from headrace.decode.queue.framing import COPY_END, EMPTIED, head, scan
-from headrace.sources.contract.arrival import TRANSACTION, Open, Received
-from headrace.sources.queue.position import Log
+from headrace.sources.contract.arrival import TRANSACTION, Open, StreamRead
+from headrace.sources.queue.position import QueueTimeline
 from headrace.sources.queue.tick import Tick
 
 _NOTHING: Bytes = np.empty(0, np.uint8)
@@ -29,12 +29,12 @@ class TickEvents:
     """The events of one tick, as they come."""
 
     tick: Tick
-    log: Log
+    log: QueueTimeline
     changes: int = 0
     truncates: int = 0
-    begun: bool = False  # its head was handed on
+    has_begun: bool = False  # its head was handed on
 
-    def take(self, buffer: Bytes) -> Received:
+    def take(self, buffer: Bytes) -> StreamRead:
         """Hand on whole tuples; behind the last ones stands COPY's end."""
         found = scan(buffer)
         tuples, rest = buffer[: found.tail], buffer[found.tail :].tobytes()
@@ -46,53 +46,53 @@ class TickEvents:
             )
         self.changes += int(found.changes.sum())
         self.truncates += int((found.diff == EMPTIED).sum())
-        return self._received(tuples, ends=rest == COPY_END)
+        return self._as_arrival(tuples, ends=rest == COPY_END)
 
-    def end(self) -> Received:
+    def end(self) -> StreamRead:
         """Hand on a tick in which nothing can be."""
-        return self._received(_NOTHING, ends=True)
+        return self._as_arrival(_NOTHING, ends=True)
 
-    def _received(self, tuples: Bytes, *, ends: bool) -> Received:
-        starts = -1 if self.begun else 0
-        if len(tuples) and not self.begun:
+    def _as_arrival(self, tuples: Bytes, *, ends: bool) -> StreamRead:
+        starts = -1 if self.has_begun else 0
+        if len(tuples) and not self.has_begun:
             first = head(self.log.time(self.tick.number), self.tick.taken, self.tick.number)
             tuples = np.concatenate([np.frombuffer(first, np.uint8), tuples])
-            self.begun = True
+            self.has_begun = True
         behind = self.tick.position(self.log)
-        ended = np.zeros(1 if ends and self.begun else 0, TRANSACTION)
+        ended = np.zeros(1 if ends and self.has_begun else 0, TRANSACTION)
         ended["time"], ended["end"] = self.log.time(self.tick.number), behind.time
         ended["commit_ts"], ended["number"] = self.tick.taken, self.tick.number
         ended["changes"], ended["truncates"] = self.changes, self.truncates
         ended["start"], ended["stop"] = starts, len(tuples)
-        is_open = self.begun and not ends
-        return Received(
+        is_open = self.has_begun and not ends
+        return StreamRead(
             size=len(tuples),
             data=tuples,
-            ended=ended,
+            transactions=ended,
             open=Open(starts, self.log.time(self.tick.number)) if is_open else None,
             running={},
-            gone=(),
-            aborted={},
+            rolled_back=(),
+            aborted_parts={},
             layouts=(),
             complete=behind.time if ends else 0,
-            heard=(behind.time, self.tick.taken),
+            source_end=(behind.time, self.tick.taken),
             amid=False,
             positions=(behind,) if ends else (),
         )
 
 
-def idle(position: Position, clock: int) -> Received:
+def idle(position: Position, clock: int) -> StreamRead:
     """Say that nothing has come behind a position, by the source's clock (microseconds since 1970)."""
-    return Received(
+    return StreamRead(
         size=0,
         data=_NOTHING,
-        ended=np.zeros(0, TRANSACTION),
+        transactions=np.zeros(0, TRANSACTION),
         open=None,
         running={},
-        gone=(),
-        aborted={},
+        rolled_back=(),
+        aborted_parts={},
         layouts=(),
         complete=0,
-        heard=(position.time, clock),
+        source_end=(position.time, clock),
         amid=False,
     )

@@ -12,7 +12,7 @@ until then; only after `LOCKED_SECONDS` it is an error, with the holder.
 Several receivers may read one queue: each takes a tick where it finds that something came, one at a time, and
 all read the same ticks. Nothing is written to a source at which nothing happens.
 
-The queue holds what a reader has not passed: `feedback` says how far the lake is. Called by `stream_source`.
+The queue holds what a reader has not passed: `feedback` says how far the lake is.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from dataclasses import dataclass
 from psycopg import pq
 
 from headrace.core.position import Position
-from headrace.sources.contract.arrival import Received
+from headrace.sources.contract.arrival import StreamRead
 from headrace.sources.contract.record import Json
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect, plain
 from headrace.sources.postgres.session.identity import identify, verify
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.queue import readers, retention
 from headrace.sources.queue import tick as ticks
 from headrace.sources.queue import upstream as upstreams
-from headrace.sources.queue.batch import Batch
+from headrace.sources.queue.batch import TickBatch
 from headrace.sources.queue.identity import prove
-from headrace.sources.queue.objects import Upstream
-from headrace.sources.queue.position import Place
+from headrace.sources.queue.objects import QueueUpstream
+from headrace.sources.queue.position import TickPlace
 from headrace.sources.queue.stream.copying import BatchCopy
 from headrace.sources.queue.stream.events import TickEvents, idle
 from headrace.sources.queue.tick import QueueLocked, Tick
@@ -47,12 +47,12 @@ LOCKED_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class QueueRequest:
     """The order for a stream: of which queue, from where on, and from whom."""
 
-    upstream: Upstream
+    upstream: QueueUpstream
     frontier: Position  # what the lake holds
-    reached: Position  # what was ever received: the frontier, or past it
+    received_until: Position  # what was ever received: the frontier, or past it
     identity: Json
 
 
@@ -69,7 +69,7 @@ class QueueStream:
 
     pause = FEEDBACK_EVERY
 
-    def __init__(self, control: Session, data: pq.abc.PGconn, upstream: Upstream, start: Tick) -> None:
+    def __init__(self, control: Session, data: pq.abc.PGconn, upstream: QueueUpstream, start: Tick) -> None:
         self._control = control
         self._data = data
         self._upstream = upstream
@@ -86,18 +86,18 @@ class QueueStream:
         self.start = start.position(upstream.log)
 
     @classmethod
-    def open(cls, address: Address, wanted: Wanted) -> QueueStream:
+    def open(cls, address: PostgresAddress, request: QueueRequest) -> QueueStream:
         """Connect, prove who answers, see that nothing is missing."""
-        control = connect(address, role=f"receiver {wanted.upstream.lake}")
+        control = connect(address, role=f"receiver {request.upstream.lake}")
         try:
             identity = identify(control)
-            prove(identity, wanted.identity)
-            upstreams.confirm(control, identity, wanted.upstream, wanted.reached)
-            start = upstreams.confirm(control, identity, wanted.upstream, wanted.frontier)
-            data = plain(address, role=f"receiver {wanted.upstream.lake} batches")
+            prove(identity, request.identity)
+            upstreams.confirm(control, identity, request.upstream, request.received_until)
+            start = upstreams.confirm(control, identity, request.upstream, request.frontier)
+            data = plain(address, role=f"receiver {request.upstream.lake} batches")
             try:
                 verify(identify(data), identity)
-                return cls(control, data, wanted.upstream, start)
+                return cls(control, data, request.upstream, start)
             except BaseException:
                 data.finish()
                 raise
@@ -113,15 +113,15 @@ class QueueStream:
 
     # --- reading
 
-    def read(self, timeout: float) -> Received | None:
+    def read(self, timeout: float) -> StreamRead | None:
         """Take what has come; None if nothing came in time."""
         with upstreams.telling_loss(self._control, self._upstream):
             return self._read(timeout)
 
-    def _read(self, timeout: float) -> Received | None:
+    def _read(self, timeout: float) -> StreamRead | None:
         deadline = time.monotonic() + timeout
         if self._under_way is None and (tick := self._next_tick(deadline)) is not None:
-            batch = Batch.between(self._newest.snapshot, tick.snapshot)
+            batch = TickBatch.between(self._newest.snapshot, tick.snapshot)
             events = TickEvents(tick, self._upstream.log)
             if batch.is_empty:
                 self._newest = tick
@@ -131,7 +131,7 @@ class QueueStream:
             return self._idle()
         return self._more(self._under_way, deadline)
 
-    def _more(self, batch: _UnderWay, deadline: float) -> Received | None:
+    def _more(self, batch: _UnderWay, deadline: float) -> StreamRead | None:
         buffer = batch.copy.take(deadline - time.monotonic())
         if buffer is None:
             return None
@@ -187,18 +187,18 @@ class QueueStream:
         self._locked_since = None
         return taken
 
-    def _idle(self) -> Received | None:
+    def _idle(self) -> StreamRead | None:
         """Say once a look that nothing has come."""
         clock, self._clock = self._clock, None
         return None if clock is None else idle(self._newest.position(self._upstream.log), clock)
 
     # --- what was let go
 
-    def feedback(self, acknowledged: Position) -> None:
+    def feedback(self, durable: Position) -> None:
         """Say how far the lake is: what every reader has passed goes."""
-        if not acknowledged.text:
+        if not durable.text:
             return
-        place = Place.parse(acknowledged.text)
+        place = TickPlace.parse(durable.text)
         if place.tick <= self._let_go:
             return
         with upstreams.telling_loss(self._control, self._upstream):

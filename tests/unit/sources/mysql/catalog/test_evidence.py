@@ -12,15 +12,15 @@ import pytest
 from headrace.core.conversion import Take, Value
 from headrace.core.names import TableName
 from headrace.sources.mysql.catalog.column_row import ColumnRow
-from headrace.sources.mysql.catalog.evidence import Explained, explained
+from headrace.sources.mysql.catalog.evidence import ExplainedChanges, explain
 from headrace.sources.mysql.catalog.table_def import TableLook
 from headrace.sources.mysql.steps import (
     FIRST,
     Add,
-    Alteration,
-    Declared,
+    AlterStatement,
+    ColumnDeclaration,
     Default,
-    Drop,
+    DropColumn,
     Recode,
     Rename,
     Retype,
@@ -59,18 +59,22 @@ def declared(step: Step, now: TableLook) -> Step:
         return step
     name = step.name if isinstance(step, Add) else step.new
     row = next((row for row in now.columns if row.name == name), None)
-    said = Declared("int") if row is None else Declared(row.column_type, not_null=not row.nullable)
+    said = (
+        ColumnDeclaration("int")
+        if row is None
+        else ColumnDeclaration(row.column_type, not_null=not row.nullable)
+    )
     return replace(step, declared=said)
 
 
 def found(
     last: TableLook, now: TableLook, *statements: Sequence[Step], key: str = "id", strict: bool = True
-) -> Explained | None:
+) -> ExplainedChanges | None:
     told = [
-        (10 * n, Alteration(tuple(declared(step, now) for step in steps), strict))
+        (10 * n, AlterStatement(tuple(declared(step, now) for step in steps), strict))
         for n, steps in enumerate(statements, 1)
     ]
-    return explained(last, now, (key,) if key else (), told)
+    return explain(last, now, (key,) if key else (), told)
 
 
 BEFORE = look("id", "a", "b")
@@ -82,14 +86,14 @@ BEFORE = look("id", "a", "b")
         (look("id", "a", "b", "n"), [Add("n")], [Take(0), Take(1), Take(2), NULL]),
         (look("n", "id", "a", "b"), [Add("n", "7", after=FIRST)], [SEVEN, Take(0), Take(1), Take(2)]),
         (look("id", "n", "a", "b"), [Add("n", after="ID")], [Take(0), NULL, Take(1), Take(2)]),
-        (look("id", "b"), [Drop("a")], [Take(0), Take(2)]),
+        (look("id", "b"), [DropColumn("a")], [Take(0), Take(2)]),
         (look("id", "b", "a"), [Rename("a", "b"), Rename("b", "a")], [Take(0), Take(1), Take(2)]),
-        (look("id", "b", "a"), [Drop("a"), Add("a")], [Take(0), Take(2), NULL]),
+        (look("id", "b", "a"), [DropColumn("a"), Add("a")], [Take(0), Take(2), NULL]),
         (look("id", "b", "a"), [Retype("a", "a", after="b")], [Take(0), Take(2), Take(1)]),
         (look("id", "c bigint", "b"), [Retype("a", "c")], [Take(0), Take(1), Take(2)]),
         (
             look("id", "a", "b"),
-            [Drop("x", lenient=True), Add("b", "5", lenient=True)],
+            [DropColumn("x", lenient=True), Add("b", "5", lenient=True)],
             [*map(Take, range(3))],
         ),
     ],
@@ -105,7 +109,12 @@ def test_a_statement_says_out_of_what_each_column_comes(
 def test_each_version_between_statements_is_known() -> None:
     now = look("id", "c bigint", "n")
     told = found(
-        BEFORE, now, [Add("n")], [Drop("b"), Add("x")], [Rename("a", "c"), Drop("x")], [Retype("c", "c")]
+        BEFORE,
+        now,
+        [Add("n")],
+        [DropColumn("b"), Add("x")],
+        [Rename("a", "c"), DropColumn("x")],
+        [Retype("c", "c")],
     )
     assert told is not None
     names = [version.conversion.names for version in told.versions]
@@ -135,9 +144,9 @@ def test_each_version_between_statements_is_known() -> None:
         (look("id", "a", "b", "n"), [[Add("n", "8")], [Retype("n", "n")]]),
         (look("id", "a", "b", "n int = a"), [[Add("n")]]),
         (look("id", "a", "b bigint", "v int = a"), [[Retype("b", "b")]]),
-        (look("id", "b"), [[Drop("a"), Drop("A")]]),
+        (look("id", "b"), [[DropColumn("a"), DropColumn("A")]]),
         (look("id", "é", "b"), [[Rename("a", "É")]]),
-        (look("id", "a", "b", key="a"), [[Add("n")], [Drop("n")]]),
+        (look("id", "a", "b", key="a"), [[Add("n")], [DropColumn("n")]]),
     ],
 )
 def test_what_the_statements_do_not_explain_is_not_proven(
@@ -175,13 +184,13 @@ def test_a_column_that_another_is_computed_from_is_not_defined_anew() -> None:
 )
 def test_a_type_is_what_was_said_whatever_more_the_catalog_prints(shown: str, said: str) -> None:
     last = look("id", f"a {shown}")
-    assert found(last, last, [Retype("a", "a", declared=Declared(said))]) is not None
-    assert found(last, last, [Retype("a", "a", declared=Declared(shown + " "))]) is None
+    assert found(last, last, [Retype("a", "a", declared=ColumnDeclaration(said))]) is not None
+    assert found(last, last, [Retype("a", "a", declared=ColumnDeclaration(shown + " "))]) is None
 
 
 def test_a_column_of_the_primary_key_is_never_null_whatever_was_said() -> None:
     last, now = look("id", "a"), look("id BIGINT", "a")
-    step = Retype("id", "id", declared=Declared("bigint"))
+    step = Retype("id", "id", declared=ColumnDeclaration("bigint"))
     assert found(last, now, [step]) is not None
     unique = [replace(each, primary=False) for each in (last, now)]
     assert found(unique[0], unique[1], [step]) is None
@@ -213,15 +222,15 @@ def test_a_column_that_may_not_be_null_any_more_is_the_same_where_the_session_wa
 @pytest.mark.parametrize(
     ("now", "step"),
     [
-        (look("id", "a", "b"), Retype("b", "b", declared=Declared("tinyint"))),
-        (look("id", "a", "b"), Retype("b", "b", declared=Declared("int", not_null=True))),
-        (look("id", "a", "b INT"), Retype("b", "b", declared=Declared("int"))),
-        (look("id", "a", "b", "n INT"), Add("n", declared=Declared("int"))),
-        (look("id", "a", "b", "n int"), Add("n", declared=Declared("int", not_null=True))),
-        (look("id", "a", "b", "n bigint"), Add("n", "7", declared=Declared("int"))),
+        (look("id", "a", "b"), Retype("b", "b", declared=ColumnDeclaration("tinyint"))),
+        (look("id", "a", "b"), Retype("b", "b", declared=ColumnDeclaration("int", not_null=True))),
+        (look("id", "a", "b INT"), Retype("b", "b", declared=ColumnDeclaration("int"))),
+        (look("id", "a", "b", "n INT"), Add("n", declared=ColumnDeclaration("int"))),
+        (look("id", "a", "b", "n int"), Add("n", declared=ColumnDeclaration("int", not_null=True))),
+        (look("id", "a", "b", "n bigint"), Add("n", "7", declared=ColumnDeclaration("int"))),
         (
             look("id", "a", "b", "n text"),
-            Add("n", "x", is_text=True, declared=Declared("text", charset="latin1")),
+            Add("n", "x", is_text=True, declared=ColumnDeclaration("text", charset="latin1")),
         ),
     ],
 )
@@ -235,7 +244,7 @@ def test_a_text_that_was_given_another_charset_and_back_is_not_proven() -> None:
     assert found(texts, texts, [Recode("latin1")]) is None
 
 
-TEXT, NARROW = Retype("a", "a"), Retype("a", "a", declared=Declared("text", charset="utf8mb4"))
+TEXT, NARROW = Retype("a", "a"), Retype("a", "a", declared=ColumnDeclaration("text", charset="utf8mb4"))
 
 
 @pytest.mark.parametrize(
@@ -281,5 +290,5 @@ def test_the_key_is_followed_through_its_names() -> None:
     told = found(BEFORE, look("number", "a", "b", key="number"), [Rename("id", "number")])
     assert told is not None
     assert told.key == ("number",)
-    assert found(BEFORE, look("a", "b", key=""), [Drop("id")]) is None
-    assert found(look("a", "b", key=""), look("b", key=""), [Drop("a")], key="") is not None
+    assert found(BEFORE, look("a", "b", key=""), [DropColumn("id")]) is None
+    assert found(look("a", "b", key=""), look("b", key=""), [DropColumn("a")], key="") is not None

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.core.errors import Definite
-from headrace.sources.mysql.catalog.types import column_of, doubtful_key, selected
+from headrace.sources.mysql.catalog.types import column_of, doubtful_key, select_expression
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_what_cannot_be_read_is_refused(column_type: str, charset: str | None, w
     ],
 )
 def test_a_copy_selects_what_loses_nothing(column_type: str, charset: str | None, expression: str) -> None:
-    assert selected(column_of("a`b", column_type, charset)) == expression
+    assert select_expression(column_of("a`b", column_type, charset)) == expression
 
 
 @pytest.mark.parametrize(

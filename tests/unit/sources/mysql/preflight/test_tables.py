@@ -7,7 +7,7 @@ import pytest
 from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName
 from headrace.sources.contract.findings import Finding, Level
-from headrace.sources.mysql.catalog.candidates import Candidate
+from headrace.sources.mysql.catalog.candidates import MysqlCandidate
 from headrace.sources.mysql.flavour import Flavour, Number, Release
 from headrace.sources.mysql.preflight import script, tables
 from headrace.sources.mysql.preflight.binlog import NAMES, check_binlog
@@ -27,15 +27,15 @@ GOOD_MARIADB = dict.fromkeys(NAMES, "") | {
 }
 
 
-def table(schema: str, name: str) -> Candidate:
-    return Candidate(TableName(schema, name), "BASE TABLE", "InnoDB")
+def table(schema: str, name: str) -> MysqlCandidate:
+    return MysqlCandidate(TableName(schema, name), "BASE TABLE", "InnoDB")
 
 
 def test_names_that_a_server_compares_in_lower_case_are_found_in_any() -> None:
     among = [table("Shop", "Orders"), table("shop", "log")]  # as one on macOS keeps them
     chosen = choose(["SHOP.orders", "sHop.*", "!shop.LOG"], among, lower=True)
     assert chosen.names == (TableName("Shop", "Orders"),)
-    assert chosen.meant == {TableName("Shop", "Orders")}
+    assert chosen.named_tables == {TableName("Shop", "Orders")}
     assert choose(["SHOP.orders"], among, lower=False).names == ()
 
 

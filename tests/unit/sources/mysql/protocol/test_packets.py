@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from headrace.core.errors import Transient
 from headrace.sources.mysql.protocol import packets as packets_module
 from headrace.sources.mysql.protocol.framing import LONGEST
-from headrace.sources.mysql.protocol.packets import Packets
+from headrace.sources.mysql.protocol.packets import PacketStream
 from headrace.sources.mysql.protocol.server_error import ServerError
 
 
@@ -30,7 +30,7 @@ def framed(payloads: list[bytes], sequence: int = 0) -> bytes:
     return bytes(out)
 
 
-def received(packets: Packets, count: int) -> list[bytes]:
+def received(packets: PacketStream, count: int) -> list[bytes]:
     found: list[bytes] = []
     while len(found) < count:
         batch = packets.receive(10)
@@ -40,16 +40,16 @@ def received(packets: Packets, count: int) -> list[bytes]:
 
 
 @pytest.fixture
-def pair() -> Iterator[tuple[socket.socket, Packets]]:
+def pair() -> Iterator[tuple[socket.socket, PacketStream]]:
     theirs, ours = socket.socketpair()
-    with closing(theirs), closing(Packets(ours, buffer=1 << 17)) as packets:
+    with closing(theirs), closing(PacketStream(ours, buffer=1 << 17)) as packets:
         yield theirs, packets
 
 
 @given(st.lists(st.binary(max_size=300), min_size=1, max_size=300), st.lists(st.integers(1, 400), min_size=1))
 def test_any_cut_of_the_bytes_gives_the_same_packets(payloads: list[bytes], cuts: list[int]) -> None:
     theirs, ours = socket.socketpair()
-    with closing(theirs), closing(Packets(ours, buffer=1 << 17)) as packets:
+    with closing(theirs), closing(PacketStream(ours, buffer=1 << 17)) as packets:
         data, at, found = framed(payloads), 0, list[bytes]()
         for turn in range(len(data)):
             if at >= len(data):
@@ -66,7 +66,7 @@ def test_any_cut_of_the_bytes_gives_the_same_packets(payloads: list[bytes], cuts
     "size", [100_000, 300_000, LONGEST - 1, LONGEST, LONGEST + 1, 2 * LONGEST, 3 * LONGEST + 5]
 )
 def test_a_packet_of_any_size_comes_whole_between_its_neighbours(
-    pair: tuple[socket.socket, Packets], size: int
+    pair: tuple[socket.socket, PacketStream], size: int
 ) -> None:
     theirs, packets = pair
     large = bytes(range(251)) * (size // 251 + 1)
@@ -77,7 +77,7 @@ def test_a_packet_of_any_size_comes_whole_between_its_neighbours(
     sender.join()
 
 
-def test_a_wait_that_ends_amid_a_packet_is_taken_up_again(pair: tuple[socket.socket, Packets]) -> None:
+def test_a_wait_that_ends_amid_a_packet_is_taken_up_again(pair: tuple[socket.socket, PacketStream]) -> None:
     theirs, packets = pair
     large = b"x" * (LONGEST + 10)
     data = framed([b"abc", large])
@@ -91,7 +91,7 @@ def test_a_wait_that_ends_amid_a_packet_is_taken_up_again(pair: tuple[socket.soc
     assert found == [b"abc", large]
 
 
-def test_a_command_is_cut_as_the_server_wants_it(pair: tuple[socket.socket, Packets]) -> None:
+def test_a_command_is_cut_as_the_server_wants_it(pair: tuple[socket.socket, PacketStream]) -> None:
     theirs, packets = pair
     for argument in (b"SELECT 1", b"x" * (LONGEST - 1), b"y" * (LONGEST + 3)):
         wanted = framed([b"\x03" + argument])
@@ -104,18 +104,18 @@ def test_a_command_is_cut_as_the_server_wants_it(pair: tuple[socket.socket, Pack
         assert got == wanted
 
 
-def test_bytes_that_are_no_packets_close_the_connection(pair: tuple[socket.socket, Packets]) -> None:
+def test_bytes_that_are_no_packets_close_the_connection(pair: tuple[socket.socket, PacketStream]) -> None:
     theirs, packets = pair
     theirs.sendall(framed([b"abc"]) + b"HTTP/1.1 400 Bad Request")
     assert received(packets, 1) == [b"abc"]
     with pytest.raises(Transient) as caught:
         packets.receive(10)
     assert caught.value.code == "MY_BAD_PACKET"
-    assert packets.closed
+    assert packets.is_closed
 
 
 def test_a_packet_that_has_no_end_is_none(
-    pair: tuple[socket.socket, Packets], monkeypatch: pytest.MonkeyPatch
+    pair: tuple[socket.socket, PacketStream], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(packets_module, "_LARGEST", LONGEST)
     theirs, packets = pair
@@ -126,7 +126,7 @@ def test_a_packet_that_has_no_end_is_none(
         received(packets, 1)
     sender.join()
     assert (caught.value.code, caught.value.detail) == ("MY_BAD_PACKET", "a packet has no end")
-    assert packets.closed
+    assert packets.is_closed
 
 
 def _sent_while_wanted(line: socket.socket, data: bytes) -> None:
@@ -134,7 +134,7 @@ def _sent_while_wanted(line: socket.socket, data: bytes) -> None:
         line.sendall(data)
 
 
-def test_the_last_word_of_a_server_that_goes_is_heard(pair: tuple[socket.socket, Packets]) -> None:
+def test_the_last_word_of_a_server_that_goes_is_heard(pair: tuple[socket.socket, PacketStream]) -> None:
     """It numbers that word from the beginning, since it answers nothing."""
     theirs, packets = pair
     theirs.sendall(framed([b"row", b"row"], sequence=0))
@@ -146,7 +146,7 @@ def test_the_last_word_of_a_server_that_goes_is_heard(pair: tuple[socket.socket,
     assert "hunter2" not in str(caught.value) + repr(caught.value)
 
 
-def test_a_connection_that_ends_is_lost(pair: tuple[socket.socket, Packets]) -> None:
+def test_a_connection_that_ends_is_lost(pair: tuple[socket.socket, PacketStream]) -> None:
     theirs, packets = pair
     theirs.sendall(framed([b"abcdef"])[:6])
     assert len(packets.receive(0.01)) == 0

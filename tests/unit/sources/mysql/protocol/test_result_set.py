@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from headrace.core.errors import HeadraceError
 from headrace.sources.mysql.protocol.framing import LONGEST
-from headrace.sources.mysql.protocol.packets import Batch
-from headrace.sources.mysql.protocol.result_set import Answer, RowBlock, answer
+from headrace.sources.mysql.protocol.packets import PacketBatch
+from headrace.sources.mysql.protocol.result_set import ResultRows, StatementAnswer, answer
 from headrace.sources.mysql.protocol.server_error import ServerError
 
 EOF = b"\xfe\x01\x00\x22\x00"
@@ -42,10 +42,10 @@ def result(rows: list[bytes], end: bytes = EOF, columns: int = 2) -> list[bytes]
     return [number(columns), *names, EOF, *rows, end]
 
 
-def received(packets: list[bytes], cuts: list[int] | None = None) -> Answer:
+def received(packets: list[bytes], cuts: list[int] | None = None) -> StatementAnswer:
     """The answer of these packets, so many of them in each batch."""
 
-    def batches() -> Iterator[Batch]:
+    def batches() -> Iterator[PacketBatch]:
         at = 0
         sizes = cuts or [len(packets)]
         turn = 0
@@ -54,12 +54,12 @@ def received(packets: list[bytes], cuts: list[int] | None = None) -> Answer:
             at, turn = at + len(part), turn + 1
             stops = np.cumsum([len(packet) for packet in part], dtype=np.int64)
             data = np.frombuffer(b"".join(part), np.uint8)
-            yield Batch(data, stops - np.array([len(packet) for packet in part], np.int64), stops)
+            yield PacketBatch(data, stops - np.array([len(packet) for packet in part], np.int64), stops)
 
     return answer(batches().__next__)
 
 
-def rows_of(block: RowBlock) -> list[bytes]:
+def rows_of(block: ResultRows) -> list[bytes]:
     return [block.data[block.starts[i] : block.starts[i + 1]].tobytes() for i in range(len(block))]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.core.errors import HeadraceError, Misconfigured
-from headrace.sources.mysql.session.address import Address, SslMode
+from headrace.sources.mysql.session.address import MysqlAddress, SslMode
 
 SECRET = "hunter2 %&/?#@:ü"
 CODED = "hunter2%20%25%26%2F%3F%23%40%3A%C3%BC"
@@ -28,7 +28,7 @@ ADDRESSES = [
 
 
 def test_every_part_of_an_address_is_read() -> None:
-    address = Address.parse(URL)
+    address = MysqlAddress.parse(URL)
     assert (address.user, address.password, address.host, address.port) == ("ann", SECRET, "db.example", 3307)
     assert address.database == "shop"
     assert (address.tls.mode, address.tls.ca) == (SslMode.VERIFY_IDENTITY, "/etc/ca.pem")
@@ -36,27 +36,27 @@ def test_every_part_of_an_address_is_read() -> None:
 
 @pytest.mark.parametrize("text", ADDRESSES)
 def test_an_address_reads_back_as_itself_and_without_its_secrets(text: str) -> None:
-    address = Address.parse(text)
-    assert Address.parse(address.text) == address
+    address = MysqlAddress.parse(text)
+    assert MysqlAddress.parse(address.text) == address
     assert pickle.loads(pickle.dumps(address)) == address
-    bare = Address.parse(address.without_secrets())
+    bare = MysqlAddress.parse(address.without_secrets())
     assert bare.password is None
-    assert bare.settled({"MYSQL_PWD": address.password or ""}).safe() == address.safe()
+    assert bare.with_password({"MYSQL_PWD": address.password or ""}).safe() == address.safe()
 
 
 def test_an_address_shows_no_password() -> None:
-    address = Address.parse(URL)
+    address = MysqlAddress.parse(URL)
     assert address.safe() == "ann@db.example:3307/shop"
     for shown in (repr(address), str(address), f"{address}", repr([address]), address.without_secrets()):
         assert "hunter2" not in shown
 
 
 def test_no_database_need_be_named_and_a_socket_has_no_host() -> None:
-    assert Address.parse("mysql://ann@db").database is None
-    address = Address.parse("mysql://ann@/?socket=/run/s")
+    assert MysqlAddress.parse("mysql://ann@db").database is None
+    address = MysqlAddress.parse("mysql://ann@/?socket=/run/s")
     assert (address.socket, address.safe()) == ("/run/s", "ann@/run/s/")
-    assert Address.parse("mysql://ann@%2Frun%2Fs/") == address
-    assert Address.parse("mysql://ann@[::1]/").safe() == "ann@[::1]:3306/"
+    assert MysqlAddress.parse("mysql://ann@%2Frun%2Fs/") == address
+    assert MysqlAddress.parse("mysql://ann@[::1]/").safe() == "ann@[::1]:3306/"
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_no_database_need_be_named_and_a_socket_has_no_host() -> None:
 )
 def test_a_malformed_address_is_refused_without_being_quoted(text: str) -> None:
     with pytest.raises(Misconfigured) as caught:
-        Address.parse(text)
+        MysqlAddress.parse(text)
     assert caught.value.code == "MY_ADDRESS_MALFORMED"
     assert "hunter2" not in str(caught.value)
     assert caught.value.__suppress_context__
@@ -108,14 +108,14 @@ def test_a_malformed_address_is_refused_without_being_quoted(text: str) -> None:
 )
 def test_an_option_that_nobody_knows_or_that_contradicts_another_is_refused(query: str) -> None:
     with pytest.raises(Misconfigured) as caught:
-        Address.parse(f"mysql://ann@db:99?{query}")
+        MysqlAddress.parse(f"mysql://ann@db:99?{query}")
     assert caught.value.code == "MY_ADDRESS_OPTION"
     assert "hunter2" not in str(caught.value)
 
 
 def test_who_names_an_authority_has_the_certificate_verified() -> None:
-    assert Address.parse("mysql://ann@db").tls.mode is SslMode.PREFERRED
-    assert Address.parse("mysql://ann@db?ssl-ca=/ca").tls.mode is SslMode.VERIFY_CA
+    assert MysqlAddress.parse("mysql://ann@db").tls.mode is SslMode.PREFERRED
+    assert MysqlAddress.parse("mysql://ann@db?ssl-ca=/ca").tls.mode is SslMode.VERIFY_CA
 
 
 def test_a_password_comes_from_the_url_then_the_environment_then_the_named_file(tmp_path: Path) -> None:
@@ -123,13 +123,13 @@ def test_a_password_comes_from_the_url_then_the_environment_then_the_named_file(
     file.write_text(
         '!include /x\n[mysqld]\nskip-log-bin\n[client]\nuser=eve\npassword = "fi#le\\\\" # mine\n'
     )
-    named = Address.parse(f"mysql://ann@db/?defaults-file={file}")
-    given = Address.parse(f"mysql://ann:url@db/?defaults-file={file}")
-    assert given.settled({"MYSQL_PWD": "environment"}).password == "url"
-    assert named.settled({"MYSQL_PWD": "environment"}).password == "environment"
-    assert named.settled({}).password == "fi#le\\"
-    assert named.settled({}).user == "ann"
-    assert Address.parse("mysql://ann@db").settled({}).password is None
+    named = MysqlAddress.parse(f"mysql://ann@db/?defaults-file={file}")
+    given = MysqlAddress.parse(f"mysql://ann:url@db/?defaults-file={file}")
+    assert given.with_password({"MYSQL_PWD": "environment"}).password == "url"
+    assert named.with_password({"MYSQL_PWD": "environment"}).password == "environment"
+    assert named.with_password({}).password == "fi#le\\"
+    assert named.with_password({}).user == "ann"
+    assert MysqlAddress.parse("mysql://ann@db").with_password({}).password is None
 
 
 @pytest.mark.parametrize("content", [None, "hunter2\n", b"[client]\npassword=hunter2\xff\n"])
@@ -140,6 +140,6 @@ def test_an_option_file_that_cannot_be_read_is_refused_without_being_quoted(
     if content is not None:
         file.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(HeadraceError) as caught:
-        Address.parse(f"mysql://ann@db/?defaults-file={file}").settled({})
+        MysqlAddress.parse(f"mysql://ann@db/?defaults-file={file}").with_password({})
     assert caught.value.code == "MY_OPTION_FILE"
     assert "hunter2" not in str(caught.value)

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from headrace.core.errors import PositionDoubtful
-from headrace.sources.mysql.session.identity import Identity, prove, verify
+from headrace.sources.mysql.session.identity import MysqlIdentity, prove, verify
 
-SERVER = Identity("mysql", "8a94f357-aab4-11df-86ab-c80aa9429562", 7, "db1", 3306, "/data/", "9.7.4")
+SERVER = MysqlIdentity("mysql", "8a94f357-aab4-11df-86ab-c80aa9429562", 7, "db1", 3306, "/data/", "9.7.4")
 
 
 def test_what_lasts_is_the_servers_own_mark() -> None:
     moved = replace(SERVER, host="db2", port=3307, server_id=8, folder="/new/", version="9.8.0")
-    prove(moved, SERVER.known())
+    prove(moved, SERVER.lasting_part())
     prove(SERVER, SERVER.as_record())
     with pytest.raises(PositionDoubtful):
         prove(moved, SERVER.as_record())
@@ -31,7 +31,7 @@ def test_what_lasts_is_the_servers_own_mark() -> None:
         replace(SERVER, folder="/new/"),
     ],
 )
-def test_connections_of_one_moment_reach_the_same_process(other: Identity) -> None:
+def test_connections_of_one_moment_reach_the_same_process(other: MysqlIdentity) -> None:
     with pytest.raises(PositionDoubtful) as caught:
         verify(other, SERVER)
     assert caught.value.code == "MY_ANOTHER_SERVER"

@@ -7,8 +7,8 @@ import ssl
 import pymysql
 import pytest
 
-from headrace.sources.mysql.session.address import Address
-from headrace.sources.mysql.session.login import _explained
+from headrace.sources.mysql.session.address import MysqlAddress
+from headrace.sources.mysql.session.login import _explained_error
 
 
 @pytest.mark.parametrize(
@@ -22,8 +22,8 @@ from headrace.sources.mysql.session.login import _explained
 )
 def test_a_connection_that_is_lost_amid_tls_is_not_refused(cause: OSError, code: str) -> None:
     """Refused, it ends the first run; a server that restarts is waited for."""
-    address = Address.parse("mysql://app@127.0.0.1/shop")
+    address = MysqlAddress.parse("mysql://app@127.0.0.1/shop")
     error = pymysql.err.OperationalError(2003, "can't connect")
     setattr(error, "original_exception", cause)  # noqa: B010 - as PyMySQL does, whose types lack it
     for each in (error, cause):
-        assert _explained(address, each).code == code
+        assert _explained_error(address, each).code == code

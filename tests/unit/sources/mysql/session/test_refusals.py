@@ -6,7 +6,7 @@ import pytest
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, RightWithheld, Transient
 from headrace.sources.mysql.protocol.server_error import ServerError, server_error
-from headrace.sources.mysql.session.refusals import login_refused, refused
+from headrace.sources.mysql.session.refusals import login_refused, refused_error
 
 STATEMENTS = [
     (1205, "MY_LOCK_TIMEOUT", Transient),
@@ -51,7 +51,7 @@ LOGINS = [
 def test_a_refused_statement_is_told_by_its_number(
     number: int, code: str, family: type[HeadraceError]
 ) -> None:
-    error = refused(ServerError(number, "HY000", "what is in it"))
+    error = refused_error(ServerError(number, "HY000", "what is in it"))
     assert error.code == code
     assert isinstance(error, family)
 
@@ -67,7 +67,7 @@ def test_words_are_passed_on_where_they_hold_names_and_nowhere_else() -> None:
     shown = {
         number
         for number in range(1, 6000)
-        if "hunter2" in str(refused(ServerError(number, "", "near 'hunter2'")))
+        if "hunter2" in str(refused_error(ServerError(number, "", "near 'hunter2'")))
     }
     names = {1044, 1045, 1049, 1051, 1054, 1095, 1109, 1129, 1130, 1142, 1143, 1146, 1193, 1227, 1370, 1419}
     assert shown == names | {1698, 1873, 1932, 3530}

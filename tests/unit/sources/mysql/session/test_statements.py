@@ -9,7 +9,7 @@ import pytest
 
 from headrace.sources.mysql.flavour import Flavour, Number, Release
 from headrace.sources.mysql.session.connection import pins
-from headrace.sources.mysql.session.statements import Parameter, bound, literal, quoted
+from headrace.sources.mysql.session.statements import Parameter, bind, literal, quote
 
 
 @pytest.mark.parametrize(
@@ -45,14 +45,14 @@ def test_a_number_that_no_statement_can_spell_is_a_bug(value: Parameter) -> None
 
 
 def test_parameters_take_their_places_and_no_others() -> None:
-    assert bound("SELECT %s, '100%', %s", ["%s", 1]) == "SELECT '%s', '100%', 1"
-    assert bound("SELECT '%s'", ()) == "SELECT '%s'"
+    assert bind("SELECT %s, '100%', %s", ["%s", 1]) == "SELECT '%s', '100%', 1"
+    assert bind("SELECT '%s'", ()) == "SELECT '%s'"
     with pytest.raises(ValueError, match="2 places for 1"):
-        bound("SELECT %s, %s", [1])
+        bind("SELECT %s, %s", [1])
 
 
 def test_a_name_is_quoted_whatever_is_in_it() -> None:
-    assert quoted("a`b") == "`a``b`"
+    assert quote("a`b") == "`a``b`"
 
 
 def test_a_pin_of_a_newer_release_is_not_asked_of_an_older_one() -> None:

@@ -10,7 +10,7 @@ from headrace.sources.mysql.snapshot.ticket import Ticket
 def test_no_name_is_longer_than_a_server_takes_one() -> None:
     ticket = Ticket.new(connection=1, readers=1)
     largest = (1 << 64) - 1
-    names = [ticket.leader, ticket.closed, ticket.member(largest)]
+    names = [ticket.leader, ticket.closing_lock, ticket.member(largest)]
     names += [make(9999) for make in (ticket.place, ticket.gate, ticket.view)]
     assert max(map(len, names)) <= 64
 
@@ -22,7 +22,7 @@ def test_no_two_names_are_one_where_letter_case_means_nothing() -> None:
         for ticket in (one, other)
         for name in (
             ticket.leader,
-            ticket.closed,
+            ticket.closing_lock,
             ticket.member(1),
             *(make(number) for make in (ticket.place, ticket.gate, ticket.view) for number in range(3)),
         )

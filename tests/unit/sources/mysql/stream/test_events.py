@@ -6,17 +6,17 @@ import pytest
 
 from headrace.core.errors import HeadraceError
 from headrace.sources.mysql.stream import events
-from headrace.sources.mysql.stream.events import Event, EventReader
+from headrace.sources.mysql.stream.events import BinlogEvent, EventReader
 from tests.unit.sources.mysql.stream import logged
 
 
-def read(data: bytes, *, checksums: bool = True) -> Event | None:
+def read(data: bytes, *, checksums: bool = True) -> BinlogEvent | None:
     reader = EventReader()
     reader.read(memoryview(logged.description(checksums)))
     return reader.read(memoryview(data))
 
 
-def event(data: bytes) -> Event:
+def event(data: bytes) -> BinlogEvent:
     found = read(data)
     assert found is not None
     return found
@@ -29,25 +29,25 @@ def code(data: bytes) -> str:
 
 
 def test_a_group_is_named_as_the_server_prints_it() -> None:
-    named = events.named(event(logged.gtid(7)))
+    named = events.group_start(event(logged.gtid(7)))
     assert (str(named.gtid), named.commit_ts) == (f"{logged.SERVER}:7", logged.COMMITTED)
     # The time at which it was first committed is the same on every server.
-    assert events.named(event(logged.gtid(7, replicated=True))).commit_ts == logged.COMMITTED
+    assert events.group_start(event(logged.gtid(7, replicated=True))).commit_ts == logged.COMMITTED
 
 
 @pytest.mark.parametrize("number", [1, 63, 64, 8191, 1 << 40, (1 << 62) - 1])
 def test_a_tag_is_a_part_of_the_name(number: int) -> None:
-    named = events.named(event(logged.tagged(number, "blue_1")))
+    named = events.group_start(event(logged.tagged(number, "blue_1")))
     assert (str(named.gtid), named.commit_ts) == (f"{logged.SERVER}:blue_1:{number}", logged.COMMITTED)
 
 
 def test_mariadbs_name_says_the_domain_and_the_server_of_the_header() -> None:
-    named = events.named(event(logged.mariadb(12, 7, server=5)))
+    named = events.group_start(event(logged.mariadb(12, 7, server=5)))
     assert (str(named.gtid), named.commit_ts) == ("7-5-12", logged.NOW * 1_000_000)
-    assert named.opened
+    assert named.is_open
     assert not named.xa
-    assert events.named(event(logged.mariadb(12, flags=1))).alone
-    assert events.named(event(logged.mariadb(12, flags=64))).xa
+    assert events.group_start(event(logged.mariadb(12, flags=1))).alone
+    assert events.group_start(event(logged.mariadb(12, flags=64))).xa
 
 
 def test_a_statement_comes_with_what_its_reading_needs() -> None:

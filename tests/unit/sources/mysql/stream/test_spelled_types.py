@@ -6,7 +6,7 @@ import pytest
 
 from headrace.sources.mysql.steps import Add
 from headrace.sources.mysql.stream import closed_form
-from headrace.sources.mysql.stream.tokens import Dialect, Unreadable, Words
+from headrace.sources.mysql.stream.tokens import Dialect, StatementWords, Unreadable
 
 SHOWN = {
     "INTEGER(11) ZEROFILL": "int unsigned",
@@ -41,7 +41,7 @@ UNCERTAIN = (
 
 
 def _added(definition: str, *, mode: int = 0, mariadb: bool = False) -> Add:
-    words = Words(f"ALTER TABLE t ADD c {definition}", Dialect(mariadb, 90704, mode))
+    words = StatementWords(f"ALTER TABLE t ADD c {definition}", Dialect(mariadb, 90704, mode))
     [step] = closed_form.alteration(words).steps
     assert isinstance(step, Add)
     return step

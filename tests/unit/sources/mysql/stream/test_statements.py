@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from headrace.sources.mysql.stream.alterations import Effect
-from headrace.sources.mysql.stream.events import Query
-from headrace.sources.mysql.stream.statements import Server, effects
+from headrace.sources.mysql.stream.events import QueryEvent
+from headrace.sources.mysql.stream.statements import BinlogServer, effects
 from headrace.sources.mysql.stream.tokens import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
 
-MYSQL, MARIADB = Server(False, 90704), Server(True, 101118)
+MYSQL, MARIADB = BinlogServer(False, 90704), BinlogServer(True, 101118)
 
 
 def shown(effect: Effect) -> str:
@@ -20,7 +20,7 @@ def shown(effect: Effect) -> str:
 
 def told(
     text: str | bytes,
-    server: Server = MYSQL,
+    server: BinlogServer = MYSQL,
     *,
     mode: int = 0,
     charset: int = 255,
@@ -29,7 +29,7 @@ def told(
     temporary: bool = False,
 ) -> str:
     written = text.encode() if isinstance(text, str) else text
-    query = Query(written, database, mode, charset, databases)
+    query = QueryEvent(written, database, mode, charset, databases)
     return ", ".join(map(shown, effects(query, server, temporary=temporary)))
 
 
@@ -240,7 +240,7 @@ def cases(text: str) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("statement", "expected"), cases(BOTH))
 @pytest.mark.parametrize("server", [MYSQL, MARIADB], ids=["mysql", "mariadb"])
-def test_both_servers_statements_are_told(server: Server, statement: str, expected: str) -> None:
+def test_both_servers_statements_are_told(server: BinlogServer, statement: str, expected: str) -> None:
     assert told(statement, server) == expected
 
 

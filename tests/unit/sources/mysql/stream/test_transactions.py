@@ -8,15 +8,15 @@ import pytest
 
 from headrace.core.errors import HeadraceError
 from headrace.core.position import STEP
-from headrace.sources.contract.arrival import Received
+from headrace.sources.contract.arrival import StreamRead
 from headrace.sources.mysql import binlog_position
-from headrace.sources.mysql.binlog_position import Log
+from headrace.sources.mysql.binlog_position import MysqlTimeline
 from headrace.sources.mysql.stream import events, frames
 from headrace.sources.mysql.stream.alterations import Effect
 from headrace.sources.mysql.stream.events import EventReader
 from headrace.sources.mysql.stream.frames import Reason
 from headrace.sources.mysql.stream.gathering import MOST_HELD, MOST_WAITING
-from headrace.sources.mysql.stream.transactions import TransactionFinder, WantedTables
+from headrace.sources.mysql.stream.transactions import MysqlTransactionFinder, WantedTables
 from tests.unit.sources.mysql.stream import logged
 from tests.unit.sources.mysql.stream.logged import SERVER
 
@@ -32,18 +32,18 @@ class Feed:
     """A connection whose events a test sends; what was received, as short texts."""
 
     def __init__(self, start: str = f"{SERVER}:1-10", *, folded: bool = False) -> None:
-        log = Log(BASE)
+        log = MysqlTimeline(BASE)
         self.start = log.position(start).time
-        self.finder = TransactionFinder(WantedTables(WANTED, folded), binlog_position.parse(start), log)
+        self.finder = MysqlTransactionFinder(WantedTables(WANTED, folded), binlog_position.parse(start), log)
         self.reader = EventReader()
         self.send(logged.description())
 
-    def send(self, *data: bytes) -> Received:
+    def send(self, *data: bytes) -> StreamRead:
         for each in data:
             event = self.reader.read(memoryview(each))
             if event is not None:
                 self.finder.take(event)
-        return self.finder.received(sum(map(len, data)))
+        return self.finder.as_arrival(sum(map(len, data)))
 
     @property
     def position(self) -> str:
@@ -76,9 +76,11 @@ def _word(kind: int, body: bytes) -> str:
     return "map" if kind == events.TABLE_MAP else f"rows {kind}"
 
 
-def ends(received: Received) -> list[tuple[int, int, int]]:
+def ends(received: StreamRead) -> list[tuple[int, int, int]]:
     """Time by steps, changes and truncates of each transaction that ended."""
-    return [(int(each["time"]), int(each["changes"]), int(each["truncates"])) for each in received.ended]
+    return [
+        (int(each["time"]), int(each["changes"]), int(each["truncates"])) for each in received.transactions
+    ]
 
 
 def test_rows_of_wanted_tables_are_kept_with_the_name_of_their_transaction() -> None:
@@ -88,7 +90,7 @@ def test_rows_of_wanted_tables_are_kept_with_the_name_of_their_transaction() -> 
     )
     assert shown(received.data) == ["BEGIN 11", "map", "rows 30", "rows 31"]
     assert ends(received) == [(feed.start + OWN, 2, 0)]
-    [end] = received.ended
+    [end] = received.transactions
     assert (end["commit_ts"], end["end"]) == (logged.COMMITTED, feed.start + STEP)
     assert (end["start"], end["stop"]) == (0, len(received.data))
     assert feed.position == f"{SERVER}:1-11"
@@ -118,7 +120,7 @@ def test_a_stored_row_event_is_what_the_server_sent_without_its_checksum() -> No
 def test_a_transaction_without_wanted_rows_is_progress_only(group: Sequence[bytes]) -> None:
     feed = Feed()
     received = feed.send(logged.gtid(11), *group)
-    assert (len(received.data), len(received.ended), received.running) == (0, 0, {})
+    assert (len(received.data), len(received.transactions), received.running) == (0, 0, {})
     assert (feed.position, received.complete) == (f"{SERVER}:1-11", feed.start + STEP)
 
 
@@ -131,7 +133,7 @@ def test_nothing_of_a_statement_is_stored() -> None:
         *(logged.gtid(13), BEGIN, logged.query(f"UPDATE orders SET p='{secret}'", changed=["shop"]), XID),
     )
     assert secret.encode() not in bytes(received.data)
-    assert len(received.ended) == 3
+    assert len(received.transactions) == 3
 
 
 def test_statements_mark_the_tables_that_they_are_on() -> None:
@@ -172,8 +174,8 @@ def test_names_are_matched_as_the_server_matches_them() -> None:
     ],
 )
 def test_capital_letters_are_lowered_one_by_one_as_servers_do(typed: str, told: str | None) -> None:
-    wanted = WantedTables([("shop", "şixä"), ("shop", "ƞ"), ("shop", "ß")], folded=True)
-    found = list(wanted.concerned(Effect(None, "SHOP", typed)))
+    wanted = WantedTables([("shop", "şixä"), ("shop", "ƞ"), ("shop", "ß")], case_insensitive=True)
+    found = list(wanted.concerned_tables(Effect(None, "SHOP", typed)))
     assert [reason for reason, _ in found] == {"emptied": [None], "unclear": [Reason.UNCLEAR], None: []}[told]
 
 
@@ -209,7 +211,7 @@ def test_what_was_rolled_back_does_not_hang_on_where_a_read_ends() -> None:
     assert b"".join(bytes(each.data) for each in several) == bytes(one.data)
     assert [end for each in several for end in ends(each)] == ends(one)
     assert shown(one.data)[-4:] == ["shop.orders rolled_back", *("BEGIN 14", "map", "rows 30")]
-    assert len(one.ended) == 3
+    assert len(one.transactions) == 3
 
 
 def test_what_was_rolled_back_elsewhere_stops_the_tables_that_it_touched() -> None:
@@ -229,7 +231,7 @@ def test_what_was_rolled_back_elsewhere_stops_the_tables_that_it_touched() -> No
         *("BEGIN 13", "map", "rows 30", "map", "rows 30", "shop.orders rolled_back"),
         *("BEGIN 14", "map", "rows 30", "crm.people by_statement", "shop.orders rolled_back"),
     ]
-    assert len(received.ended) == 4
+    assert len(received.transactions) == 4
 
 
 XA_GROUP = [logged.query("XA START X'78',X'',1"), ORDERS, logged.rows(1), logged.query("XA END X'78',X'',1")]
@@ -239,15 +241,15 @@ def test_a_prepared_transaction_runs_until_its_end_and_is_sent_again_until_then(
     feed = Feed()
     first = feed.send(logged.gtid(11), *XA_GROUP, logged.xa_prepare("x"), logged.gtid(12), BEGIN, XID)
     [(number, own)] = first.running.items()
-    assert (shown(own), len(first.data), len(first.ended)) == (["map", "rows 30"], 0, 0)
+    assert (shown(own), len(first.data), len(first.transactions)) == (["map", "rows 30"], 0, 0)
     assert feed.position == f"{SERVER}:1-10:12 open {SERVER}:11"
     assert first.complete == feed.start + 2 * STEP
     second = feed.send(logged.gtid(13), logged.query("XA COMMIT X'78',X'',1"))
-    [end] = second.ended
+    [end] = second.transactions
     assert (bool(end["ran"]), int(end["number"]), int(end["changes"])) == (True, number, 1)
     assert int(end["time"]) == feed.start + 2 * STEP + OWN
     assert shown(second.data) == ["BEGIN 13"]
-    assert second.aborted == {number: ()}
+    assert second.aborted_parts == {number: ()}
     assert feed.position == f"{SERVER}:1-13"
 
 
@@ -257,14 +259,18 @@ def test_a_prepared_transaction_that_comes_again_is_counted_once() -> None:
     assert (again.complete, len(again.running)) == (feed.start, 1)
     assert feed.position == f"{SERVER}:1-10:12 open {SERVER}:11"
     ended = feed.send(logged.gtid(13), logged.query("XA ROLLBACK X'78',X'',1"))
-    assert ended.gone == tuple(again.running)
-    assert (ended.complete, len(ended.ended), feed.position) == (feed.start + STEP, 0, f"{SERVER}:1-13")
+    assert ended.rolled_back == tuple(again.running)
+    assert (ended.complete, len(ended.transactions), feed.position) == (
+        feed.start + STEP,
+        0,
+        f"{SERVER}:1-13",
+    )
 
 
 def test_a_commit_of_one_phase_ends_a_transaction_at_once() -> None:
     feed = Feed()
     received = feed.send(logged.gtid(11), *XA_GROUP, logged.xa_prepare("x", one_phase=True))
-    [end] = received.ended
+    [end] = received.transactions
     assert (bool(end["ran"]), int(end["time"])) == (True, feed.start + OWN)
     assert shown(received.data) == ["BEGIN 11"]
     assert list(map(shown, received.running.values())) == [["map", "rows 30"]]

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.core.errors import HeadraceError
 from headrace.sources.mysql.stream import events, unpacking
-from headrace.sources.mysql.stream.events import Event, EventReader
+from headrace.sources.mysql.stream.events import BinlogEvent, EventReader
 from tests.unit.sources.mysql.stream import logged
 
 INNER = [
@@ -32,7 +32,7 @@ def reader() -> EventReader:
     return made
 
 
-def event(data: bytes) -> Event:
+def event(data: bytes) -> BinlogEvent:
     found = reader().read(memoryview(data))
     assert found is not None
     return found
@@ -114,4 +114,4 @@ def test_a_compressed_event_that_does_not_fit_is_damaged(change: str) -> None:
     else:
         del packed[-6:]
     with pytest.raises(HeadraceError, match="MY_EVENT_DAMAGED"):
-        unpacking.unpacked(memoryview(bytes(packed)))
+        unpacking.unpack(memoryview(bytes(packed)))

@@ -7,11 +7,11 @@ import pytest
 from headrace.sources.contract.findings import Level
 from headrace.sources.postgres.preflight import PostgresWish
 from headrace.sources.postgres.preflight.server import check_version
-from headrace.sources.postgres.session.identity import Identity
+from headrace.sources.postgres.session.identity import PostgresIdentity
 
 
 def found(version: int, *, runs: bool = False) -> list[tuple[str, Level]]:
-    identity = Identity("1", 1, version, "db")
+    identity = PostgresIdentity("1", 1, version, "db")
     wish = PostgresWish(("*.*",), identity=identity.as_record() if runs else None)
     return [(finding.code, finding.level) for finding in check_version(identity, wish)]
 

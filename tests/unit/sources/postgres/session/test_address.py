@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from headrace.core.errors import Misconfigured
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.session.address import PostgresAddress
 
 SECRET = "hunter2 %&/"
 URL = "postgresql://ann:hunter2%20%25%26%2F@db.example:5433/shop?sslmode=verify-full"
@@ -16,22 +16,22 @@ PAIRS = "host=db.example port=5433 user=ann dbname=shop password='hunter2 %&/' s
 
 @pytest.mark.parametrize("text", [URL, PAIRS])
 def test_both_spellings_are_one_address(text: str) -> None:
-    address = Address.parse(text)
-    assert address == Address.parse(URL)
+    address = PostgresAddress.parse(text)
+    assert address == PostgresAddress.parse(URL)
     assert address.parameters["password"] == SECRET
     assert address.parameters["sslmode"] == "verify-full"
 
 
 @pytest.mark.parametrize("text", [URL, PAIRS])
 def test_an_address_shows_no_password(text: str) -> None:
-    address = Address.parse(text)
+    address = PostgresAddress.parse(text)
     assert address.safe() == "ann@db.example:5433/shop"
     for shown in (repr(address), str(address), f"{address}", repr([address]), repr({"a": address})):
         assert "hunter2" not in shown
 
 
 def test_an_address_travels_to_another_process() -> None:
-    assert pickle.loads(pickle.dumps(Address.parse(URL))) == Address.parse(URL)
+    assert pickle.loads(pickle.dumps(PostgresAddress.parse(URL))) == PostgresAddress.parse(URL)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_an_address_travels_to_another_process() -> None:
 )
 def test_a_malformed_address_is_refused_without_being_quoted(text: str) -> None:
     with pytest.raises(Misconfigured) as caught:
-        Address.parse(text)
+        PostgresAddress.parse(text)
     assert caught.value.code == "PG_ADDRESS_MALFORMED"
     assert "hunter2" not in str(caught.value)
     assert caught.value.__cause__ is None

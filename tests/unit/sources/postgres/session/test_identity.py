@@ -5,25 +5,25 @@ from __future__ import annotations
 import pytest
 
 from headrace.core.errors import Misconfigured
-from headrace.sources.postgres.session.identity import Identity, verify
+from headrace.sources.postgres.session.identity import PostgresIdentity, verify
 
-HERE = Identity("71", 1, 180004, "shop")
+HERE = PostgresIdentity("71", 1, 180004, "shop")
 
 
 @pytest.mark.parametrize(
     ("found", "code"),
     [
-        (Identity("72", 1, 180004, "shop"), "PG_ANOTHER_SERVER"),
-        (Identity("71", 2, 180004, "shop"), "PG_TIMELINE_CHANGED"),
-        (Identity("71", 1, 180004, "other"), "PG_ANOTHER_DATABASE"),
-        (Identity("71", 1, 180004, "shop", standby=True), "PG_ANOTHER_STANDBY"),
+        (PostgresIdentity("72", 1, 180004, "shop"), "PG_ANOTHER_SERVER"),
+        (PostgresIdentity("71", 2, 180004, "shop"), "PG_TIMELINE_CHANGED"),
+        (PostgresIdentity("71", 1, 180004, "other"), "PG_ANOTHER_DATABASE"),
+        (PostgresIdentity("71", 1, 180004, "shop", standby=True), "PG_ANOTHER_STANDBY"),
     ],
 )
-def test_another_server_is_refused(found: Identity, code: str) -> None:
+def test_another_server_is_refused(found: PostgresIdentity, code: str) -> None:
     with pytest.raises(Misconfigured) as caught:
         verify(found, HERE)
     assert caught.value.code == code
 
 
 def test_the_same_server_after_an_upgrade_of_its_minor_version_is_the_same() -> None:
-    verify(Identity("71", 1, 180005, "shop"), HERE)
+    verify(PostgresIdentity("71", 1, 180005, "shop"), HERE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.sources.postgres.session.refusals import login_refused, refused
+from headrace.sources.postgres.session.refusals import login_refused, refused_error
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_refused_login_never_repeats_the_password() -> None:
     ],
 )
 def test_a_refused_statement_has_a_code(state: str | None, code: str, family: str) -> None:
-    error = refused(None if state is None else state.encode(), "why")
+    error = refused_error(None if state is None else state.encode(), "why")
     assert (error.code, error.family) == (code, family)
 
 
@@ -77,5 +77,5 @@ def test_a_refused_statement_has_a_code(state: str | None, code: str, family: st
     ],
 )
 def test_what_was_dropped_beside_a_look_is_looked_at_again(state: str, primary: str) -> None:
-    error = refused(state.encode(), primary)
+    error = refused_error(state.encode(), primary)
     assert (error.code, error.family) == ("PG_CATALOG_MOVED", "transient")

@@ -8,18 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.names import TableName
-from headrace.sources.postgres.catalog.sizes import Size
+from headrace.sources.postgres.catalog.sizes import RelationSize
 from headrace.sources.postgres.snapshot.page_ranges import CopyRange, copy_statement, ranges, shares
 from headrace.sources.shares import MOST_SHARED, SMALL_BYTES
 
 TABLE = TableName("public", "t")
 
 
-sizes = st.builds(Size, st.integers(0, 10**7), st.integers(0, 10**11), st.integers(0, 10**9))
+sizes = st.builds(RelationSize, st.integers(0, 10**7), st.integers(0, 10**11), st.integers(0, 10**9))
 
 
 @given(sizes, st.integers(1, 10**9))
-def test_ranges_cover_every_page_once_and_the_last_has_no_end(size: Size, target: int) -> None:
+def test_ranges_cover_every_page_once_and_the_last_has_no_end(size: RelationSize, target: int) -> None:
     # A million ranges would prove nothing that a thousand do not.
     target = max(target, size.bytes // 1000, 1)
     cut = ranges(TABLE, 1, size, target)
@@ -33,7 +33,7 @@ def test_ranges_cover_every_page_once_and_the_last_has_no_end(size: Size, target
 
 
 def test_ranges_are_about_as_big_as_asked_for() -> None:
-    cut = ranges(TABLE, 1, Size(pages=10_000, bytes=80_000_000, rows=1_000_000), 8_000_000)
+    cut = ranges(TABLE, 1, RelationSize(pages=10_000, bytes=80_000_000, rows=1_000_000), 8_000_000)
     assert len(cut) == 10
     assert {piece.bytes for piece in cut} == {8_000_000}
 
