@@ -78,6 +78,12 @@ class MariadbPosition:
             raise _malformed_error(text)
         return cls.of(newest.values())
 
+    @classmethod
+    def parse_list(cls, text: str) -> MariadbPosition:
+        """Read the list at the head of a binlog file: the newest transaction of each server in each domain."""
+        named = [MariadbGtid.parse(part) for part in text.split(",") if part.strip()]
+        return cls.of({gtid.domain: gtid for gtid in sorted(named, key=_number)}.values())
+
     def __str__(self) -> str:
         return ",".join(map(str, self.newest))
 

@@ -63,3 +63,16 @@ def test_a_domain_that_the_log_forgot_is_remembered_once_all_of_it_is_in_the_lak
         execute(mirror.place, "DELETE FROM t WHERE id = 2")
         assert_exact(mirror.once(), mirror.place.url)
         assert set(mirror.verify().values()) == {"equal"}
+
+
+def test_a_log_that_begins_behind_transactions_of_several_servers_is_followed(tmp_path: Path) -> None:
+    """Each server that ever wrote in a domain is in the list at the head of a file, as after a failover."""
+    with mariadb() as server, server.database() as database:
+        mirror = Mirror(MysqlPlace(database), tmp_path / "lake")
+        execute(mirror.place, "CREATE TABLE t (id int PRIMARY KEY)")
+        mirror.once()
+        server.execute(f"SET STATEMENT server_id = 77 FOR INSERT INTO {database.name}.t VALUES (1)")
+        mirror.once()
+        server.purge()
+        execute(mirror.place, "INSERT INTO t VALUES (2)")
+        assert_exact(mirror.once(), mirror.place.url)

@@ -88,7 +88,7 @@ def purged_gtids(session: MysqlConnection) -> str:
     if not session.release.is_mariadb:
         return _purged_gtids(session)
     lists = [row for row in query(session, "SHOW BINLOG EVENTS LIMIT 4") if row[2] == "Gtid_list"]
-    return str(lists[0][5]).strip("[]") if lists else ""
+    return str(MariadbPosition.parse_list(str(lists[0][5]).strip("[]"))) if lists else ""
 
 
 def _refuse_forgotten(session: MysqlConnection, at: MariadbPosition) -> None:
