@@ -80,7 +80,7 @@ class MariadbPosition:
 
     @classmethod
     def parse_list(cls, text: str) -> MariadbPosition:
-        """Read the list at the head of a binlog file: the newest transaction of each server in each domain."""
+        """Read the list at the head of a binlog file, which names each server of a domain."""
         named = [MariadbGtid.parse(part) for part in text.split(",") if part.strip()]
         return cls.of({gtid.domain: gtid for gtid in sorted(named, key=_number)}.values())
 

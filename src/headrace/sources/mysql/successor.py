@@ -11,6 +11,7 @@ The stream asks the same of it again, as of any server (`stream.dump`).
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 
 from headrace.core.position import Position
@@ -22,7 +23,7 @@ from headrace.sources.mysql.mariadb_position import MariadbGtid, MariadbPosition
 from headrace.sources.mysql.session import log_end
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.identity import MysqlIdentity, another_server
-from headrace.sources.mysql.session.statements import MysqlConnection
+from headrace.sources.mysql.session.statements import MysqlConnection, query
 from headrace.sources.mysql.stream import dump
 from headrace.sources.mysql.upstream import MysqlUpstream
 
@@ -66,10 +67,17 @@ def _with_another_log(
              has all of it, and no more than that.
     MariaDB  by FLUSH BINARY LOGS DELETE_DOMAIN_ID. In the log one of another domain that the lake holds stood
              behind that domain's last transaction; the stream sees that it still does (`stream.history`).
+             And that one was the domain's last: the server forgets no domain that is in a file, so nothing
+             of it came later where the file of the other is there, or the oldest file begins behind it.
     """
     progress = parse_of(reached.text, mariadb=session.release.is_mariadb)
     if isinstance(progress, MariadbProgress):
-        gone = forgotten_gtids(progress, MariadbPosition.parse(log_end.executed_gtids(session)))
+        at = MariadbPosition.parse(log_end.executed_gtids(session))
+        begin, files = MariadbPosition(), set[str]()
+        if not all(at.last(gtid.domain) for gtid in progress.read.newest):
+            begin = MariadbPosition.parse(log_end.purged_gtids(session))
+            files = {str(row[0]) for row in query(session, "SHOW BINARY LOGS")}
+        gone = forgotten_gtids(progress, at, begin, files)
         unlogged = None if gone is None or progress.prepared else str(MariadbPosition.of(gone))
     else:
         found = log_end.unlogged_gtids(session)
@@ -79,12 +87,21 @@ def _with_another_log(
     return Successor(known, replace(upstream, unlogged=unlogged).as_record())
 
 
-def forgotten_gtids(progress: MariadbProgress, at: MariadbPosition) -> list[MariadbGtid] | None:
-    """The last transactions of the domains that the log has no more; None where nothing proves them."""
+def forgotten_gtids(
+    progress: MariadbProgress, at: MariadbPosition, begin: MariadbPosition, files: Container[str]
+) -> list[MariadbGtid] | None:
+    """Find the last transactions of the domains that the log has no more; None where nothing proves them.
+
+    `begin` is the place behind which the oldest of the log's `files` begins.
+    """
     gone = {str(gtid): gtid for gtid in progress.read.newest if at.last(gtid.domain) is None}
     there = [place for place in progress.last if place.gtid and place.gtid not in gone]
     for place in progress.last:
-        if place.gtid in gone and not any(_is_behind(other, place) for other in there):
+        if place.gtid not in gone:
+            continue
+        behind = [other for other in there if _is_behind(other, place)]
+        is_last = gone[place.gtid] in begin.newest or any(other.file in files for other in behind)
+        if not (behind and is_last):
             return None
     known = {place.gtid for place in progress.last}
     return list(gone.values()) if gone.keys() <= known else None

@@ -76,3 +76,19 @@ def test_a_log_that_begins_behind_transactions_of_several_servers_is_followed(tm
         server.purge()
         execute(mirror.place, "INSERT INTO t VALUES (2)")
         assert_exact(mirror.once(), mirror.place.url)
+
+
+def test_a_forgotten_domain_of_which_nothing_proves_the_end_stops_the_source(tmp_path: Path) -> None:
+    """The transaction behind it that the lake holds is purged, and with it what followed in the domain."""
+    with mariadb() as server, server.database() as database:
+        mirror = Mirror(MysqlPlace(database), tmp_path / "lake")
+        execute(mirror.place, "CREATE TABLE t (id int PRIMARY KEY)")
+        mirror.once()
+        for row, domain in ((1, 9), (2, 0)):
+            write = f"INSERT INTO {database.name}.t VALUES ({row})"
+            server.execute(f"SET STATEMENT gtid_domain_id = {domain} FOR {write}")
+        mirror.once()
+        server.execute(f"SET STATEMENT gtid_domain_id = 9 FOR INSERT INTO {database.name}.t VALUES (3)")
+        server.purge()
+        server.execute("FLUSH BINARY LOGS DELETE_DOMAIN_ID = (9)")
+        assert mirror.stops().code == "MY_SERVER_BEHIND"

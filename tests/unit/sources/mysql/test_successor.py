@@ -10,6 +10,7 @@ from headrace.sources.mysql.successor import forgotten_gtids
 
 AT = MariadbPosition.parse("7-1-9")
 READ = MariadbPosition.parse("7-1-6,9-1-1")
+FILES = {"binlog.000002"}
 
 
 def place(gtid: str, at: int, *, file: str = "binlog.000002", server: str = "aa") -> LoggedTransaction:
@@ -32,11 +33,28 @@ def test_a_domain_is_forgotten_only_behind_one_that_stands_behind_it(
     behind: LoggedTransaction, proves: bool
 ) -> None:
     gone = place("9-1-1", 400)
-    found = forgotten_gtids(MariadbProgress(READ, READ, last=(behind, gone)), AT)
+    found = forgotten_gtids(MariadbProgress(READ, READ, last=(behind, gone)), AT, READ, set())
     assert (found is not None) is proves
     assert found is None or list(map(str, found)) == ["9-1-1"]
 
 
 def test_a_domain_whose_place_nobody_knows_is_not_forgotten() -> None:
-    assert forgotten_gtids(MariadbProgress(READ, READ, last=(place("7-1-6", 500),)), AT) is None
-    assert forgotten_gtids(MariadbProgress(AT, AT, last=(place("7-1-9", 500),)), AT) == []
+    assert forgotten_gtids(MariadbProgress(READ, READ, last=(place("7-1-6", 500),)), AT, READ, FILES) is None
+    assert forgotten_gtids(MariadbProgress(AT, AT, last=(place("7-1-9", 500),)), AT, READ, FILES) == []
+
+
+@pytest.mark.parametrize(
+    ("begin", "files", "proves"),
+    [
+        ("7-1-6,9-1-1", set(), True),
+        ("7-1-6,9-1-2", set(), False),  # one more of it was purged
+        ("7-1-6", set(), False),
+        ("7-1-6", FILES, True),
+    ],
+)
+def test_a_domain_is_forgotten_only_where_nothing_of_it_came_later(
+    begin: str, files: set[str], proves: bool
+) -> None:
+    last = (place("7-1-6", 500), place("9-1-1", 400))
+    found = forgotten_gtids(MariadbProgress(READ, READ, last=last), AT, MariadbPosition.parse(begin), files)
+    assert (found is not None) is proves
