@@ -338,6 +338,12 @@ def test_a_name_is_resolved_without_libpq_and_each_of_its_addresses_is_tried(
     assert "gone.test" in str(caught.value.detail)
 
 
+def test_what_can_be_no_name_of_a_host_is_refused_at_once(database: Database) -> None:
+    with pytest.raises(Unreachable) as caught:
+        connect(named(database, "db..test", connect_timeout="30"), role="test")
+    assert caught.value.detail == '"db..test" is no name of a host'
+
+
 def test_a_name_server_that_never_answers_is_given_up_and_keeps_no_thread_waiting(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,6 +49,8 @@ def resolve_hosts(parameters: Mapping[str, str], where: str, seconds: float) -> 
             complaints.append(f'the name "{name}" was not resolved within {seconds:g} s')
         except OSError as error:
             complaints.append(f'the name "{name}" has no address: {error.strerror}')
+        except ValueError:
+            complaints.append(f'"{name}" is no name of a host')
     if not found:
         raise Unreachable(
             "PG_UNREACHABLE",
@@ -86,7 +88,7 @@ def _ask(host: str, port: str, answer: Future[list[str]]) -> None:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         addresses = list(dict.fromkeys(str(place[0]) for *_, place in found))
-    except OSError as error:
+    except (OSError, ValueError) as error:  # the latter of a label that is empty or too long
         answer.set_exception(error)
     else:
         answer.set_result(addresses)
