@@ -23,6 +23,7 @@ MAX_HEAD = 16 << 10
 _MAX_HEADERS = 100
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+\Z")
 _TARGET = re.compile(r"/[\x21-\x7e]*\Z")
+_VALUE = re.compile(r"[^\x00\r\n]*\Z")  # what ends no line for a proxy, either
 SAFE_HEADERS: Mapping[str, str] = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'self'; "
@@ -142,7 +143,7 @@ def _headers(lines: list[str]) -> dict[str, str]:
     headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")
-        if not colon or not _TOKEN.match(name):
+        if not (colon and _TOKEN.match(name) and _VALUE.match(value)):
             raise _malformed_error("a header of the request is malformed")
         key = name.lower()
         # A second Host or Authorization could mean something else to a proxy than to us.

@@ -110,6 +110,8 @@ def test_a_token_is_asked_for_everywhere_but_at_healthz(lake: str) -> None:
         (b"GET http://localhost/ HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
         (b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nHost: other\r\n\r\n", 400),
         (b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n folded\r\n\r\n", 400),
+        (b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nX: y\nContent-Length: 5\r\n\r\nhello", 400),
+        (b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nX: y\0\r\n\r\n", 400),
         (b"GET /metrics HTTP/1.1\r\nConnection: close\r\n\r\n", 421),
         (b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello", 413),
         (b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 413),
@@ -172,6 +174,19 @@ def test_with_more_connections_than_there_is_room_for_the_newest_is_served(url: 
             stack.enter_context(socket.create_connection(("127.0.0.1", port_of(url))))
         answer = get(url, "/metrics")
     assert answer.status == 200
+
+
+def test_clients_that_never_read_do_not_keep_others_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 4)
+    with serving(SETTINGS, [a_lake(tmp_path, many_tables(5000))]) as url, ExitStack() as stack:
+        for _ in range(4):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", port_of(url))))
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 20)
+            assert client.recv(1)  # it is answered by now
+        assert get(url, "/healthz").status == 200
 
 
 def test_a_lake_that_vanishes_and_comes_back_is_told(tmp_path: Path) -> None:
