@@ -6,7 +6,8 @@ An event loop (asyncio) reads heads and writes bodies; answers are made by a few
 a store that hangs holds up neither the loop nor `/healthz`. Whatever clients do costs a bounded share of
 memory, files and time:
 
-    a connection       one of `MAX_CONNECTIONS`; beyond that the one that idles longest is closed
+    a connection       one of `MAX_CONNECTIONS`; beyond that the one that idles longest is closed, or, where
+                       none idles, the one that asked first
     a head             at most 16 kB, whole within `HEAD_SECONDS`
     an answer          made within `ANSWER_SECONDS`, else 503
     a body             sent in pieces as the client reads, whole within `BODY_SECONDS`, else cut off
@@ -97,11 +98,11 @@ class Server:
             connection.abort()
 
     def admit(self, connection: WebConnection) -> None:
-        """A client came: where there are too many, the one that idles longest goes."""
+        """A client came: where there are too many, the one that idles longest goes, or is served longest."""
+        if len(self.connections) >= MAX_CONNECTIONS:
+            oldest = next(iter(self.connections))
+            next((each for each in self.connections if not each.busy), oldest).abort()
         self.connections[connection] = None
-        if len(self.connections) > MAX_CONNECTIONS:
-            idle = next((each for each in self.connections if not each.busy), connection)
-            idle.abort()
 
     def touch(self, connection: WebConnection) -> None:
         """The client is of use now."""
