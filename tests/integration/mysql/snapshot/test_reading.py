@@ -359,6 +359,21 @@ def test_a_table_is_read_in_short_steps_whatever_its_key_is(
     assert walked == {name: fit for name, (_, _, fit) in WALKS.items()}
 
 
+def test_an_index_of_expressions_is_no_way_through_a_table(
+    mysql_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The catalog names no column of it, and a column may be called so."""
+    monkeypatch.setattr(moment_reader, "FIRST_ROWS", 7)
+    mysql_database.execute(
+        "CREATE TABLE t (n int NOT NULL, `None` int NOT NULL, UNIQUE KEY ((coalesce(n, 0))))"
+    )
+    mysql_database.execute("INSERT INTO t VALUES " + ", ".join(f"({n}, {n % 3})" for n in range(WALKED)))
+    with copied(mysql_database, "t", readers=1) as copy:
+        assert copy.snapshot.handoff.until is not None
+        assert copy.codes() == {}
+        assert sorted(copy.rows()["t"]["n"].to_pylist()) == list(range(WALKED))
+
+
 def test_a_step_is_read_by_the_index_alone(database: Database) -> None:
     """Else each one would begin where the table begins."""
     database.execute("CREATE TABLE t (e enum('a', 'b', 'c') NOT NULL, f float NOT NULL, PRIMARY KEY (e, f))")

@@ -57,7 +57,8 @@ SELECT table_schema, table_name, column_name, column_type, character_set_name
 """
 _ORDERS = """
 SELECT table_schema, table_name, index_name, seq_in_index, column_name,
-       sub_part IS NULL AND `collation` = 'A' AND nullable = '' AND index_type = 'BTREE' AND {shown}
+       column_name IS NOT NULL AND sub_part IS NULL AND `collation` = 'A' AND nullable = ''
+       AND index_type = 'BTREE' AND {shown}
   FROM information_schema.statistics WHERE {named} AND non_unique = 0
 """
 # A privilege that was revoked may be granted again; until then nothing happened to the table.
