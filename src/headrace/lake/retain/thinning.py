@@ -6,10 +6,11 @@
 
 Thinning loses nothing: contents between two marks are a mark plus or minus history. So a mark may go only
 where history leads back to it, for each table that it names, from the next mark that stays and names the
-table: the table was exact all the while (`since`), and its schema did not change. That mark need not be the
-neighbour: a table that somebody holds now and then is missing in some. Where history does not lead back to
-all marks of a gap between two that stay, the one in its middle stays as well, and both halves are asked
-again: a table that leaves or changes costs a handful of marks around the place.
+table: the table was exact all the while from the mark before the gap on (`since`), and its schema did not
+change. That mark need not be the neighbour: a table that somebody holds now and then is missing in some.
+Where history does not lead back to all marks of a gap between two that stay, the one in its middle stays as
+well, and both halves are asked again: a table that leaves or changes costs a handful of marks around the
+place.
 
 A mark that stays takes over what the marks before it told that went: the latest and the earliest commit
 timestamp, by which a time of day is found, and the numbers of transactions and changes. Its place, its
@@ -154,12 +155,11 @@ class _Gaps:
         if after is None or after.incarnation != mark.incarnation:
             return False
         earlier, later = self._known(before).get(name), self._known(after).get(name)
-        return earlier is not None and later is not None and _leads(earlier, later, mark.time)
-
-
-def _leads(earlier: tuple[int | None, object], later: tuple[int | None, object], time: int) -> bool:
-    since = later[0]
-    return since is not None and since <= time + 1 and earlier[1] == later[1]
+        if earlier is None or later is None or later[0] is None or earlier[1] != later[1]:
+            return False
+        # Marks between that went before are read by way of those that go now.
+        ends = [earlier[0], before.time + 1 if name in before.versions else None]
+        return any(end is not None and later[0] <= end for end in ends) and later[0] <= mark.time + 1
 
 
 def _together(marks: Sequence[Mark]) -> Mark:

@@ -68,6 +68,18 @@ def test_a_mark_stays_where_what_follows_is_dated_back_behind_it() -> None:
     assert earliest[2:4] == [marks[60].published_at, marks[69].published_at]
 
 
+def test_a_mark_by_way_of_which_others_are_read_stays() -> None:
+    """The table begins anew where that mark ended: history leads back to it, and to none before it."""
+    marks = _marks(180, timedelta(hours=48), MINUTE)
+
+    def known(mark: Mark) -> Known:
+        return {"public.a": (marks[99].time + 1 if mark.epoch > 100 else 0, "x"), "public.b": (0, "x")}
+
+    before = thinned(marks[:100], NOW, DAY, known)
+    assert [mark.epoch for mark in before] == [1, 60, 100]
+    assert 100 in {mark.epoch for mark in thinned([*before, *marks[100:]], NOW, DAY, known)}
+
+
 def test_after_a_week_the_last_of_each_day_stays() -> None:
     marks = _marks(96, timedelta(days=12), timedelta(hours=1))
     stay = thin_marks(marks, NOW, DAY, _known)
