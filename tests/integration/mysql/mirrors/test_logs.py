@@ -92,3 +92,24 @@ def test_a_forgotten_domain_of_which_nothing_proves_the_end_stops_the_source(tmp
         server.purge()
         server.execute("FLUSH BINARY LOGS DELETE_DOMAIN_ID = (9)")
         assert mirror.stops().code == "MY_SERVER_BEHIND"
+
+
+def test_a_domain_that_begins_anew_stops_the_source(tmp_path: Path) -> None:
+    """Its numbers come again, for other transactions, and the server would send only those beyond them."""
+    with mariadb() as server, server.database() as database:
+        mirror = Mirror(MysqlPlace(database), tmp_path / "lake")
+        execute(mirror.place, "CREATE TABLE t (id int PRIMARY KEY)")
+        mirror.once()
+
+        def write(row: int, domain: int) -> None:
+            insert = f"INSERT INTO {database.name}.t VALUES ({row})"
+            server.execute(f"SET STATEMENT gtid_domain_id = {domain} FOR {insert}")
+
+        for row, domain in ((1, 9), (2, 0)):
+            write(row, domain)
+        mirror.once()
+        server.purge()
+        server.execute("FLUSH BINARY LOGS DELETE_DOMAIN_ID = (9)")
+        assert_exact(mirror.once(), mirror.place.url)
+        write(3, 9)
+        assert mirror.stops().code == "MY_HISTORY_CHANGED"

@@ -29,7 +29,7 @@ from headrace.core.position import Position
 from headrace.sources.mysql.binlog_position import MysqlTimeline, parse
 from headrace.sources.mysql.gtid_set import GtidSet
 from headrace.sources.mysql.mariadb_position import MariadbPosition
-from headrace.sources.mysql.session.statements import MysqlConnection, query
+from headrace.sources.mysql.session.statements import MysqlConnection, literal, query
 
 
 class GtidsUnlogged(Definite, PositionLost):
@@ -87,8 +87,14 @@ def purged_gtids(session: MysqlConnection) -> str:
     """Ask what is not in the log any more; on MariaDB, behind what its oldest file begins."""
     if not session.release.is_mariadb:
         return _purged_gtids(session)
-    lists = [row for row in query(session, "SHOW BINLOG EVENTS LIMIT 4") if row[2] == "Gtid_list"]
-    return str(MariadbPosition.parse_list(str(lists[0][5]).strip("[]"))) if lists else ""
+    return str(begin_of_file(session))
+
+
+def begin_of_file(session: MysqlConnection, file: str | None = None) -> MariadbPosition:
+    """Ask behind what a file of MariaDB's log begins; None: the oldest."""
+    asked = f"SHOW BINLOG EVENTS{'' if file is None else f' IN {literal(file)}'} LIMIT 4"
+    lists = [row for row in query(session, asked) if row[2] == "Gtid_list"]
+    return MariadbPosition.parse_list(str(lists[0][5]).strip("[]")) if lists else MariadbPosition()
 
 
 def _refuse_forgotten(session: MysqlConnection, at: MariadbPosition) -> None:

@@ -5,7 +5,7 @@
     the file is there      from that place on it is sent again: the same name, and the same time of commit;
                            behind it no transaction without a name, up to the next one with a name. What
                            can't be read there is damage, unless another event lies over the place
-    it is purged           only later files are left, and on MariaDB the oldest of them begins behind it;
+    it is purged           only later files are left, and on MariaDB each of them begins behind it;
                            in these, too, each transaction has a name, up to the next one
     another server's       a file's name says nothing; what was executed and purged is compared, as ever
 
@@ -44,7 +44,7 @@ from headrace.sources.mysql.binlog_position import (
     parse_of,
 )
 from headrace.sources.mysql.gtid_set import Gtid, GtidSet
-from headrace.sources.mysql.mariadb_position import MariadbGtid, MariadbPosition
+from headrace.sources.mysql.mariadb_position import MariadbGtid
 from headrace.sources.mysql.protocol.server_error import ERR, ServerError, server_error
 from headrace.sources.mysql.session import log_end
 from headrace.sources.mysql.session.address import MysqlAddress
@@ -121,9 +121,12 @@ def _check_purged(
         raise dump_errors.replaced_error(f"{place.file} is not there, and {files[0]} is")
     if not isinstance(reached, MariadbProgress) or not place.gtid:
         return
-    before = MariadbPosition.parse(log_end.purged_gtids(session))
-    if MariadbGtid.parse(place.gtid) not in before:
-        raise dump_errors.replaced_error(f"{place.gtid} is purged, and {files[0]} begins behind {before}")
+    gtid = MariadbGtid.parse(place.gtid)
+    for file in files:
+        before = log_end.begin_of_file(session, file)
+        # The numbers of a domain that was forgotten, and that is there again, are of other transactions.
+        if gtid not in before:
+            raise dump_errors.replaced_error(f"{gtid} is purged, and {file} begins behind {before}")
 
 
 def _check_same(
