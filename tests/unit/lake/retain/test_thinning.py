@@ -75,9 +75,9 @@ def test_a_mark_by_way_of_which_others_are_read_stays() -> None:
     def known(mark: Mark) -> Known:
         return {"public.a": (marks[99].time + 1 if mark.epoch > 100 else 0, "x"), "public.b": (0, "x")}
 
-    before = thinned(marks[:100], NOW, DAY, known)
+    before = thin_marks(marks[:100], NOW, DAY, known)
     assert [mark.epoch for mark in before] == [1, 60, 100]
-    assert 100 in {mark.epoch for mark in thinned([*before, *marks[100:]], NOW, DAY, known)}
+    assert 100 in {mark.epoch for mark in thin_marks([*before, *marks[100:]], NOW, DAY, known)}
 
 
 def test_after_a_week_the_last_of_each_day_stays() -> None:
