@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -171,10 +171,7 @@ def keep(place: RunContext, control: Control) -> None:
             if remedy.fits(error):
                 reporter.facts.healing = error
                 continue
-            again = policy.retries(
-                error, has_answered=reporter.has_answered, was_admitted=reporter.was_admitted
-            )
-            pause = next(pauses, None) if again else None
+            pause = _pause_after(error, reporter, pauses)
             if pause is None:
                 ended = _placed_error(error, reporter.frontier)
                 reporter.settle("failed", ended)
@@ -190,6 +187,13 @@ def keep(place: RunContext, control: Control) -> None:
             return
     if control.once and stopped and not control.stop.is_set():
         raise stopped[0]
+
+
+def _pause_after(error: HeadraceError, reporter: Reporter, pauses: Iterator[float]) -> float | None:
+    """The seconds until the next attempt; None where there is none."""
+    answered, admitted = reporter.has_answered, reporter.was_admitted
+    again = policy.retries(error, has_answered=answered, was_admitted=admitted)
+    return next(pauses, None) if again else None
 
 
 def _end(reporter: Reporter, error: BaseException) -> None:

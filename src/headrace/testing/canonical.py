@@ -37,7 +37,7 @@ class Rows:
     frame: pl.DataFrame
 
     def select(self, names: Sequence[str]) -> Rows:
-        """The same rows with these columns only, in this order."""
+        """Select these columns of the rows, in this order."""
         order = [pl.col(f"c{self.names.index(name)}").alias(f"c{i}") for i, name in enumerate(names)]
         return Rows(tuple(names), counted(self.frame.select(*order, "n")))
 

@@ -235,7 +235,7 @@ class Receiver:
                 session=event["session"],
                 start=event["start"],
                 frontier=event["frontier"],
-                confirmed_until=event["confirmed"],
+                confirmed_until=event["confirmed_until"],
             )
         elif kind == "progress":
             self._progress = ReceiverProgress(

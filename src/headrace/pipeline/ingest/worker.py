@@ -197,15 +197,15 @@ class ReceiverLoop:
         emit(
             event="progress",
             frontier=self._writer.frontier,
-            confirmed=self._said,
+            confirmed_until=self._said,
             address=self._writer.address,
             source_end=source_end,
             source_ts=source_ts,
-            received=self._received,
+            received_bytes=self._received,
             full=self._full,
             running=len(self._intake.running),
             running_bytes=self._intake.running_bytes,
-            heard=self._heard,
+            heard_at=self._heard,
         )
 
 
@@ -248,7 +248,7 @@ def receive(orders: ReceiverOrders, lines: io.FileIO) -> None:
                 session=writer.session,
                 start=stream.start.time,
                 frontier=writer.frontier,
-                confirmed=again.confirmed_until,
+                confirmed_until=again.confirmed_until,
             )
             failpoint("receive.before")
             ReceiverLoop(stream, at, writer, again, commands, orders.patience).run()

@@ -390,8 +390,11 @@ def test_generated_columns_are_told_of_with_the_publication_that_sends_them(db: 
     found = the(check(db, "good"), "PG_COLUMNS_GENERATED")
     assert found.level is Level.INFO
     assert found.error.detail == "public.good (s, v2)"
-    statement = str(found.error.hint).partition(", and --publication")[0]
+    db.execute("CREATE TABLE bare (a int, b int GENERATED ALWAYS AS (a + 1) STORED)", user="app")
+    found = the(check(db, "*"), "PG_COLUMNS_GENERATED")
+    statement = str(found.error.hint).partition("; then --publication")[0]
     db.execute(statement, user="app")
+    db.execute("INSERT INTO bare VALUES (1); UPDATE bare SET a = 2", user="app")  # no identity: left out
     told = the(check(db, "good", publication="headrace"), "PG_COLUMNS_GENERATED")
     assert told.error.detail == "public.good (v2)"
     db.execute("ALTER TABLE good DROP COLUMN v2", user="app")

@@ -150,7 +150,8 @@ def _of_tables(
     findings = [found for each in entries for found in check_table(each, rights[each.oid], user, version)]
     findings += check_leaves(connection, entries, user)
     findings += check_later_partitions(connection, entries, rights)
-    findings += check_left_out(entries, version, wish.publication)
+    refused = _refused_tables(findings)
+    findings += check_left_out([e for e in entries if e.name not in refused], version, wish.publication)
     if wish.publication is not None:
         findings += check_publication(connection, wish.publication, entries, _hopeless(findings))
     return [finding.for_swept(meant) for finding in findings]

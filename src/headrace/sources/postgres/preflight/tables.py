@@ -252,7 +252,10 @@ def check_leaves(connection: Session, entries: Sequence[TableEntry], user: str) 
 def check_left_out(
     entries: Sequence[TableEntry], version: int, publication: str | None, *, by_triggers: bool = False
 ) -> Iterator[Finding]:
-    """Generated columns that will not be in the lake, and the publication that sends the stored ones."""
+    """Generated columns that will not be in the lake, and the publication that sends the stored ones.
+
+    `entries` are the tables that are fit: a publication bars an application from updating any other.
+    """
     lacking = {each.name: names for each in entries if (names := columns_left_out(each))}
     if not lacking:
         return
@@ -282,11 +285,10 @@ def _sending(entries: Sequence[TableEntry], publication: str | None) -> str:
     if publication is not None:
         name = quote_identifier(publication)
         return f"ALTER PUBLICATION {name} SET (publish_generated_columns = stored) sends the stored ones"
-    listed = ", ".join(f"ONLY {each.name}" for each in entries[:_NAMED])
-    more = ", ..." if len(entries) > _NAMED else ""
+    listed = ", ".join(f"ONLY {each.name}" for each in entries)
     return (
-        f"CREATE PUBLICATION headrace FOR TABLE {listed}{more} WITH ({VIA_ROOT} = true, "
-        "publish_generated_columns = stored), and --publication headrace, sends the stored ones"
+        f"CREATE PUBLICATION headrace FOR TABLE {listed} WITH ({VIA_ROOT} = true, "
+        "publish_generated_columns = stored); then --publication headrace sends the stored ones"
     )
 
 
