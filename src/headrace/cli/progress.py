@@ -153,4 +153,4 @@ def summary(status: SourceStatus) -> str:
         detail = f" ({error['detail']})" if error.get("detail") else ""
         parts.append(f"{error['code']}: {error['primary']}{detail}")
     parts += [f"{code}: {text}" for code, text in status.warnings.items()]
-    return f"{status.source} {status.state}: {', '.join(parts)}"
+    return f"{status.source} {status.state}" + (f": {', '.join(parts)}" if parts else "")

@@ -156,6 +156,8 @@ def _head(source: SourcePicture) -> Iterator[str]:
         yield f"  kept in the lake for tables that are being copied: {position.kept_bytes:,} bytes"
     for code, primary in source.warnings.items():
         yield f"  warning {code}{_since(said.warned_since.get(code), source.now)}: {primary}"
+    if said.error and not source.runs and said.state != "failed":
+        yield "  no run keeps it up to date: headrace run --lake DIR goes on; its run said last:"
     if said.error:
         yield f"  error {said.error['code']}: {said.error['primary']}"
         if said.error.get("detail"):

@@ -38,7 +38,7 @@ from headrace.sources.patterns import Pattern, select
 def preflight(config: SourceConfig) -> CheckReport:
     """The tables of a first run; raises what stands against it."""
     report = examine(config)
-    refuse(report)
+    refuse(report, named_any=bool(config.tables))
     registry.by_address(config.url).check_options(config.options)
     return report
 

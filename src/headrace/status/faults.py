@@ -32,17 +32,24 @@ def faults(source: SourcePicture, max_lag: float) -> Iterator[HeadraceError]:
                 detail=why,
                 hint=str(table.error["hint"]) if table.error else "headrace status shows why",
             )
-    if not source.runs and said.state != "failed":
+    if is_left(source):
         yield not_running(source)
     yield from behind(source, max_lag)
 
 
+def is_left(source: SourcePicture) -> bool:
+    """Tell whether nobody runs the source, for no error that ended its run: that has a hint of its own."""
+    return not source.runs and source.status.state != "failed"
+
+
 def not_running(source: SourcePicture) -> Transient:
-    """Nobody runs the source: since when, and what goes on."""
+    """Nobody runs the source: since when, what its run said last, and what goes on."""
+    last = source.status.error
+    said = "" if last is None else f"; its run said last: {last['code']}: {last['primary']}"
     return Transient(
         "STATUS_NOT_RUNNING",
         f'nobody runs source "{source.name}"',
-        detail=_end_of_run(source),
+        detail=f"{_end_of_run(source)}{said}",
         hint="headrace run --lake DIR goes on",
     )
 

@@ -95,10 +95,10 @@ def _of_source(lake: str, source: SourcePicture) -> Iterator[Problem]:
     if source.status.state == DROPPED:
         return  # somebody removed it on purpose; its tables stay as they are
     place, error = f"source {source.name}", source.status.error
-    if error is not None:
-        yield _from(error, GRAVE, place, lake, source.name)
-    elif not source.runs:
+    if faults.is_left(source):
         yield _without_run(lake, source, place)
+    elif error is not None:
+        yield _from(error, GRAVE, place, lake, source.name)
     else:
         for late in faults.behind(source, BEHIND_SECONDS):
             yield _from(late.as_record(), GRAVE, place, lake, source.name)
@@ -112,12 +112,13 @@ def _of_source(lake: str, source: SourcePicture) -> Iterator[Problem]:
 
 def _without_run(lake: str, source: SourcePicture, place: str) -> Problem:
     stopped = source.state == "stopped"
+    error = faults.not_running(source)
     return Problem(
         GRAVE,
         place,
         "its run was stopped" if stopped else "no run keeps it up to date",
-        faults.not_running(source).code,
-        None if stopped else f"its state is: {source.state}",
+        error.code,
+        None if stopped else error.detail,
         "what is mirrored stays readable; the database may hold back its log until a run goes on",
         [f"headrace run --lake {shlex.quote(lake)}"],
         source.name,

@@ -231,10 +231,10 @@ def unready(view: View, ready_lag: float) -> list[dict[str, Any]]:
 def _unready(source: SourcePicture, ready_lag: float) -> Mapping[str, Any] | None:
     if source.status.state == DROPPED:
         return None  # nobody is to keep it
+    if faults.is_left(source):
+        return faults.not_running(source).as_record()
     if source.status.error is not None:
         return source.status.error
-    if not source.runs:
-        return faults.not_running(source).as_record()
     if source.status.state != "running":
         return Transient(
             "WEB_NOT_RUNNING",

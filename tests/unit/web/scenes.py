@@ -122,6 +122,7 @@ SCENES: Mapping[str, tuple[SourceStatus, float]] = {
     "stopped": (ended("stopped"), 3600.0),
     "failed": (ended("failed"), 600.0),
     "silent": (healthy(), 60.0),
+    "killed": (ended("waiting"), 60.0),
 }
 
 

@@ -72,6 +72,7 @@ FIRST = {
     "stopped": "source shop: its run was stopped",
     "failed": "source shop: slot &quot;headrace_shop&quot; is lost",
     "silent": "source shop: no run keeps it up to date",
+    "killed": "source shop: no run keeps it up to date",
     "differing": "table public.items_0: it differs from its source, as the last verify found",
 }
 

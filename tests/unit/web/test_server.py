@@ -222,12 +222,14 @@ def test_what_keeps_a_source_from_being_ready_is_told(tmp_path: Path) -> None:
         "STATUS_NOT_RUNNING": replace(RUNNING, state="stopped"),
     }
     lakes = [a_lake(tmp_path / code, said) for code, said in cases.items()]
-    lakes += [a_lake(tmp_path / "old", RUNNING, age=20), a_lake(tmp_path / "none")]
+    killed = replace(RUNNING, state="waiting", error=cases["PG_GONE"].error)  # while it waited for its server
+    lakes += [a_lake(tmp_path / "old", killed, age=20), a_lake(tmp_path / "none")]
     with serving(SETTINGS, lakes) as url:
         answer = get(url, "/readyz")
     assert answer.status == 503
     codes = [reason["code"] for reason in answer.record["reasons"]]
     assert codes == [*cases, "STATUS_NOT_RUNNING", "WEB_NO_SOURCE"]
+    assert "PG_GONE: x" in answer.record["reasons"][-2]["detail"]
 
 
 @pytest.mark.parametrize(

@@ -62,8 +62,11 @@ def new_record(table: TableDef, start: Position) -> TableRecord:
     )
 
 
-def refuse(report: CheckReport) -> None:
-    """Raise the first error of a preflight; the others stand in its detail."""
+def refuse(report: CheckReport, *, named_any: bool = True) -> None:
+    """Raise the first error of a preflight; the others stand in its detail.
+
+    Without `named_any` nobody has named a table or a pattern.
+    """
     refused = [finding.error for finding in report.errors]
     if refused:
         raise _with_others(refused[0], refused[1:])
@@ -73,7 +76,9 @@ def refuse(report: CheckReport) -> None:
             "PG_NOTHING_TO_MIRROR",
             "no table is left to mirror",
             detail="; ".join(list(left_out)[:5]) or None,
-            hint="headrace check shows what the patterns name and why it is left out",
+            hint="headrace check shows what the patterns name and why it is left out"
+            if named_any
+            else "say which tables to mirror: --tables 'public.*'",
         )
 
 
