@@ -28,7 +28,7 @@ from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
 from headrace.lake.format import layout
 from headrace.pipeline.commands import resync
-from headrace.pipeline.commands.capture import Capturing, SourcePlace
+from headrace.pipeline.commands.capture import CapturedTables, Capturing, SourcePlace
 from headrace.pipeline.state import arrivals, choice, last_config
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
@@ -62,11 +62,11 @@ def choose(owner: Owner, patterns: tuple[str, ...]) -> Steps:
     report = _of_new(report, ledger)
     if report.errors or not already:
         choice.refuse(report)
-    captured = yield Capturing([table.name for table in report.tables], place.capture)
+    captured: CapturedTables = yield Capturing([table.name for table in report.tables], place.capture)
     failpoint("tables.add.before")
-    for error in captured.found.errors.values():
+    for error in captured.examined_tables.errors.values():
         raise error
-    new = [table for name, table in captured.found.defs.items() if name not in ledger.tables]
+    new = [table for name, table in captured.examined_tables.defs.items() if name not in ledger.tables]
     if new:
         start = max(captured.position, ledger.frontier)
         owner.publish(

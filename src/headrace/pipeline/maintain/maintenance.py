@@ -255,19 +255,19 @@ def _tidy(owner: Owner, order: Order, report: MaintenanceReport) -> Generator[Er
     store, ledger = owner.place.store, owner.ledger
     folder = layout.marks_folder(ledger.name)
     for _ in range(MOST_TIDYINGS):
-        tidying = yield partial(
+        tidying: expiry.Tidying = yield partial(
             expiry.tidy,
             *(store, ledger.name, datetime.now(UTC), order.keeping, order.least[1]),
             dry=order.dry,
         )
-        found = tidying.found
+        found = tidying.result
         if not found or not set(found.remove) <= _live(ledger, folder, report):
             return
-        report.marks["dropped"] += found.dropped
+        report.marks["dropped"] += found.dropped_marks
         report.marks["files_before"] += len(found.remove)
         report.marks["files_after"] += len(found.add)
         if not order.dry:
-            rewrite = Rewrite(folder, tidying.files, tuple(found.remove), same=not found.dropped)
+            rewrite = Rewrite(folder, tidying.files, tuple(found.remove), same=not found.dropped_marks)
             owner.publish(_epoch(ledger, rewrites=(rewrite,)))
         if order.dry or not found.more:
             return
