@@ -50,7 +50,7 @@ class SealedSecret:
     data: bytes
 
     def __repr__(self) -> str:
-        return "Sealed(...)"
+        return "SealedSecret(...)"
 
     def open(self, key: Key) -> str:
         """The secret; a ValueError without any of it if the key is not the one it was sealed with."""

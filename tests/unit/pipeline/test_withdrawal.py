@@ -42,7 +42,7 @@ def run_of(release: Any, names: list[TableName] = NAMES) -> Any:
         ledger=ledger,
         commands=SimpleNamespace(captures=frozenset()),
         reporter=Reporter(),
-        session=SimpleNamespace(tables=lambda _: tables, closed=False),
+        session=SimpleNamespace(tables=lambda _: tables, is_closed=False),
     )
 
 
