@@ -56,11 +56,11 @@ def test_a_spark_that_waits_for_executors_says_so(master: str, tmp_path: Path) -
     script = f"""
 import os, time
 from headrace.pipeline.state.config import config_of
-from headrace.pipeline.state.place import placed
+from headrace.pipeline.state.place import open_contexts
 source = {{"url": "postgresql://nobody@127.0.0.1/none", "tables": ["t.*"]}}
 lake = {{"path": {str(tmp_path / "lake")!r}}}
 config = {{"lake": lake, "source": {{"main": source}}, "spark": {{"master": {master!r}}}}}
-with placed(config_of(config)) as [place]:
+with open_contexts(config_of(config)) as [place]:
     assert place.spark.waits is None
     place.spark.begin()
     said = []

@@ -73,7 +73,7 @@ def test_a_machine_without_java_and_an_empty_home_runs_a_job(tmp_path: Path) -> 
     script = """
 import os
 with open_session(SparkConfig(), brief=True) as session:
-    print(session.spark.sparkContext.master, session.owned)
+    print(session.spark.sparkContext.master, session.is_owned)
     print(Runner(session).run(bytes, [b"a", b"b"]))
     print(os.environ["JAVA_HOME"])
 """
@@ -92,7 +92,7 @@ with open_session(SparkConfig(), brief=True) as session:
 def test_under_spark_submit_its_settings_decide(tmp_path: Path) -> None:
     script = """
 with open_session(SparkConfig()) as session:
-    print(session.spark.sparkContext.master, session.owned)
+    print(session.spark.sparkContext.master, session.is_owned)
     print(session.spark.conf.get("spark.sql.session.timeZone"))
     print(Runner(session).run(bytes, [b"a"]))
 """
@@ -110,7 +110,7 @@ from pyspark.sql import SparkSession
 users = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 def other():
     with open_session(SparkConfig(master="local[7]")) as session:
-        print(session.owned, Runner(session).run(bytes, [b"a"]))
+        print(session.is_owned, Runner(session).run(bytes, [b"a"]))
 thread = threading.Thread(target=other)
 thread.start()
 thread.join()

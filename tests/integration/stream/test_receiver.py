@@ -304,20 +304,20 @@ def _driver(staged: Stage, patience: float) -> subprocess.Popen[bytes]:
 _DRIVER = """
 import sys, time
 from pathlib import Path
-from headrace.sources.postgres.lsn import Log, Lsn
+from headrace.sources.postgres.lsn import Lsn, PostgresTimeline
 from headrace.pipeline.ingest.supervisor import Feed, Receiver
-from headrace.sources.postgres.objects import Upstream
-from headrace.sources.postgres.session.address import Address
+from headrace.sources.postgres.objects import PostgresUpstream
+from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import identify
-address = Address.parse(sys.argv[2])
+address = PostgresAddress.parse(sys.argv[2])
 with connect(address, role="test") as connection:
     identity = identify(connection)
-upstream = Upstream("ours", "pub").as_record()
+upstream = PostgresUpstream("ours", "pub").as_record()
 folder, patience = Path(sys.argv[1]), float(sys.argv[4])
 feed = Feed("postgres", address, identity.as_record(), upstream, folder, patience=patience)
 receiver = Receiver(feed)
-receiver.start(Log().position(Lsn.parse(sys.argv[3])))
+receiver.start(PostgresTimeline().position(Lsn.parse(sys.argv[3])))
 print(receiver.pid, flush=True)
 if sys.stdin.read():
     try:

@@ -28,7 +28,7 @@ mark counts as later than the mark's `complete_until`, also if it is dated back:
 under the time of its first commit, or made after a clock was set back.
 
 Marks are handed in as a sequence in the order of their epochs, and looked into where need be: it may be
-hundreds of thousands (`headrace.lake.log.marks.Kept`).
+hundreds of thousands (`headrace.lake.log.marks.MarkIndex`).
 """
 
 from __future__ import annotations
