@@ -90,7 +90,7 @@ def test_statements_on_wanted_tables_are_marked_where_they_happened(database: Da
         )
         found = names(reader.catch_up())
         assert found == [
-            *("BEGIN", "map", rows(server, "insert"), "BEGIN", "a emptied"),
+            *("BEGIN", "map", rows(server, "insert"), "BEGIN", "a emptied", "BEGIN", "a rebuilt"),
             *("BEGIN", "a renamed", "b renamed", "BEGIN", "c altered", "BEGIN", "p partitions"),
             *("BEGIN", "d dropped"),
             *("BEGIN", *(f"{name} by_statement" for name in "abcdp")),
