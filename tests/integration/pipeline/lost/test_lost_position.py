@@ -317,9 +317,9 @@ def test_what_a_power_cut_takes_of_a_reconcile_need_not_be_asked_for_again(
     """The new slot is there, and the lake knows nothing of it: neither of its making nor of its purpose."""
     disk = Disk(tmp_path / "lake", tmp_path / "journal")
     ends = {
-        "slot": (recovery, "renewed"),
+        "slot": (recovery, "renew"),
         "mark": (Ledger, "sync"),
-        "sync": (recovery.RecoveryPolicy, "taken"),
+        "sync": (recovery.RecoveryPolicy, "use_up"),
     }
 
     def ended(*_: object) -> None:
