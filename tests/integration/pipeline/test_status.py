@@ -201,7 +201,7 @@ def test_a_lock_that_kept_a_table_in_our_publication_is_warned_of_while_it_lasts
         served = stack.enter_context(serving(mirrors))
         stack.enter_context(traffic)
         mirrors.database.execute("UPDATE a SET n = 1", user="app")
-        served.until(lambda: "taken out of our publication" in str(_status(mirrors).warnings), "the warning")
+        served.until(lambda: "WITHDRAWAL_WAITS" in _status(mirrors).warnings, "the warning")
         holder.execute("COMMIT")
         served.until(lambda: _status(mirrors).status.warnings == {}, "its end")
     assert _status(mirrors).tables["public.a"].state == "stopped"
