@@ -18,6 +18,7 @@ from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.lake.format import status as format_status
 from headrace.pipeline.state import place
 from headrace.sources.postgres.lsn import Lsn
+from headrace.spark import session
 from headrace.spark.jobs import DriverRunner
 from headrace.status.picture import SourcePicture, pictures
 from headrace.testing.mirror_process import Mirrored, Program
@@ -317,8 +318,10 @@ def test_a_first_run_whose_spark_does_not_come_leaves_nothing_upstream(
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         master = f"spark://127.0.0.1:{taken.getsockname()[1]}"
+        # Another test's Spark may still run in this process, and would be borrowed.
+        monkeypatch.setattr(session, "_active", lambda: None)
         with pytest.raises(HeadraceError) as caught:
-            headrace.mirror({**config, "spark": {"master": master}})
+            headrace.mirror({**config, "spark": {"master": master}}, once=True)
     assert caught.value.code == "SPARK_MASTER_SILENT"
     assert leaves_nothing(tmp_path / "lake")
     # A master that is there, and a Spark that ends amid its start.
