@@ -146,3 +146,48 @@ def test_no_docstring_says_who_calls() -> None:
         and "Called by" in (ast.get_docstring(node) or "")
     ]
     assert saying == []
+
+
+_MEMBER = re.compile(r"`(?:[a-z_]+\.)*([A-Z]\w*[a-z]\w*)\.(\w+)(?:\([^`]*)?`")
+
+
+@pytest.fixture(scope="module")
+def members() -> dict[str, set[str]]:
+    """The names that the definition of each class has in it."""
+    inside: dict[str, set[str]] = defaultdict(set)
+    for path in python_files("src"):
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.ClassDef):
+                inside[node.name] |= set(_own_names(node))
+    return inside
+
+
+def _own_names(node: ast.ClassDef) -> Iterator[str]:
+    for each in ast.walk(node):
+        if isinstance(each, ast.FunctionDef):
+            yield each.name
+        elif isinstance(each, ast.Attribute):
+            yield each.attr
+        elif isinstance(each, ast.Name):
+            yield each.id
+
+
+def unknown_members(essay: str, inside: dict[str, set[str]]) -> list[str]:
+    """The members that an essay names as `Class.member`, and that no class has."""
+    named = _MEMBER.findall(essay)
+    return [f"{name}.{each}" for name, each in named if name not in inside or each not in inside[name]]
+
+
+@pytest.mark.parametrize("path", python_files("src"), ids=relative)
+def test_a_docstring_names_members_that_are_there(path: Path, members: dict[str, set[str]]) -> None:
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    essays = [ast.get_docstring(node) or "" for node in ast.walk(tree(path)) if isinstance(node, documented)]
+    assert [each for essay in essays for each in unknown_members(essay, members)] == []
+
+
+def test_a_member_that_was_renamed_is_found() -> None:
+    inside = {"Lake": {"at"}}
+    assert unknown_members("`Lake.at` and `read.Lake.cut(epoch)`, `Pond.at`", inside) == [
+        "Lake.cut",
+        "Pond.at",
+    ]

@@ -100,7 +100,7 @@ def _by_what_is_said(report: CheckReport) -> Iterator[tuple[str, str]]:
 
 
 def _alike(findings: Sequence[Finding]) -> list[list[Finding]]:
-    """The findings that say the same of other tables, together."""
+    """Group the findings that differ only in their table."""
     groups: defaultdict[tuple[object, ...], list[Finding]] = defaultdict(list)
     for finding in findings:
         said = _of_any(finding, finding.error.primary)

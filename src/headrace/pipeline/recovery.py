@@ -12,7 +12,7 @@ goes on where it was; so does one before the first of these epochs is durable (`
 for once need not be asked for again.
 
 A server that was set back starts again at positions that have been. Its source makes positions of ours from
-them that lie behind all that was reached, and counts another life (`contract.session.Origin`).
+them that lie behind all that was reached, and counts another life (`contract.session.StreamOrigin`).
 """
 
 from __future__ import annotations

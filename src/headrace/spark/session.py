@@ -5,8 +5,8 @@
                                                                                           ▼
                                                                               local[*], with our settings
 
-Two sessions come out of it. `Session.spark` is the one in which users see DataFrames: of a borrowed one
-nothing is ever changed. `Session.jobs` is a second session over the same engine, whose SQL settings are
+Two sessions come out of it. `RunningSpark.spark` is the one in which users see DataFrames: of a borrowed one
+nothing is ever changed. `RunningSpark.jobs` is a second session over the same engine, whose SQL settings are
 ours alone: epochs run there without adaptive execution (it would make two jobs of one, and may split
 what a merge must see whole) and in small Arrow batches (a batch of Spark's default 10,000 rows would
 be gigabytes of blobs). Only Connect before 4.1 has no second session: there `jobs` is `spark`, those

@@ -14,7 +14,7 @@ transactions, rolls some of them back on purpose, goes on after a crash of the s
 Four are here: `Transfers` shows whether transactions stay whole, `Keyed` has everything that may
 happen to rows with a key, `Bag` the same for a table without one, and
 `Large` is so large and slow that a server streams it while it runs. pgbench is in
-`headrace.testing.pgbench`. A `Transfers` table is read by `headrace.testing.validators.transfers`.
+`headrace.testing.pgbench`. A `Transfers` table is read by `headrace.testing.wholeness.transfers`.
 
 What differs between servers comes from the `oracle` of the address: types, and what happens to single rows.
 """

@@ -1,6 +1,6 @@
 """HTTP/1.1 as far as a scraper, a browser and curl need it: a head in, a response out. Bytes only, no socket.
 
-    b"GET /metrics HTTP/1.1\r\nHost: ...\r\n\r\n"  ──► Request("GET", "/metrics", {}, {...})
+    b"GET /metrics HTTP/1.1\r\nHost: ...\r\n\r\n"  ──► HttpRequest("GET", "/metrics", {}, {...})
     Response(200, "text/plain", b"...")            ──► b"HTTP/1.1 200 OK\r\n...\r\n\r\n"
 
 No body: a request that brings one is refused, since whatever follows it could be read as another request. A

@@ -23,13 +23,14 @@ from headrace.web.watch import View
 STATES = ("starting", "running", "waiting", "stopped", "failed", "dropped", "silent", "never run")
 
 _Sample = tuple[str, tuple[tuple[str, str], ...], float]  # suffix, further labels, value
+_OfLake = Callable[[View], Iterable[_Sample]]
 _OfSource = Callable[[SourcePicture], Iterable[_Sample]]
 _OfTable = Callable[[TableStatus], Iterable[_Sample]]
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric of each source, or of each table where `of_table` is given."""
+    """A metric of each lake, each source or each table; `of_us` are samples of this process."""
 
     name: str
     kind: str
@@ -37,6 +38,8 @@ class Metric:
     help: str
     of_source: _OfSource | None = None
     of_table: _OfTable | None = None
+    of_lake: _OfLake | None = None
+    of_us: Sequence[_Sample] = ()
 
 
 def families(views: Sequence[View]) -> Iterator[Family]:
@@ -46,13 +49,13 @@ def families(views: Sequence[View]) -> Iterator[Family]:
 
 
 def _samples(metric: Metric, views: Sequence[View]) -> Iterator[tuple[str, str, float]]:
-    if metric.name == "headrace_build_info":
-        yield "", labels(("version", headrace.__version__)), 1
+    yield from _with_labels("", metric.of_us)
     for view in views:
-        if metric.name == "headrace_lake_up":
-            yield "", labels(("lake", view.lake)), int(view.error is None)
+        lake = labels(("lake", view.lake))
+        if metric.of_lake is not None:
+            yield from _with_labels(lake, metric.of_lake(view))
         for source in view.sources:
-            where = labels(("lake", view.lake), ("source", source.name))
+            where = f"{lake},{labels(('source', source.name))}"
             if metric.of_source is not None:
                 yield from _with_labels(where, metric.of_source(source))
             elif metric.of_table is not None:
@@ -62,7 +65,7 @@ def _samples(metric: Metric, views: Sequence[View]) -> Iterator[tuple[str, str, 
 
 def _with_labels(where: str, samples: Iterable[_Sample]) -> Iterator[tuple[str, str, float]]:
     for suffix, further, value in samples:
-        yield suffix, f"{where},{labels(*further)}" if further else where, value
+        yield suffix, ",".join(filter(None, (where, labels(*further)))), value
 
 
 def _one(value: float | None) -> Iterable[_Sample]:
@@ -159,8 +162,20 @@ LIVING = frozenset(
 )
 
 METRICS: tuple[Metric, ...] = (
-    Metric("headrace_build_info", "info", ("version",), "1, with the version of the headrace that answers."),
-    Metric("headrace_lake_up", "gauge", ("lake",), "1 if the lake could be read, else 0."),
+    Metric(
+        "headrace_build_info",
+        "info",
+        ("version",),
+        "1, with the version of the headrace that answers.",
+        of_us=[("", (("version", headrace.__version__),), 1)],
+    ),
+    Metric(
+        "headrace_lake_up",
+        "gauge",
+        ("lake",),
+        "1 if the lake could be read, else 0.",
+        of_lake=lambda view: _one(int(view.error is None)),
+    ),
     Metric(
         "headrace_up",
         "gauge",

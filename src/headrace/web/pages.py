@@ -141,7 +141,7 @@ def marks(place: Place, places: Sequence[Place], query: Mapping[str, str], detai
         _nav(places, place, "/marks"),
         tag("h1", f"Marks of {place.source.name}"),
         tag("p", "A mark is a state that the database really had, over all tables at once."),
-        _choose_source(place, chosen) if chosen is not None else None,
+        _chosen_mark(place, chosen) if chosen is not None else None,
         _marks(place, newest),
     )
 
@@ -560,7 +560,7 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + more
 
 
-def _choose_source(place: Place, mark: MarkSummary) -> Html:
+def _chosen_mark(place: Place, mark: MarkSummary) -> Html:
     lake = shlex.quote(place.lake)
     python = f"cut = headrace.Lake({place.lake!r}).at(epoch={mark.epoch}); cut.register(spark)"
     return tag(

@@ -25,7 +25,7 @@ _SAMPLE = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
 
 @pytest.fixture
 def mirrors(mirrors: Mirrors, database: Database) -> Mirrors:
-    """Of one table, copied."""
+    """A mirror of one table, copied."""
     database.execute("CREATE TABLE a (id int PRIMARY KEY); INSERT INTO a VALUES (1), (2)", user="app")
     mirrors.once()
     return mirrors

@@ -1,4 +1,4 @@
-"""What `status` says is true now: it has its own time, grows with the clock, and goes when it is over."""
+"""`status` says what is true now: each word has its own time, ages with the clock, and goes in the end."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.server
 
 @pytest.fixture
 def mirrors(mirrors: Mirrors, database: Database) -> Mirrors:
-    """Of three tables, copied."""
+    """A mirror of three tables, copied."""
     database.execute(
         "CREATE TABLE a (id int PRIMARY KEY, n int); CREATE TABLE b (id int PRIMARY KEY); "
         "CREATE TABLE c (id serial PRIMARY KEY)",
@@ -54,7 +54,7 @@ def _status(mirrors: Mirrors) -> SourcePicture:
 
 
 def _shown(mirrors: Mirrors, capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str]:
-    """What `headrace status` prints, and its exit code."""
+    """Run `headrace status`: its exit code, and what it prints."""
     capsys.readouterr()
     code = cli.main(["status", "--lake", str(mirrors.path), *argv])
     heard = capsys.readouterr()

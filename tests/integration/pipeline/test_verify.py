@@ -120,7 +120,7 @@ def test_a_text_that_is_not_the_sources_is_named(tables: Mirrors) -> None:
 def test_no_snapshot_is_held_once_the_sums_are_known(
     tables: Mirrors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What stands in errors/ is compared after that, and may be much."""
+    """The texts in errors/ are compared after that, and there may be many."""
     held: list[int] = []
 
     def compared(*given: Any, before: Any = text_differences, **more: Any) -> Any:

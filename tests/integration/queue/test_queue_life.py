@@ -74,7 +74,7 @@ class QueueMirror:
         return None if status is None or status.said.error is None else status.said.error["code"]
 
     def lines(self) -> tuple[str, ...]:
-        """What the run says of the queue, by its status."""
+        """Read what the run's status says of the queue."""
         status = statusfile.read(open_store(str(self.path)), "main")
         return () if status is None or status.said.upstream is None else tuple(status.said.upstream.lines)
 

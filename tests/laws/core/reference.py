@@ -14,7 +14,7 @@ from tests.laws.core.worlds import Change, Row, Side
 
 @dataclass
 class Outcome:
-    """What `FoldResult` says, in plain values."""
+    """The plain values of a `FoldResult`."""
 
     state: dict[int, Row | None]  # None: a row with a value that is nowhere
     history: list[Side] = field(default_factory=list)

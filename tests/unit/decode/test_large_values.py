@@ -157,7 +157,7 @@ def _tuples(insert: bytes) -> None:
 
 
 def _walks() -> dict[str, Work]:
-    """What finds values among others, and what prints or sums them."""
+    """Large values: found among others, printed, summed."""
     quoted = TextColumn.of([b'("' + filled(b'a ""b"" \\\\') + b'")'])
     line = np.frombuffer(ESCAPED + b"\n", np.uint8)
     block = result_rows.RowBlock(

@@ -1,4 +1,4 @@
-"""Where the web server may listen: loopback as it is, anything else with a token, no wrong address."""
+"""The web server listens at loopback as it is, elsewhere only with a token, and at no wrong address."""
 
 from __future__ import annotations
 

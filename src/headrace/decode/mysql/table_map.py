@@ -4,8 +4,8 @@
 
 Written before the rows of every statement, so a decoder reads each distinct one once. With
 `binlog_row_metadata = FULL` the fields at the end hold signedness, charsets, names, labels and the primary
-key; an event without names says too little, and `Layout.is_full` tells. A length that runs past its event is
-a definite error: a layout that is misread would put values into the wrong columns.
+key; an event without names says too little, and `TableMapLayout.is_full` tells. A length that runs past its
+event is a definite error: a layout that is misread would put values into the wrong columns.
 
 MySQL and MariaDB count the columns that have a charset differently: to MariaDB a geometry has one.
 """

@@ -1,6 +1,6 @@
 """The newest mark of a source, out of the log of its marks table alone: no Arrow, no delta-rs.
 
-For whoever must stay small beside a lake (`status.view`): a list of keys and one JSON line. Everybody
+For whoever must stay small beside a lake (`headrace.status`): a list of keys and one JSON line. Everybody
 else asks `lake.log.marks`, which reads the marks themselves.
 """
 

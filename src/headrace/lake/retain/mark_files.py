@@ -7,8 +7,8 @@ Marks are looked into so many at once, from the oldest on, until some are found 
 that are all thinned out to one a day says so in its footer (*final*): it is never looked into again, nor
 written anew, so that years of marks cost no more than weeks.
 
-The new files carry the bounds of their epochs in Delta's log, as `marks.Kept` wants them, and the number of
-their first epoch in their names: so it is told without opening a file that its marks are young. The result
+The new files carry the bounds of their epochs in Delta's log, as `marks.MarkIndex` wants them, and the number
+of their first epoch in their names: so it is told without opening a file that its marks are young. The result
 is a step of the next epoch's plan, like any other; what it removes stays readable for the grace time.
 
 It reads and writes files and commits nothing.

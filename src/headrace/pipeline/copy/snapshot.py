@@ -8,8 +8,8 @@ ones share a task and its connection. A moment that no reader saw is tried again
 finished stays; `CopyLost` tells the caller to begin again with what is missing: a new snapshot, joined to the
 same stream by its own handoff.
 
-What is true of one table concerns no other (`tasks.copy.Answer`). One that can't be read is `Refused`; one
-that can't be read just now is `CopyPostponed`, to another copy: somebody holds it, or it was truncated or
+What is true of one table concerns no other (`tasks.copy.Answer`). One that can't be read is `CopyRefused`;
+one that can't be read just now is `CopyPostponed`, to another copy: somebody holds it, or it was truncated or
 rewritten after the snapshot and before its last piece was read (such statements do not spare the readers of
 an older snapshot).
 

@@ -5,7 +5,7 @@
 A source whose stream has them at their own places (`Decoder.tells_statements`) proves by both together what
 became of rows. The look is later than the batch, so it may show what the stream has yet to bring:
 
-    nothing of it is in the batch    the table sits the mark out (`state.schema_check.Awaited`)
+    nothing of it is in the batch    the table sits the mark out (`state.schema_check.AwaitedTables`)
     a part of it is                  the mark waits, for a moment, so that one batch has all of it; else the
                                      table is copied
 

@@ -16,8 +16,8 @@ made.
 Only what needs nothing but its own rows is laid down: a table with a key, with no value without a lake
 form, no value to be read under another key, no TRUNCATE, and the columns and labels of enums that were
 recorded: looks watch those until the commit, and another label may be renamed before one sees it. Of the
-rest a piece says that it has it (`Piece.cold`), and the commit decodes that table as if nothing were here.
-Layers are a cache, like the spool that they come from: they may be lost at any time.
+rest a piece says that it has it (`PieceResult.cold`), and the commit decodes that table as if nothing
+were here. Layers are a cache, like the spool that they come from: they may be lost at any time.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class TableChanges:
 
     table: int  # as the stream numbers it
     batch: pa.RecordBatch  # of `core.change_batch.change_schema`
-    bad: pa.Table  # of `core.changes.BAD`
+    bad: pa.Table  # of `core.change_batch.BAD`
 
 
 @dataclass(frozen=True, slots=True)

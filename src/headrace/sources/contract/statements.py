@@ -1,6 +1,6 @@
 """The statements of a stream: what it says of tables otherwise than by rows, at its own place. Values only.
 
-Found by a source's decoder, handed to its tables with the next look (`tables.Heard`).
+Found by a source's decoder, handed to its tables with the next look (`tables.StatementLog`).
 """
 
 from __future__ import annotations

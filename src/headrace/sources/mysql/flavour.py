@@ -1,7 +1,7 @@
 """The two kinds of server, MySQL and MariaDB, and all that they differ in, as data.
 
 `session` finds the release once for each connection, by the server's own answer, and hands it out as
-`Session.release`. Every other room asks it instead of comparing the texts of versions.
+`MysqlConnection.release`. Every other room asks it instead of comparing the texts of versions.
 
 MariaDB may be told to give any version at all; its greeting leaves out one capability that every MySQL
 has (`CLIENT_LONG_PASSWORD`), by which it says that it is not MySQL.

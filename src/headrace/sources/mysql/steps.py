@@ -1,7 +1,7 @@
 """The steps of an ALTER TABLE whose statement is of a closed form: what it did to columns, in its order.
 
     ALTER TABLE t ADD n int NOT NULL DEFAULT 7 AFTER id, DROP COLUMN s, CHANGE a b bigint
-                  Add("n", "7", after="id")  Drop("s")   Retype("a", "b")
+                  Add("n", "7", after="id")  DropColumn("s")   Retype("a", "b")
 
 Made by the stream where it reads the statement (`stream.closed_form`), carried by the frame that stands at
 its place, held against two looks at the catalog (`catalog.evidence`). Names are as they were typed. What a

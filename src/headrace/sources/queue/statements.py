@@ -23,7 +23,7 @@ What it must never do is make the application's statement fail:
                 The transition tables' columns are unknown: the body's own variables are told apart from them
                 by the block's label, and a row is named `n.*`, which no column can be called.
     settings    Its SET clauses pin what decides how values are printed, to what every connection of ours
-                has (`postgres.session.PINS`), so that copy and trigger print one value alike.
+                has (`PINS` of `postgres.session.connection`), so that copy and trigger print one value alike.
     plans       A plan over a transition table is made anew when its table is altered: the server sees to it.
     snapshots   Nothing of the queue's tables is read, whatever a writer's snapshot shows of them.
     partitions  Rows of partitioned tables are written one by one: a MERGE that moves rows between partitions

@@ -40,7 +40,7 @@ def mirrored(mirrors: Mirrors) -> Mirrors:
 
 
 def writes(database: Database, table: str) -> bool:
-    """Whether the application's UPDATE works."""
+    """Tell whether the application's UPDATE works."""
     try:
         database.execute(f"UPDATE {table} SET n = n", user="app")
     except psycopg.errors.ObjectNotInPrerequisiteState:
@@ -49,7 +49,7 @@ def writes(database: Database, table: str) -> bool:
 
 
 def warned(mirrors: Mirrors) -> Mapping[str, str]:
-    """What the run goes on with all the same."""
+    """Read the warnings in the run's status."""
     status = statusfile.read(mirrors.lake.store, "main")
     return {} if status is None else status.said.warnings
 

@@ -1,4 +1,4 @@
-"""A partition that its owner makes later, and that we may not read: it is told of before a copy fails."""
+"""A partition that its owner makes later, and that we may not read: the run says so before a copy fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person is told to do after a step of a plan failed by a fault of ours."""
+"""The hint for a person after a step of a plan failed by a fault of ours."""
 
 from __future__ import annotations
 

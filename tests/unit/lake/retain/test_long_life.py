@@ -71,7 +71,7 @@ class Source:
             )
 
     def known(self, mark: Mark) -> Known:
-        """What the catalog of a mark tells: a copy begins another interval, and DDL another schema."""
+        """The catalog of a mark: a copy begins another interval, and DDL another schema."""
         if mark.epoch not in self._catalogs:
             names = (f"public.t{number}" for number in range(self.tables))
             self._catalogs[mark.epoch] = {name: self._known(name, mark.epoch) for name in names}

@@ -13,6 +13,7 @@
     column_row    one column as the server describes it
     types         from that to a column of the lake, and how a copy selects it
     expressions   the kind of value that a generated column's expression makes, if it is one for every session
+    value_kinds   the kinds, and which convert and compare alike in every session
     volatile      generated columns that may hang on the session that computes them
     sizes         how big tables are
 

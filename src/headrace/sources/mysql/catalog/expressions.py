@@ -23,42 +23,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from enum import Enum, auto
 
-
-class UnknownValue(Exception):
-    """The value may hang on the session that computes it, for all that is known here."""
-
-
-class ValueKind(Enum):
-    """The values of an expression, by what converting and comparing them hangs on."""
-
-    NULL = auto()
-    EXACT = auto()  # whole and decimal numbers
-    UNSIGNED = auto()  # whole numbers that are unsigned
-    FLOAT = auto()
-    TEXT = auto()  # in a charset and a collation of its own
-    CODED = auto()  # in a charset of its own, compared as the session says
-    WORDS = auto()  # in the charset of the session
-    BYTES = auto()
-    DATE = auto()
-    DAY = auto()  # a date that was made: of one that is none, the session may make NULL
-    MOMENT = auto()  # date and time
-    INSTANT = auto()  # one that was made
-    TIME = auto()
-    JSON = auto()
-
-
-NUMBERS = frozenset((ValueKind.EXACT, ValueKind.UNSIGNED, ValueKind.FLOAT))
-TEXTS = frozenset((ValueKind.TEXT, ValueKind.CODED, ValueKind.WORDS))
-DAYS = frozenset((ValueKind.DATE, ValueKind.MOMENT))
-MADE = frozenset((ValueKind.DAY, ValueKind.INSTANT))
-CLOCKS = DAYS | {ValueKind.TIME}
-WRITTEN = frozenset(
-    (ValueKind.TEXT, ValueKind.CODED, ValueKind.BYTES, ValueKind.JSON)
-)  # bytes that hang on nobody
-_DOCUMENTS = frozenset((ValueKind.TEXT, ValueKind.JSON))
-_SCALARS = NUMBERS | TEXTS | {ValueKind.BYTES, ValueKind.JSON}
+from headrace.sources.mysql.catalog.value_kinds import (
+    CLOCKS,
+    DAYS,
+    DOCUMENTS,
+    MADE,
+    NUMBERS,
+    SCALARS,
+    TEXTS,
+    WRITTEN,
+    UnknownValue,
+    ValueKind,
+    check,
+    compare,
+    join_texts,
+    one_of,
+)
 
 _TOKEN = re.compile(
     r"\s*(?:`(?P<name>(?:[^`]|``)*)`|(?P<charset>_[a-z0-9]+)?\s*'(?P<text>(?:[^'\\]|\\.|'')*)'"
@@ -289,69 +270,23 @@ _LITERALS: Mapping[str, ValueKind] = {
 # ── rules ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def check(kind: ValueKind, among: frozenset[ValueKind], result: ValueKind | None = None) -> ValueKind:
-    """The result of a value of one of these kinds; NULL is of each."""
-    if kind is not ValueKind.NULL and kind not in among:
-        raise UnknownValue
-    return kind if result is None else result
-
-
-def compare(one: ValueKind, other: ValueKind) -> None:
-    """Refuse a comparison that hangs on the session."""
-    kinds = {one, other} - {ValueKind.NULL}
-    if kinds <= CLOCKS:
-        if len(kinds) == 2 and ValueKind.TIME in kinds:
-            raise UnknownValue
-    elif not kinds <= _SCALARS or (kinds <= {ValueKind.CODED, ValueKind.WORDS} and kinds):
-        raise UnknownValue
-
-
-def one_of(kinds: Sequence[ValueKind]) -> ValueKind:
-    """The kind of a value that is one of some."""
-    found = set(kinds) - {ValueKind.NULL}
-    if found and found <= DAYS | MADE:
-        return ValueKind.DAY if found <= {ValueKind.DATE, ValueKind.DAY} else ValueKind.INSTANT
-    if len(found) <= 1:
-        return found.pop() if found else ValueKind.NULL
-    if found <= NUMBERS:
-        return ValueKind.FLOAT if ValueKind.FLOAT in found else ValueKind.UNSIGNED
-    return _join(list(found))
-
-
-def _join(kinds: Sequence[ValueKind]) -> ValueKind:
-    """The kind of texts that are put together, or of one that is made of others."""
-    found = set(kinds) - {ValueKind.NULL}
-    if not found <= _SCALARS | CLOCKS:
-        raise UnknownValue
-    for kind in (ValueKind.BYTES, ValueKind.TEXT, ValueKind.JSON, ValueKind.CODED):
-        if kind in found:
-            if kind is ValueKind.BYTES and ValueKind.WORDS in found | {_as_text(each) for each in found}:
-                raise UnknownValue
-            return ValueKind.TEXT if kind is ValueKind.JSON else kind
-    return ValueKind.WORDS
-
-
-def _as_text(kind: ValueKind) -> ValueKind:
-    return ValueKind.WORDS if kind in NUMBERS | CLOCKS else kind
-
-
 def _search(kinds: Sequence[ValueKind]) -> ValueKind:
     for other in kinds[1:]:
         if kinds[0] not in NUMBERS or other not in NUMBERS:
             compare(
-                *(ValueKind.WORDS if each in NUMBERS else check(each, _SCALARS) for each in (kinds[0], other))
+                *(ValueKind.WORDS if each in NUMBERS else check(each, SCALARS) for each in (kinds[0], other))
             )
     return ValueKind.EXACT
 
 
 def _replace(kinds: Sequence[ValueKind]) -> ValueKind:
     _search(kinds[:2])
-    return _join(kinds)
+    return join_texts(kinds)
 
 
 def _number(kind: ValueKind) -> ValueKind:
     """The number that a value is in a calculation."""
-    return kind if check(kind, _SCALARS - {ValueKind.BYTES}) in NUMBERS else ValueKind.FLOAT
+    return kind if check(kind, SCALARS - {ValueKind.BYTES}) in NUMBERS else ValueKind.FLOAT
 
 
 def _sum(one: ValueKind, other: ValueKind) -> ValueKind:
@@ -416,7 +351,7 @@ def _text_of(kinds: Sequence[ValueKind]) -> ValueKind:
     """A function that makes a text of its first argument; others are numbers."""
     for kind in kinds[1:]:
         check(kind, NUMBERS)
-    return _join(kinds[:1])
+    return join_texts(kinds[:1])
 
 
 def _if(kinds: Sequence[ValueKind]) -> ValueKind:
@@ -435,7 +370,7 @@ def _nullif(kinds: Sequence[ValueKind]) -> ValueKind:
     if len(kinds) != 2:
         raise UnknownValue
     compare(*kinds)
-    return check(kinds[0], _SCALARS)
+    return check(kinds[0], SCALARS)
 
 
 def _extreme(kinds: Sequence[ValueKind]) -> ValueKind:
@@ -456,12 +391,12 @@ def _each(names: str, function: _Function) -> dict[str, _Function]:
 
 
 _FUNCTIONS: Mapping[str, _Function] = {
-    **_each("concat concat_ws", _join),
+    **_each("concat concat_ws", join_texts),
     **_each("lower upper lcase ucase reverse ltrim rtrim left right substr substring mid", _text_of),
-    **_each("lpad rpad", lambda kinds: _join([*kinds[:1], *kinds[2:]])),
+    **_each("lpad rpad", lambda kinds: join_texts([*kinds[:1], *kinds[2:]])),
     **_each("replace", _replace),
     **_each("locate instr", _search),
-    **_each("char_length character_length", _of(_SCALARS - {ValueKind.BYTES}, ValueKind.EXACT)),
+    **_each("char_length character_length", _of(SCALARS - {ValueKind.BYTES}, ValueKind.EXACT)),
     **_each("length octet_length bit_length ascii ord crc32", _of(WRITTEN, ValueKind.EXACT)),
     **_each("md5 sha sha1 sha2", _of(WRITTEN, ValueKind.WORDS)),
     **_each("hex", _of(WRITTEN | {ValueKind.EXACT, ValueKind.UNSIGNED}, ValueKind.WORDS)),
@@ -478,10 +413,10 @@ _FUNCTIONS: Mapping[str, _Function] = {
     **_each("sign bit_count", _of(NUMBERS, ValueKind.EXACT)),
     **_each("sqrt exp ln log2 log10 pow power", _of(NUMBERS, ValueKind.FLOAT)),
     **_each("json_unquote json_type", _of(TEXTS | {ValueKind.JSON}, ValueKind.TEXT)),
-    **_each("json_length json_depth json_valid", _of(_DOCUMENTS, ValueKind.EXACT, TEXTS)),
-    **_each("json_contains json_contains_path", _of(_DOCUMENTS, ValueKind.EXACT, TEXTS | {ValueKind.JSON})),
-    **_each("json_extract", _of(_DOCUMENTS, ValueKind.JSON, TEXTS)),
-    **_each("json_keys", _of(_DOCUMENTS, ValueKind.JSON, TEXTS)),
+    **_each("json_length json_depth json_valid", _of(DOCUMENTS, ValueKind.EXACT, TEXTS)),
+    **_each("json_contains json_contains_path", _of(DOCUMENTS, ValueKind.EXACT, TEXTS | {ValueKind.JSON})),
+    **_each("json_extract", _of(DOCUMENTS, ValueKind.JSON, TEXTS)),
+    **_each("json_keys", _of(DOCUMENTS, ValueKind.JSON, TEXTS)),
     **_each(
         "year month day dayofmonth dayofweek dayofyear weekday quarter to_days", _of(DAYS, ValueKind.EXACT)
     ),
@@ -504,7 +439,7 @@ def _cast(reader: _Reader) -> ValueKind:
 
 def _json_value(reader: _Reader) -> ValueKind:
     """JSON_VALUE, of which MySQL prints the type; its ON EMPTY and ON ERROR are not known here."""
-    check(reader.value(), _DOCUMENTS)
+    check(reader.value(), DOCUMENTS)
     reader.expect(",")
     check(reader.value(), TEXTS)
     return _conversion(reader, ValueKind.JSON) if reader.skip("returning") else ValueKind.TEXT
@@ -517,24 +452,24 @@ def _conversion(reader: _Reader, found: ValueKind) -> ValueKind:
         reader.arguments()
     if named in ("signed", "unsigned", "integer", "int"):
         reader.skip("integer", "int")
-        return check(found, _SCALARS, ValueKind.UNSIGNED if named == "unsigned" else ValueKind.EXACT)
+        return check(found, SCALARS, ValueKind.UNSIGNED if named == "unsigned" else ValueKind.EXACT)
     if named == "decimal":
-        return check(found, _SCALARS, ValueKind.EXACT)
+        return check(found, SCALARS, ValueKind.EXACT)
     if named in ("double", "float", "real"):
-        return check(found, _SCALARS, ValueKind.FLOAT)
+        return check(found, SCALARS, ValueKind.FLOAT)
     if named == "char":
         charset = reader.read()[1] if reader.skip("charset") else None
         if charset == "binary":
             return check(found, WRITTEN, ValueKind.BYTES)
         return check(
-            found, _SCALARS - {ValueKind.BYTES} | CLOCKS, ValueKind.CODED if charset else ValueKind.WORDS
+            found, SCALARS - {ValueKind.BYTES} | CLOCKS, ValueKind.CODED if charset else ValueKind.WORDS
         )
     if named == "binary":
         return check(found, WRITTEN, ValueKind.BYTES)
     if named == "date":
         return check(found, DAYS, ValueKind.DAY)
     if named == "json":
-        return check(found, _SCALARS - {ValueKind.BYTES}, ValueKind.JSON)
+        return check(found, SCALARS - {ValueKind.BYTES}, ValueKind.JSON)
     raise UnknownValue
 
 
@@ -581,7 +516,7 @@ def _trim(reader: _Reader) -> ValueKind:
     found = [reader.value()]
     if reader.skip("from"):
         found.append(reader.value())
-    return _join(found)
+    return join_texts(found)
 
 
 def _position(reader: _Reader) -> ValueKind:

@@ -15,7 +15,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from headrace.sources.mysql.catalog.column_row import ColumnRow
-from headrace.sources.mysql.catalog.expressions import (
+from headrace.sources.mysql.catalog.expressions import kind_of
+from headrace.sources.mysql.catalog.value_kinds import (
     DAYS,
     MADE,
     NUMBERS,
@@ -24,7 +25,6 @@ from headrace.sources.mysql.catalog.expressions import (
     UnknownValue,
     ValueKind,
     check,
-    kind_of,
 )
 
 _WHOLE = frozenset("tinyint smallint mediumint int bigint".split())
@@ -43,7 +43,7 @@ _KINDS: Mapping[str, ValueKind] = {
     "time": ValueKind.TIME,
     "json": ValueKind.JSON,
 }
-# The kinds of values that a column of a kind takes as they are, or makes the same of for every session.
+# The kinds of values that a column of a kind takes unchanged, or converts alike in every session.
 _TAKES: Mapping[ValueKind, frozenset[ValueKind]] = {
     **dict.fromkeys(NUMBERS, NUMBERS | TEXTS | {ValueKind.JSON}),
     ValueKind.TEXT: NUMBERS | TEXTS | DAYS | {ValueKind.TIME, ValueKind.JSON},

@@ -17,7 +17,7 @@ can run it and look again.
     script       the statements that mend what was found, in an order that works
 
 Nothing here changes the source, and nothing of ours is ever made there. What is wrong with a table that only
-a wildcard names leaves it out (`Report.left_out`) and stands against nothing else.
+a wildcard names leaves it out (`CheckReport.left_out`) and stands against nothing else.
 """
 
 from headrace.sources.mysql.preflight.examination import examine, examine_tables, list_unmirrored

@@ -1,6 +1,6 @@
 """Packets: the socket after the login, plain or TLS. Whole packets come out of it, commands go in.
 
-    line = Packets(socket)
+    line = PacketStream(socket)
     line.send(COM_QUERY, b"SELECT 1")
     batch = line.receive(0.2)       what is there of the answer; empty where nothing came in time
 

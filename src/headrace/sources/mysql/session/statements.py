@@ -264,7 +264,7 @@ def _finish_answer(session: MysqlConnection, asked: StatementAnswer) -> None:
 
 
 class _Patience:
-    """The next packets of an answer, for as long as it is wanted; a `Receive`."""
+    """The next packets of an answer, for as long as it is wanted; `answer` calls it."""
 
     def __init__(
         self,

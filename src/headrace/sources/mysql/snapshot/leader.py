@@ -23,7 +23,7 @@ until it has ended in the log and in the engine. So every set that is read while
 the locked tables, and for them alone. A reader knows its own, which the leader's, read later, holds.
 
 A table that is gone when the others are locked is left out: no view is right of it, though it should come
-back under its name (`ticket.unlocked`).
+back under its name (`ticket.unlock_name`).
 
 The locks are held for no longer than `VIEW_SECONDS` and the two answers around them; who is not in time is
 left out, and on a busy machine that may be all: whoever wanted the moment tries again. `held` is that time,

@@ -13,7 +13,7 @@ at the end of a step: DDL waits for one step at most.
 The mark is the second at which the table was made. On MariaDB whatever is done to a table renews it, and one
 that is swapped in as well. MySQL keeps it, and refuses by itself to read what was altered or emptied since
 the view (error 1412); another table in its place has another mark, unless both were made in one second.
-Neither of the two sees an exchange of partitions: what comes of that is `plan.HeldSnapshot.settled`.
+Neither of the two sees an exchange of partitions: what comes of that is `plan.MysqlHeldSnapshot.settle`.
 MariaDB lets go of metadata locks at the end of the transaction only: there DDL waits for a reader.
 
     TableBusy     held, altered, swapped                                    it is tried again, alone

@@ -2,7 +2,7 @@
 
     differs(last, now)   ──►  None, or what changed the meaning of the stream, of the copy, or of both
     is_news(last, now)   ──►  it does not differ, and the next look is to be compared with this one
-    derived(last, now)   ──►  where its columns alone are others: out of what each of them comes in old rows
+    derive(last, now)    ──►  where its columns alone are others: out of what each of them comes in old rows
     parts_of(now, found) ──►  the same, with the values as the lake has them
 
 Called before each mark (`postgres.schema_check`). Everything that a look holds is compared, but for

@@ -15,9 +15,9 @@ can run it and look again.
     members    the same of tables that are mirrored already, table by table
     script     the statements that mend what was found, in an order that works
 
-Nothing here changes the source. A table with an error is not among `Report.tables`, so it never gets
+Nothing here changes the source. A table with an error is not among `CheckReport.tables`, so it never gets
 into a publication, and the application's own UPDATE and DELETE never fail because of us. Where only a
-wildcard names such a table it is left out (`Report.left_out`) and stands against nothing else.
+wildcard names such a table it is left out (`CheckReport.left_out`) and stands against nothing else.
 """
 
 from headrace.sources.postgres.preflight.examination import examine, find_unmirrored
