@@ -176,42 +176,32 @@ def _cascades(look: TableLook, level: Level) -> Iterator[Finding]:
 
 
 def _unlogged_findings(look: TableLook) -> Iterator[Finding]:
-    yield from _columns_finding(
-        look,
-        [row.name for row in look.columns if row.generated],
-        (
-            "MY_GENERATED_UNLOGGED",
-            f"this release logs changes of table {look.name} without its generated columns",
-        ),
-        "drop them, or make them plain columns that triggers fill",
-    )
-
-
-def _volatile(look: TableLook) -> Iterator[Finding]:
-    yield from _columns_finding(
-        look,
-        volatile(look.columns),
-        (
-            "MY_COLUMN_VOLATILE",
-            f"virtual columns of table {look.name} may have other values for other sessions",
-        ),
-        "make them STORED, or drop them",
-    )
-
-
-def _columns_finding(
-    look: TableLook, names: Sequence[str], said: tuple[str, str], remedy: str
-) -> Iterator[Finding]:
-    """The error, a code and a sentence, of the columns that keep a table from being mirrored."""
+    names = [row.name for row in look.columns if row.generated]
     if names:
-        code, primary = said
         yield Finding(
             Level.ERROR,
             Misconfigured(
-                code,
-                primary,
+                "MY_GENERATED_UNLOGGED",
+                f"this release logs changes of table {look.name} without its generated columns",
                 detail=", ".join(f'"{name}"' for name in names),
-                hint=f"leave the table out: '!{look.name}'; or, if the application bears it, {remedy}",
+                hint=f"leave the table out: '!{look.name}'; or, if the application bears it, drop them, "
+                "or make them plain columns that triggers fill",
+            ),
+            table=look.name,
+        )
+
+
+def _volatile(look: TableLook) -> Iterator[Finding]:
+    names = volatile(look.columns)
+    if names:
+        yield Finding(
+            Level.ERROR,
+            Misconfigured(
+                "MY_COLUMN_VOLATILE",
+                f"virtual columns of table {look.name} may have other values for other sessions",
+                detail=", ".join(f'"{name}"' for name in names),
+                hint=f"leave the table out: '!{look.name}'; or, if the application bears it, make them "
+                "STORED, or drop them",
             ),
             table=look.name,
         )
