@@ -15,10 +15,10 @@ from tests.nursery import Nursery
 
 pytestmark = pytest.mark.server
 
-_OPERATE = Path(__file__).parents[2] / "docs/operate.md"
+_PAGE = Path(__file__).parents[2] / "docs/fail-points.md"
 _STEPS = re.findall(
     r"^- `((?:lake\.(?:plan|table|mark|sync)|acknowledge|copy\.(?:snapshot|range))\.[a-z.]+)`",
-    _OPERATE.read_text(),
+    _PAGE.read_text(),
     re.M,
 )
 _ORDINARY = "lake.table.after"  # one of two tables is committed, no mark says so

@@ -23,9 +23,9 @@ from headrace.testing.proxy import Proxy
 from headrace.testing.wholeness import transfers
 from tests.guarantees.conftest import HANDOFFS, Stormy, copied_by
 
-_OPERATE = Path(__file__).parents[2] / "docs/operate.md"
+_PAGE = Path(__file__).parents[2] / "docs/fail-points.md"
 _STEPS = re.findall(
-    r"^- `((?:lake\.(?:plan|table|mark|sync)|acknowledge|copy)\.[a-z.]+)`", _OPERATE.read_text(), re.M
+    r"^- `((?:lake\.(?:plan|table|mark|sync)|acknowledge|copy)\.[a-z.]+)`", _PAGE.read_text(), re.M
 )
 
 

@@ -11,7 +11,7 @@ A fail point fires once in a process, so that what comes after (the retry, the w
 watched too. When it fires it says so in one line on standard error, and a test may wait for that line.
 
 Whoever owns a durable step writes `failpoint("lake.plan.put")` on its either side; names are literals,
-and `docs/operate.md` lists them all. With the variable unset a call costs one look into the
+and `docs/fail-points.md` lists them all. With the variable unset a call costs one look into the
 environment. This is the one module of `core` that touches the process: it sits here because every
 room above needs it, and nothing in `core` calls it.
 """

@@ -89,7 +89,7 @@ def malformed_error(sql: str, at: int, what: str) -> Misconfigured:
     return Misconfigured(
         "SQL_MALFORMED",
         f"{what}, at line {line}, column {column}",
-        hint="the statements of headrace sql are in docs/operate.md; all others are Spark's own SQL",
+        hint="the statements of headrace sql are in docs/read.md; all others are Spark's own SQL",
     )
 
 

@@ -22,7 +22,7 @@ from tests.integration.lake.household import Household
 _ROOT = Path(__file__).resolve().parents[3]
 _LISTED = re.findall(
     r"^- `((?:lake\.(?:plan|table|mark|sync)|maintain)[a-z.]*)`",
-    (_ROOT / "docs/operate.md").read_text(),
+    (_ROOT / "docs/fail-points.md").read_text(),
     re.M,
 )
 _IN_EVERY_RUN = "maintain.files.after"

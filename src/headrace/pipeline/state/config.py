@@ -121,7 +121,7 @@ def read(path: str | Path) -> Config:
             "CONFIG_MALFORMED",
             f'the configuration "{path}" is not TOML',
             detail=str(error).rpartition("(")[2].rstrip(")"),
-            hint="see docs/operate.md for an example",
+            hint="see docs/configure.md for an example",
         ) from None
 
 
@@ -193,7 +193,7 @@ def _table(section: str, raw: object) -> None:
         raise Misconfigured(
             "CONFIG_BAD_VALUE",
             f'"{section}" is a value, and should be a section',
-            hint="see docs/operate.md for an example",
+            hint="see docs/configure.md for an example",
         )
 
 

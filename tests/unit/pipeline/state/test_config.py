@@ -131,7 +131,7 @@ def test_no_kind_declares_an_option_that_every_source_has() -> None:
 
 
 def test_every_option_is_documented() -> None:
-    page = Path(__file__).parents[4].joinpath("docs/operate.md").read_text()
+    page = Path(__file__).parents[4].joinpath("docs/configure.md").read_text()
     kinds = (config.LakeConfig, config.SourceConfig, config.SparkSettings)
     names = [field.name for kind in kinds for field in dataclasses.fields(kind) if field.name != "options"]
     names += [option.name for kind in registry.kinds() for option in registry.declaration(kind).options]

@@ -1,6 +1,6 @@
 """Changes of shape that cost more of a table than of others: for `headrace check` to say beforehand.
 
-What holds for all tables stands in `docs/operate.md`: a column of another type, another key. Here is what
+What holds for all tables stands in `docs/change-shape.md`: a column of another type, another key. Here is what
 depends on the table: on its key, its partitions, the types of users that its columns have, and what the
 publication sends of it. The verdicts are those of `catalog.alteration`.
 """
