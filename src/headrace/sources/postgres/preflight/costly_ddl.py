@@ -1,8 +1,8 @@
 """Changes of shape that cost more of a table than of others: for `headrace check` to say beforehand.
 
-What holds for all tables stands in `docs/change-shape.md`: a column of another type, another key. Here is what
-depends on the table: on its key, its partitions, the types of users that its columns have, and what the
-publication sends of it. The verdicts are those of `catalog.alteration`.
+`docs/change-shape.md` says what holds for every table: a column of another type, another key. This module
+finds what depends on the table: its key, its partitions, the types of users that its columns have, and what
+the publication sends of it. The verdicts are those of `catalog.alteration`.
 """
 
 from __future__ import annotations
