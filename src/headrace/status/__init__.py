@@ -6,6 +6,9 @@ connection, no password and no Spark, and it never writes.
 
     picture     the picture: sources, tables, how old what is said is
     faults      what is wrong with a source, by code, for monitoring
+    watch       the newest picture of a lake for everybody who asks, and an hour of samples
+    problems    what is wrong, the gravest first, and what to type
+    words       figures and moments as people read them
     details     the newest marks and the columns of a table, which no status holds
     sentences   what `run`, `status` and `verify` say of tables that stopped, or that nobody mirrors
 """

@@ -1,8 +1,8 @@
 """Metrics, health and the page, over HTTP: for who looks at a mirror and never read our documents.
 
-    lakes ──► watch, one a lake ──► site ──► server ──► scrapers, browsers, probes
-              a thread: pictures    paths    an event loop: connections, limits, deadlines
-              of `status.picture`            and a few threads that make answers
+    lakes ──► `status.watch` ──► site ──► server ──► scrapers, browsers, probes
+              one a lake         paths    an event loop: connections, limits, deadlines
+                                          and a few threads that make answers
 
 It reads `headrace.status` alone: small JSON records in the lake. It asks no source, takes no lock and
 writes nothing; it loads neither Arrow nor delta-rs nor Spark, so `headrace serve` stays small. In a run
@@ -12,13 +12,10 @@ writes nothing; it loads neither Arrow nor delta-rs nor Spark, so `headrace serv
     server       connections: how many, how long, how large
     http         bytes to requests, responses to bytes
     site         which path answers what, who may ask; whether a source is ready
-    watch        the newest picture of a lake, and an hour of samples
     metrics      every metric, by name
     exposition   the two text formats of metrics
     pages        the page: documents that work without JavaScript; assets/ their style sheet and script
-    problems     what is wrong, and what to type
     curves       the last hour as SVG
-    words        figures and moments as the page says them
     markup       HTML that no text can break
 
 No answer holds a password, a URL with one, or a value of a row: the records have none (G8).

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
+from headrace.status.watch import SAMPLE_SECONDS, SAMPLES, Sample
 from headrace.web.markup import Html, join, tag
-from headrace.web.watch import SAMPLE_SECONDS, SAMPLES, Sample
 
 _WIDTH, _HEIGHT, _TOP = 300, 56, 4
 _GAP_SECONDS = 3.5 * SAMPLE_SECONDS

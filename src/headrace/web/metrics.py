@@ -17,8 +17,8 @@ from itertools import accumulate
 
 import headrace
 from headrace.status.picture import BOUNDS, DROPPED, SourcePicture, TableProof, TableStatus
+from headrace.status.watch import View
 from headrace.web.exposition import Family, labels
-from headrace.web.watch import View
 
 STATES = ("starting", "running", "waiting", "stopped", "failed", "dropped", "silent", "never run")
 

@@ -19,13 +19,14 @@ from typing import Any
 from urllib.parse import urlencode
 
 import headrace
+from headrace.status import words
 from headrace.status.details import Details, MarkSummary
 from headrace.status.picture import SourcePicture, TableStatus
-from headrace.web import curves, words
+from headrace.status.problems import GRAVE, Problem, problems
+from headrace.status.watch import Sample, View
+from headrace.web import curves
 from headrace.web.markup import Html, join, tag
 from headrace.web.metrics import state_of
-from headrace.web.problems import GRAVE, Problem, problems
-from headrace.web.watch import Sample, View
 
 SHOWN_PROBLEMS = 20
 

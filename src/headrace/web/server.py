@@ -28,10 +28,10 @@ from functools import partial
 from socket import SO_LINGER, SOL_SOCKET, socket
 
 from headrace.core.errors import Definite, Transient, place_of
+from headrace.status.watch import Watch
 from headrace.web.http import MAX_HEAD, BadRequest, HttpRequest, Response, parse, refusal, too_large
 from headrace.web.settings import BACKLOG, Settings, listener
 from headrace.web.site import Site
-from headrace.web.watch import Watch
 
 MAX_CONNECTIONS = 256
 HEAD_SECONDS = 10.0

@@ -24,12 +24,12 @@ from typing import Any
 from headrace.core.errors import Misconfigured, Transient
 from headrace.status import faults
 from headrace.status.picture import DROPPED, SourcePicture
+from headrace.status.watch import View, Watch
 from headrace.web import exposition, metrics, pages
 from headrace.web.http import HttpRequest, Response, as_json, refusal
 from headrace.web.markup import Html
 from headrace.web.pages import Place
 from headrace.web.settings import Settings, bare
-from headrace.web.watch import View, Watch
 
 _BODIES = 64
 _SHARED_SECONDS = 1.0

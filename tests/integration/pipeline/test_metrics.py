@@ -10,11 +10,11 @@ from urllib.parse import quote
 import pytest
 
 from headrace.lake.format import layout
+from headrace.status.watch import Watch
 from headrace.testing.postgres import Database
 from headrace.web import exposition, metrics
 from headrace.web.server import serving as listening
 from headrace.web.settings import settings
-from headrace.web.watch import Watch
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.serving import serving
 from tests.unit.web.lakes import get

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from headrace.web import curves, words
+from headrace.status import words
+from headrace.status.problems import commands
+from headrace.status.watch import Sample
+from headrace.web import curves
 from headrace.web.markup import tag
-from headrace.web.problems import commands
 from headrace.web.server import serving
 from headrace.web.settings import settings
-from headrace.web.watch import Sample
 from tests.unit.web.lakes import a_lake, get
 from tests.unit.web.scenes import SCENES, differing, healthy, scene
 

@@ -12,10 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headrace.status import faults
+from headrace.status import faults, words
 from headrace.status.picture import DROPPED, SourcePicture, TableStatus
-from headrace.web import words
-from headrace.web.watch import View
+from headrace.status.watch import View
 
 GRAVE, MILD = "grave", "mild"
 BEHIND_SECONDS = 300.0

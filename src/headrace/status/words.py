@@ -1,4 +1,4 @@
-"""Figures and moments as the page says them: `1.2 GB`, `4 min`, `12,345`, `14:03:22 UTC`."""
+"""Figures and moments as the page and the terminal say them: `1.2 GB`, `4 min`, `12,345`, `14:03:22 UTC`."""
 
 from __future__ import annotations
 
