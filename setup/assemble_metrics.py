@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headrace.web.metrics import LIVING, METRICS, STATES
+from headrace.status.summary import STATES
+from headrace.web.metrics import LIVING, METRICS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "metrics.md"

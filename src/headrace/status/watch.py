@@ -19,13 +19,13 @@ from datetime import UTC, datetime
 
 from headrace.core.errors import HeadraceError, Transient, place_of
 from headrace.status.details import Details
+from headrace.status.pace import Pace, Rates
 from headrace.status.picture import SourcePicture, open_lake, pictures_in
 
 YOUNG_SECONDS = 1.0
 PATIENCE_SECONDS = 2.0
 SAMPLE_SECONDS = 10.0
 SAMPLES = 360  # an hour
-_RATES = 7  # samples that a copy's rate is of: a minute
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Watch:
     lake: str
     details: Details | None = None  # once the lake could be opened
     _samples: dict[str, deque[Sample]] = field(default_factory=dict)
-    _copies: dict[str, deque[tuple[float, dict[str, int]]]] = field(default_factory=dict)
+    _paces: dict[str, Pace] = field(default_factory=dict)
     _change: threading.Condition = field(default_factory=threading.Condition)
     _view: View | None = None
     _is_wanted: bool = True
@@ -93,15 +93,10 @@ class Watch:
         with self._change:
             return tuple(self._samples.get(source, ()))
 
-    def copy_rates(self, source: str) -> Mapping[str, float]:
-        """The bytes a second that each copy under way got, over the last minute."""
+    def rates(self, source: str) -> Rates:
+        """The rates of a source over the last minute."""
         with self._change:
-            known = self._copies.get(source)
-            if known is None or len(known) < 2:
-                return {}
-            then, before = known[0]
-            now, done = known[-1]
-        return {name: max(0, done[name] - before[name]) / (now - then) for name in done if name in before}
+            return self._paces[source].rates() if source in self._paces else Rates()
 
     def stop(self) -> None:
         with self._change:
@@ -123,6 +118,7 @@ class Watch:
             view = self._look()
             with self._change:
                 self._view = view
+                self._see(view)
                 if time.monotonic() - sampled_at >= SAMPLE_SECONDS:
                     sampled_at = time.monotonic()
                     self._keep_samples(view)
@@ -143,14 +139,17 @@ class Watch:
         except Exception as error:  # noqa: BLE001 - the end of a thread, which nobody else would learn of
             return View(self.lake, begun, tuple(before.values()), _strange(self.lake, error))
 
+    def _see(self, view: View) -> None:
+        for source in view.sources if view.error is None else ():
+            if source.runs:
+                self._paces.setdefault(source.name, Pace()).see(view.looked_at, source.status)
+            else:
+                self._paces.pop(source.name, None)
+
     def _keep_samples(self, view: View) -> None:
         if view.error is not None:
             return
         for source in view.sources:
-            copies = {
-                name: table.copy.bytes_done for name, table in source.tables.items() if table.copy is not None
-            }
-            self._copies.setdefault(source.name, deque(maxlen=_RATES)).append((view.looked_at, copies))
             position, totals, upstream = source.position, source.status.totals, source.status.upstream
             if position is not None and source.runs:
                 kept = self._samples.setdefault(source.name, deque(maxlen=SAMPLES))

@@ -17,10 +17,9 @@ from itertools import accumulate
 
 import headrace
 from headrace.status.picture import BOUNDS, DROPPED, SourcePicture, TableProof, TableStatus
+from headrace.status.summary import STATES, state_of
 from headrace.status.watch import View
 from headrace.web.exposition import Family, labels
-
-STATES = ("starting", "running", "waiting", "stopped", "failed", "dropped", "silent", "never run")
 
 _Sample = tuple[str, tuple[tuple[str, str], ...], float]  # suffix, further labels, value
 _OfLake = Callable[[View], Iterable[_Sample]]
@@ -83,12 +82,6 @@ def _seconds(moment: str | None) -> float | None:
     except ValueError:
         return None
     return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
-
-
-def state_of(source: SourcePicture) -> str:
-    """The state of a source as one of `STATES`."""
-    word = "silent" if source.state.startswith("silent") else source.state
-    return word if word in STATES else "waiting"
 
 
 def _state(source: SourcePicture) -> Iterable[_Sample]:

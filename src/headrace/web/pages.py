@@ -19,40 +19,17 @@ from typing import Any
 from urllib.parse import urlencode
 
 import headrace
-from headrace.status import words
+from headrace.status import summary, words
 from headrace.status.details import Details, MarkSummary
+from headrace.status.pace import Rates
 from headrace.status.picture import SourcePicture, TableStatus
 from headrace.status.problems import GRAVE, Problem, problems
+from headrace.status.summary import BAD, SIGNS
 from headrace.status.watch import Sample, View
 from headrace.web import curves
 from headrace.web.markup import Html, join, tag
-from headrace.web.metrics import state_of
 
 SHOWN_PROBLEMS = 20
-
-# Of sources and tables: the word that is shown, and its kind: good, busy, bad, idle.
-_SOURCE_WORDS: Mapping[str, tuple[str, str]] = {
-    "starting": ("starting", "busy"),
-    "running": ("running", "good"),
-    "waiting": ("waiting", "busy"),
-    "stopped": ("stopped", "bad"),
-    "failed": ("failed", "bad"),
-    "silent": ("silent: no run answers", "bad"),
-    "dropped": ("dropped", "idle"),
-    "never run": ("never run", "bad"),
-}
-_TABLE_KINDS: Mapping[str, str] = {
-    "live": "good",
-    "ready": "good",
-    "copying": "busy",
-    "rewriting": "busy",
-    "pending": "busy",
-    "catching_up": "busy",
-    "joining": "busy",
-    "stopped": "bad",
-}
-_SIGNS = {"good": "✓", "busy": "…", "bad": "✕", "idle": "–"}
-_COPYING = ("copying", "rewriting", "pending")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +40,7 @@ class Place:
     view: View
     source: SourcePicture
     samples: Sequence[Sample]
-    copy_rates: Mapping[str, float]
+    rates: Rates
 
     @property
     def lake(self) -> str:
@@ -197,16 +174,12 @@ def _nav(places: Sequence[Place], here: Place | None, path: str = "") -> Html:
 
 
 def _badge(kind: str, word: str) -> Html:
-    return tag("span", tag("span", _SIGNS[kind], aria_hidden="true"), f" {word}", class_=f"badge {kind}")
+    return tag("span", tag("span", SIGNS[kind], aria_hidden="true"), f" {word}", class_=f"badge {kind}")
 
 
 def _table_badge(table: TableStatus) -> Html:
-    word = table.state.replace("_", " ") or "unknown"
-    if table.copied_anew:
-        word += ", copied anew"
-    if table.unseen_since is not None:
-        return _badge("busy", f"{word}, locked")
-    return _badge(_TABLE_KINDS.get(table.state, "idle"), word)
+    word, kind = summary.table_state(table)
+    return _badge(kind, word)
 
 
 def _facts(facts: Iterator[tuple[str, str | None]]) -> Html:
@@ -233,41 +206,13 @@ def _command(text: str) -> Html:
 
 
 def _verdict(wrong: Sequence[Problem], places: Sequence[Place]) -> Html:
-    """The answer to whoever asks first: is the mirror true?"""
-    grave = [problem for problem in wrong if problem.weight == GRAVE]
-    exact, others = _exact(grave, places)
-    lag = max((place.source.lag_seconds or 0.0 for place in places), default=0.0)
-    living = bool(places) and all(place.source.runs for place in places)
-    behind = f"{words.span(lag)} behind the database" if living else "as of the newest mark"
-    if grave:
-        kind, first = "bad", grave[0]
-        line = f"{first.place}: {first.brief}" if len(grave) == 1 else f"{len(grave):,} problems"
-        more = f"{words.count_of(exact, 'table')} can be read exactly, {behind}" if exact else None
-    else:
-        kind = "busy" if wrong or others else "good"
-        tables = f"{exact:,} of {exact + others:,} tables" if others else words.count_of(exact, "table")
-        line = f"The mirror is true: {tables}, {behind}" if exact else "Nothing can be read yet"
-        waiting = f"{words.count_of(others, 'table')} not exact yet" if others else None
-        known = f"{words.count_of(len(wrong), 'thing')} to know below" if wrong else None
-        more = "; ".join(filter(None, (waiting, known))) or None
+    said = summary.verdict(wrong, [place.source for place in places])
     return tag(
         "div",
-        tag("h1", tag("span", _SIGNS[kind], aria_hidden="true"), f" {line}"),
-        tag("p", more) if more else None,
-        class_=f"verdict {kind}",
+        tag("h1", tag("span", SIGNS[said.kind], aria_hidden="true"), f" {said.line}"),
+        tag("p", said.more) if said.more else None,
+        class_=f"verdict {said.kind}",
     )
-
-
-def _exact(grave: Sequence[Problem], places: Sequence[Place]) -> tuple[int, int]:
-    """The tables that follow their source and of which nothing is wrong, and the others."""
-    bad = {(problem.source, problem.table) for problem in grave if problem.table is not None}
-    exact = others = 0
-    for place in places:
-        for name, table in place.source.tables.items():
-            follows = _TABLE_KINDS.get(table.state) == "good" and table.unseen_since is None
-            fine = follows and (place.source.name, name) not in bad
-            exact, others = exact + fine, others + (not fine)
-    return exact, others
 
 
 def _problems(wrong: Sequence[Problem], places: Sequence[Place]) -> Html | None:
@@ -288,7 +233,7 @@ def _problem(problem: Problem, places: Sequence[Place]) -> Html:
     label = tag("b", where, f": {problem.primary}")
     return tag(
         "li",
-        tag("p", tag("span", _SIGNS[kind], aria_hidden="true"), " ", label),
+        tag("p", tag("span", SIGNS[kind], aria_hidden="true"), " ", label),
         tag("p", problem.detail) if problem.detail else None,
         tag("p", "What to do: ", None if problem.hint_is_command else problem.hint) if problem.hint else None,
         *(_command(each) for each in problem.commands),
@@ -302,7 +247,7 @@ def _problem(problem: Problem, places: Sequence[Place]) -> Html:
 
 def _card(place: Place) -> Html:
     source, samples = place.source, place.samples
-    word, kind = _SOURCE_WORDS[state_of(source)]
+    word, kind = summary.source_state(source)
     lag = curves.curve("Lag", curves.levels(samples, lambda each: each.lag_seconds), words.span)
     rate = curves.rates(curves.levels(samples, lambda each: each.changes))
     changes = curves.curve("Changes a second", rate, words.number)
@@ -322,32 +267,15 @@ def _card(place: Place) -> Html:
 
 def _source_facts(place: Place) -> Iterator[tuple[str, str | None]]:
     source = place.source
-    position, marked = source.position, words.moment(source.status.marked_at)
-    if position is not None and source.runs:
-        bytes_behind = f", {words.size(position.lag_bytes)} of log" if position.lag_bytes else ""
-        yield "Behind the database", f"{words.span(source.lag_seconds)}{bytes_behind}"
-    else:
-        yield "Behind the database", "unknown: no run is alive"
-    yield "Newest mark", f"{source.epoch:,}, {words.ago(marked)}" if marked else f"{source.epoch:,}"
-    yield "Last minute", _last_minute(place)
-    yield "Tables", tag("a", _states(source), href=place.link("/tables"))
+    yield "Behind the database", summary.behind(source)
+    yield "Newest mark", summary.newest_mark(source)
+    yield "Last minute", summary.last_minute(place.rates)
+    yield "Tables", tag("a", summary.states(source.tables.values()), href=place.link("/tables"))
     yield "Proved by verify", _proof(place)
     yield "Log held back", _held_back(source)
-    yield "Run", _run(source)
+    yield "Run", summary.owner(source)
     work = source.status.work or source.status.spark
     yield "Does now", work.what if work is not None and source.runs else None
-
-
-def _states(source: SourcePicture) -> str:
-    counts = Counter(table.state.replace("_", " ") for table in source.tables.values())
-    return ", ".join(f"{count:,} {state}" for state, count in counts.most_common()) or "none"
-
-
-def _last_minute(place: Place) -> str | None:
-    recent = [each for each in place.samples if place.samples[-1].at - each.at <= 65]
-    if len(recent) < 2 or recent[0].changes is None or recent[-1].changes is None:
-        return None
-    return f"{words.number(max(0, recent[-1].changes - recent[0].changes))} changes"
 
 
 def _proof(place: Place) -> str | Html:
@@ -361,30 +289,15 @@ def _proof(place: Place) -> str | Html:
 
 
 def _held_back(source: SourcePicture) -> str | Html | None:
-    upstream = source.status.upstream
-    if upstream is None or upstream.retained_bytes is None:
-        return None
+    said, upstream = summary.held_back(source), source.status.upstream
+    if said is None or upstream is None or not upstream.limit_bytes or not source.runs:
+        return said
     held, limit = upstream.retained_bytes, upstream.limit_bytes
-    if not limit:
-        return f"{words.size(held)}, and there is no limit"
-    if not source.runs:
-        return f"{words.size(held)} of {words.size(limit)}, when it was last heard of"
-    said = f"{words.size(held)} of {words.size(limit)}"
     return join(said, " ", tag("meter", value=held, min=0, max=limit, high=0.8 * limit, aria_label=said))
 
 
-def _run(source: SourcePicture) -> str:
-    owner = source.status.owner
-    where = f"process {owner.get('pid')} on {owner.get('host')}" if owner.get("pid") else "none"
-    return f"{where}, heard {words.span(source.age)} ago" if source.age is not None else where
-
-
 def _copies(place: Place) -> Html | None:
-    copying = {
-        name: table
-        for name, table in place.source.tables.items()
-        if table.state in _COPYING or table.copied_anew is not None
-    }
+    copying = {name: table for name, table in place.source.tables.items() if summary.is_copied(table)}
     if not copying:
         return None
     heads = [
@@ -400,25 +313,12 @@ def _copies(place: Place) -> Html | None:
 
 
 def _copy_row(place: Place, name: str, table: TableStatus) -> Html:
-    copy, rate = table.copy, place.copy_rates.get(name)
-    done: Html | str = "waits"
-    rows = left = ""
-    if copy is not None:
-        share = copy.bytes_done / copy.bytes_known if copy.bytes_known else 0.0
-        said = f"{min(1.0, share):.0%} of {words.size(copy.bytes_known)}"
-        done = join(tag("progress", value=min(copy.bytes_done, copy.bytes_known), max=copy.bytes_known or 1,
-                        aria_label=f"{name}: {said}"), f" {said}")  # fmt: skip
-        rows = f"{copy.rows_done:,} of about {copy.rows_known:,}"
-        left = words.span(max(0, copy.bytes_known - copy.bytes_done) / rate) if rate else ""
-    said_rate = f"{words.size(rate)}/s" if rate else ""
-    cells: tuple[Html | str, ...] = (
-        _table_link(place, name),
-        _table_badge(table),
-        done,
-        rows,
-        said_rate,
-        left,
-    )
+    said = summary.copy_words(table, place.rates.copies.get(name))
+    done: Html | str = said.progress
+    if said.share is not None:
+        bar = tag("progress", value=said.share, max=1, aria_label=f"{name}: {said.progress}")
+        done = join(bar, f" {said.progress}")
+    cells = (_table_link(place, name), _table_badge(table), done, said.rows, said.rate, said.time_left)
     return tag(
         "tr", *(tag("td", cell) for cell in cells), id=f"copy-{place.index}-{place.source.name}-{name}"
     )
@@ -428,7 +328,7 @@ def _copy_row(place: Place, name: str, table: TableStatus) -> Html:
 
 _SORTS: Mapping[str, Callable[[str, TableStatus], Any]] = {
     "table": lambda name, table: name,
-    "state": lambda name, table: (_TABLE_KINDS.get(table.state) != "bad", table.state),
+    "state": lambda name, table: (summary.kind_of(table) != BAD, table.state),
     "rows": lambda name, table: table.rows if table.rows is not None else -1,
     "columns": lambda name, table: table.schema_version or 0,
     "last change": lambda name, table: table.last_change or "",
@@ -481,7 +381,7 @@ def _table_facts(place: Place, name: str, table: TableStatus) -> Iterator[tuple[
     yield "Stopped at", None if table.stopped_at is None else str(table.stopped_at)
     proof = place.source.proofs.get(name)
     yield "Last verify", None if proof is None else f"{proof.outcome}, {words.ago(words.moment(proof.at))}"
-    if table.copy is not None and table.state in _COPYING:
+    if table.copy is not None and summary.is_copied(table):
         copy = table.copy
         yield "Copied", f"{words.size(copy.bytes_done)} of about {words.size(copy.bytes_known)}"
 

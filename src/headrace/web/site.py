@@ -92,7 +92,7 @@ class Site:
     def places(self) -> list[Place]:
         """Every source of every lake, in order."""
         return [
-            Place(index, view, source, watch.samples(source.name), watch.copy_rates(source.name))
+            Place(index, view, source, watch.samples(source.name), watch.rates(source.name))
             for index, watch in enumerate(self.watches)
             for view in [watch.view()]
             for source in view.sources
