@@ -32,7 +32,7 @@ from headrace.sources import registry
 from headrace.sources.contract.findings import CheckReport
 from headrace.sources.contract.session import Session, StreamOrder
 from headrace.sources.contract.waiting import Waiting
-from headrace.sources.patterns import Pattern, select
+from headrace.sources.shared.patterns import Pattern, select
 
 
 def preflight(config: SourceConfig) -> CheckReport:

@@ -41,7 +41,7 @@ from headrace.pipeline.state.owner import Owner, Steps, Warner
 from headrace.pipeline.state.place import RunContext
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_state import State
-from headrace.sources.patterns import select
+from headrace.sources.shared.patterns import select
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
 REFUSED_PAUSE = 15.0  # the longest where no copy was begun: to ask costs the source next to nothing

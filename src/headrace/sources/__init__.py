@@ -17,7 +17,6 @@ but addresses and names. It changes nothing upstream but the objects that it nam
 
 The folders: `postgres`; `queue`, for PostgreSQL without logical replication; `mysql`, for MySQL and
 MariaDB; `mariadb`, its second name. Beside them stand `contract` (protocols and values: what those above may
-ask of any source), `registry` (finds a source by its kind; the only importer of the folders by name),
-`patterns` (how a person names tables), `alike` (columns that differ only in case), and `shares` (how small
-parts of tables are read together).
+ask of any source), `registry` (finds a source by its kind; the only importer of the folders by name), and
+`shared` (code that several sources need, and that knows none of them).
 """

@@ -34,7 +34,7 @@ from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.owner import Owner, Steps
 from headrace.sources.contract.findings import CheckReport, Wish
-from headrace.sources.patterns import Pattern, select
+from headrace.sources.shared.patterns import Pattern, select
 
 
 def add(owner: Owner, arguments: Mapping[str, Any]) -> Steps:

@@ -31,7 +31,7 @@ from headrace.pipeline.state.config import Config, LakeConfig, SourceConfig
 from headrace.pipeline.state.records import SourceRecord, source_of
 from headrace.pipeline.state.repair import mend_if_nobody_lives
 from headrace.sources import registry
-from headrace.sources.patterns import Pattern, select
+from headrace.sources.shared.patterns import Pattern, select
 
 T = TypeVar("T", LakeConfig, SourceConfig)
 

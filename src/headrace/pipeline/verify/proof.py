@@ -66,7 +66,7 @@ from headrace.sources import registry
 from headrace.sources.contract.copying import Snapshot, TableSizes
 from headrace.sources.contract.errors import MISSED_SECONDS, MomentMissed
 from headrace.sources.contract.session import Session
-from headrace.sources.patterns import select
+from headrace.sources.shared.patterns import select
 from headrace.spark.jobs import Background
 from headrace.spark.secrets import seal
 

@@ -52,7 +52,7 @@ from headrace.pipeline.tasks.table_task import LakeAddress, pack, unpack
 from headrace.sources.contract.copying import Key as KeyTexts
 from headrace.sources.contract.copying import Piece
 from headrace.sources.contract.decoder import Decoder
-from headrace.sources.shares import SMALL_BYTES
+from headrace.sources.shared.copying import SMALL_BYTES
 from headrace.spark.jobs import Jobs
 from headrace.spark.secrets import Key
 

@@ -14,7 +14,7 @@ from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName
 from headrace.sources.mysql.catalog.questions import ask, text
 from headrace.sources.mysql.session.statements import MysqlConnection, Value, query
-from headrace.sources.patterns import Pattern
+from headrace.sources.shared.patterns import Pattern
 
 BASE_TABLE = "BASE TABLE"
 _SYSTEM = frozenset(("information_schema", "mysql", "performance_schema", "sys"))

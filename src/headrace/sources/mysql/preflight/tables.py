@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import TableName
 from headrace.core.schema import Column, TableSchema
-from headrace.sources.alike import new_names
 from headrace.sources.contract.findings import Finding, Level, hint_of
 from headrace.sources.mysql.catalog.busy import busy
 from headrace.sources.mysql.catalog.candidates import BASE_TABLE, MysqlCandidate
@@ -20,7 +19,8 @@ from headrace.sources.mysql.options import ACCEPT, UNLOGGED_CASCADES
 from headrace.sources.mysql.session.statements import quote
 from headrace.sources.mysql.snapshot.key_range import disorder
 from headrace.sources.mysql.table_number import table_number
-from headrace.sources.patterns import Pattern, select
+from headrace.sources.shared.findings import new_names
+from headrace.sources.shared.patterns import Pattern, select
 
 _NO_ROWS_OF_THEIR_OWN = {
     "VIEW": "it is a view",

@@ -15,7 +15,6 @@ from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.sources.contract.findings import CheckReport, Finding, in_order
 from headrace.sources.contract.tables import TableSize as AnySize
-from headrace.sources.patterns import select
 from headrace.sources.postgres.catalog.candidates import PostgresCandidate, candidates
 from headrace.sources.postgres.catalog.definitions import read_entries
 from headrace.sources.postgres.catalog.locks import measure
@@ -51,6 +50,7 @@ from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import identify
 from headrace.sources.postgres.session.statements import Session
+from headrace.sources.shared.patterns import select
 
 
 def examine(address: PostgresAddress, wish: PostgresWish) -> CheckReport:

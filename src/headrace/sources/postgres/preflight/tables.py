@@ -7,9 +7,7 @@ from dataclasses import dataclass
 
 from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName, quote_identifier
-from headrace.sources.alike import new_names
 from headrace.sources.contract.findings import Finding, Level, hint_of
-from headrace.sources.patterns import Pattern, select
 from headrace.sources.postgres.catalog.candidates import PostgresCandidate
 from headrace.sources.postgres.catalog.partition_tree import identity_differs, leaves
 from headrace.sources.postgres.catalog.rights import grants
@@ -27,6 +25,8 @@ from headrace.sources.postgres.preflight.roots import check_tree
 from headrace.sources.postgres.publication import VIA_ROOT
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.snapshot.key_range import disorder
+from headrace.sources.shared.findings import new_names
+from headrace.sources.shared.patterns import Pattern, select
 
 _SENDS_GENERATED = 180000
 _NAMED = 10  # tables that a message names

@@ -15,7 +15,7 @@ from headrace.core.names import TableName, quote_identifier
 from headrace.sources.contract.copying import Piece
 from headrace.sources.postgres.catalog.partition_tree import Branch, fingerprint, leaves
 from headrace.sources.postgres.catalog.sizes import RelationSize
-from headrace.sources.shares import SMALL_BYTES, parts_per_task
+from headrace.sources.shared.copying import SMALL_BYTES, parts_per_task
 
 
 @dataclass(frozen=True, slots=True)

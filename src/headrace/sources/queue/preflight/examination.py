@@ -12,7 +12,6 @@ from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.sources.contract.findings import CheckReport, Finding, Level, in_order
 from headrace.sources.contract.tables import TableSize
-from headrace.sources.patterns import select
 from headrace.sources.postgres.catalog.candidates import candidates
 from headrace.sources.postgres.catalog.locks import measure
 from headrace.sources.postgres.catalog.partition_tree import leaves
@@ -37,6 +36,7 @@ from headrace.sources.queue.preflight.fitness import check_tables, choose
 from headrace.sources.queue.preflight.making import check_queue, check_triggers
 from headrace.sources.queue.preflight.wish import QueueWish
 from headrace.sources.queue.upstream import standby
+from headrace.sources.shared.patterns import select
 
 # Of ours, by tag: the queue's tables are made with others, but it is the triggers that an application meets.
 _COMMANDS = ("CREATE TRIGGER", "ALTER TABLE", "DROP TRIGGER", "CREATE TABLE", "CREATE FUNCTION")

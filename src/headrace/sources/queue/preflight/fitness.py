@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import TableName
 from headrace.sources.contract.findings import Finding, Level
-from headrace.sources.patterns import select
 from headrace.sources.postgres.catalog.candidates import PostgresCandidate, candidates
 from headrace.sources.postgres.catalog.table_def import ORDINARY, PARTITIONED, PERMANENT, TableEntry
 from headrace.sources.postgres.preflight.roots import check_tree
@@ -33,6 +32,7 @@ from headrace.sources.postgres.preflight.tables import (
 )
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue.objects import Objects
+from headrace.sources.shared.patterns import select
 
 _KINDS = {
     "v": "it is a view",

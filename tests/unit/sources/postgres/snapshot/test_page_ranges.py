@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from headrace.core.names import TableName
 from headrace.sources.postgres.catalog.sizes import RelationSize
 from headrace.sources.postgres.snapshot.page_ranges import CopyRange, copy_statement, ranges, shares
-from headrace.sources.shares import MOST_SHARED, SMALL_BYTES
+from headrace.sources.shared.copying import MOST_SHARED, SMALL_BYTES
 
 TABLE = TableName("public", "t")
 

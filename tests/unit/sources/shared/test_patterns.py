@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName
-from headrace.sources.patterns import Pattern, select
+from headrace.sources.shared.patterns import Pattern, select
 
 NAMES = [
     TableName("public", "orders"),

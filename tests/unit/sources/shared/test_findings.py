@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.sources.alike import new_names
+from headrace.sources.shared.findings import new_names
 
 
 @pytest.mark.parametrize(
