@@ -1,8 +1,7 @@
 """Names and docstrings: nouns for things, verbs for functions, sentences that a tired reader understands.
 
 `participles.txt` lists the names that are still bare participles, one `path:name` a line: fields that stand
-in the records of a lake under these names. `class-names.txt` lists the public classes that are defined twice.
-Both lists may only shrink.
+in the records of a lake under these names. The list may only shrink.
 """
 
 from __future__ import annotations
@@ -18,8 +17,6 @@ import pytest
 from tests.meta.tracked import ROOT, files, python_files, relative, tree
 
 PARTICIPLES = ROOT / "tests" / "meta" / "participles.txt"
-CLASS_NAMES = ROOT / "tests" / "meta" / "class-names.txt"
-MOST_CLASS_NAMES = 10
 ROOMS = [path for path in python_files("src") if path.name == "__init__.py"]
 PRODUCT = [path for path in python_files("src") if "testing" not in path.parts]
 _IRREGULAR = set(
@@ -89,11 +86,8 @@ def test_a_public_class_name_has_one_definition() -> None:
         for node in ast.walk(tree(path)):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes[node.name].append(relative(path))
-    twice = {name for name, paths in homes.items() if len(paths) > 1}
-    listed = CLASS_NAMES.read_text(encoding="utf-8").split()
-    assert twice - set(listed) == set(), "one of them needs a name of its own"
-    assert set(listed) - twice == set(), "no longer needed: remove from class-names.txt"
-    assert len(listed) <= MOST_CLASS_NAMES
+    twice = {name: paths for name, paths in homes.items() if len(paths) > 1}
+    assert twice == {}, "one of them needs a name of its own, or both a room below"
 
 
 def _modules(room: Path) -> list[str]:

@@ -42,10 +42,10 @@ from headrace.sources.mysql.catalog.table_def import TableLook, definition, from
 from headrace.sources.mysql.known_statements import with_statements
 from headrace.sources.mysql.session import log_end
 from headrace.sources.mysql.session.connection import connect
-from headrace.sources.mysql.session.refusals import PrivilegeMissing
 from headrace.sources.mysql.session.statements import MysqlConnection
 from headrace.sources.mysql.steps import AlterStatement
 from headrace.sources.mysql.upstream import MysqlUpstream
+from headrace.sources.shared.refusals import PrivilegeMissing
 
 
 def check(

@@ -17,8 +17,8 @@ from headrace.sources.postgres.catalog.table_def import identity_flaw
 from headrace.sources.postgres.protocol.stream_errors import publication_missing
 from headrace.sources.postgres.session.ddl import execute_ddl
 from headrace.sources.postgres.session.minor_releases import late_tables_lost
-from headrace.sources.postgres.session.refusals import LockTimeout, PrivilegeMissing
 from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.shared.refusals import LockTimeout, PrivilegeMissing
 
 VIA_ROOT = "publish_via_partition_root"
 _WITHDRAWAL_LOCK = "200ms"  # it is tried again

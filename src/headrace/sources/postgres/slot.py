@@ -27,9 +27,9 @@ from headrace.sources.postgres.protocol.stream_errors import slot_lost, slot_tak
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect, replication
 from headrace.sources.postgres.session.log_end import WAL_END
-from headrace.sources.postgres.session.refusals import LockTimeout, StatementCancelled
 from headrace.sources.postgres.session.statements import Session, ask, ask_within, query
 from headrace.sources.postgres.writers import blockers
+from headrace.sources.shared.refusals import LockTimeout, StatementCancelled
 
 PLUGIN = "pgoutput"
 SLOT_SECONDS = 600.0  # for one attempt to make a slot

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from headrace.core.errors import Misconfigured
 from headrace.sources.postgres.session.ddl import execute_ddl
-from headrace.sources.postgres.session.refusals import AlreadyThere, PrivilegeMissing, TableGone
+from headrace.sources.postgres.session.refusals import AlreadyThere
 from headrace.sources.postgres.session.statements import Session, in_transaction, query
 from headrace.sources.queue.objects import VERSION, Objects
 from headrace.sources.queue.statements import (
@@ -22,6 +22,7 @@ from headrace.sources.queue.statements import (
     wholeness,
 )
 from headrace.sources.queue.trust import prove
+from headrace.sources.shared.refusals import PrivilegeMissing, TableGone
 
 _ATTEMPTS = 5  # to make a queue that others make or remove at the same time
 

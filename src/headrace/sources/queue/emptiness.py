@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from headrace.sources.postgres.catalog.emptiness import attached_branches, flag
 from headrace.sources.postgres.catalog.table_def import TableEntry
-from headrace.sources.postgres.session.refusals import LockTimeout
 from headrace.sources.postgres.session.statements import Session, in_transaction, query
 from headrace.sources.queue.definitions import QueuedTable
+from headrace.sources.shared.refusals import LockTimeout
 
 _LOCK_TIMEOUT = "100ms"
 _EMPTY = """

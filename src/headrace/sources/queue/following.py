@@ -24,7 +24,6 @@ from headrace.sources.contract.tables import Change, ColumnDerivation, TableDef
 from headrace.sources.postgres.catalog import table_def
 from headrace.sources.postgres.catalog.alteration import Missing, derive, parts_of
 from headrace.sources.postgres.catalog.table_def import Attribute, TableEntry
-from headrace.sources.postgres.session.refusals import LockTimeout
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.queue import ddl, layouts, partitions, readers, tick
 from headrace.sources.queue.batch import TickBatch
@@ -34,6 +33,7 @@ from headrace.sources.queue.layouts import Columns, Doubt, Layouts
 from headrace.sources.queue.objects import QueueUpstream
 from headrace.sources.queue.position import TickPlace
 from headrace.sources.queue.tick import Tick
+from headrace.sources.shared.refusals import LockTimeout
 
 
 @dataclass(slots=True)

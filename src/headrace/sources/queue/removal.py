@@ -20,7 +20,6 @@ from headrace.core.names import TableName
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.ddl import execute_ddl
-from headrace.sources.postgres.session.refusals import LockTimeout, TableGone
 from headrace.sources.postgres.session.statements import Session, in_transaction, query
 from headrace.sources.queue import readers
 from headrace.sources.queue.capture import release_table
@@ -28,6 +27,7 @@ from headrace.sources.queue.creation import lock_creation, read_queue, read_sche
 from headrace.sources.queue.objects import Objects, QueueUpstream
 from headrace.sources.queue.statements import removal_statements, schema_removal_statements
 from headrace.sources.queue.triggers import PATIENCE, table_names
+from headrace.sources.shared.refusals import LockTimeout, TableGone
 
 _PAUSE = 0.2
 _LOCK_TIMEOUT = "100ms"

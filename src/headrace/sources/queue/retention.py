@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from headrace.core.failpoint import failpoint
-from headrace.sources.postgres.session.refusals import LockTimeout
 from headrace.sources.postgres.session.statements import Session, in_transaction, query
 from headrace.sources.queue.objects import EVENT_TABLES, Objects
 from headrace.sources.queue.statements import ROTATING, current_place, turning
+from headrace.sources.shared.refusals import LockTimeout
 
 ENOUGH = 16 << 20  # bytes of events in the current table, until another one becomes current
 OLD = 60.0  # seconds, after which one that holds anything at all is no longer current

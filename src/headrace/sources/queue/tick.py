@@ -26,13 +26,13 @@ from dataclasses import dataclass
 from headrace.core.failpoint import failpoint
 from headrace.core.position import Position
 from headrace.sources.postgres.catalog.locks import transaction
-from headrace.sources.postgres.session.refusals import LockTimeout
 from headrace.sources.postgres.session.statements import Session, in_transaction, query
 from headrace.sources.queue import attachments
 from headrace.sources.queue.batch import TickBatch, TxidSnapshot
 from headrace.sources.queue.loss import gone_error
 from headrace.sources.queue.objects import Objects
 from headrace.sources.queue.position import QueueTimeline, TickPlace
+from headrace.sources.shared.refusals import LockTimeout
 
 _TICK = (
     "t.tick, (pg_catalog.date_part('epoch', t.taken) * 1000000)::pg_catalog.int8, "

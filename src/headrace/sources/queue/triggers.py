@@ -25,7 +25,6 @@ from headrace.core.names import TableName, quote_identifier
 from headrace.sources.contract.waiting import ALONE, Waiting
 from headrace.sources.postgres.catalog.locks import PUBLISHERS_WAIT_FOR, holders, locked_error
 from headrace.sources.postgres.session.ddl import execute_ddl
-from headrace.sources.postgres.session.refusals import LockTimeout, PrivilegeMissing, TableGone
 from headrace.sources.postgres.session.statements import Session, in_transaction, query
 from headrace.sources.postgres.snapshot.table_access import overtaken
 from headrace.sources.queue.creation import lock_creation
@@ -40,6 +39,7 @@ from headrace.sources.queue.statements import (
     settings,
     triggers_of,
 )
+from headrace.sources.shared.refusals import LockTimeout, PrivilegeMissing, TableGone
 
 T = TypeVar("T")
 

@@ -21,7 +21,6 @@ from contextlib import contextmanager
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.position import Position
 from headrace.sources.postgres.session.identity import PostgresIdentity
-from headrace.sources.postgres.session.refusals import TableGone
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue import loss, readers, trust
 from headrace.sources.queue import tick as ticks
@@ -31,6 +30,7 @@ from headrace.sources.queue.objects import VERSION, Objects, QueueUpstream
 from headrace.sources.queue.position import TickPlace
 from headrace.sources.queue.statements import wholeness
 from headrace.sources.queue.tick import Tick
+from headrace.sources.shared.refusals import TableGone
 
 
 def confirm(

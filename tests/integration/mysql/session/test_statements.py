@@ -15,8 +15,8 @@ from headrace.sources.mysql.protocol.result_set import ResultRows
 from headrace.sources.mysql.session import statements
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
-from headrace.sources.mysql.session.refusals import LockTimeout, StatementCancelled
 from headrace.sources.mysql.session.statements import MysqlConnection, Parameter, query, rows
+from headrace.sources.shared.refusals import LockTimeout, StatementCancelled
 from headrace.testing.mysql import Database
 from headrace.testing.postmaster import wait_for
 from headrace.testing.proxy import Proxy

@@ -11,11 +11,11 @@ from headrace.lake.log.syncing import fenced_error
 from headrace.pipeline.state import policy
 from headrace.pipeline.state.policy import Patience
 from headrace.sources.mysql.preflight.grants import ReplicationDenied
-from headrace.sources.mysql.session import refusals as my
+from headrace.sources.mysql.session.refusals import DatabaseDenied
 from headrace.sources.mysql.snapshot.locks import LockDenied
-from headrace.sources.postgres.session import refusals as pg
-from headrace.sources.postgres.session.refusals import Unreachable
+from headrace.sources.postgres.session.refusals import ReplicationRefused
 from headrace.sources.postgres.stream.synchronous import Synchronous
+from headrace.sources.shared.refusals import EncryptionRefused, LoginWithheld, PrivilegeMissing, Unreachable
 from headrace.spool import layout
 
 
@@ -33,8 +33,11 @@ def test_a_bug_is_never_tried_again() -> None:
 
 
 def test_a_server_that_was_never_met_is_not_waited_for() -> None:
-    for kind in (Unreachable, Synchronous):
-        [code] = kind.codes
+    for code, kind in (
+        ("PG_UNREACHABLE", Unreachable),
+        ("MY_UNREACHABLE", Unreachable),
+        ("PG_SYNCHRONOUS", Synchronous),
+    ):
         doubtful = kind(code, "no connection", hint="check host and port")
         assert policy.retries(doubtful)
         assert not policy.retries(doubtful, has_answered=False)
@@ -47,13 +50,13 @@ def test_a_server_that_was_never_met_is_not_waited_for() -> None:
 @pytest.mark.parametrize(
     "kind",
     [
-        my.PrivilegeMissing,
-        my.LoginWithheld,
+        PrivilegeMissing,
+        LoginWithheld,
+        EncryptionRefused,
+        DatabaseDenied,
         LockDenied,
         ReplicationDenied,
-        pg.PrivilegeMissing,
-        pg.LoginWithheld,
-        pg.ReplicationRefused,
+        ReplicationRefused,
     ],
 )
 def test_a_right_that_the_run_had_is_waited_for(kind: type[HeadraceError]) -> None:

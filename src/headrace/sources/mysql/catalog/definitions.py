@@ -21,13 +21,8 @@ from headrace.sources.mysql.catalog.column_row import ColumnRow
 from headrace.sources.mysql.catalog.questions import number, of_tables, text
 from headrace.sources.mysql.catalog.table_def import TableLook
 from headrace.sources.mysql.flavour import Flavour
-from headrace.sources.mysql.session.refusals import (
-    LockTimeout,
-    PrivilegeMissing,
-    StatementOverruled,
-    TableGone,
-)
 from headrace.sources.mysql.session.statements import MysqlConnection, Value, query, quote
+from headrace.sources.shared.refusals import LockTimeout, PrivilegeMissing, StatementOverruled, TableGone
 
 _COLUMNS = """
 SELECT table_schema, table_name, column_name, ordinal_position, column_type, data_type, character_set_name,

@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headrace.core.names import TableName
-from headrace.sources.mysql.session.refusals import (
+from headrace.sources.mysql.session.statements import MysqlConnection, query, quote
+from headrace.sources.shared.refusals import (
     LockTimeout,
     PrivilegeMissing,
     StatementCancelled,
     StatementOverruled,
     TableGone,
 )
-from headrace.sources.mysql.session.statements import MysqlConnection, query, quote
 
 
 def denial(connection: MysqlConnection, table: TableName, columns: Iterable[str]) -> PrivilegeMissing | None:

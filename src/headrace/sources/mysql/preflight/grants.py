@@ -25,9 +25,9 @@ from headrace.core.names import TableName
 from headrace.sources.contract.findings import Finding, Level, hint_of
 from headrace.sources.mysql.catalog.table_def import TableLook
 from headrace.sources.mysql.preflight.variables import ON
-from headrace.sources.mysql.session.refusals import PrivilegeMissing
 from headrace.sources.mysql.session.statements import MysqlConnection, query, quote
 from headrace.sources.mysql.snapshot.locks import LockDenied, may_lock
+from headrace.sources.shared.refusals import PrivilegeMissing
 
 _NAME = r"`(?:[^`]|``)*`"
 _GRANT = re.compile(rf"GRANT (?P<what>.+) ON (?P<schema>\*|{_NAME})\.(?P<table>\*|{_NAME}) TO ", re.DOTALL)

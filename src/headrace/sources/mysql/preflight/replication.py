@@ -13,8 +13,8 @@ from headrace.core.errors import Misconfigured
 from headrace.sources.contract.findings import Finding, Level, hint_of
 from headrace.sources.mysql.flavour import Flavour
 from headrace.sources.mysql.preflight.variables import ON, Variables, remark, setting, status
-from headrace.sources.mysql.session.refusals import PrivilegeMissing
 from headrace.sources.mysql.session.statements import MysqlConnection, query
+from headrace.sources.shared.refusals import PrivilegeMissing
 
 NAMES = (
     "log_slave_updates",

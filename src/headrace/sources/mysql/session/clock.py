@@ -21,8 +21,8 @@ from __future__ import annotations
 from headrace.sources.contract.session import ClockReading
 from headrace.sources.mysql.binlog_position import MysqlTimeline
 from headrace.sources.mysql.session.log_end import position
-from headrace.sources.mysql.session.refusals import PrivilegeMissing
 from headrace.sources.mysql.session.statements import MysqlConnection, query
+from headrace.sources.shared.refusals import PrivilegeMissing
 
 _SECOND = 1_000_000
 _NOW = "SELECT CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)"

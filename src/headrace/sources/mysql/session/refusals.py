@@ -3,8 +3,8 @@
 Servers number their errors, alike on both kinds but for a few, so the number alone decides:
 
     LockTimeout          the server ended our wait for a lock
-    Cancelled            after its time, or by somebody's hand
-    Overruled            in favour of another: a deadlock, DDL that came between
+    StatementCancelled   after its time, or by somebody's hand
+    StatementOverruled   in favour of another: a deadlock, DDL that came between
     StatementRefused     what it asks for the server denies or can't do (privileges, the rest)
     ConnectionLost       the server is gone, or going; nothing was decided (`protocol.packets`)
 
@@ -19,65 +19,29 @@ that could not be read): of those only the number is said.
 from __future__ import annotations
 
 from headrace.core.errors import (
-    Definite,
     HeadraceError,
-    MaybeMisconfigured,
     Misconfigured,
-    RightWithheld,
     Transient,
 )
 from headrace.sources.mysql.protocol.packets import connection_lost
 from headrace.sources.mysql.protocol.server_error import ServerError
-
-
-class LockTimeout(Transient):
-    """The server ended a statement of ours that waited for a lock."""
-
-
-class StatementCancelled(Transient):
-    """A statement of ours took more than its time, or somebody cancelled it."""
-
-
-class StatementOverruled(Transient):
-    """The server ended a statement of ours in favour of another transaction, or of DDL."""
-
-
-class StatementRefused(Misconfigured):
-    """The server does not do what a statement of ours asks for."""
-
-
-class PrivilegeMissing(StatementRefused, RightWithheld):
-    """We may not do it."""
-
-    codes = ("MY_PRIVILEGE_MISSING",)
+from headrace.sources.shared.refusals import (
+    EncryptionRefused,
+    LockTimeout,
+    LoginWithheld,
+    PrivilegeMissing,
+    StatementCancelled,
+    StatementOverruled,
+    StatementRefused,
+    TableGone,
+    Unreachable,
+)
 
 
 class DatabaseDenied(PrivilegeMissing):
     """We may not do it with any table of a database."""
 
     codes = ("MY_DATABASE_DENIED",)
-
-
-class LoginWithheld(RightWithheld):
-    """The server does not let this user in."""
-
-    codes = ("MY_PASSWORD_REFUSED", "MY_PASSWORD_MISSING", "MY_NOT_ADMITTED", "MY_LOGIN_REFUSED")
-
-
-class EncryptionRefused(RightWithheld):
-    """The server offers no TLS, or not as the address asks for it: until a certificate is renewed, say."""
-
-    codes = ("MY_TLS_REFUSED",)
-
-
-class TableGone(Definite):
-    """A table is not there, or is another than the catalog said."""
-
-
-class Unreachable(MaybeMisconfigured):
-    """Nothing answers at the address."""
-
-    codes = ("MY_UNREACHABLE",)
 
 
 _PASSWORD_REFUSED = frozenset((1045, 1698))

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from headrace.core.chunks import Bound, KeySpan
 from headrace.sources.contract.errors import StepTooLong
 from headrace.sources.contract.tables import TableDef
-from headrace.sources.mysql.session.refusals import StatementCancelled
 from headrace.sources.mysql.session.statements import MysqlConnection, quote
 from headrace.sources.mysql.snapshot.key_range import bounds, of_key, within
 from headrace.sources.mysql.snapshot.selection import fetch
 from headrace.sources.mysql.snapshot.table_access import by_key, of_table
+from headrace.sources.shared.refusals import StatementCancelled
 
 BOUND_SECONDS = 300.0  # for the walk to the end of one chunk
 

@@ -38,8 +38,11 @@ from dataclasses import dataclass
 from headrace.core.errors import RightWithheld, Transient
 from headrace.core.names import TableName
 from headrace.sources.contract.waiting import Waiting
-from headrace.sources.mysql.session.refusals import (
-    DatabaseDenied,
+from headrace.sources.mysql.session.refusals import DatabaseDenied
+from headrace.sources.mysql.session.statements import MysqlConnection, execute, query, quote
+from headrace.sources.mysql.session.timeouts import READY_SECONDS
+from headrace.sources.mysql.snapshot.keeper import KEPT_SECONDS
+from headrace.sources.shared.refusals import (
     LockTimeout,
     PrivilegeMissing,
     StatementCancelled,
@@ -47,9 +50,6 @@ from headrace.sources.mysql.session.refusals import (
     StatementRefused,
     TableGone,
 )
-from headrace.sources.mysql.session.statements import MysqlConnection, execute, query, quote
-from headrace.sources.mysql.session.timeouts import READY_SECONDS
-from headrace.sources.mysql.snapshot.keeper import KEPT_SECONDS
 
 ATTEMPT_SECONDS = 1.0
 PAUSE_SECONDS = 2.0

@@ -23,11 +23,11 @@ from headrace.sources.mysql.catalog import busy as catalog
 from headrace.sources.mysql.catalog.denials import denial
 from headrace.sources.mysql.catalog.sizes import sizes
 from headrace.sources.mysql.catalog.types import base_of
-from headrace.sources.mysql.session.refusals import StatementCancelled, TableGone
 from headrace.sources.mysql.session.statements import MysqlConnection, Parameter, literal, query, quote
 from headrace.sources.mysql.snapshot.index_ranges import Cuts, IndexRange, ranges
 from headrace.sources.mysql.snapshot.locks import lock_denied, may_lock
 from headrace.sources.mysql.snapshot.table_access import busy, marks, of_table, overtaken, spell
+from headrace.sources.shared.refusals import StatementCancelled, TableGone
 
 STEP_BYTES = 16 << 20  # between two places
 _MOST = 4096  # places in a table

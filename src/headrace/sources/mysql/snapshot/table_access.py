@@ -36,7 +36,9 @@ from headrace.sources.contract.errors import TableBusy, TableDenied, TableMissed
 from headrace.sources.mysql.catalog import busy as catalog
 from headrace.sources.mysql.catalog.questions import of_tables, text
 from headrace.sources.mysql.catalog.types import column_of
-from headrace.sources.mysql.session.refusals import (
+from headrace.sources.mysql.session.statements import MysqlConnection, execute, query, quote
+from headrace.sources.mysql.snapshot.follower import LeftOut, late
+from headrace.sources.shared.refusals import (
     LockTimeout,
     PrivilegeMissing,
     StatementCancelled,
@@ -44,8 +46,6 @@ from headrace.sources.mysql.session.refusals import (
     StatementRefused,
     TableGone,
 )
-from headrace.sources.mysql.session.statements import MysqlConnection, execute, query, quote
-from headrace.sources.mysql.snapshot.follower import LeftOut, late
 
 _MARKS = """
 SELECT table_schema, table_name, create_time

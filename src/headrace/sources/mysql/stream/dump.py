@@ -43,13 +43,13 @@ from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import MysqlIdentity, identify, prove, verify
 from headrace.sources.mysql.session.log_end import count, with_forgotten
-from headrace.sources.mysql.session.refusals import PrivilegeMissing
 from headrace.sources.mysql.session.statements import MysqlConnection, execute, query
 from headrace.sources.mysql.stream import dump_errors, errors, events, history, unpacking
 from headrace.sources.mysql.stream.events import BinlogEvent, EventReader
 from headrace.sources.mysql.stream.gathering import Table
 from headrace.sources.mysql.stream.ordinary import LARGEST, ReadPackets
 from headrace.sources.mysql.stream.transactions import MysqlTransactionFinder, WantedTables
+from headrace.sources.shared.refusals import PrivilegeMissing
 
 READ = 1 << 20  # bytes after which a read ends
 LOW_WATER = 1 << 18  # bytes that are waited for behind a backlog, for so many seconds

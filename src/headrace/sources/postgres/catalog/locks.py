@@ -19,8 +19,8 @@ from headrace.core.errors import Transient
 from headrace.core.names import TableName
 from headrace.sources.contract.errors import TableBusy
 from headrace.sources.postgres.catalog.sizes import RelationSize, sizes
-from headrace.sources.postgres.session.refusals import LockTimeout
 from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.shared.refusals import LockTimeout
 
 READERS_WAIT_FOR = ("AccessExclusiveLock",)
 PUBLISHERS_WAIT_FOR = (

@@ -15,8 +15,8 @@ import psycopg
 
 from headrace.core.errors import HeadraceError, Transient
 from headrace.sources.postgres.session.connection import BY_DEFAULT, PINS
-from headrace.sources.postgres.session.refusals import StatementRefused
 from headrace.sources.postgres.session.statements import Session, in_transaction, query
+from headrace.sources.shared.refusals import StatementRefused
 
 _DEFAULTS = "; ".join(f"SET LOCAL {name} TO DEFAULT" for name in BY_DEFAULT)
 # Types are looked up in the catalog first, as the server does by itself where nobody says another order.

@@ -4,14 +4,14 @@ libpq does not hand out the SQLSTATE of a refused login, so the server's message
 language ends in the general code, PG_LOGIN_REFUSED, with the server's own words as detail. Statements are
 told by SQLSTATE:
 
-    LockTimeout        the server ended our wait for a lock            (55P03)
-    Cancelled          after its time, or by somebody's hand           (57014)
-    Overruled          in favour of another: recovery, a deadlock      (class 40)
-    CatalogMoved       what the statement looks at was dropped meanwhile  (XX000, 22P03)
-    TableGone          a table or a column is not there any more       (42P01, 42703, 3F000)
-    StatementRefused   what it asks for the server denies or can't do  (privileges, broken data, the rest)
-    AlreadyThere         of these: somebody made an object of that name       (42P06, 42P07, 23505 ...)
-    ValueRefused         of these: a value of a row makes an expression fail  (class 22)
+    LockTimeout         the server ended our wait for a lock            (55P03)
+    StatementCancelled  after its time, or by somebody's hand           (57014)
+    StatementOverruled  in favour of another: recovery, a deadlock      (class 40)
+    CatalogMoved        what the statement looks at was dropped meanwhile  (XX000, 22P03)
+    TableGone           a table or a column is not there any more       (42P01, 42703, 3F000)
+    StatementRefused    what it asks for the server denies or can't do  (privileges, broken data, the rest)
+    AlreadyThere          of these: somebody made an object of that name       (42P06, 42P07, 23505 ...)
+    ValueRefused          of these: a value of a row makes an expression fail  (class 22)
 
 Each of these is about the statement and not about the connection: whoever reads one table may say it of
 that table (`snapshot.table_access`).
@@ -25,33 +25,26 @@ import re
 from dataclasses import dataclass
 
 from headrace.core.errors import (
-    Definite,
     HeadraceError,
-    MaybeMisconfigured,
     Misconfigured,
     RightWithheld,
     Transient,
 )
-
-
-class LockTimeout(Transient):
-    """The server ended a statement of ours that waited for a lock."""
-
-
-class StatementCancelled(Transient):
-    """A statement of ours took more than its time, or somebody cancelled it."""
-
-
-class StatementOverruled(Transient):
-    """The server ended a statement of ours in favour of another transaction, or of a standby's recovery."""
+from headrace.sources.shared.refusals import (
+    EncryptionRefused,
+    LockTimeout,
+    LoginWithheld,
+    PrivilegeMissing,
+    StatementCancelled,
+    StatementOverruled,
+    StatementRefused,
+    TableGone,
+    Unreachable,
+)
 
 
 class CatalogMoved(Transient):
     """Something is gone that a statement of ours looks at: some functions see later than its snapshot."""
-
-
-class StatementRefused(Misconfigured):
-    """The server does not do what a statement of ours asks for."""
 
 
 class AlreadyThere(StatementRefused):
@@ -60,42 +53,6 @@ class AlreadyThere(StatementRefused):
 
 class ValueRefused(StatementRefused):
     """A value of a row makes an expression fail. The server's message may quote it: it is not repeated."""
-
-
-class PrivilegeMissing(StatementRefused, RightWithheld):
-    """We may not do it."""
-
-    codes = ("PG_PRIVILEGE_MISSING",)
-
-
-class LoginWithheld(RightWithheld):
-    """The server does not let this user in."""
-
-    codes = (
-        "PG_PASSWORD_REFUSED",
-        "PG_PASSWORD_MISSING",
-        "PG_ROLE_UNKNOWN",
-        "PG_NOT_ADMITTED",
-        "PG_LOGIN_REFUSED",
-    )
-
-
-class TableGone(Definite):
-    """A table is not there, or is another than the catalog said."""
-
-    codes = ("PG_TABLE_GONE",)
-
-
-class Unreachable(MaybeMisconfigured):
-    """Nothing answers at the address."""
-
-    codes = ("PG_UNREACHABLE",)
-
-
-class EncryptionRefused(RightWithheld):
-    """The server offers no TLS, or not as the address asks for it: until a certificate is renewed, say."""
-
-    codes = ("PG_TLS_REFUSED",)
 
 
 class ReplicationRefused(RightWithheld):

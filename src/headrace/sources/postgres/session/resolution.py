@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as TooLate
 
-from headrace.sources.postgres.session.refusals import Unreachable
+from headrace.sources.shared.refusals import Unreachable
 
 _PORT = "5432"
 _lock = threading.Lock()

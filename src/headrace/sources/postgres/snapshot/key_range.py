@@ -37,7 +37,6 @@ from headrace.sources.contract.record import Json
 from headrace.sources.postgres.catalog.definitions import read_entries
 from headrace.sources.postgres.catalog.table_def import TableEntry, schema_of
 from headrace.sources.postgres.catalog.table_def_record import is_root
-from headrace.sources.postgres.session.refusals import StatementCancelled
 from headrace.sources.postgres.session.statements import Session, ask, ask_within, query
 from headrace.sources.postgres.snapshot.copy_out import Stream, stream_copy
 from headrace.sources.postgres.snapshot.row_filter import evaluating, row_filter
@@ -52,6 +51,7 @@ from headrace.sources.postgres.snapshot.table_access import (
     reading,
 )
 from headrace.sources.postgres.snapshot.visibility import BEGIN, see
+from headrace.sources.shared.refusals import StatementCancelled
 
 # int2, int4, int8, date, timestamp, timestamptz, uuid, bytea.
 _ORDERED = frozenset((21, 23, 20, 1082, 1114, 1184, 2950, 17))

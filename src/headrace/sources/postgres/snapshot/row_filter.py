@@ -17,8 +17,9 @@ from contextlib import contextmanager
 from headrace.core.errors import Definite, HeadraceError
 from headrace.core.names import TableName, quote_identifier
 from headrace.sources.contract.errors import TableBusy
-from headrace.sources.postgres.session.refusals import PrivilegeMissing, ValueRefused
+from headrace.sources.postgres.session.refusals import ValueRefused
 from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.shared.refusals import PrivilegeMissing
 
 # Of the table's own row; of one whose schema the publication holds the server goes by no filter.
 _FILTER = """
