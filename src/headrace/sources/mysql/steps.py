@@ -14,7 +14,25 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from enum import IntEnum
 from typing import Any
+
+
+class Reason(IntEnum):
+    """An event in the life of a table that its rows do not tell."""
+
+    DROPPED = 1
+    RENAMED = 2
+    ALTERED = 3
+    BY_STATEMENT = 4  # rows changed by a statement that was logged instead of them
+    PARTITIONS = 5  # some were dropped, emptied or exchanged
+    UNCLEAR = 6  # a statement that might concern any table
+    CREATED = 7
+    TABLESPACE = 8  # discarded, or imported
+    ROLLED_BACK = 9  # a part of what was logged
+    DEFAULTS = 10  # what later statements mean by it is another thing; no row is
+    REBUILT = 11  # the server may have copied it; what hangs on no session is as it was
+
 
 FIRST = ""  # in the place of a column's name: before all others
 

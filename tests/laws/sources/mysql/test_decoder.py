@@ -25,6 +25,7 @@ from headrace.sources.contract.decoder import (
 from headrace.sources.mysql.context import MysqlStreamContext
 from headrace.sources.mysql.decoder import MysqlDecoder
 from headrace.sources.mysql.flavour import Flavour
+from headrace.sources.mysql.steps import Reason
 from headrace.sources.mysql.stream import frames
 from headrace.sources.mysql.table_number import table_number
 from tests.laws.decode.mysql.events import SCHEMA, begin, events, frame, image, told
@@ -134,10 +135,10 @@ def _frames(data: Bytes) -> list[bytes]:
 
 @pytest.mark.parametrize(
     ("reason", "code"),
-    [(frames.Reason.BY_STATEMENT, "MY_CHANGES_UNTOLD"), (frames.Reason.ALTERED, "TABLE_ALTERED")],
+    [(Reason.BY_STATEMENT, "MY_CHANGES_UNTOLD"), (Reason.ALTERED, "TABLE_ALTERED")],
 )
 def test_what_rows_do_not_tell_fails_the_tables_that_it_names_and_keeps_what_came_before(
-    reason: frames.Reason, code: str
+    reason: Reason, code: str
 ) -> None:
     rows = frame(23, (7).to_bytes(6, "little") + bytes(2) + b"\x03\x07" + image((None, b"x", None)))
     parts = [begin(1), told(7), rows, frame(252, frames.altered_frame(reason, "d", "t")), rows]
@@ -152,9 +153,7 @@ def test_what_rows_do_not_tell_fails_the_tables_that_it_names_and_keeps_what_cam
     later = {number: TableFilter(name, SCHEMA, 9) for number, name in TABLES.items()}
     [other] = DECODER.decode(data, BETWEEN, later)
     assert isinstance(other, TableChanges)
-    anything = np.frombuffer(
-        begin(1) + frame(252, frames.altered_frame(frames.Reason.UNCLEAR, "", "")), np.uint8
-    )
+    anything = np.frombuffer(begin(1) + frame(252, frames.altered_frame(Reason.UNCLEAR, "", "")), np.uint8)
     assert len(list(DECODER.decode(anything, MysqlStreamContext(), wanted))) == 2
     selected = DECODER.select(anything, MysqlStreamContext(), TABLES)
     assert selected is not None

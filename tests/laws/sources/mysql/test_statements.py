@@ -7,10 +7,9 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.sources.mysql.steps import Reason
 from headrace.sources.mysql.stream.alterations import Effect
-from headrace.sources.mysql.stream.events import QueryEvent
-from headrace.sources.mysql.stream.frames import Reason
-from headrace.sources.mysql.stream.statements import BinlogServer, effects
+from headrace.sources.mysql.stream.statements import BinlogServer, QueryEvent, effects
 from headrace.sources.mysql.stream.tokens import ANSI_QUOTES
 
 LAWS = settings(max_examples=150, deadline=None)

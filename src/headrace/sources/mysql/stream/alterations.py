@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from headrace.sources.mysql.stream.frames import Reason
+from headrace.sources.mysql.steps import Reason
 from headrace.sources.mysql.stream.tokens import Sign, StatementWords, Unreadable
 
 END = Sign.END

@@ -27,13 +27,13 @@ from headrace.sources.mysql.steps import (
     ColumnDeclaration,
     Default,
     DropColumn,
+    Reason,
     Recode,
     Rename,
     Retype,
     Step,
 )
 from headrace.sources.mysql.stream import alterations
-from headrace.sources.mysql.stream.frames import Reason
 from headrace.sources.mysql.stream.spelled_types import spelled_charset, spelled_type
 from headrace.sources.mysql.stream.tokens import MysqlToken, Sign, StatementWords, Unreadable
 

@@ -23,6 +23,7 @@ from headrace.sources.mysql.gtid_set import Gtid, GtidOrigin
 from headrace.sources.mysql.mariadb_position import MariadbGtid
 from headrace.sources.mysql.stream import errors
 from headrace.sources.mysql.stream.frames import HEADER
+from headrace.sources.mysql.stream.statements import QueryEvent
 
 QUERY, STOP, ROTATE, INTVAR, LOAD, RAND, USER_VAR, FORMAT = 2, 3, 4, 5, 6, 13, 14, 15
 APPEND_BLOCK, DELETE_FILE, XID, BEGIN_LOAD, EXECUTE_LOAD, TABLE_MAP = 9, 11, 16, 17, 18, 19
@@ -82,17 +83,6 @@ class GroupStart(NamedTuple):
     alone: bool = False  # one statement follows, and no end
     xa: bool = False  # the rows of an XA transaction follow, and its PREPARE
     is_open: bool = False  # rows follow, without a BEGIN of their own
-
-
-class QueryEvent(NamedTuple):
-    """A statement as it was logged. Never to be kept, printed or raised."""
-
-    text: memoryview | bytes
-    database: bytes
-    sql_mode: int
-    charset: int  # the number of the collation that its text is in; 0 where it is not said
-    databases: tuple[bytes, ...] | None  # those in which it changed something; None where it is not said
-    error: int = 0  # that it ended with
 
 
 class XaPrepare(NamedTuple):

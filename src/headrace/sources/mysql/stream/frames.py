@@ -14,28 +14,13 @@ default is a value of the table, and may.)
 from __future__ import annotations
 
 import struct
-from enum import IntEnum
+
+from headrace.sources.mysql.steps import Reason
 
 HEADER = struct.Struct("<IBIIIH")
 BEGIN, TRUNCATE, ALTERED = 250, 251, 252
 _BEGIN = struct.Struct("<qqH")
 _LENGTH = struct.Struct("<H")
-
-
-class Reason(IntEnum):
-    """An event in the life of a table that its rows do not tell."""
-
-    DROPPED = 1
-    RENAMED = 2
-    ALTERED = 3
-    BY_STATEMENT = 4  # rows changed by a statement that was logged instead of them
-    PARTITIONS = 5  # some were dropped, emptied or exchanged
-    UNCLEAR = 6  # a statement that might concern any table
-    CREATED = 7
-    TABLESPACE = 8  # discarded, or imported
-    ROLLED_BACK = 9  # a part of what was logged
-    DEFAULTS = 10  # what later statements mean by it is another thing; no row is
-    REBUILT = 11  # the server may have copied it; what hangs on no session is as it was
 
 
 def frame(kind: int, timestamp: int, server: int, body: bytes, position: int = 0, flags: int = 0) -> bytes:

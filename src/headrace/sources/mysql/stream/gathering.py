@@ -26,9 +26,9 @@ from headrace.sources.contract.arrival import TRANSACTION, Open, StreamRead, Tra
 from headrace.sources.mysql.binlog_position import LoggedTransaction
 from headrace.sources.mysql.gtid_set import Gtid
 from headrace.sources.mysql.mariadb_position import MariadbGtid
+from headrace.sources.mysql.steps import Reason
 from headrace.sources.mysql.stream import frames
 from headrace.sources.mysql.stream.events import BinlogEvent
-from headrace.sources.mysql.stream.frames import Reason
 from headrace.sources.mysql.stream.ordinary import FirstTransaction, Rows, TransactionRun
 
 Table = tuple[str, str]

@@ -22,13 +22,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
+from headrace.sources.mysql.steps import Reason
 from headrace.sources.mysql.stream import alterations, closed_form
 from headrace.sources.mysql.stream.alterations import Effect
 from headrace.sources.mysql.stream.charsets import text_of
-from headrace.sources.mysql.stream.events import QueryEvent
-from headrace.sources.mysql.stream.frames import Reason
 from headrace.sources.mysql.stream.tokens import Dialect, Sign, StatementWords, Unreadable
+
+
+class QueryEvent(NamedTuple):
+    """A statement as it was logged. Never to be kept, printed or raised."""
+
+    text: memoryview | bytes
+    database: bytes
+    sql_mode: int
+    charset: int  # the number of the collation that its text is in; 0 where it is not said
+    databases: tuple[bytes, ...] | None  # those in which it changed something; None where it is not said
+    error: int = 0  # that it ended with
+
 
 _ANYTHING = (Effect(Reason.UNCLEAR),)
 _ANALYZED = ("TABLE", "TABLES", "LOCAL", "NO_WRITE_TO_BINLOG")  # MariaDB analyzes changes: by making them

@@ -16,8 +16,7 @@ from headrace.sources.mysql.steps import (
     Retype,
     Step,
 )
-from headrace.sources.mysql.stream.events import QueryEvent
-from headrace.sources.mysql.stream.statements import BinlogServer, effects
+from headrace.sources.mysql.stream.statements import BinlogServer, QueryEvent, effects
 from headrace.sources.mysql.stream.tokens import ANSI_QUOTES
 
 MYSQL, MARIADB = BinlogServer(False, 90704), BinlogServer(True, 101118)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.sources.mysql.stream.alterations import Effect
-from headrace.sources.mysql.stream.events import QueryEvent
-from headrace.sources.mysql.stream.statements import BinlogServer, effects
+from headrace.sources.mysql.stream.statements import BinlogServer, QueryEvent, effects
 from headrace.sources.mysql.stream.tokens import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
 
 MYSQL, MARIADB = BinlogServer(False, 90704), BinlogServer(True, 101118)

@@ -11,10 +11,10 @@ from headrace.core.position import STEP
 from headrace.sources.contract.arrival import StreamRead
 from headrace.sources.mysql import binlog_position
 from headrace.sources.mysql.binlog_position import MysqlTimeline
+from headrace.sources.mysql.steps import Reason
 from headrace.sources.mysql.stream import events, frames
 from headrace.sources.mysql.stream.alterations import Effect
 from headrace.sources.mysql.stream.events import EventReader
-from headrace.sources.mysql.stream.frames import Reason
 from headrace.sources.mysql.stream.gathering import MOST_HELD, MOST_WAITING
 from headrace.sources.mysql.stream.transactions import MysqlTransactionFinder, WantedTables
 from tests.unit.sources.mysql.stream import logged
@@ -72,7 +72,7 @@ def _word(kind: int, body: bytes) -> str:
             size = int.from_bytes(body[at : at + 2], "little")
             names.append(body[at + 2 : at + 2 + size].decode())
             at += 2 + size
-        return ".".join(names) + " " + (frames.Reason(body[0]).name.lower() if altered else "emptied")
+        return ".".join(names) + " " + (Reason(body[0]).name.lower() if altered else "emptied")
     return "map" if kind == events.TABLE_MAP else f"rows {kind}"
 
 
