@@ -52,7 +52,7 @@ from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.queue import capture
-from headrace.sources.queue.decoder import QueueDecoder
+from headrace.sources.queue.decode.decoder import QueueDecoder
 from headrace.sources.queue.objects import QueueUpstream
 from headrace.sources.queue.source import SOURCE
 from headrace.sources.queue.stream_source import STREAM_SOURCE

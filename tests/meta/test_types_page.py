@@ -9,8 +9,8 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from headrace.sources.mysql.catalog.types import column_of as mysql_column
-from headrace.sources.postgres.catalog.types import TypeEntry, form_of
+from headrace.sources.mysql.types.columns import column_of as mysql_column
+from headrace.sources.postgres.types.columns import TypeEntry, form_of
 from tests.cases.types.cases import arrow_type, types
 from tests.meta.tracked import ROOT
 

@@ -7,11 +7,13 @@ stream. The pipeline calls it; each source proves the same list of behaviours.
 It never knows the lake, the spool or Spark: bytes, Arrow types and positions go out, nothing comes in
 but addresses and names. It changes nothing upstream but the objects that it names and removes.
 
-    session     connecting, pinned settings, proving that it is the same server
-    protocol    messages and bytes on the connection
-    catalog     which tables there are, what their columns mean, whether one changed
-    snapshot    one moment, copied in ranges
+    session     connecting, pinned settings, proving that it is the same server, bytes on the connection
+    types       how a server's types stand in the lake
+    catalog     which tables there are, what their columns mean
+    ddl         whether a table changed, and what becomes of its rows
+    copy        one moment, copied in ranges
     stream      everything after it, with the transactions in it found (`contract.arrival`)
+    decode      the bytes of the stream as changes of tables
     preflight   what would go wrong, with the statements that mend it
     source      the contract, implemented: what the stream's bytes mean, how a value is printed
 

@@ -10,8 +10,8 @@ import pytest
 from headrace.core.errors import RightWithheld, Transient
 from headrace.core.names import TableName
 from headrace.sources.contract.tables import SchemaCheck, TableDef
-from headrace.sources.mysql import schema_check
 from headrace.sources.mysql.catalog import denials
+from headrace.sources.mysql.ddl import schema_check
 from headrace.sources.mysql.session.statements import MysqlConnection
 from headrace.sources.mysql.tables import MysqlTables
 from headrace.sources.mysql.upstream import MysqlUpstream

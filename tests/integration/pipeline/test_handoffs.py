@@ -2,7 +2,7 @@
 
 On a server of its own, whose commits can be made to hang, with a publication and a slot of the user's: their
 making would wait for everybody. That a handoff says which transactions a snapshot holds is proved in
-`tests/integration/postgres/snapshot/test_handoffs.py`; that kills and cuts cost nothing, under
+`tests/integration/postgres/copy/test_handoffs.py`; that kills and cuts cost nothing, under
 `tests/guarantees`.
 """
 

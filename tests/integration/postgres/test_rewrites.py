@@ -17,13 +17,13 @@ import psycopg
 import pytest
 
 from headrace.core.names import TableName
-from headrace.sources.postgres.catalog.alteration import derive, differs
 from headrace.sources.postgres.catalog.definitions import read_entries_by_name
 from headrace.sources.postgres.catalog.table_def import TableEntry
-from headrace.sources.postgres.catalog.types import is_same_form, is_wider
+from headrace.sources.postgres.ddl.alteration import derive, differs
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.postgres.types.columns import is_same_form, is_wider
 from headrace.testing.postgres import Server
 
 pytestmark = pytest.mark.server

@@ -16,8 +16,8 @@ from headrace.sources.postgres.session.identity import identify
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.queue import readers
 from headrace.sources.queue import tick as ticks
-from headrace.sources.queue.identity import lasting_part
 from headrace.sources.queue.objects import QueueUpstream
+from headrace.sources.queue.session.identity import lasting_part
 from headrace.sources.queue.stream.queue_stream import QueueRequest, QueueStream
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for

@@ -22,11 +22,13 @@ from headrace.core.names import TableName
 from headrace.sources.contract.tables import TableDef
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
-from headrace.sources.queue import capture, ddl, following, layouts, readers, tick
+from headrace.sources.queue import capture, readers, tick
 from headrace.sources.queue.batch import TickBatch
-from headrace.sources.queue.look_memory import LookMemory
+from headrace.sources.queue.catalog.look_memory import LookMemory
+from headrace.sources.queue.ddl import column_times, following
+from headrace.sources.queue.ddl.schema_check import check
+from headrace.sources.queue.decode import layouts
 from headrace.sources.queue.position import TickPlace
-from headrace.sources.queue.schema_check import check
 from headrace.testing.postgres import Database, Server
 from tests.integration.queue.capturing import EVENTS, LAKE, Capturing, capturing, executed
 
@@ -174,10 +176,12 @@ def test_a_row_too_long_to_be_asked_counts_as_one_of_either_layout(
     number = defined(queue).number
 
     def written() -> list[bool]:
-        return [ddl.has_rows_of(queue.session, LAKE.objects, batch, number, count) for count in (2, 3, 4)]
+        return [
+            column_times.has_rows_of(queue.session, LAKE.objects, batch, number, count) for count in (2, 3, 4)
+        ]
 
     assert written() == [False, True, False]
-    monkeypatch.setattr(ddl, "_LONG", 5)
+    monkeypatch.setattr(column_times, "_LONG", 5)
     assert written() == [True, True, True]
 
 

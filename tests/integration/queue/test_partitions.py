@@ -29,10 +29,11 @@ from headrace.pipeline.state.alterations import Way
 from headrace.pipeline.state.table_state import State
 from headrace.sources.contract.decoder import TableChanges, TableFilter
 from headrace.sources.contract.tables import TableDef
-from headrace.sources.queue import capture, readers, retention, tick
-from headrace.sources.queue.decoder import QueueDecoder
-from headrace.sources.queue.definitions import find_tables
-from headrace.sources.queue.schema_check import check
+from headrace.sources.queue import capture, readers, tick
+from headrace.sources.queue.catalog.definitions import find_tables
+from headrace.sources.queue.ddl.schema_check import check
+from headrace.sources.queue.decode.decoder import QueueDecoder
+from headrace.sources.queue.stream import retention
 from headrace.testing import validators
 from headrace.testing.postgres import Server
 from tests import without_spark

@@ -13,13 +13,14 @@ import pytest
 from headrace.core.errors import Misconfigured, Transient
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
-from headrace.sources.queue import log_end, readers, retention, tick
+from headrace.sources.queue import log_end, readers, tick
 from headrace.sources.queue.batch import TxidSnapshot
 from headrace.sources.queue.creation import ensure_queue
 from headrace.sources.queue.health import health
 from headrace.sources.queue.objects import QueueUpstream
-from headrace.sources.queue.retention import tend
 from headrace.sources.queue.statements import current_place
+from headrace.sources.queue.stream import retention
+from headrace.sources.queue.stream.retention import tend
 from headrace.testing.postgres import Database
 from tests.integration.queue.capturing import EVENTS, LAKE, Capturing, capturing, executed
 

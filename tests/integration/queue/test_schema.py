@@ -12,8 +12,9 @@ from headrace.core.errors import Misconfigured
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import identify
-from headrace.sources.queue import readers, schema_check, tick, upstream
+from headrace.sources.queue import readers, tick, upstream
 from headrace.sources.queue.creation import Queue, ensure_queue
+from headrace.sources.queue.ddl import schema_check
 from headrace.sources.queue.objects import Objects
 from headrace.testing.postgres import Database
 from tests.integration.queue.capturing import LAKE, capturing, executed

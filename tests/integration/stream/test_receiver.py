@@ -15,9 +15,9 @@ import pytest
 
 from headrace.core.errors import HeadraceError, Transient
 from headrace.sources.postgres.lsn import PostgresTimeline
-from headrace.sources.postgres.protocol.wire import LibpqWire, SocketWire
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
+from headrace.sources.postgres.session.wire import LibpqWire, SocketWire
 from headrace.sources.postgres.stream import slot_stream as stream_module
 from headrace.sources.postgres.stream import synchronous
 from headrace.sources.postgres.stream.slot_stream import SlotRequest, SlotStream

@@ -14,7 +14,7 @@ from headrace.lake.store.local import LocalStore
 from headrace.pipeline.recovery import RecoveryPolicy, renew, was_begun
 from headrace.sources.contract.session import StreamOrigin
 from headrace.sources.postgres.lsn import Lsn
-from headrace.sources.postgres.protocol.stream_errors import publication_missing, server_behind
+from headrace.sources.postgres.session.stream_errors import publication_missing, server_behind
 from tests.places import place_at
 from tests.records import source_record
 

@@ -11,7 +11,7 @@ from headrace.sources.mysql.stream import events
 from headrace.sources.mysql.stream.events import EventReader
 from headrace.testing.mysql.event_faults import LONGEST, altered, flipped, of_kind, with_body
 from headrace.testing.proxy import Altering
-from tests.unit.sources.mysql.protocol.test_packets import framed
+from tests.unit.sources.mysql.session.test_packets import framed
 from tests.unit.sources.mysql.stream import logged
 
 GREETING = b"\x0a9.7.4"

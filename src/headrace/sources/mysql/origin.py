@@ -5,7 +5,7 @@
 A transaction comes whole, with its commit, so that of what is merely open at the start nothing is missing.
 But one that is *prepared* there (XA) has its rows before the start and its end behind it: the stream brings
 its end alone, as if it concerned none of our tables. While the tables are locked no such one exists that
-wrote them (`snapshot.locks`). So the locks are tried once. Where others hold them for longer, the stream
+wrote them (`copy.locks`). So the locks are tried once. Where others hold them for longer, the stream
 begins all the same, and is not *fresh*: a table is exact from its copy on, which needs the locks, too.
 
 After a lost position the start need not hold what was reached: the server was set back, or another has taken
@@ -25,6 +25,7 @@ from headrace.sources.contract.findings import Level
 from headrace.sources.contract.session import StreamOrder, StreamOrigin
 from headrace.sources.contract.waiting import Waiting
 from headrace.sources.mysql.binlog_position import holds
+from headrace.sources.mysql.copy.locks import TablesHeld, lock_tables
 from headrace.sources.mysql.preflight.grants import rights
 from headrace.sources.mysql.preflight.server import check_server
 from headrace.sources.mysql.session import clock, log_end
@@ -32,7 +33,6 @@ from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import MysqlIdentity, identify, verify
 from headrace.sources.mysql.session.statements import MysqlConnection, query
-from headrace.sources.mysql.snapshot.locks import TablesHeld, lock_tables
 from headrace.sources.mysql.stream import history
 from headrace.sources.mysql.upstream import MysqlUpstream
 

@@ -24,8 +24,11 @@ from headrace.sources.contract.source import Source
 from headrace.sources.contract.waiting import Waiting
 from headrace.sources.mysql import health, origin
 from headrace.sources.mysql import upstream as upstreams
+from headrace.sources.mysql.copy import key_range
+from headrace.sources.mysql.copy.plan import MysqlCopyTarget
+from headrace.sources.mysql.copy.reader import reader
 from headrace.sources.mysql.declaration import MYSQL
-from headrace.sources.mysql.decoder import MysqlDecoder
+from headrace.sources.mysql.decode.decoder import MysqlDecoder
 from headrace.sources.mysql.flavour import Flavour
 from headrace.sources.mysql.preflight import MysqlWish, examine, script
 from headrace.sources.mysql.session import clock, log_end
@@ -33,10 +36,7 @@ from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import MysqlIdentity, identify, prove, prove_kind
 from headrace.sources.mysql.session.statements import MysqlConnection as Connection
-from headrace.sources.mysql.snapshot import key_range
 from headrace.sources.mysql.snapshot.contents import MysqlContents
-from headrace.sources.mysql.snapshot.plan import MysqlCopyTarget
-from headrace.sources.mysql.snapshot.reader import reader
 from headrace.sources.mysql.successor import successor
 from headrace.sources.mysql.tables import MysqlTables
 from headrace.sources.mysql.upstream import MysqlUpstream

@@ -9,7 +9,8 @@ from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.tables import ExaminedTables, SchemaCheck, StatementLog, TableDef
-from headrace.sources.mysql import capture, schema_check
+from headrace.sources.mysql import capture
+from headrace.sources.mysql.ddl import schema_check
 from headrace.sources.mysql.session.statements import MysqlConnection
 from headrace.sources.mysql.upstream import MysqlUpstream
 

@@ -1,31 +1,29 @@
 """PostgreSQL 15 to 18, by logical replication with pgoutput.
 
     preflight/     what would go wrong, with the statements that mend it, before anything is made
-    snapshot/      a leader holds one moment open, followers copy ranges of it as COPY text
+    ddl/           whether tables are what was recorded, before each mark
+    copy/          a leader holds one moment open, followers copy ranges of it as COPY text
     stream/        everything after it: raw bytes, and the transactions in them
-    source         the contract of a source, over these:
-      slicing      where bytes may be cut, and what they have for some tables
-      decoding     from bytes to changes
-      labels       whether the labels of enums in rows of a stream are labels still
-      context      what bytes must be told to be decoded
-      spark_casts  a printed value as an expression of Spark's SQL
+    decode/        bytes of the stream to changes of tables
+    catalog/       tables and locks, as the server's catalog has them
+    types/         how values stand in the lake
+    session/       a connection: pinned, proved, asked, bounded; the walsender's protocol on it
+
+    source         the contract of a source
     stream_source  the half of the contract that a receiver needs
-      tables       the tables of a mirror, over these two:
-        capture       which tables the publication holds, and whether it sends what it should of each
-        schema_check  whether tables are what was recorded, before each mark
+    snapshot/      the contract's contents, over `copy`
+    tables         the tables of a mirror, over `capture` and `ddl`
+    capture        which tables the publication holds, and whether it sends what it should of each
     upstream       publication and slot: their order, names, removal; that order proves that nothing is lost
     objects        the record of both, and of the life of the server that they are of
     publication    our publication, made and altered
     parts          tables that the user's publication sends in part: can that be followed exactly?
     slot           our slot, made, watched and dropped
     writers        W, the transactions that a snapshot has to show
-    protocol/      the walsender's messages and wire
-    catalog/       tables, types and locks, as the server's catalog has them
-    session/       a connection: pinned, proved, asked, bounded
     declaration    how PostgreSQL introduces itself: its addresses, its options
     spelling, lsn  a position in the server's log, and how the server writes it
 
-The source stands on top, then capture over preflight; snapshot, stream and slicing do not know each other.
+The source stands on top, then capture over preflight; copy and stream do not know each other.
 
 Everything runs with the rights of an ordinary user: LOGIN, REPLICATION, SELECT on the tables, and
 for a publication of our own also CREATE on the database and ownership of the tables.

@@ -21,6 +21,7 @@ from headrace.sources.contract.tables import ExaminedTables, TableDef
 from headrace.sources.postgres.catalog.definitions import read_entries, read_entries_by_name
 from headrace.sources.postgres.catalog.table_def import TableEntry
 from headrace.sources.postgres.catalog.table_def_record import definition, from_record
+from headrace.sources.postgres.copy.table_access import overtaken
 from headrace.sources.postgres.objects import PostgresUpstream
 from headrace.sources.postgres.preflight.members import unfit_members, unfit_tables
 from headrace.sources.postgres.preflight.roots import inside_root, leaves_held, outside_roots
@@ -32,7 +33,6 @@ from headrace.sources.postgres.publication import (
     without_identity,
 )
 from headrace.sources.postgres.session.statements import Session
-from headrace.sources.postgres.snapshot.table_access import overtaken
 
 _MOMENT = "200ms"  # for each table's lock, once it is known that somebody holds one of them
 

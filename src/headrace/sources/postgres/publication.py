@@ -14,10 +14,10 @@ from headrace.core.names import TableName, quote_identifier
 from headrace.sources.postgres.catalog.definitions import read_entries_by_name
 from headrace.sources.postgres.catalog.locks import of_publication
 from headrace.sources.postgres.catalog.table_def import identity_flaw
-from headrace.sources.postgres.protocol.stream_errors import publication_missing
 from headrace.sources.postgres.session.ddl import execute_ddl
 from headrace.sources.postgres.session.minor_releases import late_tables_lost
 from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.postgres.session.stream_errors import publication_missing
 from headrace.sources.shared.refusals import LockTimeout, PrivilegeMissing
 
 VIA_ROOT = "publish_via_partition_root"

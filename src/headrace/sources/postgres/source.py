@@ -35,11 +35,21 @@ from headrace.sources.contract.session import ClockReading, Health, StreamOrder,
 from headrace.sources.contract.source import Source
 from headrace.sources.contract.statements import StatementEffect
 from headrace.sources.contract.waiting import Waiting
-from headrace.sources.postgres import capture, decoding, slicing, spark_casts
+from headrace.sources.postgres import capture
 from headrace.sources.postgres import upstream as upstreams
 from headrace.sources.postgres.catalog.entry_memory import EntryMemory
-from headrace.sources.postgres.context import PostgresOpenTransaction, PostgresStreamContext, newest, own
+from headrace.sources.postgres.copy import key_range
+from headrace.sources.postgres.copy.follower import PostgresFollower
+from headrace.sources.postgres.copy.plan import PostgresCopyTarget
+from headrace.sources.postgres.copy.reader import PostgresReader
 from headrace.sources.postgres.declaration import DECLARATION
+from headrace.sources.postgres.decode import changes, slicing
+from headrace.sources.postgres.decode.context import (
+    PostgresOpenTransaction,
+    PostgresStreamContext,
+    newest,
+    own,
+)
 from headrace.sources.postgres.objects import PostgresUpstream
 from headrace.sources.postgres.preflight import PostgresWish, examine, script
 from headrace.sources.postgres.session import clock, log_end
@@ -48,13 +58,10 @@ from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import PostgresIdentity, identify, prove
 from headrace.sources.postgres.session.statements import Session as Connection
 from headrace.sources.postgres.slot import health, slot_state
-from headrace.sources.postgres.snapshot import key_range
 from headrace.sources.postgres.snapshot.contents import PostgresContents
-from headrace.sources.postgres.snapshot.follower import PostgresFollower
-from headrace.sources.postgres.snapshot.plan import PostgresCopyTarget
-from headrace.sources.postgres.snapshot.reader import PostgresReader
 from headrace.sources.postgres.stream import slot_peek, synchronous
 from headrace.sources.postgres.tables import PostgresTables
+from headrace.sources.postgres.types import casts
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +109,15 @@ class PostgresDecoder:
         return {}
 
     def truncations(self, data: Bytes, context: Context, tables: Mapping[int, int]) -> dict[int, Truncations]:
-        return decoding.truncations(data, own(context), tables, self.reference)
+        return changes.truncations(data, own(context), tables, self.reference)
 
     def decode(
         self, data: Bytes, context: Context, tables: Mapping[int, TableFilter]
     ) -> Iterator[TableChanges | TableFailure]:
-        return decoding.decode(data, own(context), tables, self.reference)
+        return changes.decode(data, own(context), tables, self.reference)
 
     def transaction_id(self, number: int) -> int:
-        return decoding.widen_xid(number, self.reference)
+        return changes.widen_xid(number, self.reference)
 
     def transaction_name(self, transaction: RunningTransaction) -> int:
         return self.transaction_id(transaction.number)
@@ -119,7 +126,7 @@ class PostgresDecoder:
         return printing.print_values(values)
 
     def cast(self, column: Column, text: str) -> str:
-        return spark_casts.value(column, text)
+        return casts.value(column, text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from headrace.sources.contract.record import Json
 from headrace.sources.contract.stream import Orders, StreamSource
 from headrace.sources.postgres.lsn import PostgresTimeline
 from headrace.sources.postgres.objects import PostgresUpstream
-from headrace.sources.postgres.protocol.stream_errors import sends_others
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.identity import PostgresIdentity
+from headrace.sources.postgres.session.stream_errors import sends_others
 from headrace.sources.postgres.stream.slot_stream import SlotRequest, SlotStream
 
 

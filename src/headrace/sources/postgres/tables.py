@@ -9,10 +9,11 @@ from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.tables import ExaminedTables, SchemaCheck, StatementLog, TableDef
-from headrace.sources.postgres import capture, schema_check
+from headrace.sources.postgres import capture
 from headrace.sources.postgres.catalog.entry_memory import EntryMemory
 from headrace.sources.postgres.catalog.table_def import columns_left_out
 from headrace.sources.postgres.catalog.table_def_record import from_record
+from headrace.sources.postgres.ddl import schema_check
 from headrace.sources.postgres.objects import PostgresUpstream
 from headrace.sources.postgres.preflight import PostgresWish, find_unmirrored
 from headrace.sources.postgres.session.statements import Session

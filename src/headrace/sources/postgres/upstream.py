@@ -1,11 +1,11 @@
 """The objects that we make upstream, a publication and a slot: their order, their names, their removal.
 
-    `publication` first, committed ──► `slot` ──► W (`writers`) ──► `snapshot`
+    `publication` first, committed ──► `slot` ──► W (`writers`) ──► `copy`
 
 The order is the proof. Changes are captured one by one: a transaction that was open while its table
 got into the publication arrives in part. So the slot is made when the publication has committed, and
 the transactions that then hold a write lock on a table to be copied are noted as W: no snapshot is
-accepted in which one of them still runs (`snapshot.leader`).
+accepted in which one of them still runs (`copy.leader`).
 
 Both are named after the lake and removed with it. What belongs to the user (`--publication`, `slot =`) never
 comes here to be altered or dropped.
@@ -26,7 +26,6 @@ from headrace.sources.contract.session import StreamOrder, StreamOrigin
 from headrace.sources.contract.waiting import Waiting
 from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.objects import PostgresUpstream
-from headrace.sources.postgres.protocol.stream_errors import publication_missing
 from headrace.sources.postgres.publication import drop_publication, ensure_publication, publication_oid
 from headrace.sources.postgres.session import clock
 from headrace.sources.postgres.session.address import PostgresAddress
@@ -34,6 +33,7 @@ from headrace.sources.postgres.session.connection import application_name, conne
 from headrace.sources.postgres.session.identity import PostgresIdentity
 from headrace.sources.postgres.session.log_end import wal_end
 from headrace.sources.postgres.session.statements import Session
+from headrace.sources.postgres.session.stream_errors import publication_missing
 from headrace.sources.postgres.slot import check_slot, drop_slot, ensure_slot, free_slot, slot_state
 
 OURS = "^headrace_[0-9a-f]{8}_"  # what slots and publications of a lake's own are called (`object_name`)

@@ -1,7 +1,7 @@
 """Writers: the transactions that keep a snapshot or a slot from being made.
 
 W          those that hold a write lock on a table to be copied when its changes begin to be captured: no
-           snapshot is accepted in which one of them still runs (`snapshot.visibility`)
+           snapshot is accepted in which one of them still runs (`copy.visibility`)
 blockers   the oldest that write at all: a slot waits for them, and a message names them
 """
 

@@ -18,7 +18,7 @@ what has come beneath roots that are captured since the tick before (`tick.attac
                tree that the next look finds
 
 A tick that says nothing (NULL) was taken by a program that does not know of this: its roots are copied anew.
-Asked by `schema_check` within its look, written by `tick`.
+Asked by `ddl.schema_check` within its look, written by `tick`.
 """
 
 from __future__ import annotations

@@ -21,20 +21,20 @@ from headrace.core.names import TableName
 from headrace.sources.contract.errors import TableBusy
 from headrace.sources.contract.tables import ExaminedTables, TableDef
 from headrace.sources.contract.waiting import ALONE, Waiting
-from headrace.sources.postgres.catalog.alteration import differs
 from headrace.sources.postgres.catalog.table_def import TableEntry
+from headrace.sources.postgres.copy.table_access import overtaken
+from headrace.sources.postgres.ddl.alteration import differs
 from headrace.sources.postgres.preflight.roots import inside_root, leaves_held, outside_roots
 from headrace.sources.postgres.session.statements import Session, query
-from headrace.sources.postgres.snapshot.table_access import overtaken
 from headrace.sources.queue import tick
-from headrace.sources.queue.creation import read_schema
-from headrace.sources.queue.definitions import (
+from headrace.sources.queue.catalog.definitions import (
     QueuedTable,
     definition,
     entry_of,
     find_tables,
     read_tables,
 )
+from headrace.sources.queue.creation import read_schema
 from headrace.sources.queue.objects import Objects, QueueUpstream
 from headrace.sources.queue.preflight.fitness import unfit_tables
 from headrace.sources.queue.triggers import (

@@ -1,7 +1,7 @@
 """The loss of a queue: what was reached is none of its places any more. A reconcile goes on from there.
 
 Raised by whoever proves that the queue is the one that was read: the session before anything is taken up
-(`upstream`), streams behind each batch, the look at the tables (`schema_check`).
+(`upstream`), streams behind each batch, the look at the tables (`ddl.schema_check`).
 """
 
 from __future__ import annotations

@@ -30,13 +30,13 @@ from headrace.sources.queue import readers
 from headrace.sources.queue import tick as ticks
 from headrace.sources.queue import upstream as upstreams
 from headrace.sources.queue.capture import capture
+from headrace.sources.queue.catalog.definitions import entry_of
+from headrace.sources.queue.copy.printed_rows import await_ends, printing
 from headrace.sources.queue.creation import ensure_queue, find_queue, read_schema
-from headrace.sources.queue.definitions import entry_of
-from headrace.sources.queue.identity import lasting_part
 from headrace.sources.queue.objects import QueueUpstream
 from headrace.sources.queue.position import TickPlace
-from headrace.sources.queue.printed_rows import await_ends, printing
 from headrace.sources.queue.removal import withdraw
+from headrace.sources.queue.session.identity import lasting_part
 from headrace.sources.queue.tick import Tick
 
 

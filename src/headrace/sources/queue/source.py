@@ -20,22 +20,22 @@ from headrace.sources.contract.session import Address as AnyAddress
 from headrace.sources.contract.session import ClockReading, Health, StreamOrder, StreamOrigin, Successor
 from headrace.sources.contract.source import Source
 from headrace.sources.contract.waiting import Waiting
+from headrace.sources.postgres.copy import key_range
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import PostgresIdentity, identify
 from headrace.sources.postgres.session.statements import Session as Connection
-from headrace.sources.postgres.snapshot import key_range
 from headrace.sources.queue import health, log_end, origin, removal, trust
 from headrace.sources.queue import upstream as upstreams
-from headrace.sources.queue.address import QueueAddress
+from headrace.sources.queue.catalog.look_memory import LookMemory
+from headrace.sources.queue.copy.plan import QueueContents, QueueCopyTarget
+from headrace.sources.queue.copy.reader import QueueReader
 from headrace.sources.queue.declaration import DECLARATION
-from headrace.sources.queue.decoder import QueueDecoder
-from headrace.sources.queue.identity import prove
-from headrace.sources.queue.look_memory import LookMemory
+from headrace.sources.queue.decode.decoder import QueueDecoder
 from headrace.sources.queue.objects import Objects, QueueUpstream
 from headrace.sources.queue.options import options_of, plan
 from headrace.sources.queue.preflight import QueueWish, examine, script
-from headrace.sources.queue.snapshot.plan import QueueContents, QueueCopyTarget
-from headrace.sources.queue.snapshot.reader import QueueReader
+from headrace.sources.queue.session.address import QueueAddress
+from headrace.sources.queue.session.identity import prove
 from headrace.sources.queue.tables import QueueTables
 
 

@@ -14,9 +14,9 @@ from headrace.core.position import Position
 from headrace.sources.contract.arrival import StreamRead
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.stream import Orders, StreamSource
-from headrace.sources.queue.address import QueueAddress
 from headrace.sources.queue.objects import QueueUpstream
 from headrace.sources.queue.options import with_pauses
+from headrace.sources.queue.session.address import QueueAddress
 from headrace.sources.queue.stream.queue_stream import QueueRequest, QueueStream
 from headrace.sources.queue.upstream import history_changed
 

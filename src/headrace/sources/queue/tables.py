@@ -14,9 +14,10 @@ from headrace.sources.contract.record import Json
 from headrace.sources.contract.tables import ExaminedTables, SchemaCheck, StatementLog, TableDef
 from headrace.sources.postgres.catalog.table_def import columns_left_out
 from headrace.sources.postgres.session.statements import Session
-from headrace.sources.queue import capture, schema_check
-from headrace.sources.queue.definitions import entry_of
-from headrace.sources.queue.look_memory import LookMemory
+from headrace.sources.queue import capture
+from headrace.sources.queue.catalog.definitions import entry_of
+from headrace.sources.queue.catalog.look_memory import LookMemory
+from headrace.sources.queue.ddl import schema_check
 from headrace.sources.queue.objects import QueueUpstream
 from headrace.sources.queue.preflight import find_unmirrored
 from headrace.sources.queue.upstream import telling_loss

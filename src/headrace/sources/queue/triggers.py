@@ -24,12 +24,12 @@ from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName, quote_identifier
 from headrace.sources.contract.waiting import ALONE, Waiting
 from headrace.sources.postgres.catalog.locks import PUBLISHERS_WAIT_FOR, holders, locked_error
+from headrace.sources.postgres.copy.table_access import overtaken
 from headrace.sources.postgres.session.ddl import execute_ddl
 from headrace.sources.postgres.session.statements import Session, in_transaction, query
-from headrace.sources.postgres.snapshot.table_access import overtaken
 from headrace.sources.queue.creation import lock_creation
+from headrace.sources.queue.decode.partitions import Clone
 from headrace.sources.queue.objects import Objects
-from headrace.sources.queue.partitions import Clone
 from headrace.sources.queue.statements import (
     TRIGGERS,
     Trigger,

@@ -16,11 +16,11 @@ from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.queue import tick as ticks
-from headrace.sources.queue.address import QueueAddress
 from headrace.sources.queue.batch import TickBatch, TxidSnapshot
 from headrace.sources.queue.creation import ensure_queue
 from headrace.sources.queue.objects import Objects
 from headrace.sources.queue.position import QueueTimeline
+from headrace.sources.queue.session.address import QueueAddress
 from headrace.testing.oracle.contract import Dialect, Login, Moment, Oracle, Recording, Session
 from headrace.testing.oracle.postgres import DIALECT
 from headrace.testing.oracle.postgres import ORACLE as POSTGRES

@@ -16,7 +16,7 @@ from headrace.sources.mysql.catalog.candidates import candidates
 from headrace.sources.mysql.catalog.definitions import look
 from headrace.sources.mysql.catalog.sizes import sizes
 from headrace.sources.mysql.catalog.table_def import TableLook, definition, from_record, schema_of, to_record
-from headrace.sources.mysql.layouts import positions
+from headrace.sources.mysql.decode.layouts import positions
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.statements import MysqlConnection

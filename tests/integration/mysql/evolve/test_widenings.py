@@ -14,15 +14,15 @@ import pytest
 from headrace.core.names import TableName
 from headrace.decode.mysql import result_rows
 from headrace.sources.mysql.catalog.column_row import ColumnRow
-from headrace.sources.mysql.catalog.constants import value_before
 from headrace.sources.mysql.catalog.definitions import look
-from headrace.sources.mysql.catalog.types import column_of, select_expression
-from headrace.sources.mysql.catalog.widenings import is_pure
+from headrace.sources.mysql.ddl.closed_form import alteration
+from headrace.sources.mysql.ddl.constants import value_before
+from headrace.sources.mysql.ddl.steps import Add, AlterStatement
+from headrace.sources.mysql.ddl.tokens import Dialect, StatementWords
+from headrace.sources.mysql.ddl.widenings import is_pure
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
-from headrace.sources.mysql.steps import Add, AlterStatement
-from headrace.sources.mysql.stream.closed_form import alteration
-from headrace.sources.mysql.stream.tokens import Dialect, StatementWords
+from headrace.sources.mysql.types.columns import column_of, select_expression
 from headrace.testing.mysql import Database
 from tests.integration.mysql.types.result_sets import packets
 

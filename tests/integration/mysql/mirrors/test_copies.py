@@ -18,9 +18,9 @@ from headrace.pipeline.status_report import Reporter
 from headrace.pipeline.verify import proof
 from headrace.sources.contract.copying import Piece, PieceRead
 from headrace.sources.contract.record import Json
-from headrace.sources.mysql.snapshot import keeper, locks
-from headrace.sources.mysql.snapshot.leader import MysqlLeader
-from headrace.sources.mysql.snapshot.moment_reader import MomentReader
+from headrace.sources.mysql.copy import keeper, locks
+from headrace.sources.mysql.copy.leader import MysqlLeader
+from headrace.sources.mysql.copy.moment_reader import MomentReader
 from headrace.testing import validators
 from headrace.testing.mysql import Database
 from headrace.testing.postmaster import wait_for

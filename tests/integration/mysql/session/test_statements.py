@@ -11,10 +11,10 @@ from typing import NoReturn
 import pytest
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
-from headrace.sources.mysql.protocol.result_set import ResultRows
 from headrace.sources.mysql.session import statements
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
+from headrace.sources.mysql.session.result_set import ResultRows
 from headrace.sources.mysql.session.statements import MysqlConnection, Parameter, query, rows
 from headrace.sources.shared.refusals import LockTimeout, StatementCancelled
 from headrace.testing.mysql import Database

@@ -15,6 +15,7 @@ from headrace.core.position import STEP
 from headrace.sources.contract.session import StreamOrder
 from headrace.sources.contract.waiting import ALONE
 from headrace.sources.mysql.binlog_position import MysqlTimeline, count, parse
+from headrace.sources.mysql.copy.leader import lead
 from headrace.sources.mysql.origin import establish
 from headrace.sources.mysql.session import clock
 from headrace.sources.mysql.session.address import MysqlAddress
@@ -22,12 +23,11 @@ from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import identify
 from headrace.sources.mysql.session.log_end import position as executed
 from headrace.sources.mysql.session.log_end import unlogged_gtids
-from headrace.sources.mysql.snapshot.leader import lead
 from headrace.sources.mysql.stream.errors import EventDamaged
 from headrace.sources.mysql.upstream import MysqlUpstream
 from headrace.testing.mysql import Database, mariadb, mysql
 from headrace.testing.postmaster import wait_for
-from tests.integration.mysql.snapshot.readers import Reader as ViewReader
+from tests.integration.mysql.copy.readers import Reader as ViewReader
 from tests.integration.mysql.stream.reading import LOG, position, reading
 from tests.integration.mysql.stream.test_dump import run
 

@@ -16,7 +16,7 @@ from pymysql.constants import COMMAND
 
 from headrace.core.schema import Column
 from headrace.decode.mysql.result_rows import RowBlock
-from headrace.sources.mysql.catalog.types import column_of, quote, select_expression
+from headrace.sources.mysql.types.columns import column_of, quote, select_expression
 from headrace.testing.mysql import Database
 from tests.cases.types.cases import Type, Value, types
 

@@ -15,7 +15,7 @@ from headrace.core.schema import TableSchema
 from headrace.core.transaction_id import TransactionId
 from headrace.decode.mysql import result_rows
 from headrace.sources.contract.decoder import TableChanges, TableFilter
-from headrace.sources.mysql.decoder import MysqlDecoder
+from headrace.sources.mysql.decode.decoder import MysqlDecoder
 from headrace.sources.mysql.flavour import Flavour
 from headrace.sources.mysql.table_number import table_number
 from headrace.testing.mysql import Server

@@ -11,11 +11,11 @@ from headrace.core.names import TableName
 from headrace.lake.format import statusfile
 from headrace.pipeline import following
 from headrace.sources.contract.findings import Finding
+from headrace.sources.postgres.copy.table_access import reading
 from headrace.sources.postgres.preflight import PostgresWish, examine
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.statements import query
-from headrace.sources.postgres.snapshot.table_access import reading
 from headrace.testing import validators
 from headrace.testing.postgres import Database
 from tests.integration.pipeline.conftest import Mirrors

@@ -16,13 +16,13 @@ from typing import NoReturn
 import pytest
 
 from headrace.core.errors import HeadraceError, Misconfigured, Transient
+from headrace.sources.postgres.copy import copy_out
+from headrace.sources.postgres.copy.copy_out import stream_copy
 from headrace.sources.postgres.session import timeouts
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import KEEPALIVES, PINS, connect, plain, replication
 from headrace.sources.postgres.session.identity import identify, verify
 from headrace.sources.postgres.session.statements import ask, ask_within, in_transaction, query
-from headrace.sources.postgres.snapshot import copy_out
-from headrace.sources.postgres.snapshot.copy_out import stream_copy
 from headrace.sources.shared.refusals import Unreachable
 from headrace.testing.ports import free_port
 from headrace.testing.postgres import Database, postgres

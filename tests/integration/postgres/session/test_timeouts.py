@@ -18,12 +18,12 @@ import pytest
 from psycopg import pq
 
 from headrace.core.errors import Transient
-from headrace.sources.postgres.protocol.wire import wire
 from headrace.sources.postgres.session import cancellation, statements, timeouts
 from headrace.sources.postgres.session import connection as connection_module
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect, plain, replication
 from headrace.sources.postgres.session.statements import ask, ask_within, query
+from headrace.sources.postgres.session.wire import wire
 from headrace.testing.postgres import Database
 from headrace.testing.proxy import Proxy
 

@@ -24,7 +24,7 @@ from headrace.pipeline.state import kept_files
 from headrace.pipeline.stream import late_stream
 from headrace.pipeline.tasks.slices import Slice
 from headrace.pipeline.tasks.table_task import LakeAddress
-from headrace.sources.postgres.context import PostgresStreamContext
+from headrace.sources.postgres.decode.context import PostgresStreamContext
 from headrace.spool.reader import SpoolReader
 from tests.laws.sources.streams import DECODER, NAMES, TABLES, begin, insert, piece, plain, said, streamed
 from tests.places import place_at

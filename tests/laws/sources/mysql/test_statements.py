@@ -7,10 +7,10 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.sources.mysql.steps import Reason
-from headrace.sources.mysql.stream.alterations import Effect
-from headrace.sources.mysql.stream.statements import BinlogServer, QueryEvent, effects
-from headrace.sources.mysql.stream.tokens import ANSI_QUOTES
+from headrace.sources.mysql.ddl.alterations import Effect
+from headrace.sources.mysql.ddl.statements import BinlogServer, QueryEvent, effects
+from headrace.sources.mysql.ddl.steps import Reason
+from headrace.sources.mysql.ddl.tokens import ANSI_QUOTES
 
 LAWS = settings(max_examples=150, deadline=None)
 SERVERS = st.sampled_from(

@@ -23,8 +23,8 @@ from headrace.core.truncation import Truncation
 from headrace.decode.kernel import Bytes
 from headrace.decode.queue import framing
 from headrace.sources.contract.decoder import Context, TableChanges, TableFailure, TableFilter
-from headrace.sources.queue.context import QueueStreamContext
-from headrace.sources.queue.decoder import QueueDecoder
+from headrace.sources.queue.decode.context import QueueStreamContext
+from headrace.sources.queue.decode.decoder import QueueDecoder
 
 DECODER = QueueDecoder()
 TABLES = (16384, 4_000_000_000)

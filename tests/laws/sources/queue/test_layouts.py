@@ -9,10 +9,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.sources.queue import layouts
 from headrace.sources.queue.batch import TxidSnapshot
-from headrace.sources.queue.ddl import TickInterval, moment_of
-from headrace.sources.queue.layouts import Columns, DdlSpan, Layouts
+from headrace.sources.queue.ddl.column_times import TickInterval, moment_of
+from headrace.sources.queue.decode import layouts
+from headrace.sources.queue.decode.layouts import Columns, DdlSpan, Layouts
 
 Row = tuple[int, tuple[int, ...]]  # its time, its columns
 

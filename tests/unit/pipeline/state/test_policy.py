@@ -10,9 +10,9 @@ from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transie
 from headrace.lake.log.syncing import fenced_error
 from headrace.pipeline.state import policy
 from headrace.pipeline.state.policy import Patience
+from headrace.sources.mysql.copy.locks import LockDenied
 from headrace.sources.mysql.preflight.grants import ReplicationDenied
 from headrace.sources.mysql.session.refusals import DatabaseDenied
-from headrace.sources.mysql.snapshot.locks import LockDenied
 from headrace.sources.postgres.session.refusals import ReplicationRefused
 from headrace.sources.postgres.stream.synchronous import Synchronous
 from headrace.sources.shared.refusals import EncryptionRefused, LoginWithheld, PrivilegeMissing, Unreachable

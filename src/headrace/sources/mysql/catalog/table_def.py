@@ -29,8 +29,8 @@ from headrace.core.transaction_id import TransactionId
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.tables import TableDef
 from headrace.sources.mysql.catalog.column_row import ColumnRow
-from headrace.sources.mysql.catalog.types import column_of
 from headrace.sources.mysql.table_number import table_number
+from headrace.sources.mysql.types.columns import column_of
 
 # In these, two codes are one character of Unicode: asked of both servers, code by code.
 CODES_ALIKE = frozenset(("armscii8", "big5", "cp932", "eucjpms", "sjis", "tis620", "ujis"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.sources.mysql.catalog.table_def import TableLook
-from headrace.sources.mysql.catalog.volatile import volatile_stored
+from headrace.sources.mysql.ddl.volatile import volatile_stored
 
 _NO_KEY = "written again in the lake by every added column: it has no key"
 

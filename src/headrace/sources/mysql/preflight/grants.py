@@ -24,9 +24,9 @@ from headrace.core.errors import Misconfigured, RightWithheld
 from headrace.core.names import TableName
 from headrace.sources.contract.findings import Finding, Level, hint_of
 from headrace.sources.mysql.catalog.table_def import TableLook
+from headrace.sources.mysql.copy.locks import LockDenied, may_lock
 from headrace.sources.mysql.preflight.variables import ON
 from headrace.sources.mysql.session.statements import MysqlConnection, query, quote
-from headrace.sources.mysql.snapshot.locks import LockDenied, may_lock
 from headrace.sources.shared.refusals import PrivilegeMissing
 
 _NAME = r"`(?:[^`]|``)*`"

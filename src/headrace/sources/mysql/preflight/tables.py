@@ -13,12 +13,12 @@ from headrace.sources.contract.findings import Finding, Level, hint_of
 from headrace.sources.mysql.catalog.busy import busy
 from headrace.sources.mysql.catalog.candidates import BASE_TABLE, MysqlCandidate
 from headrace.sources.mysql.catalog.table_def import TableLook, schema_of
-from headrace.sources.mysql.catalog.types import doubtful_key
-from headrace.sources.mysql.catalog.volatile import volatile
+from headrace.sources.mysql.copy.key_range import disorder
+from headrace.sources.mysql.ddl.volatile import volatile
 from headrace.sources.mysql.options import ACCEPT, UNLOGGED_CASCADES
 from headrace.sources.mysql.session.statements import quote
-from headrace.sources.mysql.snapshot.key_range import disorder
 from headrace.sources.mysql.table_number import table_number
+from headrace.sources.mysql.types.columns import doubtful_key
 from headrace.sources.shared.findings import new_names
 from headrace.sources.shared.patterns import Pattern, select
 

@@ -32,10 +32,10 @@ from dataclasses import dataclass, field
 
 from headrace.core.errors import Misconfigured
 from headrace.sources.mysql.flavour import Flavour, Number, Release
-from headrace.sources.mysql.protocol.packets import PacketStream
-from headrace.sources.mysql.protocol.result_set import IN_TRANSACTION
 from headrace.sources.mysql.session.address import MysqlAddress
+from headrace.sources.mysql.session.packets import PacketStream
 from headrace.sources.mysql.session.refusals import driver_missing, unreachable
+from headrace.sources.mysql.session.result_set import IN_TRANSACTION
 from headrace.sources.mysql.session.statements import MysqlConnection, literal, query
 from headrace.sources.mysql.session.timeouts import READY_SECONDS, STRIKE_SECONDS
 

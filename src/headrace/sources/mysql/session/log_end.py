@@ -17,7 +17,7 @@ MySQL counts a transaction as executed once it is in the log, and visible; Maria
 alone. `FLUSH BINARY LOGS DELETE_DOMAIN_ID` takes a domain out of that, whose transactions the stream has
 counted: `unlogged_gtids` remembers its last one, once the lake is seen to hold it (`successor`).
 
-So DDL before the end is seen in the catalog by whoever looks afterwards (`schema_check`).
+So DDL before the end is seen in the catalog by whoever looks afterwards (`ddl.schema_check`).
 """
 
 from __future__ import annotations

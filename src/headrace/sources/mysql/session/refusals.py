@@ -6,7 +6,7 @@ Servers number their errors, alike on both kinds but for a few, so the number al
     StatementCancelled   after its time, or by somebody's hand
     StatementOverruled   in favour of another: a deadlock, DDL that came between
     StatementRefused     what it asks for the server denies or can't do (privileges, the rest)
-    ConnectionLost       the server is gone, or going; nothing was decided (`protocol.packets`)
+    ConnectionLost       the server is gone, or going; nothing was decided (`packets`)
 
 Each of the first four is about the statement and not about the connection: whoever reads one table may say it
 of that table.
@@ -23,8 +23,8 @@ from headrace.core.errors import (
     Misconfigured,
     Transient,
 )
-from headrace.sources.mysql.protocol.packets import connection_lost
-from headrace.sources.mysql.protocol.server_error import ServerError
+from headrace.sources.mysql.session.packets import connection_lost
+from headrace.sources.mysql.session.server_error import ServerError
 from headrace.sources.shared.refusals import (
     EncryptionRefused,
     LockTimeout,

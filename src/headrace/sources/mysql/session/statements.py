@@ -1,7 +1,7 @@
 """Statements: one question, one answer, on a connection that is pinned; each wait has an end.
 
     query(session, "SELECT ... WHERE a = %s", [1])     rows as values
-    with rows(session, "SELECT ...") as answer:        many rows, as bytes (`protocol.result_set`)
+    with rows(session, "SELECT ...") as answer:        many rows, as bytes (`result_set`)
         for block in answer.blocks(): ...
 
 Parameters are put into the text here, in a form that means the same in every sql_mode: what is not plainly
@@ -28,11 +28,11 @@ from decimal import Decimal
 
 from headrace.core.errors import HeadraceError
 from headrace.sources.mysql.flavour import Release
-from headrace.sources.mysql.protocol.packets import ConnectionLost, PacketBatch, PacketStream, connection_lost
-from headrace.sources.mysql.protocol.result_set import ColumnDefinition, StatementAnswer, answer
-from headrace.sources.mysql.protocol.server_error import ServerError
 from headrace.sources.mysql.session.address import MysqlAddress
+from headrace.sources.mysql.session.packets import ConnectionLost, PacketBatch, PacketStream, connection_lost
 from headrace.sources.mysql.session.refusals import cancelled_error, refused_error
+from headrace.sources.mysql.session.result_set import ColumnDefinition, StatementAnswer, answer
+from headrace.sources.mysql.session.server_error import ServerError
 from headrace.sources.mysql.session.timeouts import (
     ANSWER_SECONDS,
     CANCEL_LIMIT,

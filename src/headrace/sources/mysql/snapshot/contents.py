@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from headrace.sources.contract.copying import CopyOrder
 from headrace.sources.contract.tables import TableDef
-from headrace.sources.mysql.session.statements import MysqlConnection
-from headrace.sources.mysql.snapshot.measure import MysqlTableSizes, measure
-from headrace.sources.mysql.snapshot.plan import (
+from headrace.sources.mysql.copy.measure import MysqlTableSizes, measure
+from headrace.sources.mysql.copy.plan import (
     MysqlCopyPlan,
     MysqlCopyTarget,
     MysqlHeldSnapshot,
     plan,
     to_compare,
 )
+from headrace.sources.mysql.session.statements import MysqlConnection
 
 
 @dataclass(frozen=True, slots=True)

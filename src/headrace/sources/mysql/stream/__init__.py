@@ -7,13 +7,6 @@
     ordinary       many transactions at a time, where nothing is special about them
     gathering      the bytes and records of one read
     frontier       the position of a stream as it grows
-    statements     what a statement does to tables: it is read here, and nowhere kept
-    alterations    the clauses of ALTER TABLE
-    closed_form    statements whose every clause says all that it does to columns
-    spelled_types  the types of columns, as the catalog would print them
-    tokens         the words of a statement
-    letters        names in capital letters on a server that compares them in small ones
-    charsets       in which statements are logged
     unpacking      events that came compressed
     events         one event of a binlog: its header, kind and checksum, and the parts that count
     frames         what is written to the spool

@@ -37,12 +37,12 @@ from headrace.sources.mysql.binlog_position import (
 )
 from headrace.sources.mysql.gtid_set import GtidSet
 from headrace.sources.mysql.mariadb_position import MariadbPosition
-from headrace.sources.mysql.protocol.packets import PacketBatch
-from headrace.sources.mysql.protocol.server_error import ERR, ServerError, server_error
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import MysqlIdentity, identify, prove, verify
 from headrace.sources.mysql.session.log_end import count, with_forgotten
+from headrace.sources.mysql.session.packets import PacketBatch
+from headrace.sources.mysql.session.server_error import ERR, ServerError, server_error
 from headrace.sources.mysql.session.statements import MysqlConnection, execute, query
 from headrace.sources.mysql.stream import dump_errors, errors, events, history, unpacking
 from headrace.sources.mysql.stream.events import BinlogEvent, EventReader

@@ -14,9 +14,9 @@ from headrace.core.errors import (
     PositionLost,
     Transient,
 )
-from headrace.sources.mysql.protocol.packets import connection_lost
-from headrace.sources.mysql.protocol.server_error import ServerError
+from headrace.sources.mysql.session.packets import connection_lost
 from headrace.sources.mysql.session.refusals import refused_error
+from headrace.sources.mysql.session.server_error import ServerError
 from headrace.sources.mysql.stream import errors
 
 _CANNOT_READ = frozenset({29, 1236, 1945, 1950, 1951, 1955, 1957, 4052})

@@ -19,11 +19,11 @@ import zlib
 from functools import lru_cache
 from typing import NamedTuple
 
+from headrace.sources.mysql.ddl.statements import QueryEvent
 from headrace.sources.mysql.gtid_set import Gtid, GtidOrigin
 from headrace.sources.mysql.mariadb_position import MariadbGtid
 from headrace.sources.mysql.stream import errors
 from headrace.sources.mysql.stream.frames import HEADER
-from headrace.sources.mysql.stream.statements import QueryEvent
 
 QUERY, STOP, ROTATE, INTVAR, LOAD, RAND, USER_VAR, FORMAT = 2, 3, 4, 5, 6, 13, 14, 15
 APPEND_BLOCK, DELETE_FILE, XID, BEGIN_LOAD, EXECUTE_LOAD, TABLE_MAP = 9, 11, 16, 17, 18, 19

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import struct
 
-from headrace.sources.mysql.steps import Reason
+from headrace.sources.mysql.ddl.steps import Reason
 
 HEADER = struct.Struct("<IBIIIH")
 BEGIN, TRUNCATE, ALTERED = 250, 251, 252

@@ -45,11 +45,11 @@ from headrace.sources.mysql.binlog_position import (
 )
 from headrace.sources.mysql.gtid_set import Gtid, GtidSet
 from headrace.sources.mysql.mariadb_position import MariadbGtid
-from headrace.sources.mysql.protocol.server_error import ERR, ServerError, server_error
 from headrace.sources.mysql.session import log_end
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import MysqlIdentity, identify, verify
+from headrace.sources.mysql.session.server_error import ERR, ServerError, server_error
 from headrace.sources.mysql.session.statements import MysqlConnection, execute, query
 from headrace.sources.mysql.stream import dump_errors, errors, events
 from headrace.sources.mysql.stream.errors import EventDamaged, EventUnknown

@@ -32,18 +32,19 @@ from headrace.sources.mysql.binlog_position import (
     MysqlProgress,
     MysqlTimeline,
 )
+from headrace.sources.mysql.ddl import statements
+from headrace.sources.mysql.ddl.alterations import Effect
+from headrace.sources.mysql.ddl.letters import means
+from headrace.sources.mysql.ddl.statements import BinlogServer, QueryEvent
+from headrace.sources.mysql.ddl.steps import Reason
 from headrace.sources.mysql.gtid_set import Gtid
 from headrace.sources.mysql.mariadb_position import MariadbGtid
-from headrace.sources.mysql.steps import Reason
-from headrace.sources.mysql.stream import errors, events, ordinary, statements, unpacking
-from headrace.sources.mysql.stream.alterations import Effect
+from headrace.sources.mysql.stream import errors, events, ordinary, unpacking
 from headrace.sources.mysql.stream.events import BinlogEvent, GroupStart
 from headrace.sources.mysql.stream.frames import HEADER
 from headrace.sources.mysql.stream.frontier import frontier
 from headrace.sources.mysql.stream.gathering import EventGroup, Gathering, Table, map_frame
-from headrace.sources.mysql.stream.letters import means
 from headrace.sources.mysql.stream.ordinary import OrdinaryReader, ReadPackets, TransactionRun
-from headrace.sources.mysql.stream.statements import BinlogServer, QueryEvent
 
 _STATEMENTS = frozenset({events.QUERY, events.QUERY_COMPRESSED, events.EXECUTE_LOAD})
 _END_OF_STATEMENT = b"\xff\xff\xff\0\0\0"  # the table's number in rows that are none

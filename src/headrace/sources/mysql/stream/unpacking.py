@@ -14,10 +14,10 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
+from headrace.sources.mysql.ddl.statements import QueryEvent
 from headrace.sources.mysql.stream import errors
 from headrace.sources.mysql.stream.events import ROWS_COMPRESSED, BinlogEvent, query
 from headrace.sources.mysql.stream.frames import HEADER
-from headrace.sources.mysql.stream.statements import QueryEvent
 
 PIECE = 256 * 1024
 _END, _SIZE, _TYPE = 0, 1, 2

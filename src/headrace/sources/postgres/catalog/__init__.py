@@ -1,14 +1,10 @@
-"""catalog: what the server's catalog says of tables, types and locks.
+"""catalog: what the server's catalog says of tables and locks.
 
     table_def         what a table is, in a form that can be compared
     table_def_record  the same as a record of the lake's catalog, and back
     definitions       the statement that reads it, for many tables at once
     entry_memory      what the last look brought, so that what did not change is not read again
     partition_tree    what is beneath a partitioned table, and what of that may have moved rows
-    emptiness         which of the partitions that came had nothing to bring
-    alteration        what differs between two looks at a table, and whether it matters
-    unfinished_ddl    the tables that somebody may be changing just now
-    types             from the source's types to columns of the lake
     candidates        the relations that a pattern may name
     rights            which tables a copy could not read, though they are followed
     sizes             how big a table is

@@ -30,9 +30,9 @@ from headrace.sources.postgres.catalog.table_def import (
     TableEntry,
     watched_columns,
 )
-from headrace.sources.postgres.catalog.types import TypeEntry
 from headrace.sources.postgres.session.refusals import CatalogMoved
 from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.postgres.types.columns import TypeEntry
 
 _TRIES: Final = 4  # of a question about what somebody drops meanwhile
 

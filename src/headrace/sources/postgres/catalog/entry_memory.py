@@ -2,7 +2,7 @@
 
     the text of a table, the types with it   ──►  its entry          `definitions.read_entries`
     the rows of the types                    ──►  the types          likewise
-    a record of the lake, an entry           ──►  they do not differ `postgres.schema_check`
+    a record of the lake, an entry           ──►  they do not differ `ddl.schema_check`
 
 The server is asked for all of it each time: nothing here is believed of it. What stands on the right is a
 function of what stands on the left and of nothing else, and is taken only where that is the same, text by
@@ -18,7 +18,7 @@ from typing import Any
 from headrace.sources.contract.record import Json
 from headrace.sources.postgres.catalog.rights import ReadablePartitions
 from headrace.sources.postgres.catalog.table_def import TableEntry
-from headrace.sources.postgres.catalog.types import TypeEntry
+from headrace.sources.postgres.types.columns import TypeEntry
 
 Types = Mapping[int, TypeEntry]
 _SPARE = 100  # tables that are remembered although the last look was not at them, beside as many as it was at

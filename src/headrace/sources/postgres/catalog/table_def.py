@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
 from headrace.sources.postgres.catalog.partition_tree import Branch, identity_differs, leaves
-from headrace.sources.postgres.catalog.types import TypeEntry, column_of
+from headrace.sources.postgres.types.columns import TypeEntry, column_of
 
 ORDINARY, PARTITIONED = "r", "p"
 PERMANENT = "p"

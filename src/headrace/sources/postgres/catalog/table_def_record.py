@@ -26,7 +26,7 @@ from headrace.sources.postgres.catalog.table_def import (
     schema_of,
     sent_columns,
 )
-from headrace.sources.postgres.catalog.types import TypeEntry, enum_of
+from headrace.sources.postgres.types.columns import TypeEntry, enum_of
 
 
 def to_record(entry: TableEntry) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from headrace.sources.postgres.catalog.table_def import PARTITIONED, TableEntry, schema_of, watched_columns
-from headrace.sources.postgres.catalog.types import TypeEntry, enum_of
+from headrace.sources.postgres.types.columns import TypeEntry, enum_of
 
 _TREE = "copied anew where a partition is dropped, detached, truncated, rewritten, or attached with rows"
 _PART = "copied anew by every change of its columns, of its row filter or of its column list"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import quote_identifier
 from headrace.sources.contract.findings import Finding, Level, hint_of
+from headrace.sources.postgres.copy.visibility import refuse_standby
 from headrace.sources.postgres.declaration import SLOT
 from headrace.sources.postgres.preflight.wish import PostgresWish
 from headrace.sources.postgres.session.address import PostgresAddress
@@ -17,7 +18,6 @@ from headrace.sources.postgres.session.identity import PostgresIdentity, prove
 from headrace.sources.postgres.session.minor_releases import late_tables_lost
 from headrace.sources.postgres.session.refusals import ReplicationRefused
 from headrace.sources.postgres.session.statements import Session, query
-from headrace.sources.postgres.snapshot.visibility import refuse_standby
 from headrace.sources.postgres.stream import synchronous
 from headrace.sources.postgres.writers import blockers
 

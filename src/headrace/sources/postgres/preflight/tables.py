@@ -20,11 +20,11 @@ from headrace.sources.postgres.catalog.table_def import (
     identity_flaw,
     schema_of,
 )
-from headrace.sources.postgres.catalog.types import doubtful_key
+from headrace.sources.postgres.copy.key_range import disorder
 from headrace.sources.postgres.preflight.roots import check_tree
 from headrace.sources.postgres.publication import VIA_ROOT
 from headrace.sources.postgres.session.statements import Session, query
-from headrace.sources.postgres.snapshot.key_range import disorder
+from headrace.sources.postgres.types.columns import doubtful_key
 from headrace.sources.shared.findings import new_names
 from headrace.sources.shared.patterns import Pattern, select
 

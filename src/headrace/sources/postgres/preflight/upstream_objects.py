@@ -14,10 +14,10 @@ from headrace.sources.postgres.parts import check_part, limits
 from headrace.sources.postgres.preflight.roots import inside_root
 from headrace.sources.postgres.preflight.tables import Access
 from headrace.sources.postgres.preflight.wish import PostgresWish
-from headrace.sources.postgres.protocol.stream_errors import slot_active, slot_taken
 from headrace.sources.postgres.publication import VIA_ROOT, publication_statement
 from headrace.sources.postgres.session.connection import application_name
 from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.postgres.session.stream_errors import slot_active, slot_taken
 from headrace.sources.postgres.slot import check_slot, slot_state
 
 ACTIONS = "insert, update, delete, truncate"

@@ -14,7 +14,7 @@ told by SQLSTATE:
     ValueRefused          of these: a value of a row makes an expression fail  (class 22)
 
 Each of these is about the statement and not about the connection: whoever reads one table may say it of
-that table (`snapshot.table_access`).
+that table (`copy.table_access`).
 
 Only the primary line of a server's error is passed on: its DETAIL may quote a row.
 """

@@ -1,18 +1,1 @@
-"""snapshot: one moment of the source, copied in ranges, and which transactions it holds.
-
-    contents      the contract, implemented
-    plan          what a copy waits for, and how it is joined to the stream
-    measure       how big tables are, and how they are cut
-    leader        the moment, held open in the driver
-    reader        pieces of it as rows of the lake, read on executors
-    follower      its connection, and ranges as COPY's text
-    page_ranges   the ranges: so many pages of a table, one COPY
-    key_range     ranges of a key instead, each of a moment of its own
-    row_filter    the condition of the rows that the publication sends
-    copy_out      the bytes of COPY, in pieces of whole lines
-    table_access  the lock on one table, and the proof that it is the one that is meant
-    visibility    the snapshot of a transaction as a handoff, and whether it may be used
-
-A copy is joined with the stream by its handoff (`headrace.core.handoff`): nothing is missed, nothing comes
-twice.
-"""
+"""snapshot: the contract of `contents`, over the room `copy`."""

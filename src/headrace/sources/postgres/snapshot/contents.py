@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from headrace.sources.contract.copying import CopyOrder
 from headrace.sources.contract.tables import TableDef
-from headrace.sources.postgres.session.statements import Session
-from headrace.sources.postgres.snapshot.measure import PostgresMeasure, measure
-from headrace.sources.postgres.snapshot.plan import (
+from headrace.sources.postgres.copy.measure import PostgresMeasure, measure
+from headrace.sources.postgres.copy.plan import (
     PostgresCopyPlan,
     PostgresCopyTarget,
     PostgresHeldSnapshot,
     plan,
     to_compare,
 )
+from headrace.sources.postgres.session.statements import Session
 
 
 @dataclass(frozen=True, slots=True)

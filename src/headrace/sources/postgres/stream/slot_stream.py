@@ -39,8 +39,12 @@ from headrace.decode.copydata import COPY_DATA, CopyFrames, frames
 from headrace.decode.kernel import Bytes
 from headrace.sources.contract.arrival import StreamRead
 from headrace.sources.postgres.lsn import Lsn
-from headrace.sources.postgres.protocol.messages import Options, fields, start_replication, status_update
-from headrace.sources.postgres.protocol.stream_errors import (
+from headrace.sources.postgres.session.address import PostgresAddress
+from headrace.sources.postgres.session.connection import application_name, connect, replication
+from headrace.sources.postgres.session.identity import PostgresIdentity, identify, verify
+from headrace.sources.postgres.session.messages import Options, fields, start_replication, status_update
+from headrace.sources.postgres.session.statements import ask, query
+from headrace.sources.postgres.session.stream_errors import (
     history_changed,
     publication_missing,
     refusal,
@@ -53,11 +57,7 @@ from headrace.sources.postgres.protocol.stream_errors import (
     slot_unfit,
     warning,
 )
-from headrace.sources.postgres.protocol.wire import Wire, lost_error, wire
-from headrace.sources.postgres.session.address import PostgresAddress
-from headrace.sources.postgres.session.connection import application_name, connect, replication
-from headrace.sources.postgres.session.identity import PostgresIdentity, identify, verify
-from headrace.sources.postgres.session.statements import ask, query
+from headrace.sources.postgres.session.wire import Wire, lost_error, wire
 from headrace.sources.postgres.stream import synchronous
 from headrace.sources.postgres.stream.transactions import PostgresTransactionFinder
 

@@ -29,8 +29,8 @@ from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import PostgresIdentity, identify
 from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.queue.catalog.definitions import QueuedTable, definition, read_tables
 from headrace.sources.queue.declaration import CHUNKS
-from headrace.sources.queue.definitions import QueuedTable, definition, read_tables
 from headrace.sources.queue.objects import Objects
 from headrace.sources.queue.preflight.fitness import check_tables, choose
 from headrace.sources.queue.preflight.making import check_queue, check_triggers

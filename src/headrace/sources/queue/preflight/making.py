@@ -14,6 +14,7 @@ from headrace.core.names import quote_identifier
 from headrace.sources.contract.findings import Finding, Level
 from headrace.sources.postgres.preflight.tables import Access
 from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.queue.catalog.definitions import QueuedTable
 from headrace.sources.queue.creation import (
     Schema,
     creation_statements,
@@ -21,7 +22,6 @@ from headrace.sources.queue.creation import (
     read_schema,
     refuse_unusable,
 )
-from headrace.sources.queue.definitions import QueuedTable
 from headrace.sources.queue.objects import Objects
 from headrace.sources.queue.triggers import always_statements, trigger_statements
 

@@ -18,10 +18,10 @@ from psycopg import pq
 from headrace.core.errors import Transient
 from headrace.decode.kernel import Bytes
 from headrace.decode.queue.framing import COPY_HEADER
-from headrace.sources.postgres.protocol.wire import lost_error
+from headrace.sources.postgres.copy.copy_out import stream_copy
 from headrace.sources.postgres.session import cancellation
 from headrace.sources.postgres.session.timeouts import hang_up
-from headrace.sources.postgres.snapshot.copy_out import stream_copy
+from headrace.sources.postgres.session.wire import lost_error
 
 AHEAD = 4  # buffers, of about a megabyte each
 _AGAIN = 0.2  # seconds after which a thread that waits looks whether it is still wanted

@@ -29,13 +29,14 @@ from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect, plain
 from headrace.sources.postgres.session.identity import identify, verify
 from headrace.sources.postgres.session.statements import Session
-from headrace.sources.queue import readers, retention
+from headrace.sources.queue import readers
 from headrace.sources.queue import tick as ticks
 from headrace.sources.queue import upstream as upstreams
 from headrace.sources.queue.batch import TickBatch
-from headrace.sources.queue.identity import prove
 from headrace.sources.queue.objects import QueueUpstream
 from headrace.sources.queue.position import TickPlace
+from headrace.sources.queue.session.identity import prove
+from headrace.sources.queue.stream import retention
 from headrace.sources.queue.stream.copying import BatchCopy
 from headrace.sources.queue.stream.events import TickEvents, idle
 from headrace.sources.queue.tick import QueueLocked, Tick

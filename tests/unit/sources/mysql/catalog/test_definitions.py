@@ -7,7 +7,7 @@ import pytest
 from headrace.sources.mysql.catalog.column_row import ColumnRow
 from headrace.sources.mysql.catalog.definitions import cascading
 from headrace.sources.mysql.catalog.table_def import keeps_apart
-from headrace.sources.mysql.catalog.volatile import volatile
+from headrace.sources.mysql.ddl.volatile import volatile
 
 
 def column(name: str, data_type: str = "int", expression: str = "", **said: str) -> ColumnRow:

@@ -11,9 +11,9 @@ from headrace.core.position import STEP
 from headrace.sources.contract.arrival import StreamRead
 from headrace.sources.mysql import binlog_position
 from headrace.sources.mysql.binlog_position import MysqlTimeline
-from headrace.sources.mysql.steps import Reason
+from headrace.sources.mysql.ddl.alterations import Effect
+from headrace.sources.mysql.ddl.steps import Reason
 from headrace.sources.mysql.stream import events, frames
-from headrace.sources.mysql.stream.alterations import Effect
 from headrace.sources.mysql.stream.events import EventReader
 from headrace.sources.mysql.stream.gathering import MOST_HELD, MOST_WAITING
 from headrace.sources.mysql.stream.transactions import MysqlTransactionFinder, WantedTables

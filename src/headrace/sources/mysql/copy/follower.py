@@ -1,0 +1,237 @@
+"""A follower: one connection, on an executor, that sees the moment of a leader.
+
+It needs nothing but its arguments. `join` waits for the moment for as long as there is a leader; afterwards
+the view is this connection's own and outlives the leader. Who comes late, or was too slow, is left out: what
+it would read is of another moment, so it reads nothing (`leader` says why a member's view is right).
+
+While it reads a table (`holding`) others may wait for that; then it gives way, if we may see them (`keeper`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+
+from headrace.core.errors import Definite, HeadraceError, Transient
+from headrace.core.names import TableName
+from headrace.sources.contract.errors import MomentMissed, TableBusy
+from headrace.sources.mysql.copy.keeper import UNREAD_SECONDS, Keeper, waiting_for
+from headrace.sources.mysql.copy.locks import idle
+from headrace.sources.mysql.copy.ticket import Ticket
+from headrace.sources.mysql.session.address import MysqlAddress
+from headrace.sources.mysql.session.connection import connect
+from headrace.sources.mysql.session.identity import MysqlIdentity, identify, verify
+from headrace.sources.mysql.session.statements import MysqlConnection, Row, execute, query
+from headrace.sources.mysql.session.timeouts import nobody
+
+_GATE_SECONDS = 2  # of one wait at the gate, until it is looked whether there is a leader
+_GLANCE = 0.01  # between two looks at what the leader decided
+
+
+class LeftOut(MomentMissed):
+    """This reader was not there when the moment was taken, or has lost its view of it."""
+
+    codes = ("MY_READER_LATE",)
+
+
+class LeaderGone(Transient):
+    """The leader is gone, or never was, and the moment was not taken."""
+
+    codes = ("MY_SNAPSHOT_GONE",)
+
+
+class GaveWay(TableBusy):
+    """A reader was ended, since others waited for its table."""
+
+    codes = ("MY_COPY_GAVE_WAY",)
+
+
+class MysqlFollower:
+    """A connection to the source, and to no other, that joins a snapshot."""
+
+    def __init__(self, address: MysqlAddress, identity: MysqlIdentity, ticket: Ticket, *, role: str) -> None:
+        self._address = address
+        self._identity = identity
+        self._ticket = ticket
+        self._role = role
+        self._session: MysqlConnection | None = None
+        self._witness: MysqlConnection | None = None
+        self.executed = ""  # what the server had executed while the view was opened: all that it shows
+        self._keeper = Keeper(lambda: (self._session, self._witness), self._look)
+        self._held: frozenset[TableName] = frozenset()  # the server keeps others from them for us
+        self._holds = 0  # how often others were let to them
+        self._in_the_way: tuple[int, frozenset[int]] = (0, frozenset())  # of whom, as the last look had it
+        self._gave_way = False
+
+    def __enter__(self) -> MysqlFollower:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def join(self, check: Callable[[], None] = nobody) -> MysqlConnection:
+        """The connection within a transaction that shows the moment; waits for it the first time."""
+        if self._session is None:
+            session = self._session = connect(self._address, role=self._role)
+            try:
+                verify(identify(session), self._identity)
+                idle(session, None)
+                execute(session, f"SET SESSION net_write_timeout = {UNREAD_SECONDS}")
+                self.executed = _join(session, self._ticket, check)
+                self._keeper.start()
+            except BaseException:
+                self.close()
+                raise
+        if self._gave_way:
+            raise late("it was ended, since others waited for a table that it read")
+        if self._session.is_closed:
+            raise late("its connection ended, and its view with it")
+        return self._session
+
+    def reading(self, table: TableName, check: Callable[[], None] = nobody) -> MysqlConnection:
+        """Join the snapshot for a table that was locked when the moment was taken."""
+        session = self.join(check)
+        names = (self._ticket.unlock_name(table), self._ticket.leader)
+        # The leader is looked at last: it was there when the other name was asked for.
+        unlocked, leader = _owners(session, names)
+        if leader != self._ticket.connection:
+            raise _gone_error()
+        if unlocked is not None:
+            raise late(f"{table} was not there when the snapshot was taken")
+        return session
+
+    @contextmanager
+    def holding(self, table: TableName) -> Iterator[None]:
+        """Look who waits for the table in the block; MariaDB keeps them waiting until the view ends.
+
+        The block ends with `GaveWay` where the reader was in somebody's way.
+        """
+        witness = self.witness()
+        self._held |= {table}
+        try:
+            yield
+        except HeadraceError as error:
+            if self._gave_way and not isinstance(error, Definite):
+                raise _gave_way(table) from None
+            raise
+        finally:
+            if not witness.release.is_mariadb:
+                self._held, self._holds = frozenset(), self._holds + 1
+
+    def _look(self) -> None:
+        """End the view where somebody waits for it, and did so at the look before."""
+        held, holds, witness = self._held, self._holds, self._witness
+        if not held or witness is None or self._session is None or self._gave_way:
+            return
+        waiting = waiting_for(witness, held)
+        before, waited = self._in_the_way
+        self._in_the_way = holds, waiting
+        if before == holds == self._holds and waiting & waited:
+            self._gave_way = True
+            query(witness, f"KILL {self._session.connection_id}")
+
+    def witness(self) -> MysqlConnection:
+        """A connection that sees tables, and who waits for them, as they are now.
+
+        MySQL's catalog is a part of the view: who asks within it hears of the table of then.
+        """
+        if self._witness is None or self._witness.is_closed:
+            self._witness = connect(self._address, role=self._role)
+            verify(identify(self._witness), self._identity)
+            idle(self._witness, None)  # it sleeps while a piece is read
+        return self._witness
+
+    def close(self) -> None:
+        """Hang up: what was held is let go of."""
+        self._keeper.stop()
+        for session in (self._session, self._witness):
+            if session is not None:
+                session.close()
+
+
+def _join(session: MysqlConnection, ticket: Ticket, check: Callable[[], None]) -> str:
+    number = _place(session, ticket)
+    _wait_at_gate(session, ticket, number, check)
+    execute(session, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+    # From the left to the right: who sees our view knows that we asked before.
+    executed = f"@@global.{session.release.words.executed_variable}"
+    [(brought, got)] = query(session, f"SELECT {executed}, GET_LOCK('{ticket.view(number)}', 0)")
+    if got != 1:
+        raise late("its place was another's before")
+    while not _is_member(session, ticket):
+        check()
+        time.sleep(_GLANCE)
+    return str(brought)
+
+
+def _place(session: MysqlConnection, ticket: Ticket) -> int:
+    """The first place that nobody holds; it is held from here on."""
+    _is_member(session, ticket)  # else there is nothing to wait for
+    for number in range(ticket.readers):
+        if _get_lock(session, ticket.place(number), 0, nobody):
+            return number
+    raise late("all places are held by others")
+
+
+def _wait_at_gate(session: MysqlConnection, ticket: Ticket, number: int, check: Callable[[], None]) -> None:
+    while not _get_lock(session, ticket.gate(number), _GATE_SECONDS, check):
+        check()
+        _is_member(session, ticket)
+
+
+def _is_member(session: MysqlConnection, ticket: Ticket) -> bool:
+    """Tell whether the leader has seen our view; no longer to be hoped for raises.
+
+    The names are looked at from the left to the right: the leader holds members before it closes.
+    """
+    names = (ticket.leader, ticket.closing_lock, ticket.member(session.connection_id))
+    leader, closed, member = _owners(session, names)
+    if member == ticket.connection:
+        return True
+    if leader != ticket.connection:
+        raise _gone_error()
+    if closed is not None:
+        raise late("the tables were locked and let go of without it")
+    return False
+
+
+def _owners(session: MysqlConnection, names: Sequence[str]) -> Row:
+    [row] = query(session, "SELECT " + ", ".join(f"IS_USED_LOCK('{name}')" for name in names))
+    return row
+
+
+def _gone_error() -> LeaderGone:
+    return LeaderGone(
+        "MY_SNAPSHOT_GONE",
+        "nobody holds the snapshot that is to be read",
+        hint="nothing to do: what is missing is copied from a new snapshot",
+    )
+
+
+def _get_lock(session: MysqlConnection, name: str, seconds: int, check: Callable[[], None]) -> bool:
+    [(answer,)] = query(session, f"SELECT GET_LOCK('{name}', {seconds})", check=check)
+    return answer == 1
+
+
+def _gave_way(table: TableName) -> GaveWay:
+    return GaveWay(
+        "MY_COPY_GAVE_WAY",
+        f"the reader of {table} was ended, since others waited for the table",
+        detail="somebody alters it, or flushes all tables",
+        hint="nothing to do: it is copied again; if it goes on, give the table a primary key, or "
+        'set handoff = "chunks", which holds a table for a moment only',
+    )
+
+
+def late(detail: str) -> LeftOut:
+    """The error of a reader that has no view of the moment."""
+    return LeftOut(
+        "MY_READER_LATE",
+        "a reader was not there when the snapshot was taken, or has lost it",
+        detail=detail,
+        hint="nothing to do: what it would have read is read under a new snapshot",
+    )

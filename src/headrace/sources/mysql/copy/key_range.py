@@ -1,0 +1,161 @@
+"""Keys as the server reads them: the literals of single keys, the bounds of ranges, and their conditions.
+
+The text of a key is the one that `sources.mysql.values` prints. A literal takes the type of its column, whose
+collation decides what is equal: where that finds more than one text alike, the text itself is compared, too.
+
+A range of keys is one of the primary key, in types that the server puts into the order that the lake knows:
+whole and decimal numbers, dates and times, bytes. `disorder` says of each other table why it has none.
+
+    (a, b) >= (1, 5)      a > 1 OR a = 1 AND b >= 5       the server finds no range in the former
+
+A reader that goes on behind a row (`beyond`) asks less: the order is the server's own. An ENUM is ordered by
+the numbers of its labels and compared by their letters, so the later numbers are listed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+
+from headrace.core.chunks import Bound, KeySpan
+from headrace.core.keycode import keycode
+from headrace.core.schema import Column, TableSchema
+from headrace.sources.contract.copying import Key
+from headrace.sources.mysql.catalog.table_def import CODES_ALIKE, LABEL, TableLook
+from headrace.sources.mysql.session.statements import literal, quote
+from headrace.sources.mysql.types.columns import base_of
+from headrace.sources.mysql.types.printing import print_values
+
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
+_FLOAT = re.compile(r"-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?")
+_NUMBERS = frozenset(("int", "decimal", "digits", "year", "bit"))
+_TEXTS = frozenset(("text", "enum", "set"))
+_ORDERED = frozenset(
+    "tinyint smallint mediumint int bigint decimal date datetime timestamp binary varbinary".split()
+)
+_WALKABLE = frozenset(
+    "int decimal digits bit year float date timestamp time text bytes enum uuid inet4 inet6".split()
+)
+_MOST_DIGITS = 38  # of a decimal that the lake has as a number
+
+
+def bounds(schema: TableSchema, keys: pa.Table) -> list[Bound] | None:
+    """The bounds at these keys, as the lake has them; None where the source could not read one."""
+    columns = [keys.column(name) for name in schema.key]
+    codes = keycode(columns).to_pylist()
+    texts = zip(*(print_values(column.combine_chunks()).to_pylist() for column in columns), strict=True)
+    found = [Bound(tuple(row), code) for row, code in zip(texts, codes, strict=True)]
+    return None if any(text is None for bound in found for text in bound.texts) else found
+
+
+def of_key(schema: TableSchema) -> list[Column]:
+    """The columns of the key, in its order."""
+    return [next(each for each in schema.columns if each.name == name) for name in schema.key]
+
+
+def disorder(look: TableLook) -> str | None:
+    """The reason why a table has no ranges of keys; None where it has."""
+    if not look.primary:
+        return "it has no primary key"
+    types = {row.name: (row.column_type, row.precision or 0) for row in look.columns}
+    for name in look.key:
+        kind, digits = types[name]
+        if base_of(kind) not in _ORDERED or (base_of(kind) == "decimal" and digits > _MOST_DIGITS):
+            return f'its key column "{name}" is of type {kind}'
+    return None if look.key else "its primary key does not tell rows apart in the lake"
+
+
+def within(columns: Sequence[Column], spans: Sequence[KeySpan]) -> str:
+    """The condition of the rows with keys in these spans; of all of them if that is no condition."""
+    conditions = [" AND ".join(_limits(columns, span)) for span in spans]
+    return "" if "" in conditions else f" WHERE {' OR '.join(f'({each})' for each in conditions)}"
+
+
+def _limits(columns: Sequence[Column], span: KeySpan) -> Iterator[str]:
+    if span.one_key and span.low:
+        yield " AND ".join(_equal(columns, span.low.texts))
+        return
+    if span.low:
+        yield _beyond(columns, span.low.texts, ">", or_equal=not span.low.after)
+    if span.high:
+        yield _beyond(columns, span.high.texts, "<", or_equal=span.high.after)
+
+
+def _beyond(columns: Sequence[Column], key: Key, sign: str, *, or_equal: bool) -> str:
+    """The keys above or below this one."""
+    compared = list(zip(columns, key, strict=True))
+    steps = [
+        " AND ".join(
+            [*(f"{quote(c.name)} = {_spell(c, t)}" for c, t in compared[:n]), _passes(column, sign, text)]
+        )
+        for n, (column, text) in enumerate(compared)
+    ]
+    steps += [" AND ".join(_equal(columns, key))] if or_equal else []
+    return f"({' OR '.join(steps)})"
+
+
+def _passes(column: Column, sign: str, text: str) -> str:
+    """The condition of the values above or below this one."""
+    name = quote(column.name)
+    if base_of(column.source_type) != "enum":
+        return f"{name} {sign} {_spell(column, text)}"
+    labels = _labels(column)
+    number = labels.index(text) + 1 if text in labels else 0  # of the value that stands for none
+    others = range(number + 1, len(labels) + 1) if sign == ">" else range(number)
+    return f"{name} IN ({', '.join(map(str, others)) or 'NULL'})"
+
+
+def beyond(columns: Sequence[Column], keys: pa.Table) -> str | None:
+    """The condition of the rows behind the one with this key; None where that cannot be spelled.
+
+    `keys` has the columns of the key and one row.
+    """
+    texts = [print_values(keys.column(c.name).combine_chunks()).to_pylist()[0] for c in columns]
+    for column, text in zip(columns, texts, strict=True):
+        is_label = base_of(column.source_type) == "enum"
+        if text is None or (is_label and text not in ("", *_labels(column))):
+            return None  # no form in the lake; a label that the catalog prints with escapes
+    return _beyond(columns, tuple(texts), ">", or_equal=False)
+
+
+def _labels(column: Column) -> list[str]:
+    return [each[1:-1].replace("''", "'") for each in LABEL.findall(column.source_type)]
+
+
+def walkable(column: Column) -> bool:
+    """Tell whether rows can be read along this column of an index, so that each value says what follows it.
+
+    A text of which another code is the same text says that as little as a label that prints like none does.
+    """
+    form, _, charset = column.form.rstrip(")").partition("(")
+    if form == "enum" and "''" in LABEL.findall(column.source_type):
+        return False
+    return form in _WALKABLE and charset not in CODES_ALIKE
+
+
+def where(schema: TableSchema, keys: Sequence[Key]) -> str:
+    """The condition of the rows with these keys."""
+    columns = of_key(schema)
+    return " OR ".join(f"({' AND '.join(_equal(columns, key))})" for key in keys)
+
+
+def _equal(columns: Sequence[Column], key: Key) -> Iterable[str]:
+    for column, text in zip(columns, key, strict=True):
+        name = quote(column.name)
+        yield f"{name} = {_spell(column, text)}"
+        if column.form.partition("(")[0] in _TEXTS:
+            # The key's index has found all that the column's collation calls equal.
+            yield f"CAST(CONVERT({name} USING utf8mb4) AS BINARY) = {literal(text.encode())}"
+
+
+def _spell(column: Column, text: str) -> str:
+    form = column.form.partition("(")[0]
+    if form in _NUMBERS and _NUMBER.fullmatch(text):
+        return f"({text})"
+    if form == "float" and _FLOAT.fullmatch(text):
+        return f"CAST({literal(text)} AS DOUBLE)"
+    if form == "bytes":
+        return literal(bytes.fromhex(text.removeprefix("0x")))
+    return literal(text)

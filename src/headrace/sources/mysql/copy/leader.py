@@ -1,0 +1,208 @@
+"""The leader of a snapshot: it locks the tables until every reader that is there has opened its view.
+
+    leader                                   reader (`follower`)
+    hold leader, gates
+                                             hold place N; wait for gate N
+    wait until the places are held
+    LOCK TABLES ... READ
+    let go of the gates
+                                             START TRANSACTION WITH CONSISTENT SNAPSHOT
+                                             read gtid_executed; hold view N
+    see who holds views, read gtid_executed (*)
+    UNLOCK TABLES
+    hold unlocked T for each that was gone, member C for each of them, closed
+                                             member: read.   closed, and no member: left out
+
+The equation: a gate is free only after the tables were locked, and (*) is answered by the very session that
+holds their locks. So the view of each member was opened while nobody could write: it shows, of these tables,
+the transactions of `gtid_executed` and no others. A leader that dies, between two statements or within one,
+never answers (*), and then there are no members.
+
+Why the set is the right one: a transaction that has written one of the tables keeps it from being locked
+until it has ended in the log and in the engine. So every set that is read while the locks hold is right for
+the locked tables, and for them alone. A reader knows its own, which the leader's, read later, holds.
+
+A table that is gone when the others are locked is left out: no view is right of it, though it should come
+back under its name (`ticket.unlock_name`).
+
+The locks are held for no longer than `VIEW_SECONDS` and the two answers around them; who is not in time is
+left out, and on a busy machine that may be all: whoever wanted the moment tries again. `held` is that time,
+on our clock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from types import TracebackType
+
+from headrace.core.errors import HeadraceError
+from headrace.core.handoff import ByPosition
+from headrace.core.names import TableName
+from headrace.sources.contract.errors import MomentMissed
+from headrace.sources.contract.waiting import ALONE, Waiting
+from headrace.sources.mysql.binlog_position import MysqlTimeline
+from headrace.sources.mysql.copy.keeper import Keeper, nothing
+from headrace.sources.mysql.copy.locks import HeldLocks, idle, lock_tables
+from headrace.sources.mysql.copy.ticket import Ticket
+from headrace.sources.mysql.session.address import MysqlAddress
+from headrace.sources.mysql.session.connection import connect
+from headrace.sources.mysql.session.identity import MysqlIdentity, identify, verify
+from headrace.sources.mysql.session.log_end import count, position
+from headrace.sources.mysql.session.statements import MysqlConnection, Value, query
+
+VIEW_SECONDS = 0.08  # for the readers to open their views, while the tables are locked
+ARRIVAL_SECONDS = 600.0  # for the first reader to come
+PLACE_SECONDS = 30.0  # from the first reader's arrival, for the others to come
+_GLANCE = 0.004  # between two looks at the views
+_LOOK = 0.05  # between two looks at the places
+
+
+class ReadersMissing(MomentMissed):
+    """No reader was there, or in time, when the moment came."""
+
+    codes = ("MY_READERS_MISSING",)
+
+
+class MysqlLeader:
+    """A moment of some tables, for readers that hold its ticket: made by `lead`, taken by `take`."""
+
+    def __init__(self, session: MysqlConnection, ticket: Ticket) -> None:
+        self._session = session
+        self.ticket = ticket
+        self.members: tuple[int, ...] = ()  # connections of the readers that see the moment
+        self.held: float | None = None  # for how long the tables were locked
+        self._keeper = Keeper(lambda: (session,), nothing)
+        self._keeper.start()
+
+    def __enter__(self) -> MysqlLeader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the moment; members that have their views go on by themselves."""
+        self._keeper.stop()
+        self._session.close()
+
+    def take(
+        self,
+        tables: Sequence[TableName],
+        log: MysqlTimeline,
+        seconds: float,
+        waiting: Waiting = ALONE,
+        readers: int | None = None,
+        marks: Collection[str] = (),
+    ) -> ByPosition:
+        """Take the moment, once: as soon as the readers are there and the tables can be locked.
+
+        Waits for the readers, as many as the ticket's or fewer, so many seconds, and then for the locks. It
+        is a later second than those of the marks, so that whatever is done to a table from here on leaves
+        another one.
+        """
+        self._wait_for_readers(self.ticket.readers if readers is None else readers, seconds, waiting)
+        while query(self._session, "SELECT NOW()")[0][0] in marks:
+            time.sleep(_LOOK)
+        with lock_tables(self._session, tables, waiting, seconds) as locks:
+            present = self._open_gates()
+            self.members, executed = self._views(present, time.monotonic())
+            locks.release(self._session)
+        handoff = ByPosition(count(self._session, log, executed))
+        self._close(locks)
+        return handoff
+
+    def handoff_of_none(self, log: MysqlTimeline) -> ByPosition:
+        """The handoff of no table at all."""
+        return ByPosition(position(self._session, log))
+
+    @property
+    def _executed_gtids(self) -> str:
+        return f"@@global.{self._session.release.words.executed_variable}"
+
+    def alive(self) -> bool:
+        """Tell whether the readers still have a leader."""
+        if self._session.is_closed:
+            return False
+        try:
+            query(self._session, "SELECT 1")
+        except HeadraceError:
+            return False
+        return True
+
+    def _wait_for_readers(self, wanted: int, seconds: float, waiting: Waiting) -> None:
+        places = [self.ticket.place(number) for number in range(self.ticket.readers)]
+        deadline, first = time.monotonic() + min(seconds, ARRIVAL_SECONDS), True
+        while (there := sum(one is not None for one in self._owners(places))) < wanted:
+            waiting.check()
+            if there and first:
+                first, deadline = False, min(deadline, time.monotonic() + PLACE_SECONDS)
+            if time.monotonic() >= deadline:
+                if not there:
+                    raise _missing("no reader has come")
+                return
+            time.sleep(_LOOK)
+
+    def _open_gates(self) -> list[int]:
+        """Open the gates; who waits there."""
+        ticket, numbers = self.ticket, range(self.ticket.readers)
+        places = ", ".join(f"IS_USED_LOCK('{ticket.place(number)}')" for number in numbers)
+        gates = ", ".join(f"RELEASE_LOCK('{ticket.gate(number)}')" for number in numbers)
+        [row] = query(self._session, f"SELECT {places}, {gates}")
+        return [number for number in numbers if row[number] is not None]
+
+    def _views(self, present: Sequence[int], since: float) -> tuple[tuple[int, ...], str]:
+        """The connections that open their views in time, as the session that holds the locks sees; and what
+        the server has executed, asked for after them.
+        """
+        views = [self.ticket.view(number) for number in present]
+        looks = "".join(f"IS_USED_LOCK('{view}'), " for view in views)
+        while True:
+            [(*owners, executed)] = query(self._session, f"SELECT {looks}{self._executed_gtids}")
+            found = tuple(one for one in owners if isinstance(one, int))
+            if len(found) == len(views) or time.monotonic() + _GLANCE >= since + VIEW_SECONDS:
+                return found, str(executed)
+            time.sleep(_GLANCE)
+
+    def _close(self, locks: HeldLocks) -> None:
+        """Tell the members that they are, and of which tables their views are not right; others may leave."""
+        self.held = locks.held_seconds
+        unlocked = map(self.ticket.unlock_name, locks.missing)
+        _hold(self._session, [*unlocked, *map(self.ticket.member, self.members), self.ticket.closing_lock])
+        if not self.members:
+            raise _missing("none of them opened its view in time")
+
+    def _owners(self, names: Sequence[str]) -> tuple[Value, ...]:
+        [row] = query(self._session, "SELECT " + ", ".join(f"IS_USED_LOCK('{name}')" for name in names))
+        return row
+
+
+def lead(address: MysqlAddress, identity: MysqlIdentity, readers: int) -> MysqlLeader:
+    """A leader whose readers may come; nothing is locked yet but its own names."""
+    session = connect(address, role="snapshot")
+    try:
+        verify(identify(session), identity)
+        idle(session, None)
+        ticket = Ticket.new(session.connection_id, readers)
+        _hold(session, [ticket.leader, *(ticket.gate(number) for number in range(readers))])
+    except BaseException:
+        with suppress(HeadraceError):
+            session.close()
+        raise
+    return MysqlLeader(session, ticket)
+
+
+def _hold(session: MysqlConnection, names: Sequence[str]) -> None:
+    query(session, "SELECT " + ", ".join(f"GET_LOCK('{name}', 0)" for name in names))
+
+
+def _missing(detail: str) -> ReadersMissing:
+    return ReadersMissing(
+        "MY_READERS_MISSING",
+        "the readers of a snapshot were not there when it was taken",
+        detail=detail,
+        hint="nothing to do: it is tried again; if it goes on, see that executors reach the server",
+    )

@@ -1,0 +1,159 @@
+"""The sizes of tables, and the places where those that are large can be cut.
+
+    integers        even steps from the least to the greatest
+    other types     steps of so many rows along the key's index, for as long as there is time
+    no key, or one in whose type the server orders otherwise than it compares: one piece
+
+All of it is estimated, or seen without a lock: a table that changes meanwhile, or whose keys are dense in one
+place, only skews the work.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headrace.core.names import TableName
+from headrace.core.schema import Column
+from headrace.sources.contract.copying import Piece
+from headrace.sources.contract.errors import TableBusy
+from headrace.sources.contract.tables import TableDef, TableSize
+from headrace.sources.mysql.catalog import busy as catalog
+from headrace.sources.mysql.catalog.denials import denial
+from headrace.sources.mysql.catalog.sizes import sizes
+from headrace.sources.mysql.copy.index_ranges import Cuts, IndexRange, ranges
+from headrace.sources.mysql.copy.locks import lock_denied, may_lock
+from headrace.sources.mysql.copy.table_access import busy, marks, of_table, overtaken, spell
+from headrace.sources.mysql.session.statements import MysqlConnection, Parameter, literal, query, quote
+from headrace.sources.mysql.types.columns import base_of
+from headrace.sources.shared.refusals import StatementCancelled, TableGone
+
+STEP_BYTES = 16 << 20  # between two places
+_MOST = 4096  # places in a table
+_WALK_SECONDS = 10.0  # for the steps through one table
+_INTEGERS = frozenset(("tinyint", "smallint", "mediumint", "int", "bigint"))
+_ORDERED = frozenset(
+    ("char", "varchar", "binary", "varbinary", "date", "datetime", "timestamp", "decimal", "uuid")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MysqlTableSizes:
+    """The sizes of tables; those that cannot be read just now, with the error that says why."""
+
+    sizes: Mapping[TableName, TableSize]
+    busy: Mapping[TableName, TableBusy]
+    marks: Mapping[TableName, str]
+    cuts: Mapping[TableName, Cuts] = field(repr=False)
+
+    def pieces(self, tables: Collection[TableName], target_bytes: int) -> list[Piece]:
+        return [piece for name in tables for piece in self._ranges(name, target_bytes)]
+
+    def _ranges(self, name: TableName, target_bytes: int) -> list[IndexRange]:
+        return ranges(name, self.marks[name], self.sizes[name], self.cuts.get(name, Cuts()), target_bytes)
+
+
+def measure(connection: MysqlConnection, tables: Sequence[TableDef]) -> MysqlTableSizes:
+    """Ask how big these tables are; of one that was dropped meanwhile nothing can be read either."""
+    names = [table.name for table in tables]
+    try:
+        found, known = _look_at(connection, names)
+        held: dict[TableName, TableBusy] = {}
+    except catalog.MysqlTableBusy:
+        found, known, held = _one_by_one(connection, names)
+    cuts: dict[TableName, Cuts] = {}
+    for table in (table for table in tables if table.name in found and table.name in known):
+        try:
+            with of_table(table.name):
+                cuts[table.name] = _cuts(connection, table, found[table.name])
+        except (TableBusy, TableGone) as error:
+            held[table.name] = busy(table.name, error)
+    there = {name: found[name] for name in names if name in found and name in known and name not in held}
+    for table in tables:
+        if table.name not in there and table.name not in held:
+            held[table.name] = _unseen_error(connection, table)
+    held |= _denied_tables(connection, there)
+    return MysqlTableSizes({n: size for n, size in there.items() if n not in held}, held, known, cuts)
+
+
+def _denied_tables(connection: MysqlConnection, names: Collection[TableName]) -> dict[TableName, TableBusy]:
+    """The tables of databases in which we may not lock any: no moment is to be had of them."""
+    barred = {schema for schema in {name.schema for name in names} if not may_lock(connection, schema)}
+    return {name: busy(name, lock_denied([name.schema])) for name in names if name.schema in barred}
+
+
+def _unseen_error(connection: MysqlConnection, table: TableDef) -> TableBusy:
+    """The reason why the server does not show a table."""
+    denied = denial(connection, table.name, [column.name for column in table.schema.columns])
+    if denied is not None:
+        return busy(table.name, denied)
+    return overtaken(f"{table.name} was dropped, or somebody alters it just now")
+
+
+def _look_at(
+    connection: MysqlConnection, names: Sequence[TableName]
+) -> tuple[dict[TableName, TableSize], dict[TableName, str]]:
+    return sizes(connection, names), marks(connection, names)
+
+
+def _one_by_one(
+    connection: MysqlConnection, names: Sequence[TableName]
+) -> tuple[dict[TableName, TableSize], dict[TableName, str], dict[TableName, TableBusy]]:
+    """Measure tables one by one, where the server leaves out one of them."""
+    found: dict[TableName, TableSize] = {}
+    known: dict[TableName, str] = {}
+    held: dict[TableName, TableBusy] = {}
+    for name in names:
+        try:
+            size, mark = _look_at(connection, [name])
+        except catalog.MysqlTableBusy as error:
+            held[name] = busy(name, error)
+        else:
+            found |= size
+            known |= mark
+    return found, known, held
+
+
+def _cuts(connection: MysqlConnection, table: TableDef, size: TableSize) -> Cuts:
+    """The places where a table can be cut."""
+    steps = min(_MOST, size.bytes // STEP_BYTES)
+    if steps < 2 or not table.schema.key:
+        return Cuts()
+    first = table.schema.key[0]
+    [column] = [each for each in table.schema.columns if each.name == first]
+    base = base_of(column.source_type)
+    if base in _INTEGERS:
+        return Cuts(first, _even(connection, table.name, column, steps))
+    if base in _ORDERED:
+        return Cuts(first, _walk(connection, table.name, column, max(1, size.rows // steps)))
+    return Cuts()
+
+
+def _even(connection: MysqlConnection, table: TableName, column: Column, steps: int) -> tuple[str, ...]:
+    """Whole numbers at even distances between the least and the greatest; the index has both at its ends."""
+    key = quote(column.name)
+    [(least, greatest)] = query(connection, f"SELECT MIN({key}), MAX({key}) FROM {spell(table)}")
+    if least is None or greatest is None:
+        return ()
+    low, high = int(str(least)), int(str(greatest))
+    places = {low + (high - low) * k // steps for k in range(1, steps)}
+    return tuple(literal(place) for place in sorted(places - {low}))
+
+
+def _walk(connection: MysqlConnection, table: TableName, column: Column, rows: int) -> tuple[str, ...]:
+    """Values that about so many rows lie between, as many as are found in time."""
+    key, found = quote(column.name), list[str]()
+    deadline = time.monotonic() + _WALK_SECONDS
+    while len(found) < _MOST and (left := deadline - time.monotonic()) > 0:
+        behind = f" WHERE {key} > {found[-1]}" if found else ""
+        statement = f"SELECT {key} FROM {spell(table)}{behind} ORDER BY {key} LIMIT 1 OFFSET {rows}"
+        try:
+            values = query(connection, statement, seconds=left)
+        except StatementCancelled:
+            break
+        if not values:
+            break
+        value: Parameter = values[0][0]
+        found.append(literal(value))
+    return tuple(found)

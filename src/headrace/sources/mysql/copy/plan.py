@@ -1,0 +1,227 @@
+"""The plan of a copy: a moment whose readers are begun before it is taken, or chunks.
+
+    snapshot    a leader under the contract's names, for a copy or to compare with
+    shares      a share of the pieces for each reader, all of which are to be there
+    handoff     asked for when they were begun: now the moment is taken
+    key_walk    the driver's half of reading chunks: where the next one ends
+
+Nothing has to be foreseen: the locks wait for every transaction that has written one of the tables. A reader
+that was left out gives its tables back (`TableBusy`), and so does one whose table was gone by then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+
+from headrace.core.chunks import Bound, KeySpan
+from headrace.core.handoff import ByPosition, BySet
+from headrace.core.names import TableName
+from headrace.core.position import Position
+from headrace.sources.contract.copying import CopyOrder, Piece
+from headrace.sources.contract.record import Json
+from headrace.sources.contract.tables import TableDef
+from headrace.sources.contract.waiting import ALONE, Waiting
+from headrace.sources.mysql.binlog_position import MariadbProgress, MysqlTimeline, parse
+from headrace.sources.mysql.catalog.definitions import look_apart
+from headrace.sources.mysql.copy import key_range
+from headrace.sources.mysql.copy.chunk_bounds import next_bound
+from headrace.sources.mysql.copy.forgotten import refuse_forgetful
+from headrace.sources.mysql.copy.index_ranges import IndexRange, shares
+from headrace.sources.mysql.copy.leader import MysqlLeader, lead
+from headrace.sources.mysql.gtid_set import GtidSet
+from headrace.sources.mysql.mariadb_position import MariadbPosition
+from headrace.sources.mysql.options import CHUNKS, HANDOFF
+from headrace.sources.mysql.session.address import MysqlAddress
+from headrace.sources.mysql.session.connection import connect
+from headrace.sources.mysql.session.identity import MysqlIdentity, identify, verify
+from headrace.sources.mysql.session.log_end import position
+from headrace.sources.mysql.session.statements import MysqlConnection
+from headrace.sources.mysql.upstream import MysqlUpstream
+
+
+@dataclass(frozen=True, slots=True)
+class MysqlCopyTarget:
+    """The place that a copy reads: which server, and which life of its binlog."""
+
+    address: MysqlAddress
+    identity: MysqlIdentity
+    upstream: MysqlUpstream
+
+
+@dataclass(frozen=True, slots=True)
+class MysqlCopyPlan:
+    """A copy of tables that can be read."""
+
+    server: MysqlCopyTarget
+    order: CopyOrder
+    by_ranges: frozenset[TableName]
+
+    def snapshot(self, tables: Sequence[TableDef], waiting: Waiting) -> MysqlHeldSnapshot:
+        """Begin a snapshot of the tables, whose readers may come."""
+        return _begin(self.server, self.order.readers, math.inf, waiting, reached=self.order.read_until)
+
+    def key_walk(self, waiting: Waiting) -> MysqlKeyWalk:
+        """Open the walk's connection. Nothing bars a moment: each chunk waits for its own lock."""
+        waiting.check()
+        connection = connect(self.server.address, role="chunks")
+        try:
+            verify(identify(connection), self.server.identity)
+        except BaseException:
+            connection.close()
+            raise
+        return MysqlKeyWalk(connection, self.server.upstream.base, self.order.read_until)
+
+
+def plan(connection: MysqlConnection, server: MysqlCopyTarget, order: CopyOrder) -> MysqlCopyPlan:
+    """Foresee a copy of these tables, which can be read."""
+    by_ranges: frozenset[TableName] = frozenset()
+    if order.options.get(HANDOFF.name) == CHUNKS:
+        # One that is hidden or gone is none of them: whoever reads it finds that out.
+        looks, _ = look_apart(connection, [table.name for table in order.tables])
+        by_ranges = frozenset(name for name, found in looks.items() if key_range.disorder(found) is None)
+    return MysqlCopyPlan(server, order, by_ranges)
+
+
+@dataclass(frozen=True, slots=True)
+class MysqlKeyWalk:
+    """The walk along keys, over a connection of its own."""
+
+    connection: MysqlConnection
+    base: int
+    read_until: Position | None
+
+    def __enter__(self) -> MysqlKeyWalk:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.connection.close()
+
+    @property
+    def ticket(self) -> Json:
+        return {
+            "base": self.base,
+            "reached": None if self.read_until is None else self.read_until.as_record(),
+        }
+
+    def next_bound(
+        self, table: TableDef, span: KeySpan, rows: int, check: Callable[[], None]
+    ) -> Bound | None:
+        return next_bound(self.connection, table, span, rows, check)
+
+
+def to_compare(server: MysqlCopyTarget, readers: int, seconds: float) -> MysqlHeldSnapshot:
+    """Begin a snapshot to compare with; it says by their names which transactions it shows."""
+    return _begin(server, readers, seconds, ALONE, named=True)
+
+
+def _begin(
+    server: MysqlCopyTarget,
+    readers: int,
+    seconds: float,
+    waiting: Waiting,
+    *,
+    named: bool = False,
+    reached: Position | None = None,
+) -> MysqlHeldSnapshot:
+    leader = lead(server.address, server.identity, readers)
+    return MysqlHeldSnapshot(leader, server, seconds, waiting, named, reached)
+
+
+@dataclass(slots=True)
+class MysqlHeldSnapshot:
+    """A leader's snapshot, in the life of the server that the mirror is in."""
+
+    leader: MysqlLeader
+    server: MysqlCopyTarget
+    seconds: float
+    waiting: Waiting
+    by_name: bool  # its handoff tells transactions by their names
+    read_until: Position | None  # of the stream that it is joined to
+    admits_later: bool = False  # no reader sees the moment who was not there
+    _begun_readers: int = 0  # readers that have a share
+    # Of the tables that they read; no others are locked.
+    _marks: Mapping[TableName, str] = field(default_factory=dict)
+    _handoff: ByPosition | BySet | None = None
+
+    def __enter__(self) -> MysqlHeldSnapshot:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.leader.close()
+
+    @property
+    def log(self) -> MysqlTimeline:
+        return self.server.upstream.log
+
+    @property
+    def handoff(self) -> ByPosition | BySet:
+        """The test of which transactions it holds; the moment is taken when this is asked for first."""
+        if self._handoff is None:
+            try:
+                self._handoff = self._own_handoff()
+            except BaseException:
+                self.leader.close()  # those who wait for it learn that it will not come
+                raise
+        return self._handoff
+
+    def settle(self) -> ByPosition | BySet:
+        """The handoff, exact from the log's end of now on.
+
+        Rows that came with a partition that was exchanged may be older than the moment, and the table has no
+        mark of it. The log tells of it before that end. Readers outlive their leader: it may be gone.
+        """
+        handoff = self.handoff
+        if isinstance(handoff, BySet):
+            return handoff
+        return replace(handoff, settled=max(handoff.frontier, self._end()))
+
+    def _end(self) -> Position:
+        """The end of the server's log."""
+        if self.leader.alive():
+            return self.leader.handoff_of_none(self.log).frontier
+        with connect(self.server.address, role="snapshot") as session:
+            verify(identify(session), self.server.identity)
+            return position(session, self.log)
+
+    @property
+    def ticket(self) -> Json:
+        return {"leader": self.leader.ticket.as_record(), "base": self.log.base}
+
+    def shares(self, pieces: Sequence[Piece]) -> list[list[Piece]]:
+        dealt = shares(pieces, self.leader.ticket.readers)
+        self._begun_readers = len(dealt)
+        self._marks = {piece.table: piece.mark for piece in pieces if isinstance(piece, IndexRange)}
+        return dealt
+
+    def alive(self) -> bool:
+        return self.leader.alive()
+
+    def _own_handoff(self) -> ByPosition | BySet:
+        if not self._begun_readers:
+            found = self.leader.handoff_of_none(self.log)
+        else:
+            found = self.leader.take(
+                sorted(self._marks),
+                self.log,
+                self.seconds,
+                self.waiting,
+                self._begun_readers,
+                set(self._marks.values()),
+            )
+        refuse_forgetful(found.frontier, self.read_until)
+        if not self.by_name:
+            return found
+        return BySet(names_of(found.frontier.text), found.frontier)
+
+
+def names_of(text: str) -> GtidSet | MariadbPosition:
+    """The names of the transactions that a server has executed."""
+    progress = parse(text)
+    return progress.read if isinstance(progress, MariadbProgress) else progress.ended

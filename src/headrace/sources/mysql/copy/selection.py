@@ -1,0 +1,148 @@
+"""The rows of a SELECT as rows of the lake, none of which has lost a value.
+
+    fetch      runs a statement and takes all of its rows at once, as they come
+    decoded    makes rows of the lake of them, when the server has long gone on
+
+A server keeps what a SELECT reads open until the last row is sent: `FLUSH TABLES WITH READ LOCK` and DDL wait
+for it, and the writers wait behind these. So nothing is done between two rows but to take the next: they stay
+in memory up to `MEMORY_BYTES`, and go to a file without a name from there on.
+
+Warnings are no losses as such: a virtual column may make one of each row that the application reads, too. A
+function whose result is larger than `max_allowed_packet`, or a text that cannot be converted, gives NULL or
+another text with a warning: that stops the table. A server lists some warnings only; of the others a count
+of the values shows that none was lost.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import IO
+
+import numpy as np
+
+from headrace.core.errors import Definite, Transient
+from headrace.core.names import TableName
+from headrace.core.schema import Column
+from headrace.decode.copyrows import CopiedRows
+from headrace.decode.mysql import result_rows
+from headrace.sources.mysql.session.result_set import ResultRows
+from headrace.sources.mysql.session.statements import MysqlConnection, query, rows
+from headrace.sources.mysql.session.timeouts import COPY_SECONDS, nobody
+from headrace.sources.mysql.types.columns import quote, select_expression
+
+MEMORY_BYTES = 64 << 20
+_PROOF_SECONDS = 600.0  # to count the values of a table, or of a part of it
+_NUMBERS = np.dtype(np.int64)
+# A result larger than a packet; a text that is none in its charset, or has no place in another.
+_TOO_LARGE = 1301
+_LOSSES = frozenset((_TOO_LARGE, 1300, 1977, 3854))
+
+
+def list_columns(columns: Sequence[Column]) -> str:
+    """The columns as a SELECT lists them."""
+    return ", ".join(map(select_expression, columns))
+
+
+@dataclass(slots=True)
+class FetchedRows:
+    """The rows of an answer as they came; they can be decoded once."""
+
+    columns: Sequence[Column]
+    count: int = 0
+    size: int = 0  # in bytes
+    _blocks: deque[ResultRows] = field(default_factory=deque)
+    _file: IO[bytes] | None = None
+
+    def add(self, block: ResultRows) -> None:
+        """Keep one more block."""
+        self.count += len(block)
+        self.size += len(block.data)
+        if self.size <= MEMORY_BYTES:
+            self._blocks.append(block)
+            return
+        try:
+            self._file = self._file or tempfile.TemporaryFile(prefix="headrace-")  # noqa: SIM115 -- `decode` closes it
+            self._file.write(np.array([len(block.starts), len(block.data)], _NUMBERS).tobytes())
+            self._file.write(block.starts.astype(_NUMBERS).tobytes())
+            self._file.write(block.data.tobytes())
+        except OSError as error:
+            raise Transient(
+                "MY_COPY_NO_ROOM",
+                "the rows of a table that has to be read in one go cannot be kept on this machine's disk",
+                detail=error.strerror,
+                hint=f'free space in "{tempfile.gettempdir()}", or set TMPDIR to a folder that has it',
+            ) from None
+
+    def decode(self) -> Iterator[CopiedRows]:
+        """The rows, block by block; what was decoded is let go of."""
+        while self._blocks:
+            yield self._decode_rows(self._blocks.popleft())
+        if self._file is not None:
+            with self._file as file:
+                file.seek(0)
+                while head := file.read(2 * _NUMBERS.itemsize):
+                    starts, size = map(int, np.frombuffer(head, _NUMBERS))
+                    edges = np.frombuffer(file.read(starts * _NUMBERS.itemsize), _NUMBERS)
+                    yield self._decode_rows(ResultRows(np.frombuffer(file.read(size), np.uint8), edges))
+
+    def _decode_rows(self, block: ResultRows) -> CopiedRows:
+        return result_rows.decode(result_rows.RowBlock(block.data, block.starts), self.columns)
+
+
+def fetch(
+    session: MysqlConnection,
+    table: TableName,
+    columns: Sequence[Column],
+    origin: str,
+    *,
+    before: str = "",
+    silence: float = COPY_SECONDS,
+    check: Callable[[], None] = nobody,
+) -> FetchedRows:
+    """Read all rows of a SELECT of these columns `origin`, which is its text from FROM on.
+
+    `before` lists what the first of the columns are, where they are none of the table.
+    """
+    own = columns[bool(before) :]
+    statement = f"SELECT {before}{', ' if before else ''}{list_columns(own)} {origin}"
+    found = FetchedRows(columns)
+    with rows(session, statement, silence=silence, check=check) as answer:
+        for block in answer.blocks():
+            found.add(block)
+    if answer.warnings and (losses := _losses(session, own, origin, answer.warnings)):
+        raise _warned_error(table, losses)
+    return found
+
+
+def _losses(session: MysqlConnection, columns: Sequence[Column], origin: str, warnings: int) -> list[int]:
+    """The warnings of the statement before that mean a loss, by their codes."""
+    codes = [int(str(code)) for _, code, _ in query(session, "SHOW WARNINGS")]
+    known = sorted(_LOSSES.intersection(codes))
+    if known or warnings <= len(codes):
+        return known
+    # Plain values are sent as they are.
+    converted = [column for column in columns if select_expression(column) != quote(column.name)]
+    if not converted:
+        return []
+    pairs = ", ".join(
+        f"{quote(c.name)} AS v{n}, {select_expression(c)} AS s{n}" for n, c in enumerate(converted)
+    )
+    alike = " AND ".join(f"COUNT(v{n}) = COUNT(s{n})" for n in range(len(converted)))
+    counted = f"SELECT {alike} FROM (SELECT {pairs} {origin}) AS counted"
+    [(same,)] = query(session, counted, seconds=_PROOF_SECONDS)
+    return [] if same else [_TOO_LARGE]
+
+
+def _warned_error(table: TableName, codes: Sequence[int]) -> Definite:
+    mend = "SET GLOBAL max_allowed_packet = 1073741824"
+    if _TOO_LARGE not in codes:
+        mend = "correct the texts that are none in the charset of their column"
+    return Definite(
+        "MY_COPY_WARNED",
+        f"{table} cannot be read without a loss: the server warns of its values",
+        detail=", ".join(f"warning {code}" for code in codes),
+        hint=f"{mend}; then headrace tables resync {table}",
+    )

@@ -1,0 +1,338 @@
+"""Evidence: whether the statements of the stream explain all that lies between two looks at a table.
+
+    last look ── A1 ── A2 ──► now       every ALTER TABLE of it since then, in its order, by its steps
+                                        (`steps`), played on the columns of the last look
+
+The stream brings each statement at its own place, so it is known which rows lie before it and which behind;
+what the catalog shows now is what the server made of it. Only both together prove anything: the names and
+their order as the steps make them have to be those of the catalog; a column that no step defined anew has to
+be what it was; one that a step did may be so once, and only as `widenings` lists it; one that was added has
+in rows from before the value that `constants` knows. Whatever else is between the two looks: not proven.
+
+A look is later than the statements that were brought: it may show what further ones made of the table. So a
+column that a statement defines has to be what that very statement says (`_check_said`). By `MODIFY n tinyint`
+of which a later `MODIFY n int` leaves no trace but in the values, nothing is proven. A text without a charset
+gets the table's own, as the last look has it, and the statements since then.
+
+A statement that did something else than it says (IF EXISTS, another table of that name), and DDL that is in
+no log, do not fit. Two that undo each other between two looks fit, and are right as well: rows from between
+them come under the columns of then.
+
+A stored column is computed anew by some ways of an ALTER, by the settings of its session: of a table that has
+one nothing is proven.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from headrace.core.conversion import Conversion, Part, Take, Value
+from headrace.sources.mysql.catalog.column_row import ColumnRow
+from headrace.sources.mysql.catalog.table_def import TableLook
+from headrace.sources.mysql.ddl.constants import value_before
+from headrace.sources.mysql.ddl.steps import (
+    FIRST,
+    Add,
+    AlterStatement,
+    ColumnDeclaration,
+    Default,
+    DropColumn,
+    Recode,
+    Rename,
+    Retype,
+    Step,
+)
+from headrace.sources.mysql.ddl.widenings import is_integer, is_pure
+from headrace.sources.mysql.types.columns import base_of, is_unsigned
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """The columns of a table up to a statement, and how its rows become those of now."""
+
+    conversion: Conversion
+    columns: tuple[ColumnRow | None, ...]  # None: no look shows what it was
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedChanges:
+    """All that lies between two looks, from the last one on."""
+
+    versions: tuple[Version, ...]  # the oldest first
+    key: tuple[str, ...]  # that rows are known by, under its names of now
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return self.versions[0].conversion.parts
+
+
+class _Unproven(Exception):
+    """The statements do not explain it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column while the statements are played: the same one under whatever name."""
+
+    name: str
+    number: int  # among all that ever were
+    add: Add | None = None
+    retypes: int = 0  # how often it was defined anew
+    strict: bool = True  # by sessions that refuse what they can't keep
+    counts: bool = False  # AUTO_INCREMENT was said
+    declaration: ColumnDeclaration | None = None  # by the statement that defined it anew
+    new_charset: str | None = None  # the charset that all texts got
+
+
+_Columns = tuple[_Column, ...]
+_UNKNOWN = "?"  # in the place of a charset: it is none that a look shows
+
+
+def explain(
+    last: TableLook, now: TableLook, key: Sequence[str], alterations: Sequence[tuple[int, AlterStatement]]
+) -> ExplainedChanges | None:
+    """Explain a look by the last one and the statements in between, each with its time; None: not proven."""
+    try:
+        return _explain(last, now, key, alterations)
+    except _Unproven:
+        return None
+
+
+def _explain(
+    last: TableLook, now: TableLook, key: Sequence[str], told: Sequence[tuple[int, AlterStatement]]
+) -> ExplainedChanges:
+    shapes = [tuple(_Column(row.name, number) for number, row in enumerate(last.columns))]
+    charset = last.charset or _UNKNOWN
+    for step, (_, alteration) in enumerate(told):
+        meant = _with_charset(alteration, charset)
+        shapes.append(_alter(shapes[-1], meant, first=(step + 1) * 10_000))
+        charset = _default_behind(alteration, charset)
+    if charset not in (_UNKNOWN, now.charset):
+        raise _Unproven
+    if tuple(column.name for column in shapes[-1]) != tuple(row.name for row in now.columns):
+        raise _Unproven
+    rows = {column.number: row for column, row in zip(shapes[-1], now.columns, strict=True)}
+    parts = dict(_parts(last, now, shapes[-1]))
+    _check_table(last, now, shapes[-1])
+    times = [time for time, _ in told]
+    versions = [_version(*each, parts, rows, last) for each in zip(shapes[:-1], times, strict=True)]
+    return ExplainedChanges(tuple(versions), _key_now(last, now, key, shapes[-1]))
+
+
+# ── what the statements make of the columns ─────────────────────────────────────────────────────────
+
+
+def _default_behind(alteration: AlterStatement, charset: str) -> str:
+    """The charset that texts have by default behind a statement."""
+    said = [step.charset for step in alteration.steps if isinstance(step, Default | Recode)]
+    return said[-1] if said else charset
+
+
+def _with_charset(alteration: AlterStatement, charset: str) -> AlterStatement:
+    """The statement, with the charset that its definitions mean where they name none.
+
+    Which one that is in a statement that changes the default as well is not asked.
+    """
+    if _default_behind(alteration, charset) != charset:
+        charset = _UNKNOWN
+    return replace(alteration, steps=tuple(_resolve(step, charset) for step in alteration.steps))
+
+
+def _resolve(step: Step, charset: str) -> Step:
+    if not isinstance(step, Add | Retype) or step.declared.charset:
+        return step
+    return replace(step, declared=replace(step.declared, charset=charset))
+
+
+def _alter(columns: _Columns, alteration: AlterStatement, *, first: int) -> _Columns:
+    """The columns behind a statement, as the server puts them in order."""
+    steps = [step for step in alteration.steps if not _does_nothing(columns, step)]
+    taken = [_place(columns, step.old if isinstance(step, Rename | Retype) else step.name) for step in steps
+             if isinstance(step, Rename | Retype | DropColumn)]  # fmt: skip
+    recodes = any(isinstance(step, Recode) for step in steps)
+    if len(set(taken)) < len(taken) or (recodes and any(isinstance(step, Retype) for step in steps)):
+        raise _Unproven
+    after = [each for column in columns for each in _keep(columns, column, steps, alteration)]
+    for number, step in enumerate(steps):
+        if isinstance(step, Add):
+            _put(after, _Column(step.name, first + number, step), step.after)
+        elif isinstance(step, Retype) and step.after is not None:
+            _put(after, _retype(columns[_place(columns, step.old)], step, alteration), step.after)
+    names = [column.name.lower() for column in after]
+    if len(set(names)) < len(names) or not after:
+        raise _Unproven
+    return tuple(after)
+
+
+def _does_nothing(columns: _Columns, step: Step) -> bool:
+    """Tell whether IF EXISTS or IF NOT EXISTS made nothing of a step."""
+    if isinstance(step, Recode | Default) or not step.lenient:
+        return False
+    if isinstance(step, Add):
+        return _find(columns, step.name) is not None
+    return _find(columns, step.name if isinstance(step, DropColumn) else step.old) is None
+
+
+def _keep(
+    columns: _Columns, column: _Column, steps: Sequence[Step], alteration: AlterStatement
+) -> Iterator[_Column]:
+    """The column under its name behind the statement, unless it went, or was put elsewhere."""
+    for charset in (step.charset for step in steps if isinstance(step, Recode)):
+        strict = column.strict and alteration.strict
+        column = replace(column, retypes=column.retypes + 1, strict=strict, new_charset=charset)
+    for step in steps:
+        match step:
+            case DropColumn() if columns[_place(columns, step.name)].number == column.number:
+                return
+            case Rename() if columns[_place(columns, step.old)].number == column.number:
+                yield replace(column, name=step.new)
+                return
+            case Retype() if columns[_place(columns, step.old)].number == column.number:
+                if step.after is None:
+                    yield _retype(column, step, alteration)
+                return
+    yield column
+
+
+def _retype(column: _Column, step: Retype, alteration: AlterStatement) -> _Column:
+    return replace(
+        column,
+        name=step.new,
+        retypes=column.retypes + 1,
+        strict=column.strict and alteration.strict,
+        counts=column.counts or step.counts,
+        declaration=step.declared,
+    )
+
+
+def _put(columns: list[_Column], column: _Column, after: str | None) -> None:
+    if after is None:
+        columns.append(column)
+    else:
+        columns.insert(0 if after == FIRST else _place(tuple(columns), after) + 1, column)
+
+
+def _place(columns: _Columns, name: str) -> int:
+    found = _find(columns, name)
+    if found is None:
+        raise _Unproven
+    return found
+
+
+def _find(columns: _Columns, name: str) -> int | None:
+    """The place of a column: by its very name, or by one that differs in the case of plain letters."""
+    names = [column.name for column in columns]
+    if name in names:
+        return names.index(name)
+    if not name.isascii():
+        return None
+    return next((place for place, known in enumerate(names) if known.lower() == name.lower()), None)
+
+
+# ── what the two looks show of them ─────────────────────────────────────────────────────────────────
+
+
+def _parts(last: TableLook, now: TableLook, columns: _Columns) -> Iterator[tuple[int, Part]]:
+    """Yield out of what each column of now comes in the oldest rows, by its number."""
+    for column, row in zip(columns, now.columns, strict=True):
+        if column.add is None:
+            _check_column(last.columns[column.number], row, column, last)
+            _check_definition(last.columns[column.number], row, column, now)
+            yield column.number, Take(column.number)
+            continue
+        _check_said(column.add.declared, row, now)
+        value = None if column.retypes else value_before(column.add, row)
+        if value is None:
+            raise _Unproven
+        yield column.number, Value.of(value)
+
+
+def _check_column(before: ColumnRow, after: ColumnRow, column: _Column, last: TableLook) -> None:
+    called = replace(before, name=after.name, ordinal=after.ordinal, invisible=after.invisible)
+    if called == after and not column.retypes:
+        return
+    counted = not column.counts or last.counting == before.name
+    denied = before.nullable and not after.nullable and not column.strict
+    plain = not (before.generated or after.generated) and before.srs_id == after.srs_id
+    if column.retypes != 1 or denied or not (counted and plain and is_pure(before, after)):
+        raise _Unproven
+
+
+def _check_definition(before: ColumnRow, after: ColumnRow, column: _Column, now: TableLook) -> None:
+    """Refuse a column that was defined anew where that is not what it is by now, or filled its NULLs."""
+    if column.new_charset is not None and after.charset and _charset(after) != column.new_charset:
+        raise _Unproven
+    if column.declaration is None:
+        return
+    _check_said(column.declaration, after, now)
+    # Of any mode: ALTER TABLE puts the time of its own into a timestamp that was NULL.
+    if before.nullable and not after.nullable and base_of(after.column_type) == "timestamp":
+        raise _Unproven
+
+
+def _check_said(said: ColumnDeclaration, row: ColumnRow, now: TableLook) -> None:
+    """Refuse a column that is not what a statement says: a later one, not brought yet, made it that."""
+    in_primary = now.primary and row.name in now.keys[0]
+    if said.type != _spell(row) or (said.not_null == row.nullable and not in_primary):
+        raise _Unproven
+    if said.charset and row.charset and said.charset != _charset(row):
+        raise _Unproven
+
+
+def _charset(row: ColumnRow) -> str:
+    return "utf8mb3" if row.charset == "utf8" else row.charset or ""
+
+
+def _spell(row: ColumnRow) -> str:
+    """The type of a column, as `ColumnDeclaration` spells it: of whole numbers the widths mean nothing."""
+    base = base_of(row.column_type)
+    if is_integer(row.column_type) or base == "year":
+        return base + (" unsigned" if is_unsigned(row.column_type) and base != "year" else "")
+    shown = row.column_type.removesuffix(" zerofill")
+    return "geomcollection" if shown == "geometrycollection" else shown
+
+
+def _check_table(last: TableLook, now: TableLook, columns: _Columns) -> None:
+    """Refuse where more of the table is another: who stores it, or what is computed of its columns."""
+    rows = (*last.columns, *now.columns)
+    computed = any(row.generated for row in rows)
+    if any(row.generated == "s" for row in rows):
+        raise _Unproven
+    if computed and any(column.retypes for column in columns):
+        raise _Unproven
+    if (last.kind, last.engine) != (now.kind, now.engine) or not set(now.cascades) <= set(last.cascades):
+        raise _Unproven
+
+
+def _key_now(last: TableLook, now: TableLook, key: Sequence[str], columns: _Columns) -> tuple[str, ...]:
+    """The key that rows are known by, as it is called now; it has to be one still."""
+    if not key:
+        return ()
+    names = {last.columns[column.number].name: column.name for column in columns if column.add is None}
+    if any(name not in names for name in key):
+        raise _Unproven
+    called = tuple(names[name] for name in key)
+    if called not in now.keys or last.primary != now.primary:
+        raise _Unproven
+    return called
+
+
+def _version(
+    columns: _Columns, until: int, parts: dict[int, Part], rows: dict[int, ColumnRow], last: TableLook
+) -> Version:
+    """The columns of then, and how rows under them become rows of now."""
+    places = {column.number: place for place, column in enumerate(columns)}
+    step = Conversion(
+        tuple(column.name for column in columns),
+        tuple(Take(places[number]) if number in places else part for number, part in parts.items()),
+        until,
+    )
+    return Version(step, tuple(_row_then(column, rows.get(column.number), last) for column in columns))
+
+
+def _row_then(column: _Column, now: ColumnRow | None, last: TableLook) -> ColumnRow | None:
+    """The column as it was then: as it had been, until it was defined anew."""
+    if column.add is None and not column.retypes:
+        return last.columns[column.number]
+    return now

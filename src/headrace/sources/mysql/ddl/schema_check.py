@@ -1,0 +1,197 @@
+"""The schema check: whether tables are what was recorded of them, and who may be changing one just now.
+
+    end of the log  ─►  the catalog          the order is the proof
+
+MySQL    DDL on an InnoDB table is one transaction of its dictionary and its log, and is among the executed
+         once it is visible. So what lies before the end that is read first is seen by the look behind it.
+MariaDB  DDL changes the catalog and writes its log while it holds the table for itself alone. If it is before
+         the end, then by the look it has let go, and is seen; or the server leaves the table out of its
+         answer and says so (`catalog.busy`): the table is *locked*.
+
+DDL behind the end may be seen or not. A look is several statements: with DDL between them it may show a state
+that never was, even a table without columns, of which it is certain all the same that it was changed.
+
+    locked    the server does not show it now
+    denied    the same, since we lost a privilege: nothing can be said of what becomes of it
+    changes   it is not what was recorded (`comparison`)
+    news      what is new about it and means nothing
+
+The stream tells of DDL by itself, at its place (`alterations`), so that this look is the second that
+has to be passed; the first one cannot see what a session kept out of the log. Neither server gives a table a
+number that everybody may see: a table that was renamed is gone, and one that took its name is meant.
+
+Called before each mark; it takes no lock, and waits a moment for those of others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import replace
+
+from headrace.core.conversion import Conversion, Take
+from headrace.core.errors import HeadraceError, Transient
+from headrace.core.names import TableName
+from headrace.core.position import Position
+from headrace.core.schema import TableSchema
+from headrace.sources.contract.tables import Change, ColumnDerivation, SchemaCheck, StatementLog, TableDef
+from headrace.sources.mysql.catalog.definitions import look_apart
+from headrace.sources.mysql.catalog.denials import denial
+from headrace.sources.mysql.catalog.table_def import TableLook, definition, from_record, schema_of, to_record
+from headrace.sources.mysql.ddl.comparison import differs, is_news
+from headrace.sources.mysql.ddl.evidence import explain
+from headrace.sources.mysql.ddl.known_statements import with_statements
+from headrace.sources.mysql.ddl.steps import AlterStatement
+from headrace.sources.mysql.session import log_end
+from headrace.sources.mysql.session.connection import connect
+from headrace.sources.mysql.session.statements import MysqlConnection
+from headrace.sources.mysql.upstream import MysqlUpstream
+from headrace.sources.shared.refusals import PrivilegeMissing
+
+
+def check(
+    connection: MysqlConnection,
+    upstream: MysqlUpstream,
+    records: Mapping[str, TableDef],
+    log: StatementLog | None = None,
+) -> SchemaCheck:
+    """Look how far the server is, then at these tables."""
+    end = log_end.position(connection, upstream.log)
+    looks, hidden = look_apart(connection, sorted({table.name for table in records.values()}))
+    changes, news, locked = _compare(records, looks, hidden, log)
+    denied: dict[str, PrivilegeMissing] = {}
+    if changes:
+        doubtful = {key: records[key] for key in changes}
+        again, hidden, denied = _looked_again(connection, doubtful)
+        _see_whether_stale(connection, doubtful, denied)
+        changes, more, still = _compare(doubtful, again, hidden, log)
+        news, locked = news | more, locked | still
+        changes = _awaited_changes(changes, log, log_end.position(connection, upstream.log))
+    return SchemaCheck(
+        end=end,
+        reference=0,
+        changes={key: change for key, change in changes.items() if key not in denied},
+        news=news,
+        locked_tables=locked | denied.keys(),
+        denials=denied,
+    )
+
+
+_Looks = Mapping[TableName, TableLook]
+_Compared = tuple[dict[str, Change], dict[str, TableDef], frozenset[str]]
+
+
+def _compare(
+    known: Mapping[str, TableDef], looks: _Looks, hidden: Set[TableName], heard: StatementLog | None
+) -> _Compared:
+    """The changes, the news, and those that the server does not show."""
+    changes, news = {}, {}
+    for key, table in known.items():
+        if table.name in hidden:
+            continue
+        last, seen = from_record(table.details), looks.get(table.name)
+        if seen is None or not seen.columns:
+            changes[key] = Change("it was dropped or renamed", None)
+            continue
+        if heard is None:
+            seen = replace(seen, charset=last.charset)  # the stream will say it, with the next mark
+        what = differs(last, seen, table.schema.key)
+        if heard is not None and heard.effects.get(key) and (found := _follow(table, last, seen, heard, key)):
+            if isinstance(found, TableDef):
+                news[key] = found
+            else:
+                changes[key] = replace(found, what=what or "a statement altered it")
+        elif what is not None:
+            changes[key] = Change(what, _definition(seen))
+        elif is_news(last, seen):
+            news[key] = replace(table, details=with_statements(to_record(seen), table.details, (), 0))
+    return changes, news, frozenset(key for key, table in known.items() if table.name in hidden)
+
+
+def _follow(
+    table: TableDef, last: TableLook, seen: TableLook, heard: StatementLog, key: str
+) -> TableDef | Change | None:
+    """The table behind statements: news where no row is another, else a change; None: not proven."""
+    told = heard.effects[key]
+    if any(each.steps is None for each in told):
+        return None
+    statements = [(each.time, AlterStatement.parse(each.steps or b"")) for each in told]
+    found = explain(last, seen, table.schema.key, statements)
+    if found is None:
+        return None
+    rows = [(version.conversion.until, version.columns) for version in found.versions]
+    details = with_statements(to_record(seen), table.details, rows, heard.after.time)
+    schema = replace(schema_of(seen), key=found.key, version=table.schema.version)
+    first, *between = (version.conversion for version in found.versions)
+    if _holds_the_same(first, table.schema, schema):
+        earlier = (*table.schema.at_time(heard.after.time).earlier, first, *between)
+        return TableDef(table.name, table.number, replace(schema, earlier=earlier), details)
+    until = Position(first.until, "")
+    now = TableDef(table.name, table.number, schema, details)
+    return Change("", now, derivation=ColumnDerivation(first.parts, until, tuple(between)))
+
+
+def _holds_the_same(step: Conversion, old: TableSchema, new: TableSchema) -> bool:
+    """Tell whether each column is where it was, called as it was, and the same in the lake."""
+    before = [(column.name, column.type, column.form) for column in old.columns]
+    after = [(column.name, column.type, column.form) for column in new.columns]
+    return before == after and step.parts == tuple(map(Take, range(len(before))))
+
+
+def _awaited_changes(
+    changes: Mapping[str, Change], heard: StatementLog | None, end: Position
+) -> dict[str, Change]:
+    """The changes, of which the stream may say more up to the end of a log that was read behind the look."""
+    hopeless = {
+        key
+        for key in changes
+        if heard is None or any(told.steps is None for told in heard.effects.get(key, ()))
+    }
+    return {
+        key: change
+        if key in hopeless or change.now is None or change.derivation
+        else replace(change, told_by=end)
+        for key, change in changes.items()
+    }
+
+
+def _looked_again(
+    connection: MysqlConnection, known: Mapping[str, TableDef]
+) -> tuple[_Looks, frozenset[TableName], dict[str, PrivilegeMissing]]:
+    """Look at tables that seem to be others, between two proofs that nothing of them is hidden from us."""
+    denied = _denied_tables(connection, known)
+    left = {key: table for key, table in known.items() if key not in denied}
+    looks, hidden = look_apart(connection, sorted({table.name for table in left.values()}))
+    return looks, hidden, denied | _denied_tables(connection, left)
+
+
+def _see_whether_stale(
+    connection: MysqlConnection, known: Mapping[str, TableDef], denied: Mapping[str, PrivilegeMissing]
+) -> None:
+    """Raise if a new session is denied less: what was given back since is not always given to an old one."""
+    if not denied:
+        return
+    with connect(connection.address, role=connection.role) as fresh:
+        now = _denied_tables(fresh, {key: known[key] for key in denied})
+    if now.keys() < denied.keys():
+        raise Transient(
+            "MY_SESSION_STALE",
+            "this session was denied a right that a new one has",
+            detail=f"a role, or a user who was made again; {len(denied)} tables, {len(now)} of a new session",
+            hint="nothing to do: the connection is made anew",
+        )
+
+
+def _denied_tables(connection: MysqlConnection, known: Mapping[str, TableDef]) -> dict[str, PrivilegeMissing]:
+    asked = {
+        key: denial(connection, table.name, [column.name for column in table.schema.columns])
+        for key, table in known.items()
+    }
+    return {key: error for key, error in asked.items() if error is not None}
+
+
+def _definition(seen: TableLook) -> TableDef | None:
+    """The table as it is now; None of one that the lake cannot hold, as if it were gone."""
+    try:
+        return definition(seen)
+    except HeadraceError:
+        return None

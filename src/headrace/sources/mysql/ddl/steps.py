@@ -1,0 +1,139 @@
+"""The steps of an ALTER TABLE whose statement is of a closed form: what it did to columns, in its order.
+
+    ALTER TABLE t ADD n int NOT NULL DEFAULT 7 AFTER id, DROP COLUMN s, CHANGE a b bigint
+                  Add("n", "7", after="id")  DropColumn("s")   Retype("a", "b")
+
+Made by the stream where it reads the statement (`closed_form`), carried by the frame that stands at
+its place, held against two looks at the catalog (`evidence`). Names are as they were typed. What a
+column is the catalog tells; what the statement says of it proves that the catalog shows this statement's work
+and not a later one's (`ColumnDeclaration`). Values only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import IntEnum
+from typing import Any
+
+
+class Reason(IntEnum):
+    """An event in the life of a table that its rows do not tell."""
+
+    DROPPED = 1
+    RENAMED = 2
+    ALTERED = 3
+    BY_STATEMENT = 4  # rows changed by a statement that was logged instead of them
+    PARTITIONS = 5  # some were dropped, emptied or exchanged
+    UNCLEAR = 6  # a statement that might concern any table
+    CREATED = 7
+    TABLESPACE = 8  # discarded, or imported
+    ROLLED_BACK = 9  # a part of what was logged
+    DEFAULTS = 10  # what later statements mean by it is another thing; no row is
+    REBUILT = 11  # the server may have copied it; what hangs on no session is as it was
+
+
+FIRST = ""  # in the place of a column's name: before all others
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDeclaration:
+    """The definition that a statement gave to a column, as the catalog would show it; "": it is not known."""
+
+    type: str = ""
+    not_null: bool = False
+    charset: str = ""  # of the statement; without one it is the table's
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """A column that came."""
+
+    name: str
+    default: str | None = None  # its constant, as a number or the inside of a text; None: none, or NULL
+    is_text: bool = False
+    says_null: bool = False  # DEFAULT NULL: no other value stands in old rows
+    after: str | None = None  # None: at the end
+    lenient: bool = False  # IF NOT EXISTS
+    declared: ColumnDeclaration = ColumnDeclaration()
+
+
+@dataclass(frozen=True, slots=True)
+class DropColumn:
+    """A column that went."""
+
+    name: str
+    lenient: bool = False  # IF EXISTS
+
+
+@dataclass(frozen=True, slots=True)
+class Rename:
+    """A column that has another name."""
+
+    old: str
+    new: str
+    lenient: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Retype:
+    """A column that was defined anew, maybe under another name and at another place."""
+
+    old: str
+    new: str
+    after: str | None = None  # None: where it was
+    counts: bool = False  # AUTO_INCREMENT
+    lenient: bool = False
+    declared: ColumnDeclaration = ColumnDeclaration()
+
+
+@dataclass(frozen=True, slots=True)
+class Recode:
+    """All texts got another charset or collation."""
+
+    charset: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Default:
+    """Texts whose definition names no charset have this one from here on; others keep theirs."""
+
+    charset: str = ""
+
+
+Step = Add | DropColumn | Rename | Retype | Recode | Default
+_KINDS: Mapping[str, type[Step]] = {
+    "a": Add,
+    "d": DropColumn,
+    "r": Rename,
+    "t": Retype,
+    "c": Recode,
+    "f": Default,
+}
+_LETTERS = {kind: letter for letter, kind in _KINDS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class AlterStatement:
+    """One statement. `strict` says that its session refused values that it could not keep."""
+
+    steps: tuple[Step, ...]
+    strict: bool = False
+
+    def pack(self) -> bytes:
+        """The bytes of it that a frame carries."""
+        steps = [[_LETTERS[type(step)], asdict(step)] for step in self.steps]
+        return json.dumps({"steps": steps, "strict": self.strict}).encode("ascii")
+
+    @classmethod
+    def parse(cls, data: bytes) -> AlterStatement:
+        """Read what `pack` makes."""
+        record: Any = json.loads(data)
+        return cls(tuple(_step(kind, values) for kind, values in record["steps"]), record["strict"])
+
+
+def _step(kind: str, values: Mapping[str, Any]) -> Step:
+    if "declared" in values:
+        values = {**values, "declared": ColumnDeclaration(**values["declared"])}
+    return _KINDS[kind](**values)

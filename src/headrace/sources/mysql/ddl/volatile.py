@@ -1,0 +1,110 @@
+"""Generated columns that hang on the session that computes them.
+
+A virtual column is computed at every read. The server writes into its log what the writer's session makes of
+it, and a copy reads what ours does: where no two of them need be equal the table cannot be mirrored. A stored
+column holds what its writer's session made of it, whoever reads it, until a statement has the server copy the
+table: then it holds what *that* session makes of it, and no row of the log says so.
+
+A column is vouched for where its expression is known to hang on no session (`expressions`), and so is what
+the column makes of the value. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from headrace.sources.mysql.catalog.column_row import ColumnRow
+from headrace.sources.mysql.ddl.expressions import kind_of
+from headrace.sources.mysql.ddl.value_kinds import (
+    DAYS,
+    MADE,
+    NUMBERS,
+    TEXTS,
+    WRITTEN,
+    UnknownValue,
+    ValueKind,
+    check,
+)
+
+_WHOLE = frozenset("tinyint smallint mediumint int bigint".split())
+# CHAR is none of these: PAD_CHAR_TO_FULL_LENGTH says whether it has blanks behind it.
+_KINDS: Mapping[str, ValueKind] = {
+    **dict.fromkeys(_WHOLE | {"decimal"}, ValueKind.EXACT),
+    **dict.fromkeys(("year", "bit"), ValueKind.UNSIGNED),
+    **dict.fromkeys(("float", "double"), ValueKind.FLOAT),
+    **dict.fromkeys(("varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"), ValueKind.TEXT),
+    **dict.fromkeys(
+        ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"),
+        ValueKind.BYTES,
+    ),
+    "date": ValueKind.DATE,
+    "datetime": ValueKind.MOMENT,
+    "time": ValueKind.TIME,
+    "json": ValueKind.JSON,
+}
+# The kinds of values that a column of a kind takes unchanged, or converts alike in every session.
+_TAKES: Mapping[ValueKind, frozenset[ValueKind]] = {
+    **dict.fromkeys(NUMBERS, NUMBERS | TEXTS | {ValueKind.JSON}),
+    ValueKind.TEXT: NUMBERS | TEXTS | DAYS | {ValueKind.TIME, ValueKind.JSON},
+    ValueKind.BYTES: WRITTEN,
+    # Of a date that is none the session makes NULL, zeros, or itself: in the lake each of them is NULL.
+    ValueKind.DATE: frozenset((ValueKind.DATE, ValueKind.DAY)),
+    ValueKind.MOMENT: DAYS | MADE,
+    ValueKind.TIME: frozenset((ValueKind.TIME,)),
+    ValueKind.JSON: frozenset((ValueKind.JSON,)),
+}
+_MADE = {ValueKind.DATE: ValueKind.DAY, ValueKind.MOMENT: ValueKind.INSTANT}
+_NAME = re.compile(r"`((?:[^`]|``)*)`")
+_LABELLED = ("enum", "set")
+
+
+def volatile(columns: Sequence[ColumnRow]) -> list[str]:
+    """The virtual columns whose values may depend on the session, in order."""
+    return [row.name for row in _unsure(columns) if row.generated == "v"]
+
+
+def volatile_stored(columns: Sequence[ColumnRow]) -> list[str]:
+    """The stored columns that may be others once a session has had the table copied, in order."""
+    return [row.name for row in _unsure(columns) if row.generated == "s"]
+
+
+def _unsure(columns: Sequence[ColumnRow]) -> list[ColumnRow]:
+    """The generated columns that nobody vouches for; what is made of one is as little."""
+    unsure: set[str] = set()
+    kinds = {row.name.lower(): kind for row in columns if (kind := _kind(row)) is not None}
+    generated = [row for row in columns if row.generated]
+    while more := [row for row in generated if row.name not in unsure and not _is_sure(row, kinds, columns)]:
+        unsure |= {row.name for row in more}
+        # Of one that is stored all that read it see the same.
+        kinds = {
+            name: kind
+            for name, kind in kinds.items()
+            if name not in {row.name.lower() for row in more if row.generated == "v"}
+        }
+    return [row for row in generated if row.name in unsure]
+
+
+def _kind(row: ColumnRow) -> ValueKind | None:
+    kind = _KINDS.get(row.data_type)
+    if row.data_type in _WHOLE and "unsigned" in row.column_type:
+        return ValueKind.UNSIGNED
+    return _MADE.get(kind, kind) if kind and row.generated == "v" else kind
+
+
+def _is_sure(row: ColumnRow, kinds: Mapping[str, ValueKind], columns: Sequence[ColumnRow]) -> bool:
+    target = ValueKind.TEXT if row.data_type == "char" else _KINDS.get(row.data_type)
+    if target is None or row.data_type in _LABELLED:
+        return False
+    try:
+        check(kind_of(row.expression, kinds), _TAKES[target])
+    except UnknownValue:
+        return False
+    return target not in (ValueKind.MOMENT, ValueKind.TIME) or (row.fraction or 0) >= _finest(row, columns)
+
+
+def _finest(row: ColumnRow, columns: Sequence[ColumnRow]) -> int:
+    """Count the digits of a second in what a column is made of: without room the mode cuts or rounds them."""
+    names = {name.replace("``", "`").lower() for name in _NAME.findall(row.expression)}
+    moments = (each for each in columns if each.data_type in ("datetime", "time"))
+    return max((each.fraction or 0 for each in moments if each.name.lower() in names), default=0)

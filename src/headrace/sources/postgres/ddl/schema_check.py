@@ -1,0 +1,159 @@
+"""The schema check: whether tables are what was recorded of them, and who may be changing one just now.
+
+A transaction gives up its locks, and makes its rows visible, only after its commit record is in the log
+(and, where a synchronous standby is away, long after). So the locks are read first, then the catalog: DDL
+that the stream holds already is seen in one of the two, or on the rows that it replaces
+(`catalog.unfinished_ddl`). Two things replace no row: a partition that is a member by its root is listed
+itself, with a filter; and one is attached. Their lock is one that VACUUM takes too, but hardly ever beside a
+transaction id.
+
+    locked    somebody holds the table exclusively, or what makes it a member of the publication or a type of
+              it is being altered, for which no lock is kept
+    changes   it is not what was recorded (`catalog.alteration`)
+    news      what is new about it and means nothing
+
+The check also brings what only the server knows: how far it is, and a recent 64-bit transaction id, against
+which the 32 bits of the stream are widened. Called before each mark; it takes no lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from headrace.core.names import quote_identifier
+from headrace.sources.contract.tables import Change, ColumnDerivation, SchemaCheck, TableDef
+from headrace.sources.postgres.catalog import definitions, table_def
+from headrace.sources.postgres.catalog.entry_memory import EntryMemory
+from headrace.sources.postgres.catalog.locks import busy
+from headrace.sources.postgres.catalog.rights import rows_hidden
+from headrace.sources.postgres.catalog.table_def import PARTITIONED, TableEntry
+from headrace.sources.postgres.catalog.table_def_record import definition, from_record, to_record
+from headrace.sources.postgres.ddl.alteration import derive, differs, is_news, parts_of
+from headrace.sources.postgres.ddl.emptiness import with_emptiness
+from headrace.sources.postgres.ddl.unfinished_ddl import with_unfinished_ddl
+from headrace.sources.postgres.lsn import Lsn
+from headrace.sources.postgres.objects import PostgresUpstream
+from headrace.sources.postgres.parts import part_flaw
+from headrace.sources.postgres.session.log_end import WAL_END, behind_all
+from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.postgres.upstream import remade
+
+_SERVER = f"""
+with held as (
+    select l.relation::int8 as relation, l.mode, l.virtualtransaction
+      from pg_catalog.pg_locks l
+     where l.locktype = 'relation' and l.mode in ('AccessExclusiveLock', 'ShareUpdateExclusiveLock')
+       and l.granted and l.pid is distinct from pg_catalog.pg_backend_pid()
+       and l.database = (select oid from pg_catalog.pg_database
+                          where datname = pg_catalog.current_database()))
+select pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::int8,
+       pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())::text::int8,
+       {WAL_END}::text,
+       array(select distinct relation from held where mode = 'AccessExclusiveLock'),
+       array(select distinct h.relation from held h
+               join pg_catalog.pg_locks x using (virtualtransaction)
+              where h.mode = 'ShareUpdateExclusiveLock'
+                and x.locktype = 'transactionid' and x.mode = 'ExclusiveLock' and x.granted),
+       (select p.oid::int8 from pg_catalog.pg_publication p where p.pubname = %s)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Server:
+    """The server before the catalog is read."""
+
+    xid: int
+    xmin: int
+    end: str
+    exclusive: list[int]  # tables that somebody holds so, by oid
+    shared_locks: list[int]  # those whose lock and transaction are DDL's, or nearly never VACUUM's
+    publication: int | None
+
+
+def check(
+    connection: Session,
+    upstream: PostgresUpstream,
+    records: Mapping[str, TableDef],
+    memory: EntryMemory | None = None,
+) -> SchemaCheck:
+    """Look at the server, then at these tables; what the last look found the same is not compared again."""
+    memory = EntryMemory() if memory is None else memory
+    [row] = query(connection, _SERVER, [upstream.publication])
+    server = _Server(*row)
+    numbers = sorted({table.number for table in records.values()})
+    entries = definitions.read_entries(connection, numbers, [upstream.publication], memory).values()
+    now: Mapping[int, TableEntry] = {entry.oid: entry for entry in entries}
+    last = {
+        key: from_record(table.details)
+        for key, table in records.items()
+        if not memory.is_same(key, table.details, now.get(table.number))
+    }
+    now, held = with_emptiness(connection, last.values(), now)
+    changes, news = {}, {}
+    for key, before in last.items():
+        table, seen = records[key], now.get(records[key].number)
+        what = "it was dropped" if seen is None else differs(before, seen)
+        if what is not None:
+            mend = None if seen is None else _mend(connection, upstream, table, seen)
+            changes[key] = Change(what, None if seen is None else definition(seen), mend)
+            if seen is not None and (parts := parts_of(seen, derive(before, seen))) is not None:
+                changes[key] = replace(
+                    changes[key],
+                    derivation=ColumnDerivation(parts, upstream.position(behind_all(connection))),
+                )
+        elif seen is not None and is_news(before, seen):
+            news[key] = _renew(table, seen)
+        elif seen is not None:
+            memory.note_same(key, table.details, seen)
+    memory.forget_records(records)
+    hidden = {*server.exclusive, *with_unfinished_ddl(connection, now.values(), server.xmin)}
+    hidden |= {
+        oid for oid in server.shared_locks if oid in now and all(m.inherited for m in now[oid].memberships)
+    }
+    hidden |= held | {oid for oid, entry in now.items() if _is_tree_hidden(entry, server)}
+    locked = {key: table.number for key, table in records.items() if table.number in hidden}
+    there = {key: now[table.number] for key, table in records.items() if table.number in now}
+    trees = {key: (root.name, root.tree) for key, root in there.items() if root.kind == PARTITIONED}
+    policed = {key: (each.oid, each.name) for key, each in there.items() if each.policies}
+    return SchemaCheck(
+        end=upstream.position(Lsn.parse(server.end)),
+        reference=server.xid,
+        changes=changes,
+        news=news,
+        locked_tables=frozenset(locked),
+        upstream_error=remade(upstream, server.publication),
+        unreadable=memory.partitions.denials(connection, trees) | rows_hidden(connection, policed),
+        busy=busy(connection, {key: (number, records[key].name) for key, number in locked.items()}),
+    )
+
+
+def _is_tree_hidden(root: TableEntry, server: _Server) -> bool:
+    """Tell whether somebody may be changing what is beneath a root.
+
+    ATTACH and DETACH CONCURRENTLY hold the root, or the one beneath it that they change, as VACUUM would;
+    what TRUNCATE and DROP hold is the partition.
+    """
+    if root.kind != PARTITIONED:
+        return False
+    roots = {root.oid, *(branch.oid for branch in root.tree if not branch.has_rows)}
+    beneath = {branch.oid for branch in root.tree}
+    return not roots.isdisjoint(server.shared_locks) or not beneath.isdisjoint(server.exclusive)
+
+
+def _renew(table: TableDef, seen: TableEntry) -> TableDef:
+    """A table with what is new of it; how its columns are kept stays as it was decided."""
+    return TableDef(table.name, seen.oid, table_def.as_shown(table.schema, seen), to_record(seen))
+
+
+def _mend(connection: Session, upstream: PostgresUpstream, known: TableDef, now: TableEntry) -> str | None:
+    """Name the way to a table that can be mirrored again; to one with other columns an identity."""
+    if table_def.identity_flaw(now, connection.info.server_version) is not None:
+        kind = "DEFAULT" if now.identity.full else "FULL"
+        return f"ALTER TABLE {known.name} REPLICA IDENTITY {kind}"
+    if not upstream.owns_publication and (flaw := part_flaw(connection, upstream.publication, now)):
+        return flaw.error.hint
+    others = table_def.schema_of(now).columns != known.schema.columns
+    if upstream.owns_publication or now.memberships or others:
+        return None
+    return f"ALTER PUBLICATION {quote_identifier(upstream.publication)} ADD TABLE ONLY {known.name}"

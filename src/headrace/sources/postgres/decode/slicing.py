@@ -1,0 +1,124 @@
+"""Bytes of the stream, cut and put together again: no tuple is read, whole buffers at a time.
+
+    split    where a large transaction may be cut, and what the piece behind must be told
+    select   what a stretch of bytes has for some tables: their changes, layouts, and the transactions' heads
+    whole    a transaction that was streamed while it ran, as if it had come in one
+
+Cutting, choosing and joining never change what is decoded (`tests/laws/sources`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from headrace.decode import pgoutput
+from headrace.decode.kernel import Bytes, Flags
+from headrace.decode.pgoutput import Messages, alone, begins, scan
+from headrace.sources.contract.decoder import SelectedBytes
+from headrace.sources.postgres.decode.changes import partitions, truncates
+from headrace.sources.postgres.decode.context import PostgresOpenTransaction, PostgresStreamContext, newest
+
+_BEGIN, _COMMIT, _RELATION, _TYPE = ord("B"), ord("C"), ord("R"), ord("Y")
+_CHANGES = (ord("I"), ord("U"), ord("D"))
+
+
+def split(data: Bytes, context: PostgresStreamContext) -> tuple[int, PostgresStreamContext]:
+    """Count the bytes that are whole messages, and give the context behind them."""
+    found = _together(scan(data, in_stream=context.inside is not None and context.inside.streamed))
+    messages = found if context.inside is None else context.inside.lasting(found)
+    layouts = newest([*context.layouts, *_layouts(data, messages)])
+    return found.tail, PostgresStreamContext(layouts, _after(context.inside, data, messages))
+
+
+def _together(messages: Messages) -> Messages:
+    """The messages without the layouts at their end: a change stays with that of its partition."""
+    rest = np.flatnonzero(~np.isin(messages.kind, (_RELATION, _TYPE)))
+    count = int(rest[-1]) + 1 if len(rest) else 0
+    if not count or count == len(messages):
+        return messages
+    return replace(messages.take(slice(0, count)), tail=int(messages.frame_start[count]))
+
+
+def _layouts(data: Bytes, messages: Messages) -> Iterator[bytes]:
+    for row in np.flatnonzero(messages.kind == _RELATION):
+        yield alone(_RELATION, data[messages.body[row] : messages.stop[row]].tobytes())
+
+
+def _after(
+    inside: PostgresOpenTransaction | None, data: Bytes, messages: Messages
+) -> PostgresOpenTransaction | None:
+    """The transaction that is open behind these messages, if one is."""
+    heads = begins(data, messages)
+    begun = int(heads.row[-1]) if len(heads.row) else -1
+    if (messages.kind[begun + 1 :] == _COMMIT).any():
+        return None
+    if begun < 0:
+        return None if inside is None else _count(inside, data, messages)
+    head = PostgresOpenTransaction(
+        int(heads.commit_lsn[-1]), int(heads.xid[-1]), int(heads.commit_ts[-1]), {}
+    )
+    return _count(head, data, messages.take(slice(begun + 1, None)))
+
+
+def _count(inside: PostgresOpenTransaction, data: Bytes, messages: Messages) -> PostgresOpenTransaction:
+    """The ordinals go on behind these messages of the transaction."""
+    counts = dict(inside.ordinals)
+    changed = messages.relation[np.isin(messages.kind, _CHANGES)]
+    for oid, count in zip(*np.unique(changed, return_counts=True), strict=True):
+        counts[int(oid)] = counts.get(int(oid), 0) + int(count)
+    for oid, rows in truncates(data, messages).items():
+        counts[oid] = counts.get(oid, 0) + len(rows)
+    return replace(inside, ordinals=counts)
+
+
+def select(data: Bytes, context: PostgresStreamContext, tables: Collection[int]) -> SelectedBytes | None:
+    """The messages that say something of the tables, and the begins of their transactions."""
+    messages = scan(data, in_stream=context.inside is not None and context.inside.streamed)
+    ours = np.isin(messages.relation, np.array(sorted(tables), np.int64))
+    changed = np.isin(messages.kind, _CHANGES) & ours
+    emptied = {oid: rows for oid, rows in truncates(data, messages).items() if oid in tables}
+    concerned = frozenset({*map(int, np.unique(messages.relation[changed])), *emptied})
+    if not concerned:
+        return None
+    truncated = np.zeros(len(messages), np.bool_)
+    for rows in emptied.values():
+        truncated[rows] = True
+    layouts = (messages.kind == _RELATION) & ours
+    layouts[partitions(messages, np.flatnonzero(changed))] = True  # of partitions whose root is ours
+    return SelectedBytes(
+        data=_only(data, messages, _with_begins(messages, changed | truncated) | layouts),
+        context=context.only(tables),
+        tables=concerned,
+        changes=int(changed.sum()),
+        truncates=bool(emptied),
+    )
+
+
+def _with_begins(messages: Messages, changes: Flags) -> Flags:
+    """These changes, and the begins of their transactions."""
+    begun = messages.kind == _BEGIN
+    # Which transaction a message stands in: 0 is the one that was open before.
+    number = np.cumsum(begun)
+    concerned = np.zeros(int(number[-1]) + 1 if len(number) else 1, np.bool_)
+    concerned[number[changes]] = True
+    return np.asarray(changes | (begun & concerned[number]), np.bool_)
+
+
+def _only(data: Bytes, messages: Messages, wanted: Flags) -> Bytes:
+    """The bytes of these messages, by one running sum over all bytes."""
+    edges = np.zeros(len(data) + 1, np.int8)
+    edges[messages.frame_start[wanted]] += 1
+    edges[messages.stop[wanted]] -= 1
+    return data[np.cumsum(edges[:-1], dtype=np.int8).astype(np.bool_)]
+
+
+def whole(data: Bytes, context: PostgresStreamContext) -> Bytes:
+    """All of a streamed transaction's bytes as those of an ordinary one."""
+    inside = context.inside
+    assert inside is not None
+    return pgoutput.whole(
+        data, context.messages(data), commit_lsn=inside.time, commit_ts=inside.commit_ts, xid=inside.xid
+    )

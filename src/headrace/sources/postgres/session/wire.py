@@ -1,0 +1,252 @@
+"""The wire: bytes off a connection in large reads, and a few bytes back.
+
+psycopg's `pq` level has connected and logged in; `begin` sends a command that turns the connection into a
+stream. From there two ways give the same bytes, frames as the protocol has them:
+
+    SocketWire   plain connection: the socket is read directly into the caller's buffer. Nothing may lie
+                 in libpq's own buffer then, which holds because the connection is idle before `begin`
+                 and everything after it, the server's answer included, is read here.
+    LibpqWire    TLS: libpq decrypts and takes frames apart; they are put together again.
+
+The server sends each message by itself, and a client that wakes for each one slows it down: after
+something came the socket's low-water mark is raised, so that the kernel wakes us for a lot at once; when
+that does not come within some milliseconds, the mark falls back to 1, or a slow stream would wait for
+ever. A lone commit on an idle source finds the mark low and is not delayed.
+
+It promises never to block longer than `timeout`, and to send without waiting for the server to read. It must
+never look inside a frame.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import time
+from typing import Protocol
+
+from psycopg import OperationalError, pq
+
+from headrace.core.errors import Transient
+from headrace.sources.postgres.session.messages import data_frame, error_frame, query
+from headrace.sources.postgres.session.statements import answer, next_result
+from headrace.sources.postgres.session.timeouts import COPY_SECONDS, silence, socket_of
+
+RECEIVE_BUFFER = 8 * 1024 * 1024
+LOW_WATER = 256 * 1024
+# How long, in seconds, a raised mark may keep a few bytes waiting.
+_PATIENCE = 0.005
+_PATIENCE_IN_BACKLOG = 0.05
+
+
+class Wire(Protocol):
+    """A connection that has become a stream of frames."""
+
+    def begin(self, statement: str) -> None:
+        """Send the command; what the server answers comes out of `receive`."""
+
+    def receive(self, into: memoryview, timeout: float) -> int:
+        """Bytes written into `into`: 0 if none came in time."""
+
+    def send(self, frame: bytes) -> None:
+        """Queue a CopyData frame and send what the network takes."""
+
+    def close(self) -> None:
+        """End the connection."""
+
+
+def wire(pgconn: pq.abc.PGconn) -> Wire:
+    """The fit way to read this connection."""
+    return LibpqWire(pgconn) if pgconn.ssl_in_use else SocketWire(pgconn)
+
+
+def lost_error(detail: str) -> Transient:
+    """The error of a connection that ended."""
+    return Transient(
+        "PG_CONNECTION_LOST",
+        "the connection to the server was lost",
+        detail=detail,
+        hint="nothing to do: it is tried again",
+    )
+
+
+class _Wakener:
+    """Waits for the socket, for a lot at once while there is a backlog."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.socket = socket.socket(fileno=os.dup(descriptor))
+        self.socket.setblocking(False)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+        self._poll = select.poll()
+        self._poll.register(self.socket, select.POLLIN)
+        self._raised = False
+        self._patience = _PATIENCE
+
+    def ready(self, timeout: float) -> bool:
+        """Tell whether there is something to read before the time is over."""
+        if self._raised:
+            if self._poll.poll(self._patience * 1000):
+                return True
+            self._set(1)
+        return bool(self._poll.poll(timeout * 1000))
+
+    def came(self, count: int) -> None:
+        """Something was there: there may be more, and it is cheaper to wait for a lot of it."""
+        self._patience = _PATIENCE if count < LOW_WATER // 4 else _PATIENCE_IN_BACKLOG
+        if not self._raised:
+            self._set(LOW_WATER)
+
+    def rest(self) -> None:
+        """Wake whoever waits for the first byte again."""
+        if self._raised:
+            self._set(1)
+
+    def _set(self, mark: int) -> None:
+        # A Unix socket takes the option and ignores it.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, mark)
+        self._raised = mark > 1
+
+
+class SocketWire:
+    """Reads the connection's own socket."""
+
+    def __init__(self, pgconn: pq.abc.PGconn) -> None:
+        self._pgconn = pgconn
+        self._wakener = _Wakener(socket_of(pgconn))
+        self._socket = self._wakener.socket
+        self._unsent = bytearray()
+
+    def begin(self, statement: str) -> None:
+        self._push(query(statement))
+
+    def receive(self, into: memoryview, timeout: float) -> int:
+        self._push(b"")
+        if not self._wakener.ready(timeout):
+            return 0
+        count = self._read(into)
+        self._wakener.came(count)
+        return count
+
+    def send(self, frame: bytes) -> None:
+        self._push(frame)
+
+    def leave(self) -> None:
+        """Give the connection back to libpq, idle: the server has said all that it had to say."""
+        self._wakener.rest()
+        self._socket.close()
+
+    def close(self) -> None:
+        self._socket.close()
+        self._pgconn.finish()
+
+    def _read(self, into: memoryview) -> int:
+        try:
+            count = self._socket.recv_into(into)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise lost_error(error.strerror or "") from error
+        if count == 0:
+            raise lost_error("the server closed it")
+        return count
+
+    def _push(self, data: bytes) -> None:
+        self._unsent += data
+        if not self._unsent:
+            return
+        try:
+            del self._unsent[: self._socket.send(self._unsent)]
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise lost_error(error.strerror or "") from error
+
+
+class LibpqWire:
+    """Reads through libpq, which does the decrypting."""
+
+    def __init__(self, pgconn: pq.abc.PGconn) -> None:
+        self._pgconn = pgconn
+        self._frames = bytearray()
+        self._drained = False  # what was read of the socket and not taken yet wakes nobody
+        self._wakener = _Wakener(socket_of(pgconn))
+        pgconn.notice_handler = self._notice
+
+    def begin(self, statement: str) -> None:
+        result = answer(self._pgconn, statement, COPY_SECONDS)
+        if result.status == pq.ExecStatus.COPY_BOTH:
+            self._frames += b"W\0\0\0\7\0\0\0"
+        else:
+            self._frames += error_frame(b"E", _fields(result))
+        self._pgconn.nonblocking = 1
+
+    def receive(self, into: memoryview, timeout: float) -> int:
+        deadline = time.monotonic() + timeout
+        if not self._drained and not self._frames:
+            self._take(len(into))
+        while not self._frames and (left := deadline - time.monotonic()) > 0:
+            if self._wakener.ready(left):
+                self._take(len(into))
+        if self._frames:
+            self._wakener.came(len(self._frames))
+        count = min(len(into), len(self._frames))
+        into[:count] = self._frames[:count]
+        del self._frames[:count]
+        return count
+
+    def send(self, frame: bytes) -> None:
+        try:
+            self._pgconn.put_copy_data(frame[5:])
+            self._pgconn.flush()
+        except OperationalError as error:
+            raise lost_error("it could not be written to") from error
+
+    def close(self) -> None:
+        self._wakener.socket.close()
+        self._pgconn.finish()
+
+    def _take(self, enough: int) -> None:
+        """Put together the frames that have arrived: libpq reads one record, often one message, at a time."""
+        try:
+            self._pgconn.flush()
+            more = True
+            while more and len(self._frames) < enough:
+                before = len(self._frames)
+                self._pgconn.consume_input()
+                more = self._unpack(enough) and len(self._frames) > before
+            self._drained = not more
+        except OperationalError as error:
+            raise lost_error("it could not be read from") from error
+
+    def _unpack(self, enough: int) -> bool:
+        """Take the frames that libpq holds; whether there may be others after them."""
+        while len(self._frames) < enough:
+            size, payload = self._pgconn.get_copy_data(1)
+            if size < 0:
+                self._end()
+                return False
+            if size == 0:
+                break
+            self._frames += data_frame(payload)
+        return True
+
+    def _end(self) -> None:
+        with silence(self._pgconn):
+            result = next_result(self._pgconn)
+        if result is None or result.status != pq.ExecStatus.FATAL_ERROR:
+            self._frames += b"c\0\0\0\4"
+        else:
+            self._frames += error_frame(b"E", _fields(result))
+
+    def _notice(self, result: pq.abc.PGresult) -> None:
+        self._frames += error_frame(b"N", _fields(result))
+
+
+def _fields(result: pq.abc.PGresult) -> dict[str, str]:
+    letters = {
+        "C": pq.DiagnosticField.SQLSTATE,
+        "M": pq.DiagnosticField.MESSAGE_PRIMARY,
+        "V": pq.DiagnosticField.SEVERITY_NONLOCALIZED,
+    }
+    found = {letter: result.error_field(field) for letter, field in letters.items()}
+    return {letter: text.decode(errors="replace") for letter, text in found.items() if text is not None}

@@ -1,0 +1,121 @@
+"""The plan of a copy: a snapshot by xid, or ranges of keys, and the tick from which on each is exact.
+
+    driver     BEGIN REPEATABLE READ ─► what it shows ─► a tick: `until`
+    executors  a chunk: BEGIN REPEATABLE READ ─► what it shows ─► a tick     (`reader`)
+
+Making the triggers waited for the writers of the moment, so that of every transaction all changes of a table
+are captured, or none, and then any later snapshot shows it. So nobody is waited for, but where a table has
+types of users: DDL on a type (`ALTER TYPE ... RENAME VALUE`) locks no table, and the trigger has printed the
+rows of a writer that is open by what the type was. A copy that shows those writers has their rows as they are
+now, and holds what was printed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence, Set
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+from headrace.core.handoff import ByXid
+from headrace.core.names import TableName
+from headrace.sources.contract.copying import CopyOrder
+from headrace.sources.contract.tables import TableDef
+from headrace.sources.contract.waiting import ALONE, Waiting
+from headrace.sources.postgres.copy import key_range
+from headrace.sources.postgres.copy.leader import lead
+from headrace.sources.postgres.copy.measure import PostgresMeasure, measure
+from headrace.sources.postgres.copy.plan import PostgresHeldSnapshot, PostgresKeyWalk
+from headrace.sources.postgres.session.address import PostgresAddress
+from headrace.sources.postgres.session.connection import connect
+from headrace.sources.postgres.session.identity import PostgresIdentity, identify, verify
+from headrace.sources.postgres.session.statements import Session
+from headrace.sources.queue import tick as ticks
+from headrace.sources.queue.catalog.definitions import entry_of
+from headrace.sources.queue.copy.printed_rows import await_ends, printing
+from headrace.sources.queue.declaration import CHUNKS, DECLARATION
+from headrace.sources.queue.objects import QueueUpstream
+from headrace.sources.queue.trust import prove
+from headrace.sources.queue.upstream import telling_loss
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCopyTarget:
+    """The place that a copy reads: which server, and the queue there that its stream is read from."""
+
+    address: PostgresAddress
+    identity: PostgresIdentity
+    upstream: QueueUpstream
+
+
+@dataclass(frozen=True, slots=True)
+class QueueContents:
+    """The contents of the tables of one mirror."""
+
+    connection: Session
+    server: QueueCopyTarget
+
+    def measure(self, tables: Sequence[TableDef]) -> PostgresMeasure:
+        return measure(self.connection, tables)
+
+    def plan_copy(self, order: CopyOrder) -> QueueCopyPlan:
+        by_ranges: frozenset[TableName] = frozenset()
+        entries = [entry_of(table.details) for table in order.tables]
+        if DECLARATION.value(order.options, "handoff") == CHUNKS:
+            disorder = key_range.disorder(self.connection, entries)
+            by_ranges = frozenset(each.name for each in entries) - disorder.keys()
+        return QueueCopyPlan(self.server, order, by_ranges, frozenset(printing(self.connection, entries)))
+
+    def snapshot(self, tables: Sequence[TableDef], readers: int, seconds: float) -> PostgresHeldSnapshot:
+        return _hold(self.server, readers, frozenset(), seconds, ALONE)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCopyPlan:
+    """A copy of tables that can be read, as far as it can be foreseen."""
+
+    server: QueueCopyTarget
+    order: CopyOrder
+    by_ranges: frozenset[TableName]
+    barred_xids: frozenset[int]  # those that write tables with types of users
+
+    def snapshot(self, tables: Sequence[TableDef], waiting: Waiting) -> PostgresHeldSnapshot:
+        """Take a snapshot; it shows all tables."""
+        return _hold(self.server, self.order.readers, self.barred_xids, math.inf, waiting)
+
+    def key_walk(self, waiting: Waiting) -> PostgresKeyWalk:
+        """Open the walk's connection."""
+        connection = connect(self.server.address, role="chunks")
+        try:
+            verify(identify(connection), self.server.identity)
+            waiting.check()
+            await_ends(connection, self.barred_xids, waiting)
+            key_range.prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        upstream = self.server.upstream
+        return PostgresKeyWalk(connection, {"upstream": upstream.as_record(), "publication": ""})
+
+
+def _hold(
+    server: QueueCopyTarget, readers: int, barred: Set[int], seconds: float, waiting: Waiting
+) -> PostgresHeldSnapshot:
+    leader = lead(
+        server.address, server.identity, "", by="xid", barred_xids=barred, seconds=seconds, waiting=waiting
+    )
+    try:
+        with closing(connect(server.address, role="tick")) as connection:
+            prove(connection, server.upstream.objects)
+            handoff = settle(leader.handoff, connection, server.upstream)
+    except BaseException:
+        leader.close()
+        raise
+    return PostgresHeldSnapshot(leader, handoff, readers, publication="")
+
+
+def settle(handoff: object, connection: Session, upstream: QueueUpstream) -> ByXid:
+    """The handoff of a snapshot that was taken before this is called, with the tick that shows all of it."""
+    assert isinstance(handoff, ByXid)
+    with telling_loss(connection, upstream):
+        return replace(handoff, until=ticks.reach(connection, upstream.objects).position(upstream.log))

@@ -1,0 +1,12 @@
+"""decode: the events of a queue as changes of tables.
+
+    decoder     the contract's decoder, over these
+    slicing     where bytes may be cut, and what they have for some tables
+    changes     from events to change batches
+    layouts     under which columns a row was written, where tables are altered between ticks
+    partitions  what is beneath a partitioned table: how its rows become the root's, and from when on
+    texts       whether a value was printed under another type than its column's
+    context     what bytes must be told to be decoded
+
+The kernels over whole buffers are `headrace.decode.queue`: pure, and held against slow twins.
+"""

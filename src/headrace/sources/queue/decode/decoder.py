@@ -1,0 +1,85 @@
+"""The decoder of a queue's stream: `contract.decoder.Decoder`, over `changes` and `slicing`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pyarrow as pa
+
+from headrace.core.schema import Column
+from headrace.core.transaction_id import TransactionId
+from headrace.core.truncation import Truncations
+from headrace.decode import printing
+from headrace.decode.kernel import Bytes
+from headrace.sources.contract.decoder import (
+    Context,
+    RunningTransaction,
+    SelectedBytes,
+    TableChanges,
+    TableFailure,
+    TableFilter,
+)
+from headrace.sources.contract.record import Json
+from headrace.sources.contract.statements import StatementEffect
+from headrace.sources.postgres.types import casts
+from headrace.sources.queue.decode import changes, slicing
+from headrace.sources.queue.decode.changes import QueueSliceData
+from headrace.sources.queue.decode.context import OpenTick, QueueStreamContext, own
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDecoder:
+    """Ticks, as the spool keeps them. None is ever sent before all of it has committed."""
+
+    tells_statements: ClassVar[bool] = False
+
+    @property
+    def names(self) -> TransactionId:
+        return TransactionId.XID
+
+    def between(self, layouts: Iterable[bytes]) -> QueueStreamContext:
+        # Which layout a row has is told by the table's record, and by the number of its fields.
+        return QueueStreamContext()
+
+    def within(self, transaction: RunningTransaction) -> QueueStreamContext:
+        return QueueStreamContext(OpenTick(transaction.time or 0, transaction.commit_ts))
+
+    def restore(self, record: Json) -> QueueStreamContext:
+        return QueueStreamContext.from_record(record)
+
+    def whole(self, data: Bytes, context: Context) -> Bytes:
+        return data
+
+    def split(self, data: Bytes, context: Context) -> tuple[int, QueueStreamContext]:
+        return slicing.split(QueueSliceData(data, own(context)))
+
+    def select(self, data: Bytes, context: Context, tables: Collection[int]) -> SelectedBytes | None:
+        return slicing.select(QueueSliceData(data, own(context)), tables)
+
+    def truncations(self, data: Bytes, context: Context, tables: Mapping[int, int]) -> dict[int, Truncations]:
+        return changes.truncations(QueueSliceData(data, own(context)), tables)
+
+    def statements(
+        self, data: Bytes, context: Context, tables: Mapping[int, TableFilter]
+    ) -> dict[int, list[StatementEffect]]:
+        return {}
+
+    def decode(
+        self, data: Bytes, context: Context, tables: Mapping[int, TableFilter]
+    ) -> Iterator[TableChanges | TableFailure]:
+        return changes.decode(QueueSliceData(data, own(context)), tables)
+
+    def transaction_id(self, number: int) -> int:
+        """A tick is of many."""
+        return 0
+
+    def transaction_name(self, transaction: RunningTransaction) -> int:
+        return 0
+
+    def print_values(self, values: pa.Array) -> pa.Array:
+        return printing.print_values(values)
+
+    def cast(self, column: Column, text: str) -> str:
+        return casts.value(column, text)
