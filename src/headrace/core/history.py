@@ -49,13 +49,19 @@ def own_names(columns: Iterable[str], transaction: TransactionId = TransactionId
 
     Where the user has a column of our name, in any case, ours gets a further `_` at its front.
     """
+    return dict(
+        zip(OWN, free_names(columns, (f.name for f in own_fields(transaction).values())), strict=True)
+    )
+
+
+def free_names(columns: Iterable[str], own: Iterable[str]) -> list[str]:
+    """Our names in their order, each with as many `_` at its front as keep it apart."""
     taken = {name.lower() for name in columns}
-    names: dict[str, str] = {}
-    for own, field in own_fields(transaction).items():
-        free = field.name
+    names: list[str] = []
+    for free in own:
         while free.lower() in taken:
             free = f"_{free}"
-        names[own] = free
+        names.append(free)
         taken.add(free.lower())
     return names
 

@@ -16,6 +16,7 @@
     secrets     passwords on their way to tasks, so that nothing that Spark prints shows them
     paths       the proof that executors and driver see the same lake
     failures    what Spark's exceptions mean to us
+    source      format("headrace"): a lake as a data source of somebody's Spark
 
 `pipeline` calls `session`, `warmth` and `paths` once, and `jobs` for each epoch and each piece of a copy;
 it hands in functions and bytes, and never meets a DataFrame. To Spark a payload is a binary: rows of
@@ -24,7 +25,8 @@ users' tables live in Arrow inside the blobs, in Parquet files and in Python, ne
 Promises: results do not depend on scheduling, retries or on whether Spark ran at all (`DriverRunner`);
 a worker's memory does not grow with the amount of work; a borrowed session is as it was afterwards.
 Must never: import PySpark at the top of a module (`headrace` must start, and say what to install, where
-there is none), print or raise a row's value or a secret, decide anything about epochs.
+there is none; but for `source.readers`, which Spark imports itself), print or raise a row's value or a
+secret, decide anything about epochs.
 
 There is no name to import from the room itself: each module above is its own door.
 """

@@ -65,12 +65,17 @@ def prove_shared(jobs: Jobs, slots: int, probe: Probe, prefix: str = "_headrace/
     if found is not None:
         # What tasks left on their own disks; as far as the same hosts get the work again.
         jobs.run(partial(_forget, probe.remove), [name.encode() for name in theirs])
-        raise Misconfigured(
-            "SPARK_LAKE_NOT_SHARED",
-            f'executors and driver do not share the lake "{probe.where}"',
-            detail=found,
-            hint="put the lake on a file system that all machines mount at the same path, or in a bucket",
-        )
+        raise not_shared_error(probe.where, found)
+
+
+def not_shared_error(where: str, detail: str) -> Misconfigured:
+    """The error where a machine does not see the lake that another one sees."""
+    return Misconfigured(
+        "SPARK_LAKE_NOT_SHARED",
+        f'executors and driver do not share the lake "{where}"',
+        detail=detail,
+        hint="put the lake on a file system that all machines mount at the same path, or in a bucket",
+    )
 
 
 def _trouble(probe: Probe, name: str, token: str, answer: dict[str, str | bool]) -> str | None:

@@ -52,8 +52,7 @@ class HistoryPart:
     @property
     def own(self) -> dict[str, str]:
         """The names of our columns here, by their plain names."""
-        start = _own_start(self.schema)
-        return dict(zip(OWN, self.schema.names[start : start + len(OWN)], strict=True))
+        return own_columns(self.schema)
 
     @property
     def columns(self) -> list[str]:
@@ -99,8 +98,8 @@ def parts(store: Store, source: str, table: TableName, times: Times) -> list[His
 def part_of(folder: LakeTable, times: Times) -> HistoryPart:
     """The history of these times in one folder."""
     schema = folder.schema()
-    start = _own_start(schema)
-    return HistoryPart(folder, schema, _within(folder, layout.lake_column(schema.names[start]), times), times)
+    time = layout.lake_column(own_columns(schema)["_time"])
+    return HistoryPart(folder, schema, _within(folder, time, times), times)
 
 
 def history_number(store: Store, source: str, table: TableName, k: int) -> LakeTable | None:
@@ -208,6 +207,12 @@ def _within(folder: LakeTable, time: str, times: Times) -> tuple[str, ...]:
         if not known or (low <= until and (after is None or high > after)):
             chosen.append(path)
     return tuple(sorted(chosen))
+
+
+def own_columns(schema: pa.Schema) -> dict[str, str]:
+    """The names of our columns in a history table, by their plain names."""
+    start = _own_start(schema)
+    return dict(zip(OWN, schema.names[start : start + len(OWN)], strict=True))
 
 
 def _own_start(schema: pa.Schema) -> int:

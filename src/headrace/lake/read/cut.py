@@ -41,7 +41,7 @@ class Cut:
     """The tables of one or several sources, each source at one place."""
 
     def __init__(self, store: Store, places: Mapping[str, CommitPlace], catalogs: Catalogs) -> None:
-        self._store = store
+        self.store = store
         self.places = dict(places)
         self.standings = Standings(store, self.places, catalogs)
 
@@ -92,14 +92,14 @@ class Cut:
     def url(self, name: str) -> str:
         """The address of the table's Delta folder; open it at `version(name)`."""
         self.version(name)
-        return locate(self._store, layout.table_folder(*self.standings.resolve(name)))
+        return locate(self.store, layout.table_folder(*self.standings.resolve(name)))
 
     def files(self, name: str) -> list[str]:
         """The addresses of the Parquet files that hold the table here."""
         self.version(name)
         full = self.standings.resolve(name)
         table = self.standings.open(full, self.standings.of(full).base)
-        return [locate(self._store, f"{table.folder}/{path}") for path in sorted(table.files())]
+        return [locate(self.store, f"{table.folder}/{path}") for path in sorted(table.files())]
 
     def schema(self, name: str) -> pa.Schema:
         return self.standings.schema(self.standings.resolve(name))
@@ -158,7 +158,7 @@ class Cut:
         """
         rows = _history(self, name).rows()
         if not rows.num_rows:
-            raise _no_history(self.standings.resolve(name)[1])
+            raise no_history_error(self.standings.resolve(name)[1])
         return rows
 
     def history_polars(self, name: str) -> pl.LazyFrame:
@@ -180,11 +180,12 @@ def _history(cut: Cut, name: str) -> HistoryPart:
     full = cut.standings.resolve(name)
     folder = cut.standings.history(full)
     if folder is None:
-        raise _no_history(full[1])
+        raise no_history_error(full[1])
     return histories.part_of(folder, (None, cut.places[full[0]].time))
 
 
-def _no_history(table: TableName) -> NoHistory:
+def no_history_error(table: TableName) -> NoHistory:
+    """The error where a table has no history up to a place."""
     return NoHistory(
         "LAKE_NO_HISTORY",
         f"table {table} has no history up to here",

@@ -28,7 +28,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.core.errors import Definite, Misconfigured
-from headrace.core.names import TableName, quote_identifier, split_identifiers
+from headrace.core.names import TableName, quote_identifier, split_identifiers, suggestion
 from headrace.core.position import plain
 from headrace.lake.format import layout
 from headrace.lake.log import histories, horizon
@@ -162,7 +162,8 @@ class Standings:
 
     def resolve(self, text: str) -> Name:
         """The table that is meant; parts that are unambiguous may be left out."""
-        matching = matches(text, self.list_tables())
+        known = self.list_tables()
+        matching = matches(text, known)
         if not matching:
             # A table that joined at a later mark may be exact here all the same.
             known = [(source, table) for source in self.pasts for table in self.pasts[source].known_tables()]
@@ -171,7 +172,7 @@ class Standings:
             return matching[0]
         if matching:
             raise ambiguous(text, matching)
-        raise _unknown_error(text)
+        raise _unknown_error(text, near=suggestion(text, _spellings(known)))
 
     def of(self, full: Name) -> Standing:
         """The way to the table here; an error where it is not exact."""
@@ -305,10 +306,15 @@ def ambiguous(text: str, matching: Sequence[Name]) -> Misconfigured:
     )
 
 
-def _unknown_error(text: str, stop: str | None = None) -> Misconfigured:
+def _spellings(names: Sequence[Name]) -> list[str]:
+    """The tables as somebody may write them."""
+    return [spelling for _, table in names for spelling in (str(table), table.name)]
+
+
+def _unknown_error(text: str, stop: str | None = None, near: str | None = None) -> Misconfigured:
     return Misconfigured(
         "LAKE_TABLE_UNKNOWN",
         f'no mark of this lake has a table "{text}"',
-        detail=stop,
+        detail=stop or near,
         hint="headrace status lists the tables and how far each is copied",
     )

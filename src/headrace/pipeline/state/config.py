@@ -8,7 +8,6 @@ is kept in `SourceConfig.url`, which is never printed and never written to the l
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
@@ -18,6 +17,7 @@ from typing import Any, TypeVar
 
 from headrace.core.durations import duration
 from headrace.core.errors import Misconfigured
+from headrace.core.names import suggestion
 from headrace.lake.retain.thinning import GRACE, MARKS, Keeping
 from headrace.sources import registry
 from headrace.sources.contract.declaration import Option
@@ -201,11 +201,10 @@ def _refuse_unknown(section: str, raw: Mapping[str, Any], names: set[str]) -> No
     _table(section, raw)
     for key in raw:
         if key not in names:
-            near = difflib.get_close_matches(key, sorted(names), 1)
             raise Misconfigured(
                 "CONFIG_UNKNOWN_KEY",
                 f'"{key}" is not an option of [{section}]' if section else f"[{key}] is not a section",
-                detail=f'did you mean "{near[0]}"?' if near else None,
+                detail=suggestion(key, sorted(names)),
                 hint=f"known are: {', '.join(sorted(names))}",
             )
 

@@ -1,0 +1,133 @@
+"""The options of `format("headrace")`, parsed once: an unknown one is refused, and so is a secret.
+
+Spark hands options over as texts, and shows them in plans, event logs and its page. So a lake's credentials
+are found where `Lake` finds them (the environment, a role), and an option that looks like one is refused,
+its value not repeated. Spark asks for a schema before it says whether it reads or streams: `as` tells.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headrace.core.errors import Misconfigured
+from headrace.core.names import suggestion
+
+# Each with the reads that take it, in the order of docs/spark.md.
+OPTIONS: Mapping[str, str] = {
+    "lake": "both",
+    "table": "both",
+    "source": "both",
+    "columns": "both",
+    "epoch": "batch",
+    "position": "batch",
+    "timestamp": "batch",
+    "metadata": "batch",
+}
+
+_SECRET_NAME = re.compile(
+    r"secret|passw|token|credential|access_?key|private_?key|^aws_|^fs\.", re.IGNORECASE
+)
+_SECRET_VALUE = re.compile(r"://[^/@\s]*:[^/\s]*@")
+_COLUMN = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^",]+?))\s*(?:,|\Z)')
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """A table of a lake, and the moment at which it is read; None: the newest mark."""
+
+    lake: str
+    table: str
+    source: str | None = None
+    columns: tuple[str, ...] | None = None
+    epoch: int | None = None
+    position: str | None = None
+    timestamp: str | None = None
+    metadata: bool = False
+
+
+def parse(texts: Mapping[str, str]) -> ReadOptions:
+    """Parse the options of a read; raises before anything is opened."""
+    _refuse_secrets(texts)
+    for name in texts:
+        if name.lower() not in OPTIONS:
+            raise Misconfigured(
+                "SPARK_OPTION_UNKNOWN",
+                f'format("headrace") has no option "{name}"',
+                detail=suggestion(name.lower(), OPTIONS),
+                hint=f"the options are {', '.join(OPTIONS)}: docs/spark.md describes them",
+            )
+    options = {name.lower(): value for name, value in texts.items()}
+    return ReadOptions(
+        lake=_require(options, "lake"),
+        table=_require(options, "table"),
+        source=options.get("source"),
+        columns=_columns(options.get("columns")),
+        epoch=_number(options, "epoch"),
+        position=options.get("position"),
+        timestamp=options.get("timestamp"),
+        metadata=_flag(options, "metadata"),
+    )
+
+
+def _refuse_secrets(given: Mapping[str, str]) -> None:
+    for name, value in given.items():
+        if _SECRET_NAME.search(name) or _SECRET_VALUE.search(value):
+            raise Misconfigured(
+                "SPARK_OPTION_SECRET",
+                f'the option "{name}" holds a password or a credential',
+                detail="Spark shows options in plans, event logs and its page",
+                hint="leave it out; a bucket's credentials are read from AWS_ACCESS_KEY_ID and its like in "
+                "the environment of driver and executors, or from a role",
+            )
+
+
+def _require(options: Mapping[str, str], name: str) -> str:
+    if not options.get(name, "").strip():
+        raise Misconfigured(
+            "SPARK_OPTION_MISSING",
+            f'format("headrace") needs the option "{name}"',
+            hint='.option("lake", PATH).option("table", "schema.table")',
+        )
+    return options[name]
+
+
+def _number(options: Mapping[str, str], name: str) -> int | None:
+    text = options.get(name)
+    if text is None:
+        return None
+    if not re.fullmatch(r"[0-9]{1,18}", text.strip()):
+        raise _malformed_error(name, "it is a whole number", f'.option("{name}", 42)')
+    return int(text)
+
+
+def _flag(options: Mapping[str, str], name: str) -> bool:
+    text = options.get(name, "false").strip().lower()
+    if text not in ("true", "false"):
+        raise _malformed_error(name, "it is true or false", f'.option("{name}", "true")')
+    return text == "true"
+
+
+def _columns(text: str | None) -> tuple[str, ...] | None:
+    """Split at commas; a name with a comma or a quote in it stands in double quotes."""
+    if text is None:
+        return None
+    names: list[str] = []
+    at = 0
+    while at < len(text) or not names:
+        match = _COLUMN.match(text, at)
+        if match is None:
+            raise _malformed_error(
+                "columns", "it is names, parted by commas", """.option("columns", 'id, "a, b"')"""
+            )
+        quoted, bare = match.groups()
+        names.append(quoted.replace('""', '"') if quoted is not None else bare)
+        at = match.end()
+    return tuple(dict.fromkeys(names))
+
+
+def _malformed_error(name: str, rule: str, example: str) -> Misconfigured:
+    return Misconfigured(
+        "SPARK_OPTION_VALUE", f'the option "{name}" cannot be read: {rule}', hint=f"write {example}"
+    )

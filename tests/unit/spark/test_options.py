@@ -1,0 +1,127 @@
+"""Options of `format("headrace")`: what is wrong is refused with a code, before anything is read."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace.core.errors import HeadraceError
+from headrace.spark.source import load
+from headrace.spark.source.options import parse
+from headrace.spark.source.planning import tasks
+from tests.laws.lake.chronicle import AWKWARD, Chronicle, Transaction
+
+NAMES = {"lake": "./lake", "table": "t"}
+
+
+def code(given: dict[str, str]) -> str:
+    with pytest.raises(HeadraceError) as raised:
+        load.plan(given)
+    assert raised.value.hint
+    return raised.value.code
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"lake": "./lake"}, "SPARK_OPTION_MISSING"),
+        ({"table": "t"}, "SPARK_OPTION_MISSING"),
+        ({**NAMES, "path": "./lake"}, "SPARK_OPTION_UNKNOWN"),
+        ({**NAMES, "epoch": "new"}, "SPARK_OPTION_VALUE"),
+        ({**NAMES, "metadata": "yes"}, "SPARK_OPTION_VALUE"),
+        ({**NAMES, "columns": "a,,b"}, "SPARK_OPTION_VALUE"),
+        ({**NAMES, "columns": ""}, "SPARK_OPTION_VALUE"),
+        ({**NAMES, "password": "x"}, "SPARK_OPTION_SECRET"),
+        ({**NAMES, "lake": "s3://key:secret@bucket/lake"}, "SPARK_OPTION_SECRET"),
+        ({**NAMES, "fs.s3a.secret.key": "x"}, "SPARK_OPTION_SECRET"),
+        ({**NAMES, "lake": "/nowhere"}, "LAKE_ABSENT"),
+    ],
+)
+def test_an_option_that_is_wrong_is_refused(given: dict[str, str], expected: str) -> None:
+    assert code(given) == expected
+
+
+def test_columns_are_parted_by_commas_outside_quotes() -> None:
+    assert parse({**NAMES, "columns": 'id, "a, b" ,"say ""hi""",c d'}).columns == (
+        "id",
+        "a, b",
+        'say "hi"',
+        "c d",
+    )
+
+
+@pytest.fixture
+def chronicle(tmp_path: Path) -> Chronicle:
+    made = Chronicle(str(tmp_path / "lake"))
+    row = (1, *[None] * (len(AWKWARD) - 1))
+    made.copy({"public.orders": [row]}, 1000)
+    made.publish([Transaction(lsn, 1, {"public.orders": [(row, 1)]}) for lsn in (1010, 1020)])
+    return made
+
+
+def test_a_moment_or_a_table_that_cannot_be_read_is_refused(chronicle: Chronicle) -> None:
+    here = {"lake": chronicle.path, "table": "orders"}
+    assert code({**here, "epoch": "2", "position": "0/3F3"}) == "LAKE_AT_AMBIGUOUS"
+    assert code({**here, "epoch": "9"}) == "LAKE_NO_MARK"
+    assert code({**here, "source": "other"}) == "LAKE_SOURCE_UNKNOWN"
+    assert code({**here, "timestamp": "yesterday"}) == "TIMESTAMP_MALFORMED"
+    assert code({**here, "table": "order"}) == "LAKE_TABLE_UNKNOWN"
+    assert code({**here, "table": "history.order"}) == "LAKE_TABLE_UNKNOWN"
+    assert code({**here, "columns": "idd"}) == "LAKE_COLUMN_UNKNOWN"
+    (Path(chronicle.path) / "_headrace" / "format.json").write_text('{"format": 99, "lake_id": "x"}')
+    assert code(here) == "LAKE_TOO_NEW"
+
+
+def test_between_two_marks_the_hint_is_the_call_that_reads_it(chronicle: Chronicle) -> None:
+    with pytest.raises(HeadraceError) as raised:
+        load.plan({"lake": chronicle.path, "table": "orders", "position": "0/3F3"})
+    assert raised.value.code == "LAKE_READ_BETWEEN_MARKS"
+    assert f"Lake({chronicle.path!r}).at(position='0/3F3').table(spark, 'orders')" in raised.value.hint
+
+
+def test_a_plan_travels_and_holds_no_option(chronicle: Chronicle) -> None:
+    plan = load.plan({"lake": chronicle.path, "table": "orders", "columns": "id", "metadata": "true"})
+    there = pickle.loads(pickle.dumps(plan))
+    assert there == plan
+    rows = [batch.to_pylist() for files in tasks(there) for batch in there.read(files)]
+    assert rows == [[{"id": 1, "_epoch": 3, "_position": "0/3FD"}] * 3]
+
+
+_LOOK = """
+import sys, time
+before = set(sys.modules)
+started = time.perf_counter()
+import pyspark_headrace
+took = time.perf_counter() - started
+print(took, *(set(sys.modules) - before))
+"""
+
+
+def test_the_module_that_every_session_imports_costs_nothing() -> None:
+    took = []
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", _LOOK], capture_output=True, text=True, check=True)
+        seconds, *modules = done.stdout.split()
+        assert modules == ["pyspark_headrace"]
+        took.append(float(seconds))
+    assert min(took) <= 0.002
+
+
+_NO_SPARK = """
+import sys
+sys.modules["pyspark"] = None
+import pyspark_headrace
+try:
+    pyspark_headrace.DefaultSource
+except Exception as error:
+    print(error.code, error.hint)
+"""
+
+
+def test_without_pyspark_the_hint_says_what_to_install() -> None:
+    done = subprocess.run([sys.executable, "-c", _NO_SPARK], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("SPARK_MISSING pip install 'headrace[local]'")
