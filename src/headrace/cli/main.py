@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import NoReturn
 
 import headrace
-from headrace.cli import check, demo, drop, maintain, run, serve, sql, status, tables, verify, version
+from headrace.cli import alerts, check, demo, drop, maintain, run, serve, sql, status, tables, verify, version
 from headrace.cli.argv import hide_passwords, mask
 from headrace.cli.output import UNREAD, is_unread
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
@@ -36,6 +36,7 @@ COMMANDS: tuple[ModuleType, ...] = (
     tables,
     verify,
     maintain,
+    alerts,
     drop,
     version,
 )

@@ -12,6 +12,7 @@ So this module imports them late, once Spark was told to start: the two go on si
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from headrace.alerts import hooks
+from headrace.alerts.hooks import Hook
+from headrace.alerts.watch import AlertWatch, alerting
 from headrace.core.errors import Definite, HeadraceError, Transient, place_of
 from headrace.lake.format import formatfile
 from headrace.lake.format.placefile import Elsewhere
@@ -47,6 +51,7 @@ class Control:
     stop: threading.Event
     listener: Listener | None = None
     reconcile: bool = False
+    hooks: tuple[Hook, ...] = ()
 
 
 def mirror(
@@ -66,8 +71,9 @@ def mirror(
     `config` is the path of a `headrace.toml`, or its contents as a mapping. Returns when `stop` is set, or
     when all is done with `once`. Raises the error that ended a source, once the other sources have ended.
     """
-    control = Control(once, stop or threading.Event(), listener, reconcile)
     wanted = config_of(config)
+    told = hooks.hooks_of(wanted.alerts, os.environ)
+    control = Control(once, stop or threading.Event(), listener, reconcile, told)
     why = None if elsewhere is None else Elsewhere(elsewhere)
     if formatfile.is_new(open_store(wanted.lake.path)):
         _refuse_first(wanted, spark)
@@ -130,12 +136,18 @@ def _of_all(ends: Mapping[str, BaseException]) -> BaseException:
 
 
 def keep(place: RunContext, control: Control) -> None:
-    """Run a source, attempt after attempt, until it is done, stopped, or ended by an error."""
+    """Run a source until it is done, stopped, or ended by an error, and tell its hooks what happens."""
+    with alerting(place.store, place.name, place.lake_id, control.hooks, place.spool) as alerts:
+        _keep(place, control, alerts)
+
+
+def _keep(place: RunContext, control: Control, alerts: AlertWatch | None) -> None:
+    """Run a source, attempt after attempt."""
     from headrace.lake.log.commit import Claim
     from headrace.pipeline.attempt import open_attempt
     from headrace.pipeline.recovery import RecoveryPolicy
 
-    reporter = Reporter(place.store, place.name, control.listener, engine=place.spark)
+    reporter = Reporter(place.store, place.name, control.listener, alerts, engine=place.spark)
     # Before the first word of ours: the status record is how a living owner is told.
     ownership.claim(place.store, place.name, reporter.owner)
     reporter.start()

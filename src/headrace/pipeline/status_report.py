@@ -234,6 +234,14 @@ class Engine(Protocol):
     def waits(self) -> tuple[str, float] | None: ...
 
 
+class Alerts(Protocol):
+    """The alerts of a run: they hear each status, and their troubles are shown in the next one."""
+
+    @property
+    def warnings(self) -> dict[str, str]: ...
+    def on_status(self, said: SourceStatus, /) -> None: ...
+
+
 @dataclass(slots=True)
 class Reporter:
     """Collects what is worth knowing and writes it down in time."""
@@ -241,6 +249,7 @@ class Reporter:
     store: Store
     source: str
     listener: Listener | None = None
+    alerts: Alerts | None = None
     started_at: str = field(default_factory=_now)
     state: str = "starting"
     has_answered: bool = False  # the server has answered in this run, or in an earlier one of the lake
@@ -368,6 +377,8 @@ class Reporter:
         said = replace(said, totals=self.totals.status, processes=self.processes.look(self.receiver))
         if self.listener is not None:
             self.listener(said)
+        if self.alerts is not None:
+            self.alerts.on_status(said)
         try:
             statusfile.write(self.store, self.source, said)
         except Transient as error:
@@ -389,6 +400,8 @@ def _record(reporter: Reporter) -> SourceStatus:
     now, watch = datetime.now(UTC), reporter.watch
     watch.look()
     warnings = {**reporter.warnings, **reporter.facts.waits()}
+    if reporter.alerts is not None:
+        warnings |= reporter.alerts.warnings
     reporter._warned_since = {code: reporter._warned_since.get(code, _now()) for code in warnings}
     spark = None if reporter.engine is None or reporter.state in ENDED else reporter.engine.waits
     said = replace(

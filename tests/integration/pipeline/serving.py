@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import psutil
 
@@ -70,10 +71,10 @@ class Served:
 
 
 @contextmanager
-def serving(mirrors: Mirrors, *, ends_with: str | None = None) -> Iterator[Served]:
+def serving(mirrors: Mirrors, *, ends_with: str | None = None, **sections: Any) -> Iterator[Served]:
     """See the module's essay. The lake must have been run `--once` before."""
     served, stop = Served(mirrors), threading.Event()
-    config = configuration(mirrors.path, url=mirrors.database.url(user="app"), **mirrors.options)
+    config = configuration(mirrors.path, url=mirrors.database.url(user="app"), **mirrors.options) | sections
 
     def run() -> None:
         try:

@@ -15,6 +15,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
+from headrace.alerts import hooks
+from headrace.alerts.hooks import HookConfig
 from headrace.core.durations import duration
 from headrace.core.errors import Misconfigured
 from headrace.core.names import suggestion
@@ -83,6 +85,7 @@ class Config:
     sources: Mapping[str, SourceConfig]
     spark: SparkSettings = field(default_factory=SparkSettings)
     web: WebConfig = field(default_factory=WebConfig)
+    alerts: Mapping[str, HookConfig] = field(default_factory=dict)  # by their names
 
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
@@ -127,7 +130,7 @@ def read(path: str | Path) -> Config:
 
 def parse(raw: Mapping[str, Any]) -> Config:
     """A configuration from its parsed TOML."""
-    _refuse_unknown("", raw, {"lake", "source", "spark", "web"})
+    _refuse_unknown("", raw, {"lake", "source", "spark", "web", "alerts"})
     if "lake" not in raw or not raw.get("source"):
         missing = "lake" if "lake" not in raw else "source.main"
         raise Misconfigured(
@@ -143,7 +146,29 @@ def parse(raw: Mapping[str, Any]) -> Config:
         sources={name: parse_source(name, section) for name, section in raw["source"].items()},
         spark=_value(SparkSettings, "spark", raw.get("spark", {})),
         web=_value(WebConfig, "web", raw.get("web", {})),
+        alerts=_alerts(raw.get("alerts", {})),
     )
+
+
+def _alerts(raw: Mapping[str, Any]) -> dict[str, HookConfig]:
+    """The sections of hooks; `[alerts]` is one itself, and what it says of events holds for the others."""
+    _table("alerts", raw)
+    named = {name: section for name, section in raw.items() if isinstance(section, Mapping)}
+    ours = {key: value for key, value in raw.items() if key not in named}
+    shared = {key: value for key, value in ours.items() if key in ("events", "lag", "max_wal")}
+    if hooks.DEFAULT in named:
+        raise Misconfigured(
+            "ALERT_NAME",
+            f"[alerts.{hooks.DEFAULT}] is another name of [alerts]",
+            hint="write its options into [alerts], or give it another name",
+        )
+    sections = {name: {**shared, **section} for name, section in named.items()}
+    if ours.keys() - shared.keys() or (ours and not named):
+        sections = {hooks.DEFAULT: ours, **sections}
+    return {
+        name: hooks.check(name, _value(HookConfig, hooks.section_of(name), section))
+        for name, section in sections.items()
+    }
 
 
 def parse_source(name: str, raw: Mapping[str, Any]) -> SourceConfig:
@@ -215,6 +240,7 @@ _TYPES: Mapping[str, type] = {
     "int": int,
     "int | None": int,
     "bool": bool,
+    "float": float,
     "tuple[str, ...]": list,
     "Mapping[str, str]": dict,
 }
@@ -225,6 +251,7 @@ _EXAMPLES: Mapping[type[Any], str] = {
     str: '"..."',
     int: "4",
     bool: "true",
+    float: "0.8",
     list: '["public.*"]',
     dict: '{ "spark.sql.shuffle.partitions" = "4" }',
 }
@@ -247,6 +274,7 @@ _SAID: Mapping[type[Any], str] = {
     str: "text",
     int: "a whole number",
     bool: "true or false",
+    float: "a number",
     list: "a list of texts",
     dict: "a table of texts",
 }
@@ -254,6 +282,8 @@ _SAID: Mapping[type[Any], str] = {
 
 def _check_value(section: str, name: str, value: Any, declared: str, choices: tuple[str, ...] = ()) -> Any:
     wanted: type[Any] = _TYPES[declared]
+    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
     parts = value if isinstance(value, list) else value.values() if isinstance(value, dict) else ()
     if (
         not isinstance(value, wanted)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from headrace.alerts.hooks import KINDS, HookConfig
 from headrace.core.errors import Misconfigured
 from headrace.pipeline.state import config
 from headrace.sources import registry
@@ -49,6 +50,18 @@ def test_the_url_is_never_shown() -> None:
         ({**WHOLE, "source": {"main": {"url": "x", "options": {"slot": "s"}}}}, "CONFIG_UNKNOWN_KEY"),
         ({**WHOLE, "source": {"main": {"slot": "s"}}}, "CONFIG_INCOMPLETE"),
         ({**WHOLE, "source": {"main": {"url": "dbase://x"}}}, "SOURCE_UNKNOWN"),
+        ({**WHOLE, "alerts": {"webhook": "chat.example/secret"}}, "ALERT_URL"),
+        ({**WHOLE, "alerts": {"webhook": "ftp://h/secret"}}, "ALERT_URL"),
+        ({**WHOLE, "alerts": {"webhook": "https://h:port/secret"}}, "ALERT_URL"),
+        ({**WHOLE, "alerts": {"webhook": "https://h/a secret"}}, "ALERT_URL"),
+        ({**WHOLE, "alerts": {"command": ["x"], "events": ["table_stoped"]}}, "ALERT_EVENT"),
+        ({**WHOLE, "alerts": {"command": ["x"], "lag": "soon"}}, "DURATION_MALFORMED"),
+        ({**WHOLE, "alerts": {"command": ["x"], "max_wal": 80}}, "ALERT_SHARE"),
+        ({**WHOLE, "alerts": {"command": ["x"], "max_wal": True}}, "CONFIG_BAD_VALUE"),
+        ({**WHOLE, "alerts": {"command": "x"}}, "CONFIG_BAD_VALUE"),
+        ({**WHOLE, "alerts": {"hook": "x"}}, "CONFIG_UNKNOWN_KEY"),
+        ({**WHOLE, "alerts": {"on call": {"command": ["x"]}}}, "ALERT_NAME"),
+        ({**WHOLE, "alerts": {"default": {"command": ["x"]}}}, "ALERT_NAME"),
     ],
 )
 def test_what_is_wrong_is_refused_with_a_hint(raw: dict[str, Any], code: str) -> None:
@@ -56,6 +69,20 @@ def test_what_is_wrong_is_refused_with_a_hint(raw: dict[str, Any], code: str) ->
         config.parse(raw)
     assert refused.value.code == code
     assert refused.value.hint
+    assert "secret" not in str(refused.value)
+
+
+def test_what_alerts_says_of_events_holds_for_its_named_sections() -> None:
+    alerts = {"lag": "1m", "a": {"command": ["x"]}, "b": {"webhook": "https://h/secret", "lag": "2m"}}
+    parsed = config.parse({**WHOLE, "alerts": alerts}).alerts
+    assert {name: section.lag for name, section in parsed.items()} == {"a": "1m", "b": "2m"}
+    assert "secret" not in repr(parsed)
+    parsed = config.parse({**WHOLE, "alerts": {**alerts, "command": ["y"], "max_wal": 1}}).alerts
+    assert [(name, section.max_wal) for name, section in parsed.items()] == [
+        ("default", 1),
+        ("a", 1),
+        ("b", 1),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -135,4 +162,7 @@ def test_every_option_is_documented() -> None:
     kinds = (config.LakeConfig, config.SourceConfig, config.SparkSettings)
     names = [field.name for kind in kinds for field in dataclasses.fields(kind) if field.name != "options"]
     names += [option.name for kind in registry.kinds() for option in registry.declaration(kind).options]
+    assert [name for name in names if f"`{name}`" not in page] == []
+    page = Path(__file__).parents[4].joinpath("docs/alerts.md").read_text()
+    names = [field.name for field in dataclasses.fields(HookConfig)] + list(KINDS)
     assert [name for name in names if f"`{name}`" not in page] == []

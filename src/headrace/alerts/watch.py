@@ -1,0 +1,176 @@
+"""The threads of a source's alerts: one that turns statuses into events, and one a hook that delivers them.
+
+    on_status   leaves a status, from any thread, and returns at once
+    watch       compares it with what each hook knows, writes the outbox, wakes the hook's thread
+    deliver     the oldest event, again and again with longer pauses, until the hook takes it; then the next
+
+`close` gives the hooks `GRACE_SECONDS` for the last words of a run; what they did not take then, the next run
+delivers. This is one of the named supervisors: whatever fails here is a warning of the run, and no end of it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from headrace.alerts.delivery import deliver
+from headrace.alerts.events import Comparison
+from headrace.alerts.hooks import Hook
+from headrace.alerts.outbox import Outbox
+from headrace.core.errors import HeadraceError, Transient, place_of
+from headrace.lake.format import prooffile
+from headrace.lake.format.prooffile import TableProof
+from headrace.lake.format.status import SourceStatus
+from headrace.lake.store.contract import Store
+
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
+GRACE_SECONDS = 10.0
+TURN_SECONDS = 1.0
+PROOF_SECONDS = 5.0
+_STATUSES = 64  # that wait to be looked at; the oldest goes
+
+
+class AlertWatch:
+    """The alerts of one source, while its run lasts."""
+
+    def __init__(self, store: Store, source: str, lake_id: str, hooks: Sequence[Hook], spool: Path) -> None:
+        self._store, self._source = store, source
+        self._statuses: deque[SourceStatus] = deque(maxlen=_STATUSES)
+        self._wake, self._closing = threading.Event(), threading.Event()
+        self._warnings: dict[str, HeadraceError] = {}
+        self._proofs: Mapping[str, TableProof] = {}
+        self._proofs_at = -PROOF_SECONDS
+        folder = spool / "alerts"
+        self._posts = [
+            (hook, Outbox(folder / f"{hook.name}.{hook.way}.json", lake_id, store.url)) for hook in hooks
+        ]
+        self._watcher = threading.Thread(target=self._watch, name="headrace-alerts", daemon=True)
+        self._deliverers = [
+            threading.Thread(target=self._deliver, args=post, name="headrace-alerts-hook", daemon=True)
+            for post in self._posts
+        ]
+        for thread in (self._watcher, *self._deliverers):
+            thread.start()
+
+    @property
+    def warnings(self) -> dict[str, str]:
+        """The troubles of the hooks by code, for the run's status."""
+        texts: defaultdict[str, list[str]] = defaultdict(list)
+        for error in list(self._warnings.values()):
+            texts[error.code].append(f"{error.primary}: {error.detail}" if error.detail else error.primary)
+        return {code: "; ".join(dict.fromkeys(found)) for code, found in texts.items()}
+
+    def on_status(self, said: SourceStatus) -> None:
+        """Take up a status of the run."""
+        self._statuses.append(said)
+        self._wake.set()
+
+    def close(self) -> None:
+        """End, once the hooks took what happened, or `GRACE_SECONDS` are over."""
+        deadline = time.monotonic() + GRACE_SECONDS
+        self._closing.set()
+        self._wake.set()
+        self._watcher.join(GRACE_SECONDS)
+        for thread in self._deliverers:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        self._save()
+
+    # --- from statuses to events ------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        while not self._closing.is_set():
+            self._wake.wait(TURN_SECONDS)
+            self._wake.clear()
+            self._turn()
+        self._turn()
+        for _, outbox in self._posts:
+            outbox.close()
+
+    def _turn(self) -> None:
+        try:
+            self._look_at_proofs()
+            while self._statuses:
+                said = self._statuses.popleft()
+                for hook, outbox in self._posts:
+                    told = Comparison(
+                        hook, self._store.url, outbox.known, said, self._proofs, datetime.now(UTC)
+                    )
+                    outbox.add(*told.events())
+            self._warnings.pop("", None)
+        except HeadraceError as error:
+            self._warnings[""] = error
+        except Exception as error:  # noqa: BLE001 - the end of a thread, which nobody else would learn of
+            self._warnings[""] = Transient(
+                "ALERT_FAULT",
+                "the alerts met a fault of ours",
+                detail=place_of(error),
+                hint="report this line; the run goes on",
+            )
+        self._save()
+
+    def _look_at_proofs(self) -> None:
+        if time.monotonic() - self._proofs_at >= PROOF_SECONDS or self._closing.is_set():
+            self._proofs_at = time.monotonic()
+            self._proofs = prooffile.read(self._store, self._source)
+
+    def _save(self) -> None:
+        for hook, outbox in self._posts:
+            place = f"outbox of {hook.label}"
+            try:
+                outbox.save()
+                self._warnings.pop(place, None)
+            except HeadraceError as error:
+                self._warnings[place] = error
+
+    # --- from events to hooks ---------------------------------------------------------------------
+
+    def _deliver(self, hook: Hook, outbox: Outbox) -> None:
+        pause = FIRST_PAUSE
+        while (event := outbox.next()) is not None:
+            if self._attempt(hook, event):
+                outbox.take(event)
+                self._wake.set()  # to be written down soon: until then a crash delivers it again
+                pause = FIRST_PAUSE
+                continue
+            if self._closing.wait(pause):
+                if pause == 0.0:
+                    return  # it was tried once more; the next run goes on
+                pause = 0.0
+            else:
+                pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _attempt(self, hook: Hook, event: Mapping[str, object]) -> bool:
+        try:
+            deliver(hook, event)
+            self._warnings.pop(hook.label, None)
+            return True
+        except HeadraceError as error:
+            self._warnings[hook.label] = error
+        except Exception as error:  # noqa: BLE001 - the end of a thread, which nobody else would learn of
+            self._warnings[hook.label] = Transient(
+                "ALERT_FAULT",
+                "the alerts met a fault of ours",
+                detail=place_of(error),
+                hint="report this line; the run goes on",
+            )
+        return False
+
+
+@contextmanager
+def alerting(
+    store: Store, source: str, lake_id: str, hooks: Sequence[Hook], spool: Path
+) -> Iterator[AlertWatch | None]:
+    """The alerts of a source while the body runs; none where nobody asked for any."""
+    if not hooks:
+        yield None
+        return
+    watch = AlertWatch(store, source, lake_id, hooks, spool)
+    try:
+        yield watch
+    finally:
+        watch.close()
