@@ -8,6 +8,7 @@ Rooms, from the ground up; imports only go down:
     spool      raw segments of the stream and the index of their transactions; may be lost
     lake       Delta tables, plans, marks, the catalog, readers
     spark      sessions and jobs; the only importer of PySpark
+    alerts     what happens to a mirror, told to webhooks and commands
     pipeline   who does what next: copy, epochs, policy
     status     one read-only picture of it all
     web        metrics, health and a page, over HTTP

@@ -55,12 +55,12 @@ class KnownStates:
 
     run: str = ""  # when the newest run began
     run_over: bool = False
-    stopped: str = ""  # why: a code, or that its run waits
+    stop_cause: str = ""  # a code, or that its run waits
     tables: Mapping[str, str] = field(default_factory=dict)  # stopped, with their codes
     is_late: bool = False
     is_near_limit: bool = False
     differing: tuple[str, ...] = ()
-    altered: int = 0  # the epoch of the newest change of a table's shape
+    newest_change: int = 0  # the epoch of the newest change of a table's shape
     on_time_since: str | None = None
 
     def as_record(self) -> dict[str, Any]:
@@ -79,27 +79,27 @@ class Comparison:
 
     hook: Hook
     lake: str
-    known: KnownStates
-    said: SourceStatus
+    states: KnownStates
+    status: SourceStatus
     proofs: Mapping[str, TableProof]
     now: datetime
 
     def events(self) -> tuple[list[Event], KnownStates]:
         """The events that the hook asks for, and what it knows after them."""
         found: list[Event] = []
-        known = self.known
+        states = self.states
         for step in _STEPS:
-            made, known = step(replace(self, known=known))
+            made, states = step(replace(self, states=states))
             found += made
-        return [event for event in found if event.kind in self.hook.kinds], known
+        return [event for event in found if event.kind in self.hook.kinds], states
 
     def event(self, kind: str, what: str, **more: Any) -> Event:
-        epochs, hint = self.said.epochs, more.get("hint")
+        epochs, hint = self.status.epochs, more.get("hint")
         todo = f"; what to do: {hint}" if hint else ""
-        text = f'headrace, source "{self.said.source}" of {self.lake}: {what}{todo}'
+        text = f'headrace, source "{self.status.source}" of {self.lake}: {what}{todo}'
         at = self.now.astimezone(UTC).isoformat(timespec="milliseconds")
         mark = None if epochs is None else epochs.newest
-        return Event(kind, self.said.source, text[:MOST_TEXT], mark=mark, at=at, **more)
+        return Event(kind, self.status.source, text[:MOST_TEXT], mark=mark, at=at, **more)
 
 
 _Step = tuple[list[Event], KnownStates]
@@ -111,48 +111,48 @@ def test_event(source: str, lake: str) -> Event:
     return Event(TEST, source, f"headrace, {lake}: this is a test; alerts arrive here", at=at)
 
 
-def _run(told: Comparison) -> _Step:
-    known, said, found = told.known, told.said, []
+def _run(look: Comparison) -> _Step:
+    known, said, found = look.states, look.status, []
     begun = str(said.owner.get("started_at", ""))
     if begun and begun != known.run:
         if known.run and not known.run_over:
-            found.append(told.event("run_ended", "the run before ended without a word: it was killed"))
+            found.append(look.event("run_ended", "the run before ended without a word: it was killed"))
         where = f"process {said.owner.get('pid')} on {said.owner.get('host')}"
-        found.append(told.event("run_started", f"a run began, {where}"))
+        found.append(look.event("run_started", f"a run began, {where}"))
         known = replace(known, run=begun, run_over=False)
     if said.state in ("stopped", "failed") and not known.run_over:
         error = said.error if said.state == "failed" else None
         what = "the run was stopped" if error is None else f"the run ended with {_line(error)}"
-        found.append(told.event("run_ended", what, **_code_and_hint(error)))
+        found.append(look.event("run_ended", what, **_code_and_hint(error)))
         known = replace(known, run_over=True)
     return found, known
 
 
-def _source(told: Comparison) -> _Step:
-    known, said = told.known, told.said
+def _source(look: Comparison) -> _Step:
+    known, said = look.states, look.status
     if said.state == "running":
-        if not known.stopped:
+        if not known.stop_cause:
             return [], known
-        recovered = told.event("source_recovered", "the source is mirrored again")
-        return [recovered], replace(known, stopped="")
-    waited = seconds_since(said.state_since, told.now) or 0.0
+        recovered = look.event("source_recovered", "the source is mirrored again")
+        return [recovered], replace(known, stop_cause="")
+    waited = seconds_since(said.state_since, look.now) or 0.0
     if said.error is None or said.state not in ("failed", "waiting"):
         return [], known
-    if said.state == "waiting" and (known.stopped or waited < CONTACT_SECONDS):
+    if said.state == "waiting" and (known.stop_cause or waited < CONTACT_SECONDS):
         return [], known
     cause = _WAITING if said.state == "waiting" else str(said.error.get("code"))
-    if known.stopped == cause:
+    if known.stop_cause == cause:
         return [], known
     what = "the source stopped" if said.state == "failed" else "the source is waited for"
-    stopped = told.event("source_stopped", f"{what}: {_line(said.error)}", **_code_and_hint(said.error))
-    return [stopped], replace(known, stopped=cause)
+    stopped = look.event("source_stopped", f"{what}: {_line(said.error)}", **_code_and_hint(said.error))
+    return [stopped], replace(known, stop_cause=cause)
 
 
-def _tables(told: Comparison) -> _Step:
-    tables = told.said.tables
+def _tables(look: Comparison) -> _Step:
+    tables = look.status.tables
     if tables is None:
-        return [], told.known
-    found, stopped = [], dict(told.known.tables)
+        return [], look.states
+    found, stopped = [], dict(look.states.tables)
     for name in [name for name in stopped if name not in tables]:
         del stopped[name]  # nobody mirrors it any more
     for name, table in tables.items():
@@ -161,11 +161,11 @@ def _tables(told: Comparison) -> _Step:
             stopped[name] = code
             where = f" at {table.stopped_at}" if table.stopped_at else ""
             what = f"table {name} stopped{where}: {_line(table.error or {})}"
-            found.append(told.event("table_stopped", what, table=name, **_code_and_hint(table.error)))
+            found.append(look.event("table_stopped", what, table=name, **_code_and_hint(table.error)))
         elif table.state == "live" and name in stopped:
             del stopped[name]
-            found.append(told.event("table_live", f"table {name} is live again", table=name))
-    return found, replace(told.known, tables=stopped)
+            found.append(look.event("table_live", f"table {name} is live again", table=name))
+    return found, replace(look.states, tables=stopped)
 
 
 def _stop_code(table: TableStatus) -> str | None:
@@ -175,57 +175,57 @@ def _stop_code(table: TableStatus) -> str | None:
     return str((table.error or {}).get("code"))
 
 
-def _alterations(told: Comparison) -> _Step:
-    newest = told.known.altered
-    fresh = [each for each in told.said.alterations if each.epoch > newest]
+def _alterations(look: Comparison) -> _Step:
+    newest = look.states.newest_change
+    fresh = [each for each in look.status.alterations if each.epoch > newest]
     found = [
-        told.event("ddl_followed", f"table {each.table} was altered, and the mirror followed: {each.what}",
+        look.event("ddl_followed", f"table {each.table} was altered, and the mirror followed: {each.what}",
                    table=each.table)
         for each in fresh
     ]  # fmt: skip
-    return found, replace(told.known, altered=max([newest, *(each.epoch for each in fresh)]))
+    return found, replace(look.states, newest_change=max([newest, *(each.epoch for each in fresh)]))
 
 
-def _lag(told: Comparison) -> _Step:
-    known, limit = told.known, told.hook.lag
-    lag = told.said.lag_seconds(told.now)
-    if lag is None or told.said.state not in ("running", "waiting"):
+def _lag(look: Comparison) -> _Step:
+    known, limit = look.states, look.hook.lag
+    lag = look.status.lag_seconds(look.now)
+    if lag is None or look.status.state not in ("running", "waiting"):
         return [], known
     if lag > limit:
         late = replace(known, is_late=True, on_time_since=None)
         what = f"it may be {duration_text(lag)} behind its source, more than {duration_text(limit)}"
         hint = "headrace status shows what it waits for"
-        return ([] if known.is_late else [told.event("lag_over", what, hint=hint)]), late
+        return ([] if known.is_late else [look.event("lag_over", what, hint=hint)]), late
     if not known.is_late:
         return [], known
-    since = known.on_time_since or told.now.isoformat()
-    if (seconds_since(since, told.now) or 0.0) < limit:
+    since = known.on_time_since or look.now.isoformat()
+    if (seconds_since(since, look.now) or 0.0) < limit:
         return [], replace(known, on_time_since=since)
     what = f"it is {duration_text(lag)} behind its source, and was on time for {duration_text(limit)}"
-    return [told.event("lag_under", what)], replace(known, is_late=False, on_time_since=None)
+    return [look.event("lag_under", what)], replace(known, is_late=False, on_time_since=None)
 
 
-def _log(told: Comparison) -> _Step:
-    known, upstream, limit = told.known, told.said.upstream, told.hook.max_wal
-    if told.said.state != "running" or upstream is None or upstream.retained_bytes is None:
+def _log(look: Comparison) -> _Step:
+    known, upstream, limit = look.states, look.status.upstream, look.hook.max_wal
+    if look.status.state != "running" or upstream is None or upstream.retained_bytes is None:
         return [], known
     share = upstream.retained_bytes / upstream.limit_bytes if upstream.limit_bytes else 0.0
     if share > limit and not known.is_near_limit:
         what = f"the database holds back {share:.0%} of the log that it may"
         hint = "beyond its limit the mirror loses its place, and all tables are copied anew: headrace status"
-        return [told.event("log_over", what, hint=hint)], replace(known, is_near_limit=True)
+        return [look.event("log_over", what, hint=hint)], replace(known, is_near_limit=True)
     return [], replace(known, is_near_limit=known.is_near_limit and share > _FALLEN * limit)
 
 
-def _proofs(told: Comparison) -> _Step:
-    now = tuple(sorted(name for name, proof in told.proofs.items() if proof.outcome == "different"))
+def _proofs(look: Comparison) -> _Step:
+    now = tuple(sorted(name for name, proof in look.proofs.items() if proof.outcome == "different"))
     found = [
-        told.event("verify_differs", f"table {name} differs from its source, as headrace verify found",
+        look.event("verify_differs", f"table {name} differs from its source, as headrace verify found",
                    table=name, code="VERIFY_DIFFERENT", hint=f"headrace tables resync {name}")
         for name in now
-        if name not in told.known.differing
+        if name not in look.states.differing
     ]  # fmt: skip
-    return found, replace(told.known, differing=now)
+    return found, replace(look.states, differing=now)
 
 
 def _line(error: Mapping[str, Any]) -> str:

@@ -150,7 +150,7 @@ def check_url(name: str, text: str) -> SplitResult:
         raise Misconfigured(
             "ALERT_URL",
             f'the webhook of "{name}" is not a URL',
-            hint="give the whole address, as https://HOST/PATH; headrace alerts test tries it",
+            hint="give the whole address, as https://chat.example/PATH; headrace alerts test tries it",
         )
     return url
 

@@ -34,16 +34,16 @@ class Outbox:
         self._change = threading.Condition()
         self._is_changed = False
         record = _read(path, lake_id)
-        self.known = KnownStates.of(record.get("known", {}))
+        self.states = KnownStates.of(record.get("known", {}))
         self._events: deque[dict[str, Any]] = deque(record.get("events", ()))
         self._dropped = int(record.get("dropped", 0))
         self._is_open = True
 
-    def add(self, events: Iterable[Event], known: KnownStates) -> None:
+    def add(self, events: Iterable[Event], states: KnownStates) -> None:
         """Take up events and what the hook knows after them; `save` follows."""
         with self._change:
-            self._is_changed |= known != self.known
-            self.known = known
+            self._is_changed |= states != self.states
+            self.states = states
             for event in events:
                 self._is_changed = True
                 if len(self._events) >= MOST_EVENTS:
@@ -63,7 +63,7 @@ class Outbox:
             data = json.dumps(
                 {
                     "lake_id": self._lake_id,
-                    "known": self.known.as_record(),
+                    "known": self.states.as_record(),
                     "events": list(self._events),
                     "dropped": self._dropped,
                 }

@@ -65,9 +65,9 @@ class AlertWatch:
             texts[error.code].append(f"{error.primary}: {error.detail}" if error.detail else error.primary)
         return {code: "; ".join(dict.fromkeys(found)) for code, found in texts.items()}
 
-    def on_status(self, said: SourceStatus) -> None:
+    def on_status(self, status: SourceStatus) -> None:
         """Take up a status of the run."""
-        self._statuses.append(said)
+        self._statuses.append(status)
         self._wake.set()
 
     def close(self) -> None:
@@ -95,12 +95,12 @@ class AlertWatch:
         try:
             self._look_at_proofs()
             while self._statuses:
-                said = self._statuses.popleft()
+                status = self._statuses.popleft()
                 for hook, outbox in self._posts:
-                    told = Comparison(
-                        hook, self._store.url, outbox.known, said, self._proofs, datetime.now(UTC)
+                    look = Comparison(
+                        hook, self._store.url, outbox.states, status, self._proofs, datetime.now(UTC)
                     )
-                    outbox.add(*told.events())
+                    outbox.add(*look.events())
             self._warnings.pop("", None)
         except HeadraceError as error:
             self._warnings[""] = error

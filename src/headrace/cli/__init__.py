@@ -10,6 +10,7 @@ error and an exit code. Each command is a module with two functions, listed in `
     demo_scenes                 the servers and workloads of the demo, one of each kind of source
     check · run · status        before a mirror, the mirror, and how it is
     serve                       the same over HTTP: metrics, health, a page
+    alerts                      tries where alerts go
     sql · verify                queries of a lake; the proof that it equals its source
     tables · maintain · drop    what a run is asked for, or what is done in its place
     version                     what is installed

@@ -18,6 +18,7 @@ from headrace.core.errors import HeadraceError
 from headrace.testing.postmaster import wait_for
 from tests.hooks import CANARY, hook_server
 
+LOGIN = "//me:p%40ss@hook.test/"
 EVENT = {"kind": "test", "text": "naïve ✓", "table": None}
 
 
@@ -101,7 +102,7 @@ def test_the_environment_comes_before_the_file() -> None:
 
 
 def test_a_login_in_the_address_is_sent_as_one() -> None:
-    assert delivery._headers(_hook(webhook="https://me:p%40ss@h/").address())["Authorization"] == (
+    assert delivery._headers(_hook(webhook=f"https:{LOGIN}").address())["Authorization"] == (
         "Basic bWU6cEBzcw=="
     )
 

@@ -54,7 +54,7 @@ class Told:
     """A hook that hears one status after another."""
 
     def __init__(self, **section: Any) -> None:
-        [self.hook] = hooks_of({"default": HookConfig(webhook="http://h/", **section)}, {})
+        [self.hook] = hooks_of({"default": HookConfig(webhook="http://hook.test/", **section)}, {})
         self.known = KnownStates()
         self.hears(_said())
 

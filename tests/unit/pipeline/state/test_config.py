@@ -51,9 +51,9 @@ def test_the_url_is_never_shown() -> None:
         ({**WHOLE, "source": {"main": {"slot": "s"}}}, "CONFIG_INCOMPLETE"),
         ({**WHOLE, "source": {"main": {"url": "dbase://x"}}}, "SOURCE_UNKNOWN"),
         ({**WHOLE, "alerts": {"webhook": "chat.example/secret"}}, "ALERT_URL"),
-        ({**WHOLE, "alerts": {"webhook": "ftp://h/secret"}}, "ALERT_URL"),
-        ({**WHOLE, "alerts": {"webhook": "https://h:port/secret"}}, "ALERT_URL"),
-        ({**WHOLE, "alerts": {"webhook": "https://h/a secret"}}, "ALERT_URL"),
+        ({**WHOLE, "alerts": {"webhook": "ftp://hook.test/secret"}}, "ALERT_URL"),
+        ({**WHOLE, "alerts": {"webhook": "https://hook.test:port/secret"}}, "ALERT_URL"),
+        ({**WHOLE, "alerts": {"webhook": "https://hook.test/a secret"}}, "ALERT_URL"),
         ({**WHOLE, "alerts": {"command": ["x"], "events": ["table_stoped"]}}, "ALERT_EVENT"),
         ({**WHOLE, "alerts": {"command": ["x"], "lag": "soon"}}, "DURATION_MALFORMED"),
         ({**WHOLE, "alerts": {"command": ["x"], "max_wal": 80}}, "ALERT_SHARE"),
@@ -73,7 +73,7 @@ def test_what_is_wrong_is_refused_with_a_hint(raw: dict[str, Any], code: str) ->
 
 
 def test_what_alerts_says_of_events_holds_for_its_named_sections() -> None:
-    alerts = {"lag": "1m", "a": {"command": ["x"]}, "b": {"webhook": "https://h/secret", "lag": "2m"}}
+    alerts = {"lag": "1m", "a": {"command": ["x"]}, "b": {"webhook": "https://hook.test/secret", "lag": "2m"}}
     parsed = config.parse({**WHOLE, "alerts": alerts}).alerts
     assert {name: section.lag for name, section in parsed.items()} == {"a": "1m", "b": "2m"}
     assert "secret" not in repr(parsed)
