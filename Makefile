@@ -1,6 +1,6 @@
 # Every target makes its own set-up (setup/venv) from Python 3.11+ and nothing else; a second run does none.
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check integration bench wheel docs lock
+.PHONY: help venv demo test check integration bench wheel docs notebooks site lock
 
 help:              ## this list
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/make \1\t\2/p' Makefile | expand -t 20
@@ -19,6 +19,10 @@ bench: venv        ## every figure beside its peer, in one run
 wheel: venv        ## the wheel, in dist/
 	@rm -rf build && .venv/bin/python -m build --wheel --no-isolation
 docs: venv         ## the pages that are made from the source
-	@.venv/bin/python setup/assemble_errors.py && .venv/bin/python setup/draw_states.py && .venv/bin/python setup/assemble_metrics.py
+	@for page in assemble_errors draw_states assemble_metrics assemble_commands; do .venv/bin/python setup/$$page.py || exit 1; done
+notebooks: venv    ## the notebooks of examples/ run again, with what their cells show (minutes)
+	@.venv/bin/python -m setup.run_notebooks
+site: venv         ## the documents as a site, in build/site; a dead link is an error
+	@.venv/bin/python setup/build_site.py
 lock: venv         ## requirements/dev.lock anew from pyproject.toml (some minutes)
 	@setup/lock

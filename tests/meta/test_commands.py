@@ -12,7 +12,19 @@ from tests.meta.tracked import ROOT
 
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 TARGETS = set(re.findall(r"(?m)^([a-z]+):", MAKEFILE))
-PROMISED = {"help", "demo", "test", "check", "integration", "bench", "wheel", "docs", "lock"}
+PROMISED = {
+    "help",
+    "demo",
+    "test",
+    "check",
+    "integration",
+    "bench",
+    "wheel",
+    "docs",
+    "site",
+    "notebooks",
+    "lock",
+}
 _TYPED = re.compile(r"(?m)(?:^|`)make(?: [A-Z]+=\S+)* ([a-z]+)")
 
 
@@ -23,7 +35,7 @@ def test_the_promised_targets_are_there_and_set_themselves_up() -> None:
 
 
 def test_pages_name_only_targets_that_are_there() -> None:
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
     typed = {name for page in pages for name in _TYPED.findall(page.read_text(encoding="utf-8"))}
     assert "test" in typed
     assert typed - TARGETS == set()

@@ -1,0 +1,98 @@
+"""Builds the site from docs/ into build/site. Run by `make site`.
+
+The pages are Markdown that a forge shows too, so they hold nothing of Sphinx. This script lays a copy of them
+beside CHANGELOG.md and CONTRIBUTING.md, adds the navigation (docs/navigation.toml) and calls Sphinx, which
+treats each warning as an error: a dead link, a missing heading, a page that stands in no door.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import tempfile
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+from sphinx.cmd.build import build_main
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+SITE = ROOT / "build" / "site"
+DECISIONS = "decisions/README"
+_LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#\s]+)((?:#[^)\s]*)?)\)")
+_MERMAID = re.compile(r"^```mermaid\n.*?^```\n+", re.MULTILINE | re.DOTALL)
+
+
+def pages() -> dict[Path, str]:
+    """Each file that the site has, with its place there."""
+    inside = [
+        path
+        for pattern in ("*.md", "how-to/*.md", "decisions/*.md", "*.svg", "*.png")
+        for path in DOCS.glob(pattern)
+    ]
+    places = {path: path.relative_to(DOCS).as_posix() for path in sorted(inside)}
+    return places | {ROOT / "CHANGELOG.md": "changelog.md", ROOT / "CONTRIBUTING.md": "contributing.md"}
+
+
+def lay_out(target: Path) -> None:
+    """Copy everything to `target`, with the navigation, ready for Sphinx."""
+    places = pages()
+    for path, place in places.items():
+        aim = target / place
+        aim.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".md":
+            aim.write_text(on_site(path, places), encoding="utf-8")
+        else:
+            shutil.copy(path, aim)
+    navigation = tomllib.loads((DOCS / "navigation.toml").read_text(encoding="utf-8"))
+    doors = [_toctree(door["name"], door["pages"]) for door in navigation["door"]]
+    _append(target / "index.md", doors)
+    decisions = sorted(path.stem for path in (DOCS / "decisions").glob("0*.md"))
+    _append(target / f"{DECISIONS}.md", [_toctree("", decisions)])
+
+
+def on_site(path: Path, places: dict[Path, str]) -> str:
+    """The text of a page as the site has it. A link that leads out of the site leaves its text alone."""
+    folder = Path(places[path]).parent
+
+    def relinked(link: re.Match[str]) -> str:
+        sign, text, target, anchor = link.groups()
+        if "://" in target or target.startswith("mailto:"):
+            return link[0]
+        aim = (path.parent / target).resolve()
+        if not aim.exists():
+            return link[0]  # dead: Sphinx says so
+        if aim not in places:
+            return text
+        return f"{sign}[{text}]({os.path.relpath(places[aim], folder)}{anchor})"
+
+    # A forge draws Mermaid; on the site it would take a script of another host.
+    return _LINK.sub(relinked, _MERMAID.sub("", path.read_text(encoding="utf-8")))
+
+
+def _toctree(caption: str, names: Sequence[str]) -> str:
+    captioned = [f":caption: {caption}"] if caption else []
+    return "\n".join(["", "```{toctree}", ":hidden:", *captioned, "", *names, "```", ""])
+
+
+def _append(page: Path, blocks: Sequence[str]) -> None:
+    with page.open("a", encoding="utf-8") as file:
+        file.writelines(blocks)
+
+
+def build(site: Path) -> int:
+    """Build the site; 0 if Sphinx had nothing to say against it."""
+    with tempfile.TemporaryDirectory() as folder:
+        lay_out(Path(folder))
+        shutil.rmtree(site, ignore_errors=True)
+        settings = ["-q", "-W", "--keep-going", "-b", "html", "-c", str(ROOT / "setup" / "site")]
+        return build_main([*settings, "-d", f"{folder}/.doctrees", folder, str(site)])
+
+
+if __name__ == "__main__":
+    if failed := build(SITE):
+        sys.exit(failed)
+    sys.stdout.write(f"site: {SITE.relative_to(ROOT)}/index.html\n")
