@@ -6,7 +6,7 @@
 The kernel shows the memory that the arguments were handed over in, so that is what is written to: in place,
 byte for byte, by the process itself, which needs no privilege and no package (decision 0028). Our processes
 are given addresses over their standard input, so there is nothing to be seen of them. Before this module
-runs, for the moment that Python takes to start, the password could be seen: `docs/operate.md` says so, and
+runs, for the moment that Python takes to start, the password could be seen: `docs/configure.md` says so, and
 names the other ways to give one. Where the kernel is another than Linux nothing is overwritten, and that is
 said. The prompt of `headrace sql` asks here before it keeps a statement (`prompt`), and what argparse says of
 an argument that it does not know is masked (`main`).
