@@ -18,7 +18,7 @@ from pathlib import Path
 
 PICTURE = Path(__file__).resolve().parents[1] / "docs" / "demo.svg"
 LONGEST_PAUSE = 2.0
-COLUMNS = 96
+COLUMNS = 100
 _LINE, _LETTER, _MARGIN = 18, 7.85, 16
 
 
@@ -33,7 +33,9 @@ def record() -> list[tuple[float, str]]:
             lines.append((time.monotonic() - begun, line.rstrip()))
     if demo.returncode:
         raise SystemExit(demo.returncode)
-    return [(moment, line) for moment, line in lines if not line.startswith("The lake is at")]
+    while not lines[-1][1] or lines[-1][1].startswith("The lake is at"):
+        lines.pop()
+    return lines
 
 
 def drawn(lines: Sequence[tuple[float, str]]) -> str:
@@ -54,9 +56,9 @@ def drawn(lines: Sequence[tuple[float, str]]) -> str:
         moment += min(came - before, LONGEST_PAUSE)
         before = came
         y = _MARGIN + _LINE * number + 13
-        texts.append(
-            f'<text x="{_MARGIN}" y="{y}" style="animation-delay: {moment:.2f}s">{escape(line)}</text>\n'
-        )
+        if line:
+            delay = f"animation-delay: {moment:.2f}s"
+            texts.append(f'<text x="{_MARGIN}" y="{y}" style="{delay}">{escape(line)}</text>\n')
     return "".join([head, *texts, "</svg>\n"])
 
 
