@@ -15,7 +15,7 @@ MACHINE_PATH = re.compile(rf"(?<![\w.$}}>*~])/(?:{_OWN})/[\w.-]")
 ADDRESS = re.compile(r"\bhttps?://([A-Za-z0-9.-]+)")
 HOSTS = re.compile(
     r"localhost|127\.0\.0\.\d+|([\w-]+\.)*example(\.(com|org|net))?|([\w-]+\.)*(invalid|test)"
-    r"|(www\.)?(apache|postgresql|python|spdx|keepachangelog|semver|json-schema)\.org|github\.com|delta\.io"
+    r"|(www\.)?(apache|postgresql|python|spdx|keepachangelog|semver|json-schema|w3)\.org|github\.com|delta\.io"
     # Sources that pages cite: what a hosted database asks of its users.
     r"|docs\.aws\.amazon\.com|cloud\.google\.com|neon\.com|supabase\.com"
 )
