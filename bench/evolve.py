@@ -202,7 +202,7 @@ def look(count: int) -> None:
         assert source is not None
         kind = registry.by_kind(source.kind)
         session = stack.enter_context(closing(kind.connect(kind.address(url), role="bench")))
-        tables = session.tables(source.upstream)
+        tables = session.mirror(source.upstream)
         [(server,)] = database.execute(_SERVER_PROCESS)
         taken, ours, theirs = [], [], processor(server)
         for _ in range(30):

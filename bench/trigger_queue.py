@@ -45,7 +45,7 @@ import headrace
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.sources.contract.decoder import TableChanges, TableFilter
-from headrace.sources.contract.session import StreamOrder
+from headrace.sources.contract.mirror import StreamOrder
 from headrace.sources.contract.stream import Orders
 from headrace.sources.contract.waiting import ALONE
 from headrace.sources.postgres.session.address import PostgresAddress
@@ -177,14 +177,14 @@ def reading(database: Database, events: int, repeat: int) -> Mapping[str, Any]:
     """Read and decode a queue of so many events, each time from its beginning; its record."""
     address = SOURCE.address(f"queue+{database.url()}")
     with closing(SOURCE.connect(address, role="bench")) as session:
-        origin = session.establish(SOURCE.upstream("bench000", "main", {}), StreamOrder([T]), ALONE)
+        mirror = session.mirror(SOURCE.plan("bench000", "main", {}))
+        origin = mirror.establish(StreamOrder(mirror.examine([T]).fit_defs), ALONE)
         if repeat:
-            tables = session.tables(origin.upstream)
-            table = tables.define(tables.examine([T]).fit_defs).defs[T]
+            table = origin.tables.defs[T]
             fill(database, events)
             orders = Orders(address.text, session.identity, origin.upstream, origin.start, origin.start)
             wanted = {table.number: TableFilter(T, table.schema, 0, details=table.details)}
-            end = session.end(origin.upstream)
+            end = session.mirror(origin.upstream).end()
             rates = [_read(orders, wanted, end, events) for _ in range(repeat)]
             for what, each in zip(("processor", "clock"), zip(*rates, strict=True), strict=True):
                 _show(f"read and decoded, by the {what}", each)

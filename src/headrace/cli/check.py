@@ -42,14 +42,13 @@ def run(args: argparse.Namespace) -> int:
     # Imported late: whoever asks for --help or --version does not wait for all this.
     from headrace.pipeline.state import choice
     from headrace.pipeline.state.config import parse_source
-    from headrace.sources import registry
 
     wanted = parse_source("main", {"url": args.url, "tables": args.tables or ["*.*"], **source_options(args)})
     report = choice.examine(wanted)
     if args.json:
         print(json.dumps(_record(report)))
     elif args.sql:
-        for statement in registry.by_address(args.url).script(report):
+        for statement in report.script:
             print(statement if statement.startswith("--") else f"{statement};")
     else:
         _show(report)

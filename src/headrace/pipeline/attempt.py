@@ -56,19 +56,19 @@ def open_attempt(
             mend(place.store, place.name)
         reporter.resumes(Marks(place.store, place.name).newest())
         kind = registry.by_address(place.config.url)
-        session = stack.enter_context(closing(kind.connect(kind.address(place.config.url), role="run")))
+        connection = stack.enter_context(closing(kind.connect(kind.address(place.config.url), role="run")))
         reporter.has_answered = True
         reporter.watch.hears()
         ledger = Ledger(place.store, place.name, strict=place.config.strict, claim=claim)
-        met = Attempt(ledger, place, session, _waiting(stop, reporter))
+        met = Attempt(ledger, place, connection, _waiting(stop, reporter))
         _begin_or_agree(met, dropped_knowingly=remedy.now is not None)
         remedy.apply(met)
-        source = switch.follow(met)
-        reporter.beside.refresh(session, place.config, ledger)
+        mirror = switch.follow(met)
+        reporter.beside.refresh(mirror, place.config, ledger)
         if ledger.awaited_tables:
             place.spark.begin()  # to copy them, once the stream is there
-        target = session.end(source.upstream)
-        receiving = Receiving(place, ledger, session)
+        target = mirror.end()
+        receiving = Receiving(place, ledger, connection)
         stack.callback(receiving.close)
         receiving.start(stop)
         acknowledger = Acknowledger(ledger.sync, receiving.receiver.acknowledge)
@@ -80,7 +80,7 @@ def open_attempt(
             once=once,
             stop=stop,
             reporter=reporter,
-            session=session,
+            mirror=mirror,
             ledger=ledger,
             receiving=receiving,
             receiver=receiving.receiver,
@@ -122,6 +122,6 @@ def _begin_or_agree(met: Attempt, *, dropped_knowingly: bool) -> None:
         own = lake_copy.with_own_objects(ledger.source, place.name, place.lake_id, place.copy_of)
         if own is not None:
             ledger.publish(Epoch("open", ledger.frontier, source=own))
-    folded = met.session.tables(ledger.source.upstream).case_insensitive
-    first_run.agree(place.config, ledger.source, ledger.tables, case_insensitive=folded)
+    met.mirror()  # an upstream that is not to be trusted is refused first
+    first_run.agree(place.config, ledger.source, ledger.tables)
     last_config.remember(place.store, place.name, place.config, place.lake)

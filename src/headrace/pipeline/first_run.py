@@ -30,7 +30,7 @@ from headrace.pipeline.state.place import RunContext
 from headrace.pipeline.state.records import SourceRecord
 from headrace.sources import registry
 from headrace.sources.contract.findings import CheckReport
-from headrace.sources.contract.session import Session, StreamOrder
+from headrace.sources.contract.mirror import Connection, Mirror, StreamOrder
 from headrace.sources.contract.waiting import Waiting
 from headrace.sources.shared.patterns import Pattern, select
 
@@ -39,7 +39,7 @@ def preflight(config: SourceConfig) -> CheckReport:
     """The tables of a first run; raises what stands against it."""
     report = examine(config)
     refuse(report, named_any=bool(config.tables))
-    registry.by_address(config.url).check_options(config.options)
+    registry.by_address(config.url).plan("", "", config.options)  # refuses options that contradict
     return report
 
 
@@ -47,17 +47,11 @@ def agree(
     config: SourceConfig,
     source: SourceRecord,
     mirrored_tables: Collection[TableName],
-    *,
-    case_insensitive: bool = False,
 ) -> None:
-    """Refuse a configuration that asks for something else than the lake does, and would not get it.
-
-    `folded` is of a source for which names mean the same in any case.
-    """
-    kind = registry.by_kind(source.kind)
-    options = kind.options(source.upstream)
-    for what in {**kind.objects(source.upstream), **options}:
-        said, known = kind.declaration.value(config.options, what), options.get(what)
+    """Refuse a configuration that asks for something else than the lake does, and would not get it."""
+    declared, facts = registry.declaration(source.kind), source.facts
+    for what in {**facts.objects, **facts.options}:
+        said, known = declared.value(config.options, what), facts.options.get(what)
         if said != known:
             raise Misconfigured(
                 "SOURCE_CONTRADICTED",
@@ -73,7 +67,7 @@ def agree(
     missing = [
         text
         for text in asked
-        if not select([text], mirrored_tables, case_insensitive=case_insensitive).named_tables
+        if not select([text], mirrored_tables, case_insensitive=facts.case_insensitive).named_tables
     ]
     if missing:
         raise Misconfigured(
@@ -94,27 +88,33 @@ class Attempt:
 
     ledger: Ledger
     place: RunContext
-    session: Session
+    connection: Connection
     waiting: Waiting  # for transactions of others
+
+    def mirror(self) -> Mirror:
+        """The mirror as the lake knows it by now."""
+        assert self.ledger.source is not None
+        return self.connection.mirror(self.ledger.source.upstream)
 
 
 def begin(attempt: Attempt) -> None:
     """Choose the tables, make what is needed upstream, and publish the source's first records."""
-    place, session = attempt.place, attempt.session
+    place = attempt.place
     report = preflight(place.config)
-    names = [table.name for table in report.tables]
     source = _source(attempt)
     # From here on there may be something upstream, of which `headrace drop` must know.
     last_config.remember(place.store, place.name, place.config, place.lake)
     # A first run copies: without Spark it would leave a slot behind that nobody reads.
     place.spark.await_started(attempt.waiting.check)
-    origin = session.establish(source.upstream, StreamOrder(names, undo=True), attempt.waiting)
+    mirror = attempt.connection.mirror(source.upstream)
+    origin = mirror.establish(StreamOrder(report.tables, undo=True), attempt.waiting)
     source = replace(source, identity=origin.identity, upstream=origin.upstream, start=origin.start)
-    found = session.tables(source.upstream).define(report.tables)
-    for error in found.errors.values():
+    for error in origin.tables.errors.values():
         raise error
     late = not origin.fresh
-    records = tuple(replace(new_record(table, source.start), late=late) for table in found.defs.values())
+    records = tuple(
+        replace(new_record(table, source.start), late=late) for table in origin.tables.defs.values()
+    )
     commits = LastCommits(source.start.time)
     attempt.ledger.publish(
         Epoch("open", source.start, records=records, source=source, commits=commits, begun_at=origin.begun_at)
@@ -128,8 +128,8 @@ def _source(met: Attempt) -> SourceRecord:
     return SourceRecord(
         kind=source.declaration.kind,
         address=source.address(config.url).without_secrets(),
-        identity=met.session.identity,
-        upstream=source.upstream(place.lake_id, place.name, config.options),
+        identity=met.connection.identity,
+        upstream=source.plan(place.lake_id, place.name, config.options),
         start=ORIGIN,
         patterns=config.tables,
     )

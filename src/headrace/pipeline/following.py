@@ -237,8 +237,7 @@ def _new(run: NewTablesRun) -> list[TableName]:
     found -= set(histories.tables_under(store, layout.tables_folder(ledger.name)))
     # Somebody may have dropped one before its copy was in.
     _, wanted = last_config.recall(store)[ledger.name]
-    folded = run.session.tables(ledger.source.upstream).case_insensitive
-    return list(select(wanted.tables, found, case_insensitive=folded).names)
+    return list(select(wanted.tables, found, case_insensitive=ledger.source.facts.case_insensitive).names)
 
 
 def _changed_tables(run: TablesRun) -> Iterator[TableName]:

@@ -56,7 +56,7 @@ from headrace.pipeline.stream.source_clock import SourceClock
 from headrace.pipeline.stream.statements import Statements, with_replaced
 from headrace.pipeline.stream.widening import widening
 from headrace.pipeline.withdrawal import Withdrawal
-from headrace.sources.contract.session import Session
+from headrace.sources.contract.mirror import Mirror
 from headrace.spool.places import Places
 
 POLL_SECONDS = 0.02
@@ -74,7 +74,7 @@ class Run:
     once: bool
     stop: threading.Event
     reporter: Reporter
-    session: Session
+    mirror: Mirror
     ledger: Ledger
     receiving: Receiving
     receiver: Receiver
@@ -159,8 +159,8 @@ class Run:
         assert self.ledger.source is not None
         self.copies.begin(
             Copying(
-                self.session.address,
-                self.session.identity,
+                self.mirror.connection.address,
+                self.mirror.connection.identity,
                 self.ledger.source,
                 missing,
                 self.ledger.task,
@@ -266,13 +266,11 @@ class Run:
 
         It is held against the statements that the mark's batch brings.
         """
-        assert self.ledger.source is not None
         statements = self.statements
         heard = None if batch is None else statements.statement_log(self.ledger, self.runner, batch, records)
-        tables = self.session.tables(self.ledger.source.upstream)
         with self.reporter.watch.doing("asks the source whether its tables are what they were"):
             check = schema_check.check_records(
-                tables,
+                self.mirror,
                 records,
                 self.ledger.position,
                 widen=self.place.config.on_ddl == "follow",
@@ -312,8 +310,7 @@ class Run:
 
     def read_clock(self) -> None:
         """Note what the source's clock says, for the marks that come as far as its log is by now."""
-        assert self.ledger.source is not None
-        reading = self.session.clock(self.ledger.source.upstream)
+        reading = self.mirror.clock()
         if reading is not None:
             self.clock.add(reading)
 
@@ -324,9 +321,8 @@ class Run:
         if now - self.watched_at < WATCH_SECONDS:
             return
         self.watched_at = now
-        assert self.ledger.source is not None
         self.read_clock()
-        health = self.session.health(self.ledger.source.upstream, self.place.config.max_wal)
+        health = self.mirror.health(self.place.config.max_wal)
         self.reporter.watch.hears()
         self.reporter.facts.on_health(health)
         if health.excess is not None and self.place.config.on_max_wal == "stop":

@@ -27,8 +27,8 @@ from headrace.pipeline.stream.epoch import EpochRunner
 from headrace.pipeline.tasks.table_task import TableTask
 from headrace.sources import registry
 from headrace.sources.contract.decoder import Decoder
+from headrace.sources.contract.mirror import Connection
 from headrace.sources.contract.record import Json
-from headrace.sources.contract.session import Session
 from headrace.spool.reader import SpoolReader
 
 STREAMING_WITHIN = 30.0
@@ -44,10 +44,10 @@ class Following(Protocol):
 class Receiving:
     """The stream of an attempt, from the receiver to the work on epochs. The loop's thread has it."""
 
-    def __init__(self, place: RunContext, ledger: Ledger, session: Session) -> None:
+    def __init__(self, place: RunContext, ledger: Ledger, connection: Connection) -> None:
         self._place = place
         self._ledger = ledger
-        self._session = session
+        self._connection = connection
         self.receiver = Receiver(self._feed())
         self.runner = self._runner()
         self._changed = False  # tables, perhaps, since they were last compared with the feed
@@ -83,16 +83,17 @@ class Receiving:
         source = self._ledger.source
         assert source is not None
         tables = {*self._ledger.tables, *self._ledger.staged}
-        return registry.stream_source(source.kind).picking(
-            source.upstream, tables, self._place.config.options
-        )
+        picking = registry.stream_source(source.kind).picking
+        if picking is None:
+            return source.upstream
+        return picking(source.upstream, tables, self._place.config.options)
 
     def _feed(self) -> Feed:
         assert self._ledger.source is not None
         return Feed(
             self._ledger.source.kind,
-            self._session.address,
-            self._session.identity,
+            self._connection.address,
+            self._connection.identity,
             self._picking(),
             self._place.spool,
             streaming=self._place.config.streaming == "auto",

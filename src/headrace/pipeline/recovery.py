@@ -12,7 +12,7 @@ goes on where it was; so does one before the first of these epochs is durable (`
 for once need not be asked for again.
 
 A server that was set back starts again at positions that have been. Its source makes positions of ours from
-them that lie behind all that was reached, and counts another life (`contract.session.StreamOrigin`).
+them that lie behind all that was reached, and counts another life (`contract.mirror.StreamOrigin`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import SourceRecord, TableRecord
 from headrace.pipeline.state.table_state import State
-from headrace.sources.contract.session import StreamOrder, StreamOrigin
+from headrace.sources.contract.mirror import StreamOrder, StreamOrigin
 from headrace.sources.contract.tables import ExaminedTables
 from headrace.spool.layout import erase
 
@@ -85,22 +85,21 @@ def _note(source: SourceRecord) -> bytes:
 
 def begin(attempt: Attempt) -> None:
     """Leave the lost position: publication and slot as on a first run, new copies for all tables."""
-    ledger, place, session = attempt.ledger, attempt.place, attempt.session
+    ledger, place, mirror = attempt.ledger, attempt.place, attempt.mirror()
     source = ledger.source
     assert source is not None
     known = _tables_to_copy(ledger)
-    found = session.tables(source.upstream).examine([record.name for record in known])
+    found = mirror.examine([record.name for record in known])
     _copied_anew(ledger, known, found, ledger.position)  # else nothing is let go
     # From here on the slot is another, and until a durable mark says so nobody else knows that it is ours.
     note = layout.recovery_note_key(ledger.name)
     place.store.put(note, _note(source))
     place.store.sync([note])
-    session.leave(source.upstream)
-    order = StreamOrder(found.fit, received_until=ledger.position, left_upstream=source.identity)
-    origin = session.establish(source.upstream, order, attempt.waiting)
+    order = StreamOrder(found.fit_defs, received_until=ledger.position, left_identity=source.identity)
+    origin = mirror.establish(order, attempt.waiting)
     erase(place.spool)
     again = renew(source, origin)
-    found = found.then(session.tables(again.upstream).define(found.fit_defs))
+    found = found.then(origin.tables)
     records = _copied_anew(ledger, known, found, again.start)
     anew = {record.name for record in records if record.copy_id is not None}
     gone = tuple(copy for name, copy in ledger.staged.items() if name not in anew)

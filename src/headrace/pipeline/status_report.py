@@ -44,7 +44,7 @@ from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.totals import Totals
 from headrace.sources import registry
 from headrace.sources.contract.errors import TableBusy
-from headrace.sources.contract.session import Health
+from headrace.sources.contract.mirror import Health
 
 if TYPE_CHECKING:
     from headrace.pipeline.copy.context import CopyProgress
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from headrace.pipeline.state.ledger import Ledger
     from headrace.pipeline.state.place import RunContext
     from headrace.pipeline.state.schema_check import RecordsCheck
-    from headrace.sources.contract.session import Session
+    from headrace.sources.contract.mirror import Mirror
 
 EVERY_SECONDS = 1.0
 LAST_WORD_SECONDS = 10.0
@@ -82,16 +82,14 @@ class Beside:
         """Tell whether it is time to look again; an attempt looks at its beginning, too."""
         return time.monotonic() >= self._due_at
 
-    def refresh(self, session: Session, config: SourceConfig, ledger: Ledger) -> None:
+    def refresh(self, mirror: Mirror, config: SourceConfig, ledger: Ledger) -> None:
         """Ask the source what the patterns match by now."""
         # Late: this module is loaded before Spark is told to start, and that one takes a second.
         from headrace.pipeline.state.choice import find_unmirrored
 
         assert ledger.source is not None
         begun = time.monotonic()
-        self.unmirrored_tables = find_unmirrored(
-            session.tables(ledger.source.upstream), config, ledger.tables
-        )
+        self.unmirrored_tables = find_unmirrored(mirror, config, ledger.tables)
         # Marks wait meanwhile: of many tables, which take long, it is asked the more seldom.
         now = time.monotonic()
         self.at, self._due_at = _now(), now + max(BESIDE_SECONDS, BESIDE_PAUSE * (now - begun))
@@ -200,8 +198,8 @@ class Facts:
         """Name the columns that the source does not send of a table."""
         details, names = self._left_out.get(record.key, (None, ()))
         if details is not record.details and run.ledger.source is not None:
-            tables = run.session.tables(run.ledger.source.upstream)
-            names = tables.columns_left_out(record.details)
+            captures = run.mirror.captures
+            names = () if captures is None else captures.columns_left_out(record.details)
             self._left_out[record.key] = (record.details, names)
         return names
 
@@ -222,7 +220,7 @@ class ReportedRun(WatchedRun, Protocol):
     @property
     def place(self) -> RunContext: ...
     @property
-    def session(self) -> Session: ...
+    def mirror(self) -> Mirror: ...
     @property
     def following(self) -> Reasons: ...
 
@@ -312,7 +310,7 @@ class Reporter:
             self._enter("running", None)
             self.facts.prune(run.ledger)
             if self.beside.due:
-                self.beside.refresh(run.session, run.place.config, run.ledger)
+                self.beside.refresh(run.mirror, run.place.config, run.ledger)
             self.receiver = run.receiver.pid
             self._last = _picture(run, self)
             self.tell()

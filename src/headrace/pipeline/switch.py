@@ -9,7 +9,7 @@ table that stands at the mark goes on, and so does one whose copy had not begun.
 server, and goes with its identity (`spool.origin`).
 
 Called once at the beginning of an attempt, before anything is received. Whether a server may go on is the
-source's to say (`contract.session.Session.confirm`).
+source's to say (`contract.mirror.Mirror.confirm`).
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from headrace.pipeline.first_run import Attempt
 from headrace.pipeline.resync import replacement
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
-from headrace.pipeline.state.records import SourceRecord, TableRecord
+from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_state import State, TableEvent
 from headrace.pipeline.tasks import raw_values
 from headrace.pipeline.tasks.table_task import Outcome
-from headrace.sources.contract.session import Successor
+from headrace.sources.contract.mirror import Mirror, Successor
 
 
-def follow(attempt: Attempt) -> SourceRecord:
-    """See that the server is the one that was followed, or let another one take its place."""
+def follow(attempt: Attempt) -> Mirror:
+    """The mirror at the server that was followed, or at another one that takes its place."""
     ledger, source = attempt.ledger, attempt.ledger.source
     assert source is not None
-    found = attempt.session.confirm(source.identity, source.upstream, ledger.position)
+    mirror = attempt.mirror()
+    found = mirror.confirm(source.identity, ledger.position)
     if found is None:
-        return source
+        return mirror
     ledger.sync(ledger.publish(epoch(ledger, found)))
-    assert ledger.source is not None
-    return ledger.source
+    return attempt.mirror()
 
 
 def epoch(ledger: Ledger, successor: Successor) -> Epoch:

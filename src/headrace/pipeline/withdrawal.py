@@ -30,8 +30,7 @@ from headrace.core.errors import HeadraceError, is_fault, place_of
 from headrace.pipeline.commands.serve import CommandQueue
 from headrace.pipeline.resync.new_copy import CopyRun
 from headrace.pipeline.state.stops import stop_copies, stop_tables
-from headrace.sources import registry
-from headrace.sources.contract.tables import Tables
+from headrace.sources.contract.mirror import Captures
 
 WAITS, FAULT = "WITHDRAWAL_WAITS", "WITHDRAWAL_FAILED"
 POLL_SECONDS = 1.0
@@ -79,34 +78,36 @@ class Withdrawal:
     def _turn(self, run: TableRun) -> None:
         source = run.ledger.source
         assert source is not None
-        if not registry.by_kind(source.kind).owns_capture(source.upstream):
+        captures = run.mirror.captures
+        if captures is None or not source.facts.owns_capture:
             return
         now = time.monotonic()
         if now < self.polled_at:
             return  # after a fault
-        captures = run.commands.captures
+        arrivals = run.commands.captures
         stopped = _stopped_tables(run)
-        arriving = frozenset(r.number for r in run.ledger.tables.values() if r.name in captures)
+        arriving = frozenset(r.number for r in run.ledger.tables.values() if r.name in arrivals)
         self.out &= stopped - arriving  # what is put in may be refused after that
-        tables = run.session.tables(source.upstream)
         flawed: frozenset[int] = frozenset()
         if now - self.polled_at >= POLL_SECONDS:
             self.polled_at = now
-            flawed = tables.unwritable()
+            flawed = frozenset() if captures.unwritable is None else captures.unwritable()
             self._forget(run, frozenset(self.pauses) - stopped - flawed)
         leaving = (stopped - arriving - self.out) | flawed
         due = [n for n in sorted(leaving) if n not in self.pauses or self.pauses[n].again_at <= now]
         if due:
-            self._withdraw(run, tables, due, flawed)
+            self._withdraw(run, captures, due, flawed)
         _stop(run, flawed)
 
-    def _withdraw(self, run: TableRun, tables: Tables, due: Collection[int], flawed: Collection[int]) -> None:
+    def _withdraw(
+        self, run: TableRun, captures: Captures, due: Collection[int], flawed: Collection[int]
+    ) -> None:
         """Take tables out, all at once where nobody holds one of them, and each by itself otherwise."""
-        if len(due) > 1 and not self.pauses and self._release(run, tables, due) is None:
+        if len(due) > 1 and not self.pauses and self._release(run, captures, due) is None:
             return
         failed = 0
         for number in sorted(due, key=lambda number: number not in flawed):
-            if self._release(run, tables, (number,)) is not None:
+            if self._release(run, captures, (number,)) is not None:
                 last = self.pauses.get(number)
                 seconds = POLL_SECONDS if last is None else min(2 * last.seconds, LONGEST_PAUSE)
                 seconds = min(seconds, LONGEST_HURTING) if number in flawed else seconds
@@ -115,11 +116,11 @@ class Withdrawal:
             if failed == _MOST_WAITS:
                 break  # the others are due in the next turn
 
-    def _release(self, run: TableRun, tables: Tables, numbers: Collection[int]) -> HeadraceError | None:
+    def _release(self, run: TableRun, captures: Captures, numbers: Collection[int]) -> HeadraceError | None:
         try:
-            tables.release_now(frozenset(numbers))
+            captures.release_now(frozenset(numbers))
         except HeadraceError as error:
-            if run.session.is_closed:
+            if run.mirror.connection.is_closed:
                 raise
             run.reporter.warn(WAITS, f"a table could not be released at the source: {_reason(error)}")
             return error

@@ -30,7 +30,7 @@ from headrace.lake.store.open import open_store
 from headrace.pipeline.commands import ask, drop_source
 from headrace.pipeline.state import last_config
 from headrace.pipeline.state.records import SourceRecord
-from headrace.sources.registry import by_address, by_kind, declaration, kinds
+from headrace.sources.registry import by_address, declaration, kinds
 from headrace.sql import rawrows
 from headrace.sql.definitions import definition
 from headrace.sql.relations import mentions_in
@@ -314,4 +314,4 @@ def _rows(rows: Sequence[Mapping[str, object]], **columns: pa.DataType) -> pa.Ta
 def _options(source: RegisteredSource | None, run: SourceRecord | None) -> Mapping[str, str]:
     """The options by which it was registered; of one that runs, what it has upstream by their names."""
     registered = {} if source is None else source.options
-    return registered if run is None else {**registered, **by_kind(run.kind).objects(run.upstream)}
+    return registered if run is None else {**registered, **run.facts.objects}

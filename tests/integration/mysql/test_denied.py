@@ -12,10 +12,11 @@ from headrace.core.names import TableName
 from headrace.sources.contract.tables import SchemaCheck, TableDef
 from headrace.sources.mysql.catalog import denials
 from headrace.sources.mysql.ddl import schema_check
+from headrace.sources.mysql.mirror import MysqlMirror
 from headrace.sources.mysql.session.statements import MysqlConnection
-from headrace.sources.mysql.tables import MysqlTables
 from headrace.sources.mysql.upstream import MysqlUpstream
 from headrace.testing.mysql import Server
+from tests.bound import mysql_mirror
 from tests.integration.mysql.preflight.scene import Scene, scene
 
 pytestmark = pytest.mark.server
@@ -36,12 +37,12 @@ def stage(request: pytest.FixtureRequest) -> Iterator[Scene]:
 
 
 @contextmanager
-def looking(stage: Scene) -> Iterator[tuple[MysqlTables, dict[str, TableDef]]]:
+def looking(stage: Scene) -> Iterator[tuple[MysqlMirror, dict[str, TableDef]]]:
     """The tables of a mirror, and what it knows of them."""
     session: MysqlConnection
     with stage.connect() as session:
-        tables = MysqlTables(session, UPSTREAM)
-        found = tables.define(tables.examine([stage.name(each) for each in ("t", "child", "good")]).fit_defs)
+        tables = mysql_mirror(session, UPSTREAM)
+        found = tables.examine([stage.name(each) for each in ("t", "child", "good")])
         assert not found.errors
         assert len(found.defs) == 3
         yield tables, {name.name: known for name, known in found.defs.items()}
@@ -116,7 +117,7 @@ def test_a_user_who_is_gone_is_no_change_of_his_tables(stage: Scene) -> None:
         assert quiet(tables.check(known))
 
 
-def _goes_stale(tables: MysqlTables, known: dict[str, TableDef]) -> None:
+def _goes_stale(tables: MysqlMirror, known: dict[str, TableDef]) -> None:
     """A session that has lost its rights for good says so, once a new one has them."""
     with pytest.raises(Transient) as stale:
         tables.check(known)
@@ -126,7 +127,7 @@ def _goes_stale(tables: MysqlTables, known: dict[str, TableDef]) -> None:
 def test_what_is_done_to_a_table_while_it_is_denied_is_seen_afterwards(stage: Scene) -> None:
     stage.execute("CREATE TABLE altered LIKE t", "CREATE TABLE dropped LIKE t")
     with stage.connect() as session:
-        tables = MysqlTables(session, UPSTREAM)
+        tables = mysql_mirror(session, UPSTREAM)
         names = [stage.name(each) for each in ("altered", "dropped", "t")]
         known = {name.name: table for name, table in tables.examine(names).defs.items()}
         try:
@@ -170,7 +171,7 @@ def test_a_role_that_is_revoked_denies_and_allows_again(stage: Scene) -> None:
         with looking(stage) as (tables, known):
             _run(stage, f"REVOKE {role} FROM {{u}}")
             with stage.connect() as session:
-                denied = MysqlTables(session, UPSTREAM)
+                denied = mysql_mirror(session, UPSTREAM)
                 assert set(denied.check(known).denials) == set(known)
                 _run(stage, *give)
                 _goes_stale(denied, known)
@@ -185,11 +186,11 @@ def test_what_is_revoked_in_part_is_denied(mysql_server: Server) -> None:
         with scene(mysql_server) as stage:
             _run(stage, "REVOKE SELECT ON {d}.* FROM {u}", "GRANT SELECT ON *.* TO {u}")
             with stage.connect() as session:
-                tables = MysqlTables(session, UPSTREAM)
+                tables = mysql_mirror(session, UPSTREAM)
                 known = {"good": tables.examine([stage.name("good")]).defs[stage.name("good")]}
             _run(stage, f"REVOKE SELECT ON {stage.db.name}.* FROM {{u}}")
             with stage.connect() as session:
-                found = MysqlTables(session, UPSTREAM).check(known)
+                found = mysql_mirror(session, UPSTREAM).check(known)
                 assert (set(found.denials), found.changes) == ({"good"}, {})
     finally:
         mysql_server.execute("SET GLOBAL partial_revokes = OFF")

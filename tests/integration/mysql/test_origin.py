@@ -10,7 +10,7 @@ import pytest
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.core.position import Position
-from headrace.sources.contract.session import StreamOrder, StreamOrigin
+from headrace.sources.contract.mirror import StreamOrder, StreamOrigin
 from headrace.sources.contract.waiting import ALONE
 from headrace.sources.mysql.binlog_position import MysqlTimeline
 from headrace.sources.mysql.health import health
@@ -22,6 +22,7 @@ from headrace.sources.mysql.session.identity import identify
 from headrace.sources.mysql.session.statements import MysqlConnection
 from headrace.sources.mysql.upstream import MysqlUpstream, options, plan
 from headrace.testing.mysql import Database
+from tests.bound import named_only
 from tests.integration.mysql.stream.reading import position, reading
 
 pytestmark = pytest.mark.server
@@ -41,7 +42,7 @@ def session(db: Database) -> Iterator[MysqlConnection]:
 
 
 def begin(session: MysqlConnection, db: Database, reached: Position | None = None) -> StreamOrigin:
-    order = StreamOrder([TableName(db.name, "t")], received_until=reached)
+    order = StreamOrder(named_only(TableName(db.name, "t")), received_until=reached)
     return establish(session.address, identify(session), MysqlUpstream(), order, ALONE)
 
 

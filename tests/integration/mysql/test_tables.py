@@ -13,13 +13,14 @@ from headrace.core.names import TableName
 from headrace.core.position import STEP
 from headrace.core.transaction_id import TransactionId
 from headrace.sources.contract.tables import SchemaCheck, TableDef
+from headrace.sources.mysql.mirror import MysqlMirror
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.statements import query
-from headrace.sources.mysql.tables import MysqlTables
 from headrace.sources.mysql.upstream import MysqlUpstream, plan
 from headrace.testing.mysql import Database
 from headrace.testing.postmaster import DEADLINE, wait_for
+from tests.bound import mysql_mirror
 
 pytestmark = pytest.mark.server
 
@@ -32,13 +33,13 @@ class Scene:
     """A database with two tables, and the tables of a mirror of them."""
 
     db: Database
-    tables: MysqlTables
+    tables: MysqlMirror
 
     def name(self, table: str) -> TableName:
         return TableName(self.db.name, table)
 
     def known(self, *names: str) -> dict[str, TableDef]:
-        found = self.tables.define(self.tables.examine([self.name(each) for each in names]).fit_defs)
+        found = self.tables.examine([self.name(each) for each in names])
         assert not found.errors
         return {name: found.defs[self.name(name)] for name in names}
 
@@ -54,7 +55,7 @@ def scene(request: pytest.FixtureRequest) -> Iterator[Scene]:
     db.execute("CREATE TABLE a (id int PRIMARY KEY, v varchar(10), w int NOT NULL, UNIQUE (w))")
     db.execute("CREATE TABLE b (id int PRIMARY KEY)")
     with connect(MysqlAddress.parse(db.url(user="mirror")), role="test") as session:
-        yield Scene(db, MysqlTables(session, UPSTREAM))
+        yield Scene(db, mysql_mirror(session, UPSTREAM))
 
 
 def test_tables_are_captured_by_being_there(scene: Scene) -> None:
@@ -63,17 +64,13 @@ def test_tables_are_captured_by_being_there(scene: Scene) -> None:
         "CREATE TABLE m (id int) ENGINE = MyISAM",
     )
     asked = [scene.name(each) for each in ("a", "m", "gone")]
-    found = scene.tables.capture(asked)
+    found = scene.tables.examine(asked)
     assert found.fit == [scene.name("a")]
     assert {str(name): error.code for name, error in found.errors.items()} == {
         str(scene.name("m")): "MY_NOT_STREAMED"
     }
     assert found.defs[scene.name("a")].schema.transaction is TransactionId.GTID
-    assert scene.tables.define(found.fit_defs).defs == found.defs
-    assert not scene.tables.captured_tables()
-    assert not scene.tables.unwritable()
-    scene.tables.release(asked)
-    scene.tables.release_now([1])
+    assert scene.tables.captures is None
     assert scene.tables.find_unmirrored([f"{scene.db.name}.b", f"{scene.db.name}.a"], [scene.name("a")]) == {
         scene.name("b"): None
     }
@@ -89,8 +86,8 @@ def test_an_unfit_table_is_there_with_its_error(scene: Scene) -> None:
             "CREATE TABLE c (id int PRIMARY KEY, FOREIGN KEY (id) REFERENCES a (id) ON DELETE CASCADE)"
         )
         unfit, code = "c", "MY_CASCADES_UNLOGGED"
-        accepting = MysqlTables(scene.tables.connection, plan({"unlogged_cascades": "accept"}))
-        assert accepting.capture([scene.name("c")]).fit == [scene.name("c")]
+        accepting = mysql_mirror(scene.tables.session, plan({"unlogged_cascades": "accept"}))
+        assert accepting.examine([scene.name("c")]).fit == [scene.name("c")]
     found = scene.tables.examine([scene.name(unfit)])
     assert found.errors[scene.name(unfit)].code == code
     assert scene.name(unfit) in found.defs
@@ -237,7 +234,7 @@ def test_a_table_that_the_server_does_not_show_sits_out_alone(scene: Scene) -> N
             assert found.locked_tables == (
                 frozenset("a") if scene.db.server.flavour.is_mariadb else frozenset()
             )
-            captured = scene.tables.capture([scene.name(each) for each in ("a", "b", "held")])
+            captured = scene.tables.examine([scene.name(each) for each in ("a", "b", "held")])
             hidden = {name.name: error.code for name, error in captured.errors.items()}
             assert hidden == dict.fromkeys(found.locked_tables, "MY_TABLE_BUSY")
             assert {name.name for name in captured.fit} == {"a", "b", "held"} - found.locked_tables
@@ -247,4 +244,4 @@ def test_a_table_that_the_server_does_not_show_sits_out_alone(scene: Scene) -> N
     found = scene.tables.check(known)
     assert sorted(found.changes) == ["a", "held"]
     assert not found.locked_tables
-    assert query(scene.tables.connection, "SELECT 1") == [(1,)]
+    assert query(scene.tables.session, "SELECT 1") == [(1,)]

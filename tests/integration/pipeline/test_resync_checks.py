@@ -36,7 +36,7 @@ def examined(
     source = source_record(upstream=PostgresUpstream("none", publication, ours, ours))
     kind = registry.by_kind("postgres")
     with closing(kind.connect(address, role="test")) as session:
-        place = SourcePlace(kind, address, session.identity, source.upstream)
+        place = SourcePlace(source, address, session.identity)
     found = place.capture_again([TableName("public", name) for name in names]).examined_tables
     assert {str(name) for name in found.defs} == {f"public.{name}" for name in names if name != "gone"}
     return {name.name: error.code for name, error in found.errors.items()}

@@ -12,7 +12,7 @@ from headrace.pipeline.resync.replacement import staged_record
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.table_state import State
-from headrace.sources.contract.session import Successor
+from headrace.sources.contract.mirror import Successor
 from headrace.testing import validators
 from tests.integration.pipeline.conftest import Mirrors
 

@@ -65,14 +65,15 @@ def test_what_a_snapshot_does_not_show_is_taken_away_again(tables: Mirrors, data
         with early.transaction():
             for name in (*NAMES, "bag"):
                 early.execute(f"UPDATE {name} SET n = -n, t = 'infinity' WHERE id <= 10".encode())
-            snapshot = session.contents(source.upstream).snapshot((), 2, seconds=30)
+            mirror = session.mirror(source.upstream)
+            snapshot = mirror.snapshot((), 2, seconds=30)
         with snapshot:
             for name in (*NAMES, "bag"):
                 database.execute(f"DELETE FROM {name} WHERE id BETWEEN 5 AND 15")
                 database.execute(f"INSERT INTO {name} VALUES (1000, 1, '-infinity')")
                 database.execute(f"UPDATE {name} SET id = id + 5000 WHERE id > 90 AND id < 1000")
             tables.once()
-            comparison = SourceComparison(place, source, session, snapshot, newest)
+            comparison = SourceComparison(place, source, mirror, snapshot, newest)
             comparison.compare(choose(tables_of(catalog), ()), VerifyRequest())
             found = list(comparison.verdicts(VerifyRequest()))
     assert {each.name: each.outcome for each in found} == dict.fromkeys(

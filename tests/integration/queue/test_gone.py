@@ -17,8 +17,8 @@ from headrace.sources.queue import readers, removal, tick, upstream
 from headrace.sources.queue.creation import Schema
 from headrace.sources.queue.creation import read_schema as real_schema
 from headrace.sources.queue.loss import QueueLost
-from headrace.sources.queue.objects import QueueUpstream
-from headrace.sources.queue.source import SOURCE, QueueSession
+from headrace.sources.queue.mirror import QueueMirror
+from headrace.sources.queue.source import SOURCE
 from headrace.sources.queue.stream.queue_stream import QueueRequest, QueueStream
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
@@ -33,9 +33,8 @@ T = TableName("public", "t")
 class Mirrored:
     """A table that is mirrored through a queue, as a run has it."""
 
-    session: QueueSession
+    mirror: QueueMirror
     stream: QueueStream
-    record: QueueUpstream
     reached: Position
 
 
@@ -44,14 +43,15 @@ def mirrored(database: Database) -> Iterator[Mirrored]:
     executed(database, ["CREATE TABLE t (id int PRIMARY KEY)"])
     address = SOURCE.address(f"queue+{url(database, 'app')}")
     with capturing(database) as queue, closing(SOURCE.connect(address, role="test")) as session:
-        assert isinstance(session, QueueSession)
+        mirror = session.mirror(LAKE.as_record())
+        assert isinstance(mirror, QueueMirror)
         queue.capture("t")
         reached = tick.take(queue.session, LAKE.objects)
         readers.register(queue.session, LAKE, reached)
         at = reached.position(LAKE.log)
         wanted = QueueRequest(LAKE, at, at, session.identity)
-        with closing(QueueStream.open(session.address.server, wanted)) as stream:
-            yield Mirrored(session, stream, LAKE, at)
+        with closing(QueueStream.open(mirror.connection.address.server, wanted)) as stream:
+            yield Mirrored(mirror, stream, at)
 
 
 def _read(mirrored: Mirrored) -> None:
@@ -60,17 +60,17 @@ def _read(mirrored: Mirrored) -> None:
 
 
 _ASKED: dict[str, Callable[[Mirrored], object]] = {
-    "confirm": lambda m: m.session.confirm(m.session.identity, m.record.as_record(), m.reached),
-    "end": lambda m: m.session.end(m.record.as_record()),
-    "clock": lambda m: m.session.clock(m.record.as_record()),
-    "advance_log": lambda m: m.session.advance_log(m.record.as_record()),
-    "is_quiet": lambda m: m.session.is_quiet(m.record.as_record(), m.reached, m.reached),
-    "health": lambda m: m.session.health(m.record.as_record()),
-    "capture": lambda m: m.session.tables(m.record.as_record()).capture([T]),
-    "captured": lambda m: m.session.tables(m.record.as_record()).captured_tables(),
-    "release": lambda m: m.session.tables(m.record.as_record()).release([T]),
-    "release_now": lambda m: m.session.tables(m.record.as_record()).release_now([1]),
-    "snapshot": lambda m: m.session.contents(m.record.as_record()).snapshot([], 1, 5.0),
+    "confirm": lambda m: m.mirror.confirm(m.mirror.connection.identity, m.reached),
+    "end": lambda m: m.mirror.end(),
+    "clock": lambda m: m.mirror.clock(),
+    "advance_log": lambda m: m.mirror.captures.advance_log(),
+    "is_quiet": lambda m: m.mirror.is_quiet(m.reached, m.reached),
+    "health": lambda m: m.mirror.health(),
+    "capture": lambda m: m.mirror.captures.capture([T]),
+    "captured": lambda m: m.mirror.captures.captured_tables(),
+    "release": lambda m: m.mirror.captures.release([T]),
+    "release_now": lambda m: m.mirror.captures.release_now([1]),
+    "snapshot": lambda m: m.mirror.snapshot([], 1, 5.0),
     "read": _read,
     "feedback": lambda m: m.stream.feedback(m.reached),
 }
@@ -85,7 +85,7 @@ def test_a_queue_that_is_gone_is_said_to_be_gone_by_whatever_is_asked_of_it(
         with pytest.raises(HeadraceError) as refused:
             ask(mirrored)
         said[name] = refused.value.code
-    broken = mirrored.session.tables(LAKE.as_record()).check({}).upstream_error
+    broken = mirrored.mirror.check({}).upstream_error
     assert broken is not None
     assert {*said.values(), broken.code} == {"QUEUE_GONE"}, said
 
@@ -94,7 +94,7 @@ def test_a_queue_that_goes_while_it_is_looked_at_is_gone(
     database: Database, mirrored: Mirrored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its tables were in the catalog a moment ago; what reads them next waits for whoever drops them."""
-    seen = real_schema(mirrored.session.connection, LAKE.objects)
+    seen = real_schema(mirrored.mirror.session, LAKE.objects)
     database.execute("DROP SCHEMA headrace CASCADE")
     monkeypatch.setattr(upstream, "read_schema", lambda connection, objects: seen)
     for name in ("confirm", "end", "health"):
@@ -107,21 +107,20 @@ def test_a_queue_that_goes_while_it_is_looked_at_is_gone(
         "read_schema",
         lambda connection, objects: looks.pop() if looks else real_schema(connection, objects),
     )
-    assert removal.drop_reader(mirrored.session.connection, LAKE) == [], "somebody else removed it"
+    assert removal.drop_reader(mirrored.mirror.session, LAKE) == [], "somebody else removed it"
 
 
 def test_a_table_that_is_renamed_before_it_has_triggers_is_no_loss_of_the_queue(
     database: Database, mirrored: Mirrored
 ) -> None:
     executed(database, ["CREATE TABLE late (id int PRIMARY KEY)"])
-    tables = mirrored.session.tables(LAKE.as_record())
     with database.connect(user="app") as holder, ThreadPoolExecutor(1) as pool:
         holder.execute("BEGIN; LOCK TABLE headrace.queue IN SHARE ROW EXCLUSIVE MODE")
-        running = pool.submit(tables.capture, [TableName("public", "late")])
+        running = pool.submit(mirrored.mirror.captures.capture, [TableName("public", "late")])
         waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ '^LOCK TABLE'"
         wait_for(lambda: bool(database.execute(waits)), "it waits for the lock")
         database.execute("ALTER TABLE late RENAME TO later")
         holder.execute("COMMIT")
-        error = running.result(20).errors[TableName("public", "late")]
+        error = running.result(20).examined_tables.errors[TableName("public", "late")]
         assert isinstance(error, TableBusy), error
         assert "is not there any more" in str(error)

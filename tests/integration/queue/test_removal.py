@@ -11,7 +11,7 @@ import pytest
 
 from headrace.core.errors import Misconfigured, Transient
 from headrace.core.names import TableName
-from headrace.sources.contract.session import StreamOrder
+from headrace.sources.contract.mirror import StreamOrder
 from headrace.sources.contract.waiting import Waiting
 from headrace.sources.queue import capture
 from headrace.sources.queue.creation import ensure_queue
@@ -20,6 +20,7 @@ from headrace.sources.queue.readers import list_readers
 from headrace.sources.queue.removal import drop_reader
 from headrace.sources.queue.source import SOURCE
 from headrace.testing.postgres import Database
+from tests.bound import named_only
 from tests.integration.queue.capturing import LAKE, Capturing, capturing, executed
 
 pytestmark = pytest.mark.server
@@ -140,8 +141,10 @@ def test_a_stream_that_could_not_begin_takes_back_what_it_made(database: Databas
     names = [TableName("public", "a"), TableName("public", "b")]
     with closing(SOURCE.connect(address, role="test")) as session, database.connect(user="app") as holder:
         holder.execute("BEGIN; INSERT INTO b VALUES (1)")
+        order = StreamOrder(named_only(*names), undo=True)
+        mirror = session.mirror(OTHER.as_record())
         with pytest.raises(Transient, match="STOPPED"):
-            session.establish(OTHER.as_record(), StreamOrder(names, undo=True), Waiting(check=unwanted))
+            mirror.establish(order, Waiting(check=unwanted))
         holder.execute("COMMIT")
     assert catalogs(database) - before == Counter()
     assert before - catalogs(database) == Counter()

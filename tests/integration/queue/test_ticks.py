@@ -18,7 +18,7 @@ from headrace.core.names import TableName
 from headrace.core.position import STEP, Position
 from headrace.sources import registry
 from headrace.sources.contract.errors import TableBusy
-from headrace.sources.contract.session import StreamOrder
+from headrace.sources.contract.mirror import StreamOrder
 from headrace.sources.contract.waiting import Waiting
 from headrace.sources.postgres.session.identity import identify
 from headrace.sources.queue import capture, origin
@@ -30,6 +30,7 @@ from headrace.sources.queue.stream.queue_stream import COLUMNS
 from headrace.testing.binaries import ServerUser
 from headrace.testing.postgres import Database, Server, postgres
 from headrace.testing.postmaster import wait_for
+from tests.bound import named_only
 from tests.integration.queue.capturing import EVENTS, LAKE, Capturing, capturing, executed
 from tests.integration.queue.reading import Reading, end_of, open_at, reading
 
@@ -102,9 +103,11 @@ def test_a_quiet_queue_moves_when_it_is_asked_to(database: Database, table: Capt
     kind = registry.by_kind("queue")
     address = kind.address(f"queue+{database.url(user='app')}")
     with reading(database) as [stream], closing(kind.connect(address, role="test")) as session:
+        captures = session.mirror(LAKE.as_record()).captures
+        assert captures is not None
         for _ in range(3):
             before = end_of(table.session)
-            assert session.advance_log(LAKE.as_record())
+            assert captures.advance_log()
             [(newest,)] = database.execute("SELECT max(tick) FROM headrace.tick")
             assert TickPlace.parse(before.text).tick + 1 == newest
             stream.until(Position(before.time + STEP, ""))
@@ -193,9 +196,8 @@ def test_a_lake_begins_behind_rows_that_were_printed_by_what_a_type_was(database
             told.append(reason)
             writer.execute("COMMIT")
 
-        origin.establish(
-            queue.session, identify(queue.session), second, StreamOrder(names), Waiting(tell=commit)
-        )
+        order = StreamOrder(named_only(*names))
+        origin.establish(queue.session, identify(queue.session), second, order, Waiting(tell=commit))
         assert [reason.code for reason in told] == ["PG_SNAPSHOT_BARRED"]
         shown = "SELECT pg_visible_in_snapshot(e.tx::text::xid8, t.snapshot)"
         newest = f"(SELECT snapshot FROM {LAKE.objects.tick} ORDER BY tick DESC LIMIT 1) t"

@@ -91,10 +91,9 @@ def test_nothing_in_a_schema_that_somebody_else_made_runs_as_us(database: Databa
             ensure_queue(connection, LAKE.objects)
     assert "QUEUE_UNTRUSTED" in codes(examined(database, "public.t", user="mirror"))
     with closing(SOURCE.connect(SOURCE.address("queue+" + url(database, "mirror")), role="test")) as opened:
-        for ask in (opened.end, opened.behind_all, opened.clock, opened.health, opened.leave, opened.tables):
-            with pytest.raises(Misconfigured) as refused:
-                ask(LAKE.as_record())
-            assert refused.value.code == "QUEUE_UNTRUSTED"
+        with pytest.raises(Misconfigured) as refused:
+            opened.mirror(LAKE.as_record())
+        assert refused.value.code == "QUEUE_UNTRUSTED"
     with session(database, "postgres") as superuser:
         refusal(superuser)
     assert database.execute("SELECT * FROM ran") == []

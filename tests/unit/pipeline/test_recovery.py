@@ -12,7 +12,7 @@ import pytest
 from headrace.lake.format import layout
 from headrace.lake.store.local import LocalStore
 from headrace.pipeline.recovery import RecoveryPolicy, renew, was_begun
-from headrace.sources.contract.session import StreamOrigin
+from headrace.sources.contract.mirror import StreamOrigin
 from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.session.stream_errors import publication_missing, server_behind
 from tests.places import place_at

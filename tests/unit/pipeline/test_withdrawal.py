@@ -33,7 +33,7 @@ class Reporter:
 
 def run_of(release: Any, names: list[TableName] = NAMES) -> Any:
     """A run whose tables, numbered from 7 on, have all stopped."""
-    tables = SimpleNamespace(unwritable=lambda: frozenset(), release_now=release)
+    captures = SimpleNamespace(unwritable=lambda: frozenset(), release_now=release)
     records = {
         name: SimpleNamespace(name=name, number=7 + n, state=State.STOPPED) for n, name in enumerate(names)
     }
@@ -42,7 +42,7 @@ def run_of(release: Any, names: list[TableName] = NAMES) -> Any:
         ledger=ledger,
         commands=SimpleNamespace(captures=frozenset()),
         reporter=Reporter(),
-        session=SimpleNamespace(tables=lambda _: tables, is_closed=False),
+        mirror=SimpleNamespace(captures=captures, connection=SimpleNamespace(is_closed=False)),
     )
 
 

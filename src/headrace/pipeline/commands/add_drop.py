@@ -28,12 +28,13 @@ from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
 from headrace.lake.format import layout
 from headrace.pipeline.commands import resync
-from headrace.pipeline.commands.capture import CapturedTables, Capturing, SourcePlace
+from headrace.pipeline.commands.capture import Capturing, SourcePlace
 from headrace.pipeline.state import arrivals, choice, last_config
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.owner import Owner, Steps
 from headrace.sources.contract.findings import CheckReport, Wish
+from headrace.sources.contract.mirror import CapturedTables
 from headrace.sources.shared.patterns import Pattern, select
 
 
@@ -54,11 +55,12 @@ def choose(owner: Owner, patterns: tuple[str, ...]) -> Steps:
         patterns,
         owner.place.config.options,
         connections=owner.place.config.snapshot_connections,
-        upstream=place.upstream,
+        upstream=place.record.upstream,
         identity=place.identity,
     )
     report = yield partial(place.source.examine, place.address, wish)
-    already = select(patterns, ledger.tables, case_insensitive=_is_case_insensitive(owner, place)).names
+    folds = place.record.facts.case_insensitive
+    already = select(patterns, ledger.tables, case_insensitive=folds).names
     report = _of_new(report, ledger)
     if report.errors or not already:
         choice.refuse(report)
@@ -83,12 +85,11 @@ def drop(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
     """Let tables go; what the lake has of them stays readable at the marks that name them."""
     resync.refuse_while_recovering(owner.ledger)
     ledger, place = owner.ledger, SourcePlace.of(owner)
-    folded = _is_case_insensitive(owner, place)
-    chosen = select(arguments["tables"], ledger.tables, case_insensitive=folded).check()
+    facts = place.record.facts
+    chosen = select(arguments["tables"], ledger.tables, case_insensitive=facts.case_insensitive).check()
     leaving = chosen.names
-    ours = place.source.owns_capture(place.upstream)
     unknown = [pattern.text for pattern in chosen.empty if not pattern.excludes]
-    if unknown and not ours:
+    if unknown and not facts.owns_capture:
         raise _not_mirrored(unknown[0])
     if leaving:
         time = ledger.frontier.time  # behind the last mark that names them, at which the texts stand
@@ -96,9 +97,9 @@ def drop(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
         with_errors = tuple(outcome for outcome in outcomes if outcome.errors is not None)
         gone = [known[name] for known in (ledger.tables, ledger.staged) for name in leaving if name in known]
         owner.publish(Epoch("drop", ledger.frontier, outcomes=with_errors, removed_tables=tuple(gone)))
-    last_config.tables_go(owner.place.store, ledger.name, leaving, case_insensitive=folded)
+    last_config.tables_go(owner.place.store, ledger.name, leaving, case_insensitive=facts.case_insensitive)
     failpoint("tables.drop.between")
-    if ours:
+    if facts.owns_capture:
         yield partial(_withdraw, place, leaving, unknown)
     return {"dropped": [str(name) for name in leaving]}
 
@@ -118,10 +119,6 @@ def _of_new(report: CheckReport, ledger: Ledger) -> CheckReport:
     return new.without(layout.unfit_tables([table.name for table in new.tables], ledger.tables))
 
 
-def _is_case_insensitive(owner: Owner, place: SourcePlace) -> bool:
-    return owner.session.tables(place.upstream).case_insensitive
-
-
 def _standing(ledger: Ledger, names: Sequence[TableName]) -> dict[str, str]:
     return {str(name): ledger.tables[name].state.value for name in sorted(names)}
 
@@ -139,11 +136,12 @@ def _not_mirrored(text: str) -> Misconfigured:
 
 def _withdraw(place: SourcePlace, leaving: Sequence[TableName], unknown: Sequence[str]) -> None:
     """Capture tables no longer; of `unknown`, those that a drop left there when it was ended."""
-    with place.connect() as session:
-        tables = session.tables(place.upstream)
-        listed = tables.captured_tables()
+    with place.connect() as mirror:
+        captures = mirror.captures
+        listed = frozenset() if captures is None else captures.captured_tables()
         left = {text: Pattern.parse(text).of(listed) for text in unknown}
-        tables.release([*leaving, *(name for found in left.values() for name in found)])
+        if captures is not None:
+            captures.release([*leaving, *(name for found in left.values() for name in found)])
     for text, found in left.items():
         if not found:
             raise _not_mirrored(text)

@@ -29,7 +29,7 @@ from headrace.pipeline.state.owner import Answer
 from headrace.pipeline.state.ownership import living_owner
 from headrace.pipeline.state.place import RunContext, open_contexts
 from headrace.sources import registry
-from headrace.sources.contract.session import Session
+from headrace.sources.contract.mirror import Mirror
 
 ANSWER_SECONDS = 0.1
 ALIVE_SECONDS = 2.0
@@ -112,7 +112,7 @@ class Alone:
     place: RunContext
     ledger: Ledger
     _stack: ExitStack
-    _session: Session | None = None
+    _mirror: Mirror | None = None
 
     def publish(self, epoch: Epoch) -> None:
         self.ledger.sync(self.ledger.publish(epoch))
@@ -121,16 +121,16 @@ class Alone:
         """Nothing streams here: no mark comes by itself."""
 
     @property
-    def session(self) -> Session:
-        """The server, once somebody asks for it."""
-        if self._session is None:
-            assert self.ledger.source is not None
-            source = registry.by_kind(self.ledger.source.kind)
-            session = source.connect(source.address(self.place.config.url), role="request")
-            self._stack.callback(session.close)
-            session.prove(self.ledger.source.identity)
-            self._session = session
-        return self._session
+    def mirror(self) -> Mirror:
+        """The mirror at its server, once somebody asks for it."""
+        if self._mirror is None:
+            known = self.ledger.source
+            assert known is not None
+            source = registry.by_kind(known.kind)
+            connection = source.connect(source.address(self.place.config.url), role="request")
+            self._stack.callback(connection.close)
+            self._mirror = connection.mirror(known.upstream, known.identity)
+        return self._mirror
 
 
 @contextmanager

@@ -7,24 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.core.names import TableName
-from headrace.core.position import Position
 from headrace.pipeline.state.owner import Owner
+from headrace.pipeline.state.records import SourceRecord
 from headrace.sources import registry
+from headrace.sources.contract.mirror import Address, CapturedTables, Mirror
 from headrace.sources.contract.record import Json
-from headrace.sources.contract.session import Address, Session
 from headrace.sources.contract.source import Source
-from headrace.sources.contract.tables import ExaminedTables
-
-
-@dataclass(frozen=True, slots=True)
-class CapturedTables:
-    """Tables whose changes are captured, and a position that was read after."""
-
-    examined_tables: ExaminedTables
-    position: Position
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,40 +33,46 @@ class Capturing:
 class SourcePlace:
     """The source as the owner has it, for work on a connection of its own."""
 
-    source: Source
+    record: SourceRecord
     address: Address
     identity: Json
-    upstream: Json
 
     @classmethod
     def of(cls, owner: Owner) -> SourcePlace:
-        known = owner.ledger.source
+        known, connection = owner.ledger.source, owner.mirror.connection
         assert known is not None
-        source = registry.by_kind(known.kind)
-        return cls(source, owner.session.address, owner.session.identity, known.upstream)
+        return cls(known, connection.address, connection.identity)
+
+    @property
+    def source(self) -> Source:
+        return registry.by_kind(self.record.kind)
 
     @contextmanager
-    def connect(self, role: str = "publish") -> Iterator[Session]:
-        with closing(self.source.connect(self.address, role=role)) as session:
-            session.prove(self.identity)
-            yield session
+    def connect(self, role: str = "publish") -> Iterator[Mirror]:
+        with closing(self.source.connect(self.address, role=role)) as connection:
+            yield connection.mirror(self.record.upstream, self.identity)
 
     def capture(self, names: Sequence[TableName]) -> CapturedTables:
         """See that changes of the tables are captured; committed when this returns.
 
         Where one of them comes with an error, none is.
         """
-        with self.connect() as session:
-            tables = session.tables(self.upstream)
-            found = tables.capture(names)
-            if found.errors:
-                tables.release(names)
-            return CapturedTables(found, session.behind_all(self.upstream))
+        with self.connect() as mirror:
+            captured = _capture(mirror, names)
+            if captured.examined_tables.errors and mirror.captures is not None:
+                mirror.captures.release(names)
+            return captured
 
     def capture_again(self, names: Sequence[TableName]) -> CapturedTables:
         """Capture tables that were mirrored before, as far as they are still fit for it."""
-        with self.connect("resync") as session:
-            tables = session.tables(self.upstream)
-            found = tables.examine(names)
-            found = found.then(tables.capture(found.fit))
-            return CapturedTables(found, session.behind_all(self.upstream))
+        with self.connect("resync") as mirror:
+            found = mirror.examine(names)
+            captured = _capture(mirror, found.fit)
+            return replace(captured, examined_tables=found.then(captured.examined_tables))
+
+
+def _capture(mirror: Mirror, names: Sequence[TableName]) -> CapturedTables:
+    if mirror.captures is not None:
+        return mirror.captures.capture(names)
+    found = mirror.examine(names)
+    return CapturedTables(found, mirror.end())

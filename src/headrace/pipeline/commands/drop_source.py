@@ -23,6 +23,7 @@ from headrace.pipeline.state import last_config
 from headrace.pipeline.state.ownership import is_beside, living_owner
 from headrace.pipeline.state.records import SourceRecord
 from headrace.sources import registry
+from headrace.sources.contract.errors import no_readers
 from headrace.sources.contract.record import Json
 
 STOP_WITHIN = 60.0
@@ -41,7 +42,10 @@ def drop(
     known = _known_objects(path, store, only)
     for name, made in known.items():
         _free(store, name, stop)
-        yield from _drop(name, url or made.address, made.record)
+        removed = _drop(url or made.address, made.record)
+        yield from (f"{name}: dropped {each}" for each in removed)
+        if not removed:
+            yield f"{name}: nothing of ours was there"
         last_config.dropped_at(store, name)
         statusfile.mark_dropped(store, name)
     if not known:
@@ -52,10 +56,7 @@ def drop_reader(path: str, reader: str, *, url: str | None = None, only: str | N
     """Remove another mirror that reads through the same objects as this lake's; this one may be running."""
     known = _known_objects(path, Lake(path).store, only)
     for name, made in known.items():
-        address = url or made.address
-        source = registry.by_address(address)
-        for each in source.drop(source.address(address), made.record, reader):
-            yield f"{name}: dropped {each}"
+        yield from (f"{name}: dropped {each}" for each in _drop(url or made.address, made.record, reader))
     if not known:
         yield _NOTHING
 
@@ -66,9 +67,7 @@ def removable(
     """The objects that `drop`, or with a reader `drop_reader`, would remove now; nothing is changed."""
     found = []
     for name, made in _known_objects(path, Lake(path).store, only).items():
-        address = url or made.address
-        source = registry.by_address(address)
-        gone = source.drop(source.address(address), made.record, reader, rehearse=True)
+        gone = _drop(url or made.address, made.record, reader, rehearse=True)
         found += [f"{name}: {each}" for each in gone]
     return found
 
@@ -107,7 +106,7 @@ def _begun_objects(store: Store) -> dict[str, _Upstream]:
     lake_id = open_lake(store).lake_id
     found = {}
     for name, (_, config) in last_config.recall(store).items():
-        planned = registry.by_address(config.url).upstream(lake_id, name, config.options)
+        planned = registry.by_address(config.url).plan(lake_id, name, config.options)
         found[name] = _Upstream(config.url, planned)
     return found
 
@@ -141,10 +140,10 @@ def _end(store: Store, name: str, owner: Mapping[str, Any]) -> None:
         time.sleep(0.1)
 
 
-def _drop(name: str, address: str, upstream: Json) -> Iterator[str]:
+def _drop(address: str, upstream: Json, reader: str | None = None, *, rehearse: bool = False) -> list[str]:
     source = registry.by_address(address)
-    removed = source.drop(source.address(address), upstream)
-    for each in removed:
-        yield f"{name}: dropped {each}"
-    if not removed:
-        yield f"{name}: nothing of ours was there"
+    if source.drop is not None:
+        return source.drop(source.address(address), upstream, reader, rehearse=rehearse)
+    if reader is not None:
+        raise no_readers(source.declaration.title)
+    return []

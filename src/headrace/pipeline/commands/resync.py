@@ -21,7 +21,7 @@ from typing import Any
 from headrace.core.errors import HeadraceError, Misconfigured, TableMissing
 from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
-from headrace.pipeline.commands.capture import CapturedTables, Capturing, SourcePlace
+from headrace.pipeline.commands.capture import Capturing, SourcePlace
 from headrace.pipeline.resync import replacement
 from headrace.pipeline.state import alterations, arrivals
 from headrace.pipeline.state.arrivals import Arrival
@@ -29,6 +29,7 @@ from headrace.pipeline.state.background import Errand
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.owner import Owner, Steps
 from headrace.pipeline.state.records import TableRecord
+from headrace.sources.contract.mirror import CapturedTables
 from headrace.sources.contract.tables import ExaminedTables, TableDef
 from headrace.sources.shared.patterns import select
 
@@ -36,7 +37,7 @@ from headrace.sources.shared.patterns import select
 def resync(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
     """Begin a new copy of each of these tables."""
     refuse_while_recovering(owner.ledger)
-    folded = owner.session.tables(SourcePlace.of(owner).upstream).case_insensitive
+    folded = SourcePlace.of(owner).record.facts.case_insensitive
     names = tables_of_patterns(owner.ledger, arguments["tables"], case_insensitive=folded)
     begun: ResyncStart = yield from copied_anew(owner, names)
     begun.check()

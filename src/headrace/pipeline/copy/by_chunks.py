@@ -64,6 +64,7 @@ class Chunking:
 
     def run(self, plan: CopyPlan) -> None:
         """Copy what is missing."""
+        assert plan.key_walk is not None  # tables are in chunks
         with plan.key_walk(self._site.waiting) as key_walk:
             self._site.waits_for = None
             self._copy_all(key_walk, self._site.readers(key_walk.ticket, "chunk"))

@@ -28,8 +28,8 @@ from headrace.pipeline.tasks.source_access import SourceAccess
 from headrace.pipeline.tasks.table_task import Errors, LakeAddress, NewFile, TableTask, pack
 from headrace.sources.contract.copying import Piece
 from headrace.sources.contract.errors import TableBusy
+from headrace.sources.contract.mirror import Address
 from headrace.sources.contract.record import Json
-from headrace.sources.contract.session import Address
 from headrace.sources.contract.waiting import Waiting
 from headrace.spark.jobs import Background, Jobs
 from headrace.spark.lazy import LazyJobs

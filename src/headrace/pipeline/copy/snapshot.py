@@ -52,8 +52,8 @@ from headrace.pipeline.tasks.table_task import LakeAddress, TableTask
 from headrace.sources import registry
 from headrace.sources.contract.copying import CopyOrder, CopyPlan, Piece, Snapshot, TableSizes
 from headrace.sources.contract.errors import MISSED_SECONDS, MomentMissed, TableBusy
+from headrace.sources.contract.mirror import Address, Mirror
 from headrace.sources.contract.record import Json
-from headrace.sources.contract.session import Address, Session
 from headrace.sources.contract.tables import TableDef
 from headrace.spark.jobs import Jobs
 
@@ -140,17 +140,16 @@ class Copying(CopyThread):
 
     def _look_around(self) -> _CopyableTables:
         source = registry.by_kind(self._source.kind)
-        with closing(source.connect(self.site.address, role="copy")) as session:
-            session.prove(self.site.identity)
-            contents = session.contents(self._source.upstream)
-            same = self._same(session)
-            measured = contents.measure(same)
+        with closing(source.connect(self.site.address, role="copy")) as connection:
+            mirror = connection.mirror(self._source.upstream, self.site.identity)
+            same = self._same(mirror)
+            measured = mirror.measure(same)
             for name, busy in measured.busy.items():
                 self.site.events.put(CopyPostponed(name, busy))
             self._measure(measured)
             tables = [table for table in same if table.name in measured.sizes]
             order = CopyOrder(tables, self._readers(), self._config.options, self._reached)
-            return _CopyableTables(tables, measured, contents.plan_copy(order))
+            return _CopyableTables(tables, measured, mirror.plan_copy(order))
 
     def _readers(self) -> int:
         return min(self.site.connections, self.site.jobs.at_once)
@@ -162,11 +161,10 @@ class Copying(CopyThread):
         names = {table.name for table in seen.tables} - given_up
         return names & {*begun, *seen.plan.by_ranges}
 
-    def _same(self, session: Session) -> list[TableDef]:
+    def _same(self, mirror: Mirror) -> list[TableDef]:
         """The tables that are still what was recorded, with what is new of them; the others are refused."""
         known = [self._records[name] for name in sorted(self._records)]
-        tables = session.tables(self._source.upstream)
-        check = schema_check.check_records(tables, known, self._source.start)
+        check = schema_check.check_records(mirror, known, self._source.start)
         changed = check.changed_tables(known)
         for name, error in changed.items():
             self.site.events.put(CopyRefused(name, self._tables[name].task.folder, error))

@@ -189,7 +189,8 @@ class ReceiverLoop:
         if not self._known.is_over:
             # Nor written: a server says by itself that it has sent all there is only if that is news to us.
             acknowledged = written = self._stream.start
-        self._stream.feedback(acknowledged, written)
+        if self._stream.feedback is not None:
+            self._stream.feedback(acknowledged, written)
 
     def _progress(self) -> None:
         source_end, source_ts = self._writer.source
@@ -216,6 +217,10 @@ def _spooled_until(writer: SpoolWriter, at: At) -> Position:
     return written
 
 
+def _place_of(time: int) -> None:
+    """The position at a time, of a source of which only the stream tells it."""
+
+
 def emit(*, last: bool = False, **event: Any) -> None:
     """Write one line; unless it is the last, drop it rather than wait for a driver that does not read."""
     line = json.dumps(event).encode() + b"\n"
@@ -235,7 +240,7 @@ def receive(orders: ReceiverOrders, lines: io.FileIO) -> None:
     commands.start()
     folder, wanted = Path(orders.folder), orders.stream
     source = registry.stream_source(orders.kind)
-    at = partial(source.at, wanted.upstream)
+    at = _place_of if source.at is None else partial(source.at, wanted.upstream)
     with SpoolWriter(folder, orders.limit_bytes, wanted.frontier.time) as writer:
         if at(wanted.frontier.time) is None:
             writer.places.say(wanted.frontier)

@@ -100,8 +100,7 @@ class Renewal:
             self.moved_at = time.monotonic()
             run.reporter.clear(WAITS)
         elif time.monotonic() - self.moved_at >= STIR_SECONDS:
-            source = run.ledger.source
-            assert source is not None
-            if not run.session.advance_log(source.upstream):
+            captures = run.mirror.captures
+            if captures is None or not captures.advance_log():
                 run.reporter.warn(WAITS, "a table that was copied anew waits for the source's next commit")
             self.moved_at = time.monotonic()

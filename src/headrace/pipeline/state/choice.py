@@ -20,7 +20,8 @@ from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_state import State, TableEvent, after
 from headrace.sources import registry
 from headrace.sources.contract.findings import CheckReport, Wish
-from headrace.sources.contract.tables import TableDef, Tables
+from headrace.sources.contract.mirror import Mirror
+from headrace.sources.contract.tables import TableDef
 
 NOT_ADDED = "TABLE_NOT_ADDED"
 
@@ -41,10 +42,10 @@ def examine(config: SourceConfig) -> CheckReport:
 
 
 def find_unmirrored(
-    tables: Tables, config: SourceConfig, mirrored_tables: Collection[TableName]
+    mirror: Mirror, config: SourceConfig, mirrored_tables: Collection[TableName]
 ) -> dict[str, str]:
     """Find what the patterns match and nobody mirrors, each with the code that says why."""
-    reasons = tables.find_unmirrored(config.tables, mirrored_tables)
+    reasons = mirror.find_unmirrored(config.tables, mirrored_tables)
     fit = [name for name, error in reasons.items() if error is None]
     reasons |= layout.unfit_tables(fit, mirrored_tables)
     return {str(name): NOT_ADDED if error is None else error.code for name, error in reasons.items()}

@@ -26,9 +26,9 @@ def refuse_shared(path: str) -> None:
     """Refuse a copy of a lake one of whose sources is read through an object that its user made for it."""
     lake_id = open_lake(open_store(path)).lake_id
     for name, record in last_config.sources(path).items():
-        kind = registry.by_kind(record.kind)
-        if kind.objects(record.upstream) and not _of_lake(record, name, lake_id, _ANOTHER):
-            named = ", ".join(f'{option} "{each}"' for option, each in kind.options(record.upstream).items())
+        facts = record.facts
+        if facts.objects and not _of_lake(record, name, lake_id, _ANOTHER):
+            named = ", ".join(f'{option} "{each}"' for option, each in facts.options.items())
             raise Misconfigured(
                 "LAKE_COPY_SHARED",
                 f'source "{name}" of this lake is read through objects that its user named',
@@ -52,5 +52,4 @@ def _of_lake(record: SourceRecord, name: str, lake_id: str, other: str) -> Json:
 
 
 def _plans(record: SourceRecord, name: str, lake_id: str) -> Json:
-    kind = registry.by_kind(record.kind)
-    return kind.upstream(lake_id, name, kind.options(record.upstream))
+    return registry.by_kind(record.kind).plan(lake_id, name, record.facts.options)

@@ -77,8 +77,7 @@ def _from_registry(source: RegisteredSource) -> SourceConfig:
 
 
 def _from_record(record: SourceRecord) -> SourceConfig:
-    options = registry.by_kind(record.kind).options(record.upstream)
-    return SourceConfig(url=record.address, tables=record.patterns, options=options)
+    return SourceConfig(url=record.address, tables=record.patterns, options=record.facts.options)
 
 
 # --- what the last run was configured to do -----------------------------------------------------

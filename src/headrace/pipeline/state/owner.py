@@ -19,7 +19,7 @@ from headrace.pipeline.state.background import Errand
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.place import RunContext
-from headrace.sources.contract.session import Session
+from headrace.sources.contract.mirror import Mirror
 
 
 class Warner(Protocol):
@@ -41,7 +41,7 @@ class Owner(Protocol):
     @property
     def ledger(self) -> Ledger: ...
     @property
-    def session(self) -> Session: ...
+    def mirror(self) -> Mirror: ...
     def publish(self, epoch: Epoch) -> None: ...
     def reach(self, frontier: Position) -> None: ...
 

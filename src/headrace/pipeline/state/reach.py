@@ -27,7 +27,7 @@ from headrace.pipeline.state.owner import Owner
 from headrace.pipeline.state.ownership import living_owner
 from headrace.pipeline.state.records import SourceRecord
 from headrace.sources import registry
-from headrace.sources.contract.session import Address
+from headrace.sources.contract.mirror import Address
 
 REACH = "reach"
 POLL_SECONDS = 0.2
@@ -92,9 +92,9 @@ def _request_mark(store: Store, name: str, frontier: Position) -> Iterator[None]
 
 def _prove_idle(wait: Wait, mark: Mark) -> None:
     source = registry.by_kind(wait.source.kind)
-    with closing(source.connect(wait.address, role="verify")) as session:
+    with closing(source.connect(wait.address, role="verify")) as connection:
         try:
-            idle = session.is_quiet(wait.source.upstream, mark.position, wait.frontier)
+            idle = connection.mirror(wait.source.upstream).is_quiet(mark.position, wait.frontier)
         except HeadraceError as error:
             raise behind(mark, wait.frontier, f"its slot could not be asked: {error.primary}") from None
     if not idle:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.core.chunks import AnyHandoff, ByChunk, exact_from
 from headrace.core.conversion import Conversion
@@ -27,6 +27,9 @@ from headrace.pipeline.state.table_state import State, TableEvent, after
 from headrace.sources import registry
 from headrace.sources.contract.record import Json
 from headrace.sources.contract.tables import TableDef
+
+if TYPE_CHECKING:  # it loads Arrow
+    from headrace.sources.contract.source import UpstreamFacts
 
 SOURCE_KEY = "source"
 TABLE_PREFIX = "table/"
@@ -59,7 +62,13 @@ class SourceRecord:
 
     def exactly_at(self, time: int) -> Position | None:
         """The position at a time; None where only the stream knows that."""
-        return registry.by_kind(self.kind).at(self.upstream, time)
+        at = registry.stream_source(self.kind).at
+        return None if at is None else at(self.upstream, time)
+
+    @property
+    def facts(self) -> UpstreamFacts:
+        """The facts of its objects upstream, without a connection."""
+        return registry.by_kind(self.kind).describe(self.upstream)
 
     def as_record(self) -> dict[str, Any]:
         return {

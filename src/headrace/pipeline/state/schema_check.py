@@ -34,7 +34,8 @@ from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.remedies import way_back
 from headrace.pipeline.state.table_state import State
 from headrace.sources.contract.errors import TableBusy, TableDenied
-from headrace.sources.contract.tables import Change, StatementLog, TableDef, Tables
+from headrace.sources.contract.mirror import Mirror
+from headrace.sources.contract.tables import Change, StatementLog, TableDef
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class RecordsCheck:
 
 
 def check_records(
-    tables: Tables,
+    mirror: Mirror,
     records: Iterable[TableRecord],
     after: Position,
     *,
@@ -104,7 +105,7 @@ def check_records(
     may explain: what was heard since the last mark says which statements it has brought.
     """
     known = {record.key: record for record in records}
-    check = tables.check({key: record.definition for key, record in known.items()}, log)
+    check = mirror.check({key: record.definition for key, record in known.items()}, log)
     span = (after, check.end)
     copied = {record.name for record in known.values() if record.copy_id is not None}
     steps = {

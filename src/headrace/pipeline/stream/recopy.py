@@ -84,6 +84,7 @@ def _rest(record: TableRecord, found: Outcome, source: Source) -> tuple[ByChunk,
     if found.missing_values is None:
         rest = record.handoff.minus(found.incomplete)
         return (ByChunk((), rest.rounds), (KeySpan(),)) if rest.given_up else (rest, found.incomplete)
+    assert source.key_bounds is not None  # it has read ranges of keys
     keys = source.key_bounds(record.schema, from_ipc(found.missing_values))
     rest = ByChunk((), MOST_ROUNDS + 1) if keys is None else record.handoff.without(keys)
     if rest.given_up or keys is None:

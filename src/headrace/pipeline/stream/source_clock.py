@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from headrace.core.position import Position
-from headrace.sources.contract.session import ClockReading
+from headrace.sources.contract.mirror import ClockReading
 
 MOST_READINGS = 1024
 MOST_BACK = 60_000_000  # microseconds

@@ -2,7 +2,7 @@
 
     batch ─► its statements on each table ─► with the look: explained, or not yet, or never
 
-A source whose stream has them at their own places (`Decoder.tells_statements`) proves by both together what
+A source whose stream has them at their own places (`Decoder.statements`) proves by both together what
 became of rows. The look is later than the batch, so it may show what the stream has yet to bring:
 
     nothing of it is in the batch    the table sits the mark out (`state.schema_check.AwaitedTables`)
@@ -44,8 +44,7 @@ class Statements:
         self, ledger: Ledger, runner: EpochRunner, batch: EpochBatch, records: Sequence[TableRecord]
     ) -> StatementLog | None:
         """All that the batch says of these tables; None of a source whose stream has no statements."""
-        decoder = runner.source.decoder(0)
-        if not decoder.tells_statements:
+        if runner.source.decoder().statements is None:
             return None
         told = _effects(ledger, runner, batch, records) if batch.truncates else {}
         return StatementLog(ledger.position, batch.frontier, told)
@@ -100,7 +99,8 @@ def _effects(
         some = {record.number: record for record in records if (record.copy_id is not None) == are_copies}
         wanted = {number: ledger.outline(record).table_filter() for number, record in some.items()}
         for each in slices if wanted else ():
-            told = each.decoder.statements(each.read(runner.reader), each.context, wanted)
+            read = each.decoder.statements
+            told = {} if read is None else read(each.read(runner.reader), each.context, wanted)
             for number, brought in told.items():
                 found.setdefault(some[number].key, []).extend(brought)
     return {key: sorted(told, key=lambda each: each.time) for key, told in found.items()}

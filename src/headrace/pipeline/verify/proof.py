@@ -65,7 +65,7 @@ from headrace.pipeline.verify.verdicts import DIFFERENT, EQUAL, NOT_COMPARED, Ta
 from headrace.sources import registry
 from headrace.sources.contract.copying import Snapshot, TableSizes
 from headrace.sources.contract.errors import MISSED_SECONDS, MomentMissed
-from headrace.sources.contract.session import Session
+from headrace.sources.contract.mirror import Mirror
 from headrace.sources.shared.patterns import select
 from headrace.spark.jobs import Background
 from headrace.spark.secrets import seal
@@ -123,12 +123,11 @@ def _of_source(place: RunContext, asked: VerifyRequest) -> Verdict:
     source = source_of(known)
     assert source is not None
     kind = registry.by_kind(source.kind)
-    with closing(kind.connect(kind.address(place.config.url), role="verify")) as session:
-        session.prove(source.identity)
-        mirrored = session.tables(source.upstream)
-        chosen = choose(tables_of(known), asked.tables, case_insensitive=mirrored.case_insensitive)
-        beside = {} if asked.tables else find_unmirrored(mirrored, place.config, tables_of(known))
-        handoff, tables = _compare_all(place, source, session, newest, chosen, asked)
+    with closing(kind.connect(kind.address(place.config.url), role="verify")) as connection:
+        mirror = connection.mirror(source.upstream, source.identity)
+        chosen = choose(tables_of(known), asked.tables, case_insensitive=source.facts.case_insensitive)
+        beside = {} if asked.tables else find_unmirrored(mirror, place.config, tables_of(known))
+        handoff, tables = _compare_all(place, source, mirror, newest, chosen, asked)
     position, seconds = str(exact_from(handoff)), time.monotonic() - begun
     _note(place, position, tables)
     return Verdict(place.name, str(handoff), position, seconds, tables, beside)
@@ -148,7 +147,7 @@ def _note(place: RunContext, position: str, tables: Sequence[TableVerdict]) -> N
 def _compare_all(
     place: RunContext,
     source: SourceRecord,
-    session: Session,
+    mirror: Mirror,
     newest: Mark,
     chosen: Sequence[TableRecord],
     asked: VerifyRequest,
@@ -157,13 +156,12 @@ def _compare_all(
     under a later one.
     """
     readers = min(place.config.snapshot_connections, place.spark.at_once)
-    contents = session.contents(source.upstream)
     verdicts: dict[str, TableVerdict] = {}
     first: Handoff | None = None
     left = list(chosen)
     for _ in _tries():
-        with contents.snapshot([record.definition for record in left], readers, LEAD_SECONDS) as snapshot:
-            comparison = SourceComparison(place, source, session, snapshot, newest)
+        with mirror.snapshot([record.definition for record in left], readers, LEAD_SECONDS) as snapshot:
+            comparison = SourceComparison(place, source, mirror, snapshot, newest)
             try:
                 comparison.compare(left, asked)
             except MomentMissed as error:  # by all of them
@@ -219,13 +217,13 @@ class SourceComparison:
         self,
         place: RunContext,
         source: SourceRecord,
-        session: Session,
+        mirror: Mirror,
         snapshot: Snapshot,
         before: Mark,
     ) -> None:
         self._place = place
         self._source = source
-        self._session = session
+        self._mirror = mirror
         self._snapshot = snapshot
         self._before = before  # a mark from before the snapshot was taken
         self.handoff: Handoff | None = None  # of the snapshot, once it was read
@@ -291,13 +289,13 @@ class SourceComparison:
         return context
 
     def _context(self) -> ProofContext:
-        sealed, key = seal(self._session.address.text)
+        sealed, key = seal(self._mirror.connection.address.text)
         return ProofContext(
             store=self._place.store,
             name=self._place.name,
             jobs=Background(self._place.spark),
             access=SourceAccess(
-                self._source.kind, self._session.identity, sealed, self._snapshot.ticket, "verify"
+                self._source.kind, self._mirror.connection.identity, sealed, self._snapshot.ticket, "verify"
             ),
             key=key,
             connections=self._place.config.snapshot_connections,
@@ -333,22 +331,19 @@ class SourceComparison:
     def _sum_up_alone(self, context: ProofContext, table: ComparedTable) -> None:
         """Both sides of one table under a snapshot of its own."""
         readers = min(context.connections, context.jobs.at_once)
-        contents = self._session.contents(self._source.upstream)
-        with contents.snapshot([table.record.definition], readers, LEAD_SECONDS) as snapshot:
-            look = SourceComparison(self._place, self._source, self._session, snapshot, self._before)
+        with self._mirror.snapshot([table.record.definition], readers, LEAD_SECONDS) as snapshot:
+            look = SourceComparison(self._place, self._source, self._mirror, snapshot, self._before)
             look.sum_up([table], WAIT_SECONDS)
 
     def _begin(self, chosen: Sequence[TableRecord]) -> list[ComparedTable]:
         """The tables, with what keeps some of them from being compared."""
         live = [record for record in chosen if record.state is State.LIVE]
-        check = schema_check.check_records(
-            self._session.tables(self._source.upstream), live, self._before.position
-        )
+        check = schema_check.check_records(self._mirror, live, self._before.position)
         follows = self._place.config.on_ddl == "follow"
         errors = {record.name: _unfit(record) or _altered_error(record, check, follows) for record in chosen}
         # Only those: of a table that somebody holds exclusively even the size is waited for.
         fit = [record.definition for record in chosen if errors[record.name] is None]
-        measured = self._session.contents(self._source.upstream).measure(fit)
+        measured = self._mirror.measure(fit)
         errors |= measured.busy
         return [_begin(record, measured, errors[record.name]) for record in chosen]
 
@@ -360,7 +355,7 @@ class SourceComparison:
             context.store,
             context.name,
             self._source,
-            self._session.address,
+            self._mirror.connection.address,
             exact_from(handoff),
             seconds,
             alive(self._snapshot.alive),

@@ -2,9 +2,9 @@
 
     declaration what a kind of source says of itself before it is loaded, with its options
     source      a kind of source: its addresses, its connections, what a check of it finds
-    session     one connection: who is there, what is made upstream, how far the source is
+    mirror      one connection, and what a mirror asks over it: bound once, with its objects upstream
     copying     one moment of the source, read in pieces by others; or ranges of keys, each of its own moment
-    tables      what a table is, whether it is still that, and whether its changes are captured
+    tables      what a table is, and what a look at it finds
     findings    what a check finds before anything is made: a wish, findings, their report
     stream      the stream, as a receiver reads it, and the half of a source that it needs
     arrival     what a read of the stream brings

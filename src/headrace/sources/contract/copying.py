@@ -1,9 +1,8 @@
 """One moment of a source, read in pieces by others; or ranges of keys, each of a moment of its own.
 
-    driver     Session.contents        ─► `Contents`
-                 measure               how big the tables are ─► `TableSizes`, cut into pieces
-                 snapshot              a moment to compare with ─► `Snapshot`
-                 plan_copy             what a copy of them has to wait for ─► `CopyPlan`
+    driver     Mirror.measure          how big the tables are ─► `TableSizes`, cut into pieces
+               Mirror.snapshot         a moment to compare with ─► `Snapshot`
+               Mirror.plan_copy        what a copy of them has to wait for ─► `CopyPlan`
                    snapshot            a moment, held open ─► `Snapshot`: handoff, shares, ticket
                    key_walk            no moment: where the next range of a key ends ─► `KeyWalk`: ticket
     executors  Source.reader(ticket)   one connection ─► `Reader`
@@ -178,24 +177,12 @@ class CopyPlan(Protocol):
     def by_ranges(self) -> Collection[TableName]:
         """The tables that the option wants read in ranges of their keys, and whose keys allow it."""
 
+    @property
+    def key_walk(self) -> Callable[[Waiting], KeyWalk] | None:
+        """Begin to read ranges, as soon as nobody bars a moment any more; every later one may be joined.
+
+        None of a source that is never read in ranges.
+        """
+
     def snapshot(self, tables: Sequence[TableDef], waiting: Waiting) -> Snapshot:
         """Take a moment that may be joined to the stream, as soon as nobody bars it any more."""
-
-    def key_walk(self, waiting: Waiting) -> KeyWalk:
-        """Begin to read ranges, as soon as nobody bars a moment any more; every later one may be joined."""
-
-
-class Contents(Protocol):
-    """The contents of the tables of one mirror, asked about over one connection."""
-
-    def measure(self, tables: Sequence[TableDef]) -> TableSizes:
-        """Ask how big tables are; nobody waits for one that somebody holds."""
-
-    def plan_copy(self, order: CopyOrder) -> CopyPlan:
-        """Foresee a copy of tables whose changes are captured by now, and which can be read."""
-
-    def snapshot(self, tables: Sequence[TableDef], readers: int, seconds: float) -> Snapshot:
-        """Take a moment to compare with, of which it is known which transactions it holds.
-
-        It is to be had within so many seconds. Refused where the source cannot tell what it holds.
-        """

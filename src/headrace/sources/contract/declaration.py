@@ -2,7 +2,7 @@
 
 Its options stand here too: the keys of `[source.NAME]` that it has beside those of every source, and the
 `--name`s of `run` and `check`. Whoever reads a configuration checks each by itself, and refuses what only
-another kind declares; options that do not go together are the source's to refuse (`Source.check_options`).
+another kind declares; options that do not go together are the source's to refuse (`Source.plan`).
 """
 
 from __future__ import annotations

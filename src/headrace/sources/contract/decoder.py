@@ -18,9 +18,9 @@ Decoders are pure: no connection, no clock, no file. They and contexts are plain
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,7 @@ from headrace.sources.contract.record import Json
 from headrace.sources.contract.statements import StatementEffect
 
 Bytes = npt.NDArray[np.uint8]
+Effects = dict[int, list[StatementEffect]]  # by the table's number
 
 
 class Context(Protocol):
@@ -108,11 +109,16 @@ class SelectedBytes:
 class Decoder(Protocol):
     """The bytes of one source, understood. Pure; used in the driver and in tasks alike."""
 
-    tells_statements: ClassVar[bool]  # the stream has those that alter tables, each at its place
-
     @property
     def names(self) -> TransactionId:
         """The way in which its transactions are named."""
+
+    @property
+    def statements(self) -> Callable[[Bytes, Context, Mapping[int, TableFilter]], Effects] | None:
+        """Find the statements on the tables that matter, in their order; no row is decoded.
+
+        None of a source whose stream does not have those that alter tables, each at its place.
+        """
 
     def between(self, layouts: Iterable[bytes]) -> Context:
         """The context of bytes that begin between two transactions, behind these layouts of tables."""
@@ -140,11 +146,6 @@ class Decoder(Protocol):
 
     def truncations(self, data: Bytes, context: Context, tables: Mapping[int, int]) -> dict[int, Truncations]:
         """Find where the tables (and from which time on it matters) are emptied; no row is decoded."""
-
-    def statements(
-        self, data: Bytes, context: Context, tables: Mapping[int, TableFilter]
-    ) -> dict[int, list[StatementEffect]]:
-        """Find the statements on the tables that matter, in their order; no row is decoded."""
 
     def decode(
         self, data: Bytes, context: Context, tables: Mapping[int, TableFilter]

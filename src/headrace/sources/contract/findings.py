@@ -114,6 +114,7 @@ class CheckReport:
     tables: tuple[TableDef, ...]
     sizes: Mapping[TableName, TableSize]  # of these tables
     findings: tuple[Finding, ...]
+    script: tuple[str, ...] = ()  # statements that mend what was found, in an order in which they can be run
     named_tables: frozenset[TableName] = frozenset()  # what a pattern without wildcards names
     costly_ddl: Mapping[TableName, Sequence[str]] = field(default_factory=dict)  # what is special of a table
 

@@ -16,7 +16,7 @@ Arrow, or anything else of the source (`registry.stream_source`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -60,11 +60,15 @@ class Stream(Protocol):
     def pause(self) -> float:
         """After so many seconds at the latest the source wants feedback."""
 
+    @property
+    def feedback(self) -> Callable[[Position, Position], None] | None:
+        """Say what the lake holds durably, which the source may forget, and what has arrived.
+
+        None of a source that remembers nothing of it.
+        """
+
     def read(self, timeout: float) -> StreamRead | None:
         """Take what has come; None if nothing came in time. Valid until the next call."""
-
-    def feedback(self, durable: Position, spooled_until: Position) -> None:
-        """Say what the lake holds durably, which the source may forget, and what has arrived."""
 
     def close(self) -> None: ...
 
@@ -72,19 +76,21 @@ class Stream(Protocol):
 class StreamSource(Protocol):
     """The half of a source that a receiver needs."""
 
+    @property
+    def at(self) -> Callable[[Json, int], Position] | None:
+        """The position at a time, in the life that an upstream is of; None where only its stream can tell."""
+
+    @property
+    def picking(self) -> Callable[[Json, Collection[TableName], Mapping[str, str]], Json] | None:
+        """The record of a stream of these tables, by the record of the mirror and the options of this run.
+
+        A receiver that picks tables out of the stream finds them there. What it received by another record is
+        of no use: it is received again, from the newest mark on. None where the source itself knows which
+        tables they are, and no option says how a stream is read.
+        """
+
     def open_stream(self, orders: Orders) -> Stream:
         """Connect, prove who answers, see that nothing is missing, and begin."""
-
-    def at(self, upstream: Json, time: int) -> Position | None:
-        """The position at a time, as `Source.at` has it."""
-
-    def picking(self, upstream: Json, tables: Collection[TableName], options: Mapping[str, str]) -> Json:
-        """The record of a stream of these tables: the same one where the source itself knows which they are.
-
-        `options` are those of this run: what they say of how a stream is read may differ from the last one's.
-        A receiver that picks them out of the stream finds them there. What it received by another record is
-        of no use: it is received again, from the newest mark on.
-        """
 
     def history_changed(
         self, upstream: Json, sent_times: Sequence[int], again: Sequence[int]

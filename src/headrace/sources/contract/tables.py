@@ -1,18 +1,16 @@
-"""The tables of a source: what each is, whether it is still that, and whether its changes are captured.
+"""The tables of a source, as values: what each is, and what a look at it finds.
 
-    examine ─► capture ─► define ─► recorded ─► copied, followed ─► check, before each mark ─► release
-    fit?       upstream   in full?              (a `TableDef`)      locked, changed, news
+    examine ─► capture ─► defined ─► recorded ─► copied, followed ─► check, before each mark ─► release
+    fit?       upstream   in full?               (a `TableDef`)      locked, changed, news
 
-A definition is of one moment. Its `details` are the source's own: they are stored, handed back as what is
-`known` of the table, and compared by the source alone. Which tables are captured may be the user's own affair
-(`Source.owns_capture`): then nothing here alters that.
+A definition is of one moment. Its `details` are the source's own: they are stored, handed back with the
+table's record, and compared by the source alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from headrace.core.conversion import Conversion, Part
 from headrace.core.errors import HeadraceError
@@ -112,61 +110,3 @@ class StatementLog:
     after: Position
     until: Position
     effects: Mapping[str, Sequence[StatementEffect]] = field(default_factory=dict)
-
-
-class Tables(Protocol):
-    """The tables of one mirror, asked about over one connection."""
-
-    @property
-    def case_insensitive(self) -> bool:
-        """Tell whether their names mean the same in any case."""
-
-    def examine(self, names: Sequence[TableName]) -> ExaminedTables:
-        """Tell which of these tables are there, and what stands against mirroring them.
-
-        What `capture` puts right is not held against a table.
-        """
-
-    def capture(self, names: Sequence[TableName]) -> ExaminedTables:
-        """See that from here on all changes of these tables are captured; committed when it returns.
-
-        Those of which the user's own objects leave something out come with an error, and so does one that
-        somebody holds: it keeps no other out.
-        """
-
-    def define(self, tables: Iterable[TableDef]) -> ExaminedTables:
-        """Define the very same tables anew, now that they are captured; one that is gone is absent.
-
-        Those of which not all is captured come with an error.
-        """
-
-    def check(self, records: Mapping[str, TableDef], log: StatementLog | None = None) -> SchemaCheck:
-        """Compare tables with what was recorded of them, and with what was heard since, if anybody listened.
-
-        Whatever the stream brings of a table up to the `end` was made under the definition that is known, or
-        the table is among the changes or locked; or the stream says it by a statement, which its decoder
-        meets.
-        """
-
-    def find_unmirrored(
-        self, patterns: Sequence[str], mirrored_tables: Collection[TableName]
-    ) -> dict[TableName, HeadraceError | None]:
-        """Find what patterns match and nobody mirrors, with what stands against it, or None."""
-
-    def captured_tables(self) -> frozenset[TableName]:
-        """The tables whose changes are captured by name."""
-
-    def release(self, names: Sequence[TableName]) -> None:
-        """Capture the changes of these tables no longer; one that is not captured is nothing to do."""
-
-    def release_now(self, numbers: Collection[int]) -> None:
-        """Release tables that may have other names by now; give up where that would have to wait."""
-
-    def unwritable(self) -> frozenset[int]:
-        """The tables, by number, of which the server refuses the application's own writes because of us."""
-
-    def columns_left_out(self, details: Json) -> tuple[str, ...]:
-        """Name the columns that a table has and that the source does not send, by the table's details.
-
-        Those that a user's own objects leave out on purpose are not among them.
-        """

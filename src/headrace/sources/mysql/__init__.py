@@ -10,8 +10,8 @@
     session/           connections: made, pinned, proved, asked and bounded
 
     stream_source      the half of the contract that a receiver needs
-    snapshot/          the contract's contents, over `copy`
-    tables, capture    the contract's tables, over `ddl`: those that may be followed
+    mirror             the contract, on one connection
+    capture            the tables that may be followed
     origin             where a stream begins, and whether the server still is as one needs it
     successor          another server in the place of the one that was followed
     health             how long the server keeps its log

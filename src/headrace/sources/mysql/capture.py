@@ -2,7 +2,7 @@
 
 Nothing has to be done so that a table's changes are in it, and nothing can be undone: which ones the receiver
 picks follows from the lake's own records. So to capture tables is to look at them once more, what we may do
-with them included. Called through the contract (`tables`), by whoever begins, adds or renews tables.
+with them included.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ that costs the server more than a look at its variables.
 
 from __future__ import annotations
 
-from headrace.sources.contract.session import Health
+from headrace.sources.contract.mirror import Health
 from headrace.sources.mysql.preflight.retention import NAMES as RETENTION
 from headrace.sources.mysql.preflight.retention import lasts, long
 from headrace.sources.mysql.preflight.variables import Variables, variables

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
@@ -24,6 +25,8 @@ from headrace.sources.mysql.upstream import MysqlUpstream
 class MysqlStream:
     """A dump, of which the server remembers nothing."""
 
+    feedback: ClassVar[None] = None
+
     dump: BinlogDump
 
     @property
@@ -37,15 +40,14 @@ class MysqlStream:
     def read(self, timeout: float) -> StreamRead | None:
         return self.dump.read(timeout)
 
-    def feedback(self, durable: Position, spooled_until: Position) -> None:
-        """Nobody at the server waits for it."""
-
     def close(self) -> None:
         self.dump.close()
 
 
 class MysqlStreamSource:
     """Dumps of binlogs."""
+
+    at: ClassVar[None] = None  # a set of transactions does not follow from how many they are
 
     def open_stream(self, orders: Orders) -> MysqlStream:
         upstream = MysqlUpstream.of(orders.upstream)
@@ -58,10 +60,6 @@ class MysqlStreamSource:
             silence=orders.silence,
         )
         return MysqlStream(BinlogDump.open(MysqlAddress.parse(orders.address), wanted))
-
-    def at(self, upstream: Json, time: int) -> Position | None:
-        """A set of transactions does not follow from how many they are."""
-        return None
 
     def picking(self, upstream: Json, tables: Collection[TableName], options: Mapping[str, str]) -> Json:
         """Add these tables to the record: the binlog has those of the whole server."""

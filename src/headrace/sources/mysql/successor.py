@@ -15,8 +15,8 @@ from collections.abc import Container
 from dataclasses import replace
 
 from headrace.core.position import Position
+from headrace.sources.contract.mirror import Successor
 from headrace.sources.contract.record import Json
-from headrace.sources.contract.session import Successor
 from headrace.sources.mysql.binlog_position import LoggedTransaction, MariadbProgress, MysqlProgress, parse_of
 from headrace.sources.mysql.gtid_set import GtidSet
 from headrace.sources.mysql.mariadb_position import MariadbGtid, MariadbPosition

@@ -11,8 +11,7 @@
 
     source         the contract of a source
     stream_source  the half of the contract that a receiver needs
-    snapshot/      the contract's contents, over `copy`
-    tables         the tables of a mirror, over `capture` and `ddl`
+    mirror         the contract, on one connection
     capture        which tables the publication holds, and whether it sends what it should of each
     upstream       publication and slot: their order, names, removal; that order proves that nothing is lost
     objects        the record of both, and of the life of the server that they are of

@@ -6,8 +6,7 @@
     release    out of our publication again
 
 What somebody limited in our publication, by a filter or a list of columns, is put right where it is met. A
-publication of the user's is used as it is, filters and lists included (`parts`). Called through the
-contract (`tables`), by whoever begins, adds, drops or renews tables.
+publication of the user's is used as it is, filters and lists included (`parts`).
 """
 
 from __future__ import annotations

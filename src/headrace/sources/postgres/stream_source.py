@@ -5,11 +5,11 @@ No logic stands here. `STREAM_SOURCE` is what `sources.registry` hands out; no A
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from headrace.core.errors import HeadraceError
-from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.sources.contract.arrival import StreamRead
 from headrace.sources.contract.record import Json
@@ -50,6 +50,8 @@ class PostgresStream:
 class PostgresStreamSource:
     """PostgreSQL's slots."""
 
+    picking: ClassVar[None] = None  # the publication knows the tables
+
     def open_stream(self, orders: Orders) -> PostgresStream:
         upstream = PostgresUpstream.of(orders.upstream)
         wanted = SlotRequest(
@@ -67,10 +69,6 @@ class PostgresStreamSource:
 
     def at(self, upstream: Json, time: int) -> Position:
         return PostgresUpstream.of(upstream).log.at(time)
-
-    def picking(self, upstream: Json, tables: Collection[TableName], options: Mapping[str, str]) -> Json:
-        """Return the record unchanged: the publication knows the tables."""
-        return upstream
 
     def history_changed(
         self, upstream: Json, sent_times: Sequence[int], again: Sequence[int]

@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, PositionLost
 from headrace.core.names import TableName
 from headrace.core.position import Position
+from headrace.sources.contract.mirror import StreamOrder, StreamOrigin
 from headrace.sources.contract.record import Json
-from headrace.sources.contract.session import StreamOrder, StreamOrigin
 from headrace.sources.contract.waiting import Waiting
 from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.objects import PostgresUpstream
@@ -110,7 +110,7 @@ def establish(
     upstream = replace(upstream, publication_oid=publication_oid(connection, upstream.publication))
     begun = clock.begin(connection)
     found = PostgresStart(
-        upstream, start, identity, order.received_until, order.left_upstream, wal_end(connection)
+        upstream, start, identity, order.received_until, order.left_identity, wal_end(connection)
     )
     return origin_of(found, fresh=fresh, begun_at=begun)
 
@@ -123,7 +123,7 @@ class PostgresStart:
     start: Lsn
     identity: PostgresIdentity
     received_until: Position | None
-    left_upstream: Json | None
+    left_identity: Json | None
     end: Lsn
 
 
@@ -145,7 +145,7 @@ def origin_of(stream_start: PostgresStart, *, fresh: bool, begun_at: int | None)
             upstream, base=upstream.log.behind(stream_start.received_until, stream_start.start).base
         )
     position = upstream.log.at(max(upstream.position(stream_start.start), stream_start.received_until).time)
-    other = upstream.base != stream_start.upstream.base or known != stream_start.left_upstream
+    other = upstream.base != stream_start.upstream.base or known != stream_start.left_identity
     return StreamOrigin(known, upstream.as_record(), position, fresh, begun_at, another_life=other)
 
 

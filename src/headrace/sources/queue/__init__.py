@@ -12,7 +12,7 @@ What is PostgreSQL's own it has from the folder beside it: sessions, catalog, ty
     creation     the schema and the queue in it: made, or refused
     triggers     the triggers of one table: read, made, taken away
     attachments  the partitions that came, as ticks show them: of some no look tells
-    capture      which tables have triggers, for which lake; `tables` says it as the contract wants it
+    capture      which tables have triggers, for which lake
     removal      a lake that reads no more, and the queue behind the last one
     health       what the queue holds, and for whom
 
@@ -33,5 +33,5 @@ What is PostgreSQL's own it has from the folder beside it: sessions, catalog, ty
     stream_source                          the half of the contract that a receiver needs
     log_end                                how far it is, and by what clock
     origin                                 where a stream begins
-    source                                 the contract, implemented
+    mirror, source                         the contract, implemented
 """

@@ -7,8 +7,7 @@
 
 Whoever writes a table once its triggers have committed is captured as a whole: to make them waited for those
 that were at it. What somebody did to triggers or function is put right where it is met. Where only the owner
-of a table may take triggers away they stay, and nobody reads what they write. Called through the contract
-(`tables`), by whoever begins, adds, drops or renews tables.
+of a table may take triggers away they stay, and nobody reads what they write.
 """
 
 from __future__ import annotations

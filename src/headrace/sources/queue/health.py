@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headrace.core.errors import Definite, PositionDoubtful
-from headrace.sources.contract.session import Health
+from headrace.sources.contract.mirror import Health
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue import capture, readers
 from headrace.sources.queue import tick as ticks

@@ -7,7 +7,7 @@ answer; where nothing has, nothing is written (`tick.reach`).
 from __future__ import annotations
 
 from headrace.core.position import Position
-from headrace.sources.contract.session import ClockReading
+from headrace.sources.contract.mirror import ClockReading
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue import tick as ticks
 from headrace.sources.queue.batch import TickBatch

@@ -22,7 +22,7 @@ from dataclasses import replace
 from headrace.core.errors import HeadraceError
 from headrace.core.position import Position
 from headrace.sources.contract.errors import TableBusy
-from headrace.sources.contract.session import StreamOrder, StreamOrigin
+from headrace.sources.contract.mirror import StreamOrder, StreamOrigin
 from headrace.sources.contract.waiting import Waiting
 from headrace.sources.postgres.session.identity import PostgresIdentity
 from headrace.sources.postgres.session.statements import Session

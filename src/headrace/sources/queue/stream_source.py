@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
@@ -48,14 +49,12 @@ class Ticks:
 class QueueStreamSource:
     """Queues in a PostgreSQL."""
 
+    at: ClassVar[None] = None  # a tick is known by its nonce, which its number does not tell
+
     def open_stream(self, orders: Orders) -> Ticks:
         known = QueueUpstream.of(orders.upstream)
         wanted = QueueRequest(known, orders.frontier, orders.reached, orders.identity)
         return Ticks(QueueStream.open(QueueAddress.parse(orders.address).server, wanted))
-
-    def at(self, upstream: Json, time: int) -> Position | None:
-        """A tick is known by its nonce, which its number does not tell."""
-        return None
 
     def picking(self, upstream: Json, tables: Collection[TableName], options: Mapping[str, str]) -> Json:
         """The queue, with the pauses of this run; triggers write down the tables that are wanted."""

@@ -27,15 +27,14 @@ from headrace.sources.contract.waiting import ALONE, Waiting
 from headrace.sources.mysql.catalog.definitions import look
 from headrace.sources.mysql.catalog.table_def import schema_of
 from headrace.sources.mysql.copy.measure import MysqlTableSizes
-from headrace.sources.mysql.copy.plan import MysqlCopyTarget
 from headrace.sources.mysql.copy.reader import reader
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import MysqlIdentity, identify
-from headrace.sources.mysql.snapshot.contents import MysqlContents
 from headrace.sources.mysql.table_number import table_number
 from headrace.sources.mysql.upstream import MysqlUpstream
 from headrace.testing.mysql import Database
+from tests.bound import mysql_mirror
 
 BASE = 8 << 40  # of a later life of the binlog
 SECONDS = 60.0
@@ -106,13 +105,13 @@ def copied(
     tables = defined(database, *names)
     with connect(address, role="test") as session:
         identity = identify(session)
-        contents = MysqlContents(session, MysqlCopyTarget(address, identity, MysqlUpstream(base=BASE)))
-        measured = contents.measure(list(tables.values()))
+        mirror = mysql_mirror(session, MysqlUpstream(base=BASE))
+        measured = mirror.measure(list(tables.values()))
         fit = [tables[name] for name in measured.sizes]
         taken = (
-            contents.snapshot(fit, readers, SECONDS)
+            mirror.snapshot(fit, readers, SECONDS)
             if compare
-            else contents.plan_copy(CopyOrder(fit, readers, {}, reached)).snapshot(fit, waiting)
+            else mirror.plan_copy(CopyOrder(fit, readers, {}, reached)).snapshot(fit, waiting)
         )
     # In this order: readers that wait for a moment that fails learn it from its end.
     with ThreadPoolExecutor(readers) as pool, taken as snapshot:

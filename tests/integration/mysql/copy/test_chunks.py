@@ -22,15 +22,14 @@ from headrace.sources.contract.errors import TableBusy
 from headrace.sources.contract.tables import TableDef
 from headrace.sources.contract.waiting import ALONE
 from headrace.sources.mysql.copy import chunk_reader
-from headrace.sources.mysql.copy.plan import MysqlCopyPlan, MysqlCopyTarget, MysqlKeyWalk
+from headrace.sources.mysql.copy.plan import MysqlCopyPlan, MysqlKeyWalk
 from headrace.sources.mysql.copy.reader import reader
 from headrace.sources.mysql.options import CHUNKS, HANDOFF
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
-from headrace.sources.mysql.session.identity import identify
-from headrace.sources.mysql.snapshot.contents import MysqlContents
 from headrace.sources.mysql.upstream import MysqlUpstream
 from headrace.testing.mysql import Database
+from tests.bound import mysql_mirror
 from tests.integration.mysql.copy.copies import defined
 from tests.integration.mysql.copy.moments import TOTAL, Transfers, executed, until
 
@@ -43,9 +42,9 @@ def planned(database: Database, *names: str) -> Iterator[tuple[MysqlCopyPlan, di
     tables = defined(database, *names)
     address = MysqlAddress.parse(database.url(user="mirror"))
     with connect(address, role="test") as session:
-        contents = MysqlContents(session, MysqlCopyTarget(address, identify(session), MysqlUpstream()))
+        mirror = mysql_mirror(session, MysqlUpstream())
         order = CopyOrder(list(tables.values()), 1, {HANDOFF.name: CHUNKS})
-        yield contents.plan_copy(order), {name.name: table for name, table in tables.items()}
+        yield mirror.plan_copy(order), {name.name: table for name, table in tables.items()}
 
 
 @contextmanager

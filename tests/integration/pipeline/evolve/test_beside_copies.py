@@ -12,7 +12,8 @@ import pytest
 
 from headrace.cli import main as cli
 from headrace.core.names import TableName
-from headrace.pipeline.commands.capture import CapturedTables, SourcePlace
+from headrace.pipeline.commands.capture import SourcePlace
+from headrace.sources.contract.mirror import CapturedTables
 from headrace.testing import validators
 from headrace.testing.postmaster import wait_for
 from tests.integration.pipeline.conftest import Mirrors

@@ -24,8 +24,8 @@ from headrace.sources.postgres.objects import PostgresUpstream
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.statements import Session
-from headrace.sources.postgres.tables import PostgresTables
 from headrace.testing.postgres import Database
+from tests.bound import postgres_mirror
 
 pytestmark = pytest.mark.server
 
@@ -227,7 +227,7 @@ def test_a_check_that_remembers_the_last_one_finds_what_any_other_finds(
     database.execute("CREATE PUBLICATION p FOR TABLE t, w, k")
     oid = database.execute("SELECT oid::int8 FROM pg_publication")[0][0]
     upstream = PostgresUpstream("s", "p", owns_publication=False, publication_oid=oid)
-    tables = PostgresTables(session.connection, upstream)
+    tables = postgres_mirror(session.connection, upstream)
     entries = read_entries_by_name(session.connection, [T, W, K], ["p"]).values()
     first = {str(entry.name): definition(entry) for entry in entries}
     known: dict[str, TableDef] = dict(first)
@@ -236,7 +236,7 @@ def test_a_check_that_remembers_the_last_one_finds_what_any_other_finds(
         for statement in statements.split("; "):
             run(database, statement)
             for asked in (first, known):
-                others = PostgresTables(session.connection, upstream)
+                others = postgres_mirror(session.connection, upstream)
                 check, fresh = outcome(tables.check(asked)), outcome(others.check(asked))
                 assert check == fresh, statement
             found += len(fresh)

@@ -25,11 +25,11 @@ from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.postgres.slot import slot_state
-from headrace.sources.postgres.tables import PostgresTables
 from headrace.sources.postgres.writers import blockers, writers
 from headrace.testing.absent_standby import absent_standby, hanging
 from headrace.testing.postgres import Database, Setting, postgres
 from headrace.testing.postmaster import wait_for
+from tests.bound import postgres_mirror
 from tests.places import place_at
 
 pytestmark = pytest.mark.server
@@ -53,7 +53,7 @@ class Watch:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.tables = PostgresTables(session, PostgresUpstream("s", "p", owns_publication=False))
+        self.tables = postgres_mirror(session, PostgresUpstream("s", "p", owns_publication=False))
         entries = read_entries_by_name(session, NAMES, ["p"])
         self.records = [new_record(definition(seen), place_at(0)) for seen in entries.values()]
 

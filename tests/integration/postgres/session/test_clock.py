@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from headrace.sources.contract.session import ClockReading
+from headrace.sources.contract.mirror import ClockReading
 from headrace.sources.postgres.lsn import Lsn, PostgresTimeline
 from headrace.sources.postgres.session import clock
 from headrace.sources.postgres.session.address import PostgresAddress

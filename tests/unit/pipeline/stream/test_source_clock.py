@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.pipeline.stream.source_clock import MOST_BACK, MOST_READINGS, SourceClock
-from headrace.sources.contract.session import ClockReading
+from headrace.sources.contract.mirror import ClockReading
 from tests.places import place_at
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import pyarrow as pa
 
@@ -35,8 +34,6 @@ _BEGIN_HEAD = frames.HEADER.size + 18
 @dataclass(frozen=True, slots=True)
 class MysqlDecoder:
     """Binlog events, as the spool keeps them, of one kind of server."""
-
-    tells_statements: ClassVar[bool] = True
 
     flavour: Flavour
 

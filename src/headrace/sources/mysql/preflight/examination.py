@@ -22,6 +22,7 @@ from headrace.sources.mysql.catalog.sizes import sizes
 from headrace.sources.mysql.catalog.table_def import TableLook, definition, schema_of
 from headrace.sources.mysql.preflight.costly_ddl import costly_ddl
 from headrace.sources.mysql.preflight.grants import Rights, check_locking, check_reading, rights
+from headrace.sources.mysql.preflight.script import script
 from headrace.sources.mysql.preflight.server import (
     as_integer,
     check_server,
@@ -50,7 +51,9 @@ def examine(address: MysqlAddress, wish: MysqlWish) -> CheckReport:
     with closing(connect(address, role="check")) as connection:
         findings = list(check_version(connection.release))
         if any(finding.level is Level.ERROR for finding in findings):
-            return CheckReport(as_integer(connection.release.number), (), {}, tuple(findings))
+            return CheckReport(
+                as_integer(connection.release.number), (), {}, tuple(findings), tuple(script(findings))
+            )
         findings += _identity(connection, wish)
         ours = rights(connection)
         chosen = _choose(connection, wish.patterns)
@@ -67,6 +70,7 @@ def examine(address: MysqlAddress, wish: MysqlWish) -> CheckReport:
         tables=tuple(definition(each) for each in tables),
         sizes={each.name: known[each.name] for each in tables},
         findings=in_order(findings),
+        script=tuple(script(in_order(findings))),
         named_tables=chosen.named_tables,
         costly_ddl={each.name: said for each in tables if (said := costly_ddl(each))},
     )

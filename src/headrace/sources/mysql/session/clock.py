@@ -18,7 +18,7 @@ Reads only. Of the position, only its time is of use: its text doesn't say which
 
 from __future__ import annotations
 
-from headrace.sources.contract.session import ClockReading
+from headrace.sources.contract.mirror import ClockReading
 from headrace.sources.mysql.binlog_position import MysqlTimeline
 from headrace.sources.mysql.session.log_end import position
 from headrace.sources.mysql.session.statements import MysqlConnection, query

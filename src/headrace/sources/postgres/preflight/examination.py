@@ -26,6 +26,7 @@ from headrace.sources.postgres.declaration import CHUNKS
 from headrace.sources.postgres.preflight.costly_ddl import costly_ddl
 from headrace.sources.postgres.preflight.leftovers import check_leftovers
 from headrace.sources.postgres.preflight.roots import beside_mirrored, outside_roots
+from headrace.sources.postgres.preflight.script import script
 from headrace.sources.postgres.preflight.server import check_server
 from headrace.sources.postgres.preflight.tables import (
     Access,
@@ -82,6 +83,7 @@ def examine(address: PostgresAddress, wish: PostgresWish) -> CheckReport:
         tables=tuple(definition(each) for each in tables),
         sizes={each.name: AnySize(known[each.oid].bytes, known[each.oid].rows) for each in tables},
         findings=in_order(findings),
+        script=tuple(script(in_order(findings))),
         named_tables=meant,
         costly_ddl={each.name: said for each in tables if (said := costly_ddl(each))},
     )

@@ -22,7 +22,7 @@ Reads only.
 
 from __future__ import annotations
 
-from headrace.sources.contract.session import ClockReading
+from headrace.sources.contract.mirror import ClockReading
 from headrace.sources.postgres.lsn import Lsn, PostgresTimeline
 from headrace.sources.postgres.session.statements import Session, query
 

@@ -24,7 +24,6 @@ from headrace.sources.contract.tables import TableDef
 from headrace.sources.contract.waiting import ALONE, Waiting
 from headrace.sources.postgres.copy import key_range
 from headrace.sources.postgres.copy.leader import lead
-from headrace.sources.postgres.copy.measure import PostgresMeasure, measure
 from headrace.sources.postgres.copy.plan import PostgresHeldSnapshot, PostgresKeyWalk
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
@@ -46,28 +45,6 @@ class QueueCopyTarget:
     address: PostgresAddress
     identity: PostgresIdentity
     upstream: QueueUpstream
-
-
-@dataclass(frozen=True, slots=True)
-class QueueContents:
-    """The contents of the tables of one mirror."""
-
-    connection: Session
-    server: QueueCopyTarget
-
-    def measure(self, tables: Sequence[TableDef]) -> PostgresMeasure:
-        return measure(self.connection, tables)
-
-    def plan_copy(self, order: CopyOrder) -> QueueCopyPlan:
-        by_ranges: frozenset[TableName] = frozenset()
-        entries = [entry_of(table.details) for table in order.tables]
-        if DECLARATION.value(order.options, "handoff") == CHUNKS:
-            disorder = key_range.disorder(self.connection, entries)
-            by_ranges = frozenset(each.name for each in entries) - disorder.keys()
-        return QueueCopyPlan(self.server, order, by_ranges, frozenset(printing(self.connection, entries)))
-
-    def snapshot(self, tables: Sequence[TableDef], readers: int, seconds: float) -> PostgresHeldSnapshot:
-        return _hold(self.server, readers, frozenset(), seconds, ALONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +73,21 @@ class QueueCopyPlan:
             raise
         upstream = self.server.upstream
         return PostgresKeyWalk(connection, {"upstream": upstream.as_record(), "publication": ""})
+
+
+def plan(connection: Session, server: QueueCopyTarget, order: CopyOrder) -> QueueCopyPlan:
+    """Foresee a copy of these tables, which can be read."""
+    by_ranges: frozenset[TableName] = frozenset()
+    entries = [entry_of(table.details) for table in order.tables]
+    if DECLARATION.value(order.options, "handoff") == CHUNKS:
+        disorder = key_range.disorder(connection, entries)
+        by_ranges = frozenset(each.name for each in entries) - disorder.keys()
+    return QueueCopyPlan(server, order, by_ranges, frozenset(printing(connection, entries)))
+
+
+def to_compare(server: QueueCopyTarget, readers: int, seconds: float) -> PostgresHeldSnapshot:
+    """Take a snapshot to compare with; nobody is waited for."""
+    return _hold(server, readers, frozenset(), seconds, ALONE)
 
 
 def _hold(

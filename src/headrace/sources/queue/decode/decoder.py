@@ -22,7 +22,6 @@ from headrace.sources.contract.decoder import (
     TableFilter,
 )
 from headrace.sources.contract.record import Json
-from headrace.sources.contract.statements import StatementEffect
 from headrace.sources.postgres.types import casts
 from headrace.sources.queue.decode import changes, slicing
 from headrace.sources.queue.decode.changes import QueueSliceData
@@ -33,7 +32,7 @@ from headrace.sources.queue.decode.context import OpenTick, QueueStreamContext, 
 class QueueDecoder:
     """Ticks, as the spool keeps them. None is ever sent before all of it has committed."""
 
-    tells_statements: ClassVar[bool] = False
+    statements: ClassVar[None] = None
 
     @property
     def names(self) -> TransactionId:
@@ -60,11 +59,6 @@ class QueueDecoder:
 
     def truncations(self, data: Bytes, context: Context, tables: Mapping[int, int]) -> dict[int, Truncations]:
         return changes.truncations(QueueSliceData(data, own(context)), tables)
-
-    def statements(
-        self, data: Bytes, context: Context, tables: Mapping[int, TableFilter]
-    ) -> dict[int, list[StatementEffect]]:
-        return {}
 
     def decode(
         self, data: Bytes, context: Context, tables: Mapping[int, TableFilter]

@@ -73,6 +73,7 @@ def examine(address: PostgresAddress, wish: QueueWish) -> CheckReport:
         tables=tuple(definition(each) for each in tables if each.name not in refused),
         sizes=sizes,
         findings=in_order(findings),
+        script=tuple(script(in_order(findings))),
         named_tables=chosen.named_tables,
     )
 

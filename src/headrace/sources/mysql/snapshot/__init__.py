@@ -1,1 +1,0 @@
-"""snapshot: the contract of `contents`, over the room `copy`."""
