@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.decode import pgoutput
-from headrace.sources import registry
 from headrace.sources.contract.decoder import RunningTransaction
+from headrace.sources.postgres.source import PostgresDecoder
 from tests.laws.decode.wire import array, begin, changes, oid, plugin, relation
 
-DECODER = registry.by_kind("postgres").decoder()
+DECODER = PostgresDecoder()
 LSN, TIME, XID = 0x16B374D848, 1_795_132_800_000_123, 900
 SERVER_TIME = TIME - 946_684_800_000_000
 LAYOUT = relation([(1, b"id", 23, -1), (0, b"s", 25, -1)])

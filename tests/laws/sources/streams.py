@@ -17,14 +17,14 @@ from headrace.core.names import TableName
 from headrace.core.schema import Column, TableSchema
 from headrace.decode.kernel import Bytes
 from headrace.pipeline.tasks.slices import Slice
-from headrace.sources import registry
 from headrace.sources.contract.decoder import Context, TableChanges, TableFilter
 from headrace.sources.postgres.decode.context import PostgresOpenTransaction, PostgresStreamContext
+from headrace.sources.postgres.source import PostgresDecoder
 
 TABLES = (16400, 16401, 16402)
 NAMES = {oid: TableName("public", f"t{oid}") for oid in TABLES}
 SCHEMA = TableSchema((Column("a", pa.string(), "text", "text"),), ("a",), False)
-DECODER = registry.by_kind("postgres").decoder(700)
+DECODER = PostgresDecoder(700)
 
 
 def frame(message: bytes) -> bytes:

@@ -168,7 +168,8 @@ def _of_streamed(reader: SpoolReader, streamed: Records, decoder: Decoder) -> It
     size = 0
     for transaction in streamed[streamed["length"] > 0]:  # the others are blocks without a change of ours
         own, length = own_files(transaction), int(transaction["length"])
-        context = decoder.within(ended_transaction(reader, own, transaction, decoder))
+        assert decoder.running is not None  # else none is streamed while it runs
+        context = decoder.running.within(ended_transaction(reader, own, transaction, decoder))
         if length > SLICE_BYTES:
             yield from Pieces(reader, decoder, 0, context, own).whole(length)
             continue

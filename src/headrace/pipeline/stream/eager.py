@@ -95,11 +95,12 @@ class CommittedTransaction:
 def ended_as(reader: SpoolReader, transaction: np.void, decoder: Decoder, epoch: int) -> CommittedTransaction:
     """A streamed transaction from its record in the spool."""
     own = own_files(transaction)
+    assert decoder.running is not None  # it was streamed
     return CommittedTransaction(
         own=own,
         length=int(transaction["length"]),
         time=int(transaction["time"]),
-        transaction=decoder.transaction_name(ended_transaction(reader, own, transaction, decoder)),
+        transaction=decoder.running.transaction_name(ended_transaction(reader, own, transaction, decoder)),
         commit_ts=int(transaction["commit_ts"]),
         rolled_back=reader.aborted_parts(own),
         epoch=epoch,
@@ -164,7 +165,8 @@ class EagerDecoding:
 
     def _begin(self, own: TransactionName) -> _Work:
         decoder = self._site.decoder
-        context = decoder.within(RunningTransaction(own.number))
+        assert decoder.running is not None  # it has begun to be streamed
+        context = decoder.running.within(RunningTransaction(own.number))
         pieces = Pieces(SpoolReader(self._site.spool), decoder, 0, context, own, PIECE_BYTES)
         return _Work(pieces, self._tables())
 

@@ -128,8 +128,13 @@ def _commits(ledger: Ledger, batch: EpochBatch, decoder: Decoder) -> LastCommits
     """The newest commits of the stream, if the batch brings any that the lake does not have."""
     new = batch.transactions
     known = ledger.last_commits or LastCommits(ledger.position.time)
-    now = known.followed_by(new, decoder.transaction_id)
+    now = known.followed_by(new, decoder.transaction_id or _nobody)
     return None if now is known else now
+
+
+def _nobody(number: int) -> int:
+    """The id of a transaction whose source knows it by another name."""
+    return 0
 
 
 @dataclass(frozen=True, slots=True)

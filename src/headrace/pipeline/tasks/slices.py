@@ -74,7 +74,8 @@ class Slice:
         return self if self.kept_piece is not None else replace(self, data=self.read(spool).tobytes())
 
     def _as_whole(self, spool: SpoolReader, small: SmallTransaction) -> Bytes:
-        return self.decoder.whole(spool.read_streamed(small.own, 0, small.length), small.context)
+        assert self.decoder.running is not None  # it was streamed while it ran
+        return self.decoder.running.whole(spool.read_streamed(small.own, 0, small.length), small.context)
 
 
 class KeptDamaged(Definite):

@@ -106,12 +106,36 @@ class SelectedBytes:
     truncates: bool
 
 
+class RunningDecoder(Protocol):
+    """The transactions of a stream that come while they run."""
+
+    def within(self, transaction: RunningTransaction) -> Context:
+        """The context of a running transaction's own bytes, from its first one on."""
+
+    def whole(self, data: Bytes, context: Context) -> Bytes:
+        """All bytes of a transaction that came while it ran, as those of one that came whole.
+
+        They stand between transactions then, so that very many small ones are decoded in one go.
+        """
+
+    def transaction_name(self, transaction: RunningTransaction) -> int | str:
+        """The name by which history calls a transaction that came while it ran, now that it has ended."""
+
+
 class Decoder(Protocol):
     """The bytes of one source, understood. Pure; used in the driver and in tasks alike."""
 
     @property
     def names(self) -> TransactionId:
         """The way in which its transactions are named."""
+
+    @property
+    def transaction_id(self) -> Callable[[int], int] | None:
+        """The id of the transaction that the stream numbers so; None where ids are no numbers."""
+
+    @property
+    def running(self) -> RunningDecoder | None:
+        """The part for transactions that come while they run; None where all have committed before."""
 
     @property
     def statements(self) -> Callable[[Bytes, Context, Mapping[int, TableFilter]], Effects] | None:
@@ -123,17 +147,8 @@ class Decoder(Protocol):
     def between(self, layouts: Iterable[bytes]) -> Context:
         """The context of bytes that begin between two transactions, behind these layouts of tables."""
 
-    def within(self, transaction: RunningTransaction) -> Context:
-        """The context of a running transaction's own bytes, from its first one on."""
-
     def restore(self, record: Json) -> Context:
         """The inverse of `Context.as_record`."""
-
-    def whole(self, data: Bytes, context: Context) -> Bytes:
-        """All bytes of a transaction that came while it ran, as those of one that came whole.
-
-        They stand between transactions then, so that very many small ones are decoded in one go.
-        """
 
     def split(self, data: Bytes, context: Context) -> tuple[int, Context]:
         """Tell how many of these bytes stand for themselves, and the context of what follows them.
@@ -155,12 +170,6 @@ class Decoder(Protocol):
         What can't be read at all is raised: it concerns the whole source. Bytes that end within a message
         are decoded up to it.
         """
-
-    def transaction_id(self, number: int) -> int:
-        """The id of the transaction that the stream numbers so; 0 where ids are no numbers."""
-
-    def transaction_name(self, transaction: RunningTransaction) -> int | str:
-        """The name by which history calls a transaction that came while it ran, now that it has ended."""
 
     def print_values(self, values: pa.Array) -> pa.Array:
         """Values of the lake as the source prints them; NULL stays NULL."""

@@ -38,9 +38,6 @@ class Address(Protocol):
     def text(self) -> str:
         """All of it, secrets included: it travels sealed, and is in no message."""
 
-    def safe(self) -> str:
-        """The address as messages show it."""
-
     def without_secrets(self) -> str:
         """The address as it may be written down; with the password it is enough to connect."""
 
@@ -155,7 +152,7 @@ class Mirror(Protocol):
 
     @property
     def captures(self) -> Captures | None:
-        """What it has at the source that goes by tables; None where a source captures all tables alike."""
+        """The changes that it may make at its source; None where a source captures all tables alike."""
 
     # --- the stream: once an attempt --------------------------------------------------------------
 
@@ -224,7 +221,7 @@ class Mirror(Protocol):
 
 
 class Captures(Protocol):
-    """What a mirror changes at its source: which tables are captured, and how far the log goes.
+    """The changes of a mirror at its source: which tables are captured, and how far the log goes.
 
     Whether it may is `SourceFacts.owns_capture`: which tables are captured may be the user's own affair.
     Then nothing here alters that.

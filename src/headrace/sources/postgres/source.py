@@ -64,6 +64,10 @@ class PostgresDecoder:
     def names(self) -> TransactionId:
         return TransactionId.XID
 
+    @property
+    def running(self) -> PostgresDecoder:
+        return self
+
     def between(self, layouts: Iterable[bytes]) -> PostgresStreamContext:
         return PostgresStreamContext(newest(layouts))
 

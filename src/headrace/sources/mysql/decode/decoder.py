@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -35,11 +36,17 @@ _BEGIN_HEAD = frames.HEADER.size + 18
 class MysqlDecoder:
     """Binlog events, as the spool keeps them, of one kind of server."""
 
+    transaction_id: ClassVar[None] = None  # a GTID is no number
+
     flavour: Flavour
 
     @property
     def names(self) -> TransactionId:
         return TransactionId.GTID
+
+    @property
+    def running(self) -> MysqlDecoder:
+        return self
 
     def between(self, layouts: Iterable[bytes]) -> MysqlStreamContext:
         # Each transaction writes the maps of its tables before their rows.
@@ -75,9 +82,6 @@ class MysqlDecoder:
         self, data: Bytes, context: Context, tables: Mapping[int, TableFilter]
     ) -> Iterator[TableChanges | TableFailure]:
         return changes.decode(self._stretch(data, context), tables)
-
-    def transaction_id(self, number: int) -> int:
-        return 0
 
     def transaction_name(self, transaction: RunningTransaction) -> str:
         """The GTID in the BEGIN that is the message of its end; "" while it runs."""

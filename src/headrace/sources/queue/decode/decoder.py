@@ -15,7 +15,6 @@ from headrace.decode import printing
 from headrace.decode.kernel import Bytes
 from headrace.sources.contract.decoder import (
     Context,
-    RunningTransaction,
     SelectedBytes,
     TableChanges,
     TableFailure,
@@ -25,7 +24,7 @@ from headrace.sources.contract.record import Json
 from headrace.sources.postgres.types import casts
 from headrace.sources.queue.decode import changes, slicing
 from headrace.sources.queue.decode.changes import QueueSliceData
-from headrace.sources.queue.decode.context import OpenTick, QueueStreamContext, own
+from headrace.sources.queue.decode.context import QueueStreamContext, own
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +32,8 @@ class QueueDecoder:
     """Ticks, as the spool keeps them. None is ever sent before all of it has committed."""
 
     statements: ClassVar[None] = None
+    transaction_id: ClassVar[None] = None  # a tick is of many
+    running: ClassVar[None] = None
 
     @property
     def names(self) -> TransactionId:
@@ -42,14 +43,8 @@ class QueueDecoder:
         # Which layout a row has is told by the table's record, and by the number of its fields.
         return QueueStreamContext()
 
-    def within(self, transaction: RunningTransaction) -> QueueStreamContext:
-        return QueueStreamContext(OpenTick(transaction.time or 0, transaction.commit_ts))
-
     def restore(self, record: Json) -> QueueStreamContext:
         return QueueStreamContext.from_record(record)
-
-    def whole(self, data: Bytes, context: Context) -> Bytes:
-        return data
 
     def split(self, data: Bytes, context: Context) -> tuple[int, QueueStreamContext]:
         return slicing.split(QueueSliceData(data, own(context)))
@@ -64,13 +59,6 @@ class QueueDecoder:
         self, data: Bytes, context: Context, tables: Mapping[int, TableFilter]
     ) -> Iterator[TableChanges | TableFailure]:
         return changes.decode(QueueSliceData(data, own(context)), tables)
-
-    def transaction_id(self, number: int) -> int:
-        """A tick is of many."""
-        return 0
-
-    def transaction_name(self, transaction: RunningTransaction) -> int:
-        return 0
 
     def print_values(self, values: pa.Array) -> pa.Array:
         return printing.print_values(values)
