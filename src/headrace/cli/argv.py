@@ -41,7 +41,7 @@ def hide_passwords(argv: Sequence[str]) -> None:
     if not _overwrite():
         print(
             "warning: other users of this machine can see the password in the list of processes; "
-            "give it as PGPASSWORD or MYSQL_PWD, or in a password file",
+            "give it in the environment, or in a password file",
             file=sys.stderr,
         )
 

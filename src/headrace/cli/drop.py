@@ -15,9 +15,9 @@ def register(subparsers: Any) -> None:
     command = subparsers.add_parser(
         "drop",
         help="remove what was made upstream",
-        description="Removes what headrace made at the source for this lake: slot and publication, or "
-        "triggers and queue. What is in the lake stays readable; the mirror cannot go on from there. With "
-        "--reader another lake that reads the same queue is removed from it, and this one goes on.",
+        description="Removes the objects that headrace made at the source for this lake. What is in the lake "
+        "stays readable; the mirror cannot go on from there. With --reader another lake that reads the same "
+        "queue is removed from it, and this one goes on.",
     )
     command.add_argument("url", nargs="?", help="where the source is, if not where it was")
     command.add_argument("--lake", required=True, help="a directory, or s3://bucket/prefix")

@@ -17,10 +17,14 @@ from prompt_toolkit.completion import WordCompleter
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
 from headrace.cli.argv import passwords
+from headrace.sources.registry import declaration, kinds
 
-KEYWORDS = tuple(
-    """SELECT FROM WHERE GROUP BY ORDER LIMIT JOIN LEFT USING ON AS WITH UNION ALL DISTINCT COUNT SUM DESCRIBE
-    SHOW TABLES SOURCES VIEWS CREATE SOURCE POSTGRES CONNECTION PUBLICATION DROP VIEW""".split()
+_WORDS = """SELECT FROM WHERE GROUP BY ORDER LIMIT JOIN LEFT USING ON AS WITH UNION ALL DISTINCT COUNT SUM
+    DESCRIBE SHOW TABLES SOURCES VIEWS CREATE SOURCE CONNECTION DROP VIEW""".split()
+KEYWORDS = (
+    *_WORDS,
+    *(kind.keyword for kind in map(declaration, kinds())),
+    *(option.name.upper() for kind in map(declaration, kinds()) for option in kind.in_sql),
 )
 FIRST, MORE = "headrace> ", "      ... "
 

@@ -14,8 +14,9 @@ from importlib.metadata import version as installed
 from typing import Any
 
 import headrace
+from headrace.sources.registry import declaration, kinds
 
-PACKAGES = ("pyspark", "deltalake", "pyarrow", "polars", "numba", "psycopg")
+PACKAGES = ("pyspark", "deltalake", "pyarrow", "polars", "numba")
 
 
 def register(subparsers: Any) -> None:
@@ -30,7 +31,8 @@ def versions() -> dict[str, str | None]:
         "headrace": headrace.__version__,
         "python": platform.python_version(),
     }
-    for package in PACKAGES:
+    drivers = dict.fromkeys(declaration(kind).driver for kind in kinds())
+    for package in (*PACKAGES, *filter(None, drivers)):
         try:
             found[package] = installed(package)
         except PackageNotFoundError:

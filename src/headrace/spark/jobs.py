@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 
 # A task costs 15-30 ms of a core before it does anything. Items of `run` are large (a piece of a copy,
 # a file to rewrite), so many tasks for the sake of balance; those of an epoch's split are small.
-_TASKS_PER_SLOT: Final = 16
-_TASKS_PER_SLOT_GROUPED: Final = 2
+_TASKS_PER_CORE: Final = 16
+_TASKS_PER_CORE_GROUPED: Final = 2
 
 _PARALLELISM: Final = "spark.sql.leafNodeDefaultParallelism"
 
@@ -150,7 +150,7 @@ class Runner:
     def __init__(self, session: RunningSpark, depot: Depot | None = None) -> None:
         self._session = session
         self._depot = depot
-        self._slots = session.slots()
+        self._at_once = session.tasks_at_once()
         self._spread: int | None = None
         self._lock = threading.Lock()
         self._last_used = time.monotonic()
@@ -158,7 +158,7 @@ class Runner:
     @property
     def at_once(self) -> int:
         """The number of tasks that run at once, as of the last job."""
-        return self._slots
+        return self._at_once
 
     def idle_seconds(self) -> float:
         """The seconds since the last job ended."""
@@ -170,7 +170,7 @@ class Runner:
         if not items:
             return []
         with self._of_job() as depot:
-            frame = self._frame(items, _TASKS_PER_SLOT, depot)
+            frame = self._frame(items, _TASKS_PER_CORE, depot)
             return self._collect(self._map_blobs(frame, stage(perform, task, depot)))
 
     def run_grouped(self, split: Split, merge: Merge, items: Sequence[bytes]) -> list[bytes]:
@@ -180,9 +180,9 @@ class Runner:
         if not items:
             return []
         with self._of_job() as depot:
-            frame = self._frame(items, _TASKS_PER_SLOT_GROUPED, depot)
+            frame = self._frame(items, _TASKS_PER_CORE_GROUPED, depot)
             blobs = self._map_blobs(frame, stage(divide, split, depot))
-            shuffled = blobs.repartition(self._slots * _TASKS_PER_SLOT_GROUPED, "grp")
+            shuffled = blobs.repartition(self._at_once * _TASKS_PER_CORE_GROUPED, "grp")
             # Errors (kind > 0) before all results, so that nothing is merged after a failed split.
             ordered = shuffled.sortWithinPartitions(
                 shuffled.kind.desc(), shuffled.grp, shuffled.ord, shuffled.item, shuffled.part
@@ -213,11 +213,11 @@ class Runner:
         with own_python(self._session.spark):
             return frame.mapInArrow(function, DDL)
 
-    def _frame(self, items: Sequence[bytes], tasks_per_slot: int, depot: Depot | None) -> DataFrame:
+    def _frame(self, items: Sequence[bytes], tasks_per_core: int, depot: Depot | None) -> DataFrame:
         """The items as a DataFrame, spread evenly over as many partitions as are worth it."""
         if not self._session.connect:
-            self._slots = self._session.slots()
-        partitions = min(len(items), self._slots * tasks_per_slot)
+            self._at_once = self._session.tasks_at_once()
+        partitions = min(len(items), self._at_once * tasks_per_core)
         self._set_spread(partitions)
         table = to_table(list(_fit_rows(items, depot)), chunk=-(-len(items) // partitions))
         with preserving(self._session):

@@ -48,11 +48,11 @@ def local_probe(root: Path) -> Probe:
     return Probe(at, partial(_write, at), partial(_read, at), partial(_remove, at))
 
 
-def prove_shared(jobs: Jobs, slots: int, probe: Probe, prefix: str = "_headrace/probe") -> None:
+def prove_shared(jobs: Jobs, tasks: int, probe: Probe, prefix: str = "_headrace/probe") -> None:
     """Returns if driver and executors see each other's files; raises with the host that does not."""
     token = secrets.token_hex(16)
     own = f"{prefix}-{token}"
-    theirs = [f"{own}-{slot}" for slot in range(slots)]
+    theirs = [f"{own}-{task}" for task in range(tasks)]
     try:
         probe.write(own, token.encode())
         items = [json.dumps({"own": own, "theirs": name, "token": token}).encode() for name in theirs]

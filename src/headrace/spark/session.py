@@ -102,11 +102,11 @@ class RunningSpark:
     # What our settings replaced in a session that is the user's too; put back by `close`.
     replaced_settings: Mapping[str, str | None] = field(default_factory=dict)
 
-    def slots(self) -> int:
+    def tasks_at_once(self) -> int:
         """The number of tasks that run at once; asked anew, since executors come and go."""
         if not self.connect:
             return int(self.jobs.sparkContext.defaultParallelism)
-        return _connect_slots(self.spark)
+        return _connect_parallelism(self.spark)
 
     def executors(self) -> int:
         """The number of executors that a cluster has given us by now; Connect does not tell."""
@@ -434,7 +434,7 @@ def _second(spark: SparkSession, connect: bool) -> SparkSession:
     return spark
 
 
-def _connect_slots(spark: SparkSession) -> int:
+def _connect_parallelism(spark: SparkSession) -> int:
     """Connect tells no parallelism; Spark's own choice of partitions for a range does."""
     from pyspark.sql import functions
 

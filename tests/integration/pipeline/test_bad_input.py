@@ -250,7 +250,7 @@ def test_a_pattern_that_names_nothing_or_is_none_is_refused(
 
 def test_without_a_pattern_and_a_publication_there_is_nothing_to_mirror(good: Database, lake: Path) -> None:
     error = refusal(lake, url=good.url(user="app"), tables=[])
-    assert (error.code, type(error)) == ("PG_NOTHING_TO_MIRROR", Misconfigured)
+    assert (error.code, type(error)) == ("NOTHING_TO_MIRROR", Misconfigured)
     assert "--tables 'public.*'" in error.hint
     assert upstream(good) == NOTHING
 

@@ -254,4 +254,4 @@ def test_a_borrowed_session_is_left_as_it_was(engine: Engine) -> None:
 
 
 def test_slots_are_the_tasks_that_run_at_once(engine: Engine) -> None:
-    assert engine.session.slots() == 2
+    assert engine.session.tasks_at_once() == 2

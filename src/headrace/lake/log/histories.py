@@ -63,11 +63,11 @@ class HistoryPart:
     def keys(self) -> list[str]:
         return [f"{self.table.folder}/{path}" for path in self.paths]
 
-    def reaching(self, xid: int) -> tuple[str, ...]:
-        """Select the files that may hold updates of this transaction or of one with a higher xid."""
+    def reaching(self, transaction: int) -> tuple[str, ...]:
+        """Select the files that may hold updates of this transaction or of one with a higher number."""
         highest = f"max.{layout.lake_column(self.own['_transaction'])}"
         stated = {file["path"]: file.get(highest) for file in figures(self.table, highest)}
-        return tuple(path for path in self.paths if (most := stated[path]) is None or most >= xid)
+        return tuple(path for path in self.paths if (most := stated[path]) is None or most >= transaction)
 
     def rows(self) -> pa.Table:
         """The updates of these times, with all columns."""

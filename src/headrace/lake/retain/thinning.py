@@ -99,9 +99,9 @@ def fold_marks(marks: Sequence[Mark], stay: Sequence[int]) -> list[Mark]:
 
 def _last_of_each(marks: Sequence[Mark], now: datetime, keeping: Keeping) -> Iterator[int]:
     """The indices of the last mark of each hour, later of each day; of the young ones all."""
-    slots = [_slot(mark.published_at, now, keeping) for mark in marks]
-    for index, (slot, following) in enumerate(pairwise([*slots, None])):
-        if slot is None or slot != following:
+    periods = [_period(mark.published_at, now, keeping) for mark in marks]
+    for index, (period, following) in enumerate(pairwise([*periods, None])):
+        if period is None or period != following:
             yield index
 
 
@@ -113,7 +113,7 @@ def _needed_for_times(marks: Sequence[Mark]) -> Iterator[int]:
             yield index
 
 
-def _slot(published: datetime, now: datetime, keeping: Keeping) -> tuple[int, ...] | None:
+def _period(published: datetime, now: datetime, keeping: Keeping) -> tuple[int, ...] | None:
     age = now - published
     if age < keeping.marks:
         return None

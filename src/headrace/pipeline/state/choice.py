@@ -74,7 +74,7 @@ def refuse(report: CheckReport, *, named_any: bool = True) -> None:
     if not report.tables:
         left_out = dict.fromkeys(f.error.primary for f in report.findings if f.leaves_out)
         raise Misconfigured(
-            "PG_NOTHING_TO_MIRROR",
+            "NOTHING_TO_MIRROR",
             "no table is left to mirror",
             detail="; ".join(list(left_out)[:5]) or None,
             hint="headrace check shows what the patterns name and why it is left out"

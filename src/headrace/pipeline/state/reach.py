@@ -96,7 +96,7 @@ def _prove_idle(wait: Wait, mark: Mark) -> None:
         try:
             idle = connection.mirror(wait.source.upstream).is_quiet(mark.position, wait.frontier)
         except HeadraceError as error:
-            raise behind(mark, wait.frontier, f"its slot could not be asked: {error.primary}") from None
+            raise behind(mark, wait.frontier, f"its log could not be asked: {error.primary}") from None
     if not idle:
         raise behind(mark, wait.frontier, "nobody runs it")
 
@@ -121,7 +121,7 @@ def alive(ask: Callable[[], bool]) -> Callable[[], None]:
         asked[0] = time.monotonic()
         if not ask():
             raise Transient(
-                "PG_SNAPSHOT_GONE",
+                "VERIFY_SNAPSHOT_GONE",
                 "the snapshot that the mirror was to be compared with is no longer held",
                 hint="verify again",
             )

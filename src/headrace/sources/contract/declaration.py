@@ -32,6 +32,7 @@ class Declaration:
     schemes: tuple[str, ...]  # of its addresses
     password: str  # where a password is found that the address leaves out, for a hint
     options: tuple[Option, ...] = ()
+    driver: str = ""  # the package that its connections are made with
 
     @property
     def keyword(self) -> str:

@@ -11,6 +11,7 @@ DECLARATION = Declaration(
     title="PostgreSQL",
     schemes=("postgresql", "postgres"),
     password="PGPASSWORD, ~/.pgpass, or passfile=... in it",
+    driver="psycopg",
     options=(
         Option("publication", "one of yours, to be used as it is", in_sql=True),
         Option("slot", "one of yours, to be used as it is; needs a publication that is older"),

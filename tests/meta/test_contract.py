@@ -1,0 +1,108 @@
+"""The contract of a source stays small, none of its methods does nothing, and a mirror is bound once.
+
+A capability that some sources lack is a property that is None there. A method that every source has to write
+costs each further source, so their number has a bar.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+
+from tests.meta.tracked import SOURCE, python_files, relative, tree
+
+CONTRACT = SOURCE / "sources" / "contract"
+MOST_MEMBERS = 80
+SOURCES = ("postgres", "mysql", "queue")
+
+
+def protocols() -> Iterator[ast.ClassDef]:
+    """The protocols of the contract."""
+    for path in sorted(CONTRACT.glob("*.py")):
+        for node in tree(path).body:
+            if isinstance(node, ast.ClassDef) and any("Protocol" in ast.unparse(each) for each in node.bases):
+                yield node
+
+
+def members(protocol: ast.ClassDef) -> list[str]:
+    """The members of a protocol, those that Python itself asks for left out."""
+    named = [node.name for node in protocol.body if isinstance(node, ast.FunctionDef)]
+    named += [ast.unparse(node.target) for node in protocol.body if isinstance(node, ast.AnnAssign)]
+    return [name for name in named if not name.startswith("_") or name == "__call__"]
+
+
+def idle(function: ast.FunctionDef) -> bool:
+    """Tell whether a method does nothing: it says nothing, a constant, or one of its arguments."""
+    body = [node for node in function.body if not _is_text(node)]
+    if not body:
+        return True
+    match body:
+        case [ast.Pass()]:
+            return True
+        case [ast.Return(value=value)]:
+            return value is None or _is_constant(value, {argument.arg for argument in function.args.args})
+    return False
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def _is_constant(value: ast.expr, arguments: set[str]) -> bool:
+    match value:
+        case ast.Constant() | ast.List(elts=[]) | ast.Tuple(elts=[]) | ast.Dict(keys=[]):
+            return True
+        case ast.Name(id=name):
+            return name in arguments - {"self"}
+        case ast.Call(func=ast.Name(id=name), args=[], keywords=[]):
+            return name in {"frozenset", "set", "dict", "list", "tuple"}
+    return False
+
+
+def test_the_contract_has_no_more_members_than_its_bar() -> None:
+    counted = {protocol.name: len(members(protocol)) for protocol in protocols()}
+    assert sum(counted.values()) <= MOST_MEMBERS, counted
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_no_member_of_the_contract_does_nothing(source: str) -> None:
+    asked = {name for protocol in protocols() for name in members(protocol)}
+    found = [
+        f"{relative(path)}: {node.name}.{method.name}"
+        for path in python_files("src")
+        if path.is_relative_to(SOURCE / "sources" / source)
+        for node in tree(path).body
+        if isinstance(node, ast.ClassDef)
+        for method in node.body
+        if isinstance(method, ast.FunctionDef) and method.name in asked and idle(method)
+    ]
+    assert not found, "make it a capability that is None where a source lacks it"
+
+
+def test_nobody_above_the_sources_hands_a_record_of_upstream_objects_on() -> None:
+    """A mirror is bound to it once; only who plans or removes objects without a connection has it apart."""
+    allowed = {"src/headrace/pipeline/commands/drop_source.py: _drop"}
+    found = {
+        f"{relative(path)}: {node.name}"
+        for path in python_files("src")
+        if path.is_relative_to(SOURCE) and path.relative_to(SOURCE).parts[0] not in ("sources", "testing")
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.FunctionDef)
+        and "upstream" in {argument.arg for argument in (*node.args.args, *node.args.kwonlyargs)}
+    }
+    assert found == allowed
+
+
+def test_idle_methods_are_told_from_others() -> None:
+    text = """
+def a(self): pass
+def b(self): "It waits for nobody."
+def c(self, x): return x
+def d(self): return frozenset()
+def e(self): return self.x
+def f(self): return call(1)
+"""
+    told = {node.name: idle(node) for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
+    assert told == {"a": True, "b": True, "c": True, "d": True, "e": False, "f": False}
