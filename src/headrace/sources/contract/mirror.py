@@ -223,7 +223,7 @@ class Mirror(Protocol):
 class Captures(Protocol):
     """The changes of a mirror at its source: which tables are captured, and how far the log goes.
 
-    Whether it may is `SourceFacts.owns_capture`: which tables are captured may be the user's own affair.
+    Whether it may is `UpstreamFacts.owns_capture`: which tables are captured may be the user's own affair.
     Then nothing here alters that.
     """
 
