@@ -47,7 +47,7 @@ from headrace.core.position import Position
 from headrace.sources.contract.decoder import TableChanges, TableFilter
 from headrace.sources.contract.mirror import StreamOrder
 from headrace.sources.contract.stream import Orders
-from headrace.sources.contract.waiting import ALONE
+from headrace.sources.contract.values import ALONE
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.statements import Session

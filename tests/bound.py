@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
-from headrace.sources.contract.tables import TableDef
+from headrace.sources.contract.values import TableDef
 from headrace.sources.mysql.mirror import MysqlMirror, MysqlServerConnection
 from headrace.sources.mysql.session.identity import identify as identify_mysql
 from headrace.sources.mysql.session.statements import MysqlConnection

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.sources import registry
-from headrace.sources.contract.declaration import Declaration, Option
+from headrace.sources.contract.values import Declaration, Option
 
 DECLARATION = Declaration(
     kind="tide",

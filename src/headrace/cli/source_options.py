@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from headrace.sources import registry
-from headrace.sources.contract.declaration import Option
+from headrace.sources.contract.values import Option
 
 
 def add_source_options(command: argparse.ArgumentParser) -> None:

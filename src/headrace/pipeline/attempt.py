@@ -37,7 +37,7 @@ from headrace.pipeline.state.repair import mend
 from headrace.pipeline.status_report import Reporter
 from headrace.pipeline.stream.cadence import Cadence
 from headrace.sources import registry
-from headrace.sources.contract.waiting import Waiting
+from headrace.sources.contract.values import Waiting
 
 
 @contextmanager

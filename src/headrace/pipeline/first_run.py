@@ -31,7 +31,7 @@ from headrace.pipeline.state.records import SourceRecord
 from headrace.sources import registry
 from headrace.sources.contract.findings import CheckReport
 from headrace.sources.contract.mirror import Connection, Mirror, StreamOrder
-from headrace.sources.contract.waiting import Waiting
+from headrace.sources.contract.values import Waiting
 from headrace.sources.shared.patterns import Pattern, select
 
 

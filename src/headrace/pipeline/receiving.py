@@ -28,7 +28,7 @@ from headrace.pipeline.tasks.table_task import TableTask
 from headrace.sources import registry
 from headrace.sources.contract.decoder import Decoder
 from headrace.sources.contract.mirror import Connection
-from headrace.sources.contract.record import Json
+from headrace.sources.contract.values import Json
 from headrace.spool.reader import SpoolReader
 
 STREAMING_WITHIN = 30.0

@@ -32,7 +32,7 @@ from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import SourceRecord, TableRecord
 from headrace.pipeline.state.table_state import State
 from headrace.sources.contract.mirror import StreamOrder, StreamOrigin
-from headrace.sources.contract.tables import ExaminedTables
+from headrace.sources.contract.values import ExaminedTables
 from headrace.spool.layout import erase
 
 

@@ -12,7 +12,7 @@ but addresses and names. It changes nothing upstream but the objects that it nam
     catalog     which tables there are, what their columns mean
     ddl         whether a table changed, and what becomes of its rows
     copy        one moment, copied in ranges
-    stream      everything after it, with the transactions in it found (`contract.arrival`)
+    stream      everything after it, with the transactions in it found (`contract.stream`)
     decode      the bytes of the stream as changes of tables
     preflight   what would go wrong, with the statements that mend it
     source      the contract, implemented: what the stream's bytes mean, how a value is printed

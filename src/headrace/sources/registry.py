@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from headrace.core.errors import Misconfigured
 from headrace.core.position import Spelling
-from headrace.sources.contract.declaration import Declaration
 from headrace.sources.contract.stream import StreamSource
+from headrace.sources.contract.values import Declaration
 
 if TYPE_CHECKING:  # it loads Arrow
     from headrace.sources.contract.source import Source

@@ -20,7 +20,7 @@ from typing import NoReturn
 from headrace.core.errors import Misconfigured
 from headrace.core.names import quote_identifier
 from headrace.sources import registry
-from headrace.sources.contract.declaration import Declaration
+from headrace.sources.contract.values import Declaration
 from headrace.sql.tokens import SqlToken, malformed_error, tokens
 
 _WRITES = frozenset(

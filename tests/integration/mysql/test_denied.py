@@ -9,7 +9,7 @@ import pytest
 
 from headrace.core.errors import RightWithheld, Transient
 from headrace.core.names import TableName
-from headrace.sources.contract.tables import SchemaCheck, TableDef
+from headrace.sources.contract.values import SchemaCheck, TableDef
 from headrace.sources.mysql.catalog import denials
 from headrace.sources.mysql.ddl import schema_check
 from headrace.sources.mysql.mirror import MysqlMirror

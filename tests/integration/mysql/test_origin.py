@@ -11,7 +11,7 @@ from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.sources.contract.mirror import StreamOrder, StreamOrigin
-from headrace.sources.contract.waiting import ALONE
+from headrace.sources.contract.values import ALONE
 from headrace.sources.mysql.binlog_position import MysqlTimeline
 from headrace.sources.mysql.health import health
 from headrace.sources.mysql.origin import confirm, establish

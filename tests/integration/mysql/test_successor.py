@@ -7,7 +7,7 @@ import pytest
 from headrace.core.errors import PositionDoubtful
 from headrace.core.position import Position
 from headrace.sources.contract.mirror import Successor
-from headrace.sources.contract.record import Json
+from headrace.sources.contract.values import Json
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import identify

@@ -12,7 +12,7 @@ import pytest
 from headrace.core.names import TableName
 from headrace.core.position import STEP
 from headrace.core.transaction_id import TransactionId
-from headrace.sources.contract.tables import SchemaCheck, TableDef
+from headrace.sources.contract.values import SchemaCheck, TableDef
 from headrace.sources.mysql.mirror import MysqlMirror
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
 from headrace.core.names import TableName
-from headrace.sources.contract.waiting import Waiting
+from headrace.sources.contract.values import Waiting
 from headrace.sources.postgres.catalog.definitions import read_entries_by_name
 from headrace.sources.postgres.publication import (
     ensure_publication,

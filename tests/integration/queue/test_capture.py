@@ -12,7 +12,7 @@ import pytest
 from headrace.core.errors import Misconfigured, Transient
 from headrace.core.names import TableName
 from headrace.sources.contract.errors import TableBusy
-from headrace.sources.contract.waiting import Waiting
+from headrace.sources.contract.values import Waiting
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.statements import query

@@ -19,7 +19,7 @@ import psycopg
 import pytest
 
 from headrace.core.names import TableName
-from headrace.sources.contract.tables import TableDef
+from headrace.sources.contract.values import TableDef
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.queue import capture, readers, tick

@@ -28,7 +28,7 @@ from headrace.lake.read.lake import Lake
 from headrace.pipeline.state.alterations import Way
 from headrace.pipeline.state.table_state import State
 from headrace.sources.contract.decoder import TableChanges, TableFilter
-from headrace.sources.contract.tables import TableDef
+from headrace.sources.contract.values import TableDef
 from headrace.sources.queue import capture, readers, tick
 from headrace.sources.queue.catalog.definitions import find_tables
 from headrace.sources.queue.ddl.schema_check import check

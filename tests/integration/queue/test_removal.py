@@ -12,7 +12,7 @@ import pytest
 from headrace.core.errors import Misconfigured, Transient
 from headrace.core.names import TableName
 from headrace.sources.contract.mirror import StreamOrder
-from headrace.sources.contract.waiting import Waiting
+from headrace.sources.contract.values import Waiting
 from headrace.sources.queue import capture
 from headrace.sources.queue.creation import ensure_queue
 from headrace.sources.queue.objects import Objects

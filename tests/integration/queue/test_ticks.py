@@ -19,7 +19,7 @@ from headrace.core.position import STEP, Position
 from headrace.sources import registry
 from headrace.sources.contract.errors import TableBusy
 from headrace.sources.contract.mirror import StreamOrder
-from headrace.sources.contract.waiting import Waiting
+from headrace.sources.contract.values import Waiting
 from headrace.sources.postgres.session.identity import identify
 from headrace.sources.queue import capture, origin
 from headrace.sources.queue import tick as ticks

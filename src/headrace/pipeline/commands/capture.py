@@ -14,8 +14,8 @@ from headrace.pipeline.state.owner import Owner
 from headrace.pipeline.state.records import SourceRecord
 from headrace.sources import registry
 from headrace.sources.contract.mirror import Address, CapturedTables, Mirror
-from headrace.sources.contract.record import Json
 from headrace.sources.contract.source import Source
+from headrace.sources.contract.values import Json
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from headrace.pipeline.state.ownership import is_beside, living_owner
 from headrace.pipeline.state.records import SourceRecord
 from headrace.sources import registry
 from headrace.sources.contract.errors import no_readers
-from headrace.sources.contract.record import Json
+from headrace.sources.contract.values import Json
 
 STOP_WITHIN = 60.0
 

@@ -30,7 +30,7 @@ from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.owner import Owner, Steps
 from headrace.pipeline.state.records import TableRecord
 from headrace.sources.contract.mirror import CapturedTables
-from headrace.sources.contract.tables import ExaminedTables, TableDef
+from headrace.sources.contract.values import ExaminedTables, TableDef
 from headrace.sources.shared.patterns import select
 
 

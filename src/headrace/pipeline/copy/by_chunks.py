@@ -26,7 +26,7 @@ from headrace.pipeline.tasks.copy import Answer, RangeDone
 from headrace.pipeline.tasks.table_task import TableTask
 from headrace.sources.contract.copying import CopyPlan, KeyRange, KeyWalk
 from headrace.sources.contract.errors import StepTooLong, TableBusy
-from headrace.sources.contract.tables import TableDef, TableSize
+from headrace.sources.contract.values import TableDef, TableSize
 from headrace.sources.shared.copying import SMALL_BYTES, parts_per_task
 
 KEYS_AT_ONCE = 200  # single keys that are read in one snapshot

@@ -29,8 +29,7 @@ from headrace.pipeline.tasks.table_task import Errors, LakeAddress, NewFile, Tab
 from headrace.sources.contract.copying import Piece
 from headrace.sources.contract.errors import TableBusy
 from headrace.sources.contract.mirror import Address
-from headrace.sources.contract.record import Json
-from headrace.sources.contract.waiting import Waiting
+from headrace.sources.contract.values import Json, Waiting
 from headrace.spark.jobs import Background, Jobs
 from headrace.spark.lazy import LazyJobs
 from headrace.spark.secrets import Key, seal

@@ -53,8 +53,7 @@ from headrace.sources import registry
 from headrace.sources.contract.copying import CopyOrder, CopyPlan, Piece, Snapshot, TableSizes
 from headrace.sources.contract.errors import MISSED_SECONDS, MomentMissed, TableBusy
 from headrace.sources.contract.mirror import Address, Mirror
-from headrace.sources.contract.record import Json
-from headrace.sources.contract.tables import TableDef
+from headrace.sources.contract.values import Json, TableDef
 from headrace.spark.jobs import Jobs
 
 AWAKE_SECONDS = 60.0  # between two questions to a snapshot that is being read

@@ -37,8 +37,8 @@ from headrace.pipeline.ingest import worker
 from headrace.pipeline.ingest.last_commits import LastCommits
 from headrace.pipeline.ingest.worker import ORPHANED, PATIENCE, ReceiverOrders
 from headrace.sources.contract.mirror import Address
-from headrace.sources.contract.record import Json
 from headrace.sources.contract.stream import Orders
+from headrace.sources.contract.values import Json
 from headrace.spool.origin import prepare, running_since
 
 LIMIT_BYTES = 8 * 1024**3

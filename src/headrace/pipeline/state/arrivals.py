@@ -29,7 +29,7 @@ from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_state import TableEvent
 from headrace.pipeline.tasks import raw_values
 from headrace.pipeline.tasks.table_task import Errors, Outcome
-from headrace.sources.contract.tables import TableDef
+from headrace.sources.contract.values import TableDef
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from headrace.pipeline.state.table_state import State, TableEvent, after
 from headrace.sources import registry
 from headrace.sources.contract.findings import CheckReport, Wish
 from headrace.sources.contract.mirror import Mirror
-from headrace.sources.contract.tables import TableDef
+from headrace.sources.contract.values import TableDef
 
 NOT_ADDED = "TABLE_NOT_ADDED"
 

@@ -1,7 +1,7 @@
 """The user's wishes: `headrace.toml`, or the command line's few words, parsed once.
 
 Everything inward takes these values; the options of one kind of source, which it declares
-(`sources.contract.declaration`), are handed on to it as they were given. An unknown key is an error, so
+(`sources.contract.values`), are handed on to it as they were given. An unknown key is an error, so
 that a misspelt option can't be silently without effect. Passwords may stand in a URL here; the value
 is kept in `SourceConfig.url`, which is never printed and never written to the lake.
 """
@@ -22,7 +22,7 @@ from headrace.core.errors import Misconfigured
 from headrace.core.names import suggestion
 from headrace.lake.retain.thinning import GRACE, MARKS, Keeping
 from headrace.sources import registry
-from headrace.sources.contract.declaration import Option
+from headrace.sources.contract.values import Option
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from headrace.lake.store.open import open_store
 from headrace.pipeline.state import last_config
 from headrace.pipeline.state.records import SourceRecord
 from headrace.sources import registry
-from headrace.sources.contract.record import Json
+from headrace.sources.contract.values import Json
 
 _ANOTHER = "0" * 32  # an id that no lake has
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace.core.chunks import AnyHandoff, ByChunk, exact_from
 from headrace.core.conversion import Conversion
@@ -25,11 +25,7 @@ from headrace.core.schema import TableSchema
 from headrace.pipeline.state.alterations import Alteration
 from headrace.pipeline.state.table_state import State, TableEvent, after
 from headrace.sources import registry
-from headrace.sources.contract.record import Json
-from headrace.sources.contract.tables import TableDef
-
-if TYPE_CHECKING:  # it loads Arrow
-    from headrace.sources.contract.source import UpstreamFacts
+from headrace.sources.contract.values import Json, TableDef, UpstreamFacts
 
 SOURCE_KEY = "source"
 TABLE_PREFIX = "table/"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from headrace.core.names import TableName
 from headrace.pipeline.state.records import TableRecord
-from headrace.sources.contract.tables import Change
+from headrace.sources.contract.values import Change
 
 
 def way_back(record: TableRecord, change: Change) -> str:

@@ -15,7 +15,7 @@ mirrored table with what was recorded when it was copied.
     denied    the same, for as long as we may not see what the table is
     the same  the mark may name it; what is new about it and means nothing is recorded (`renew`)
 
-How the source finds out is its own affair (`sources.contract.tables`). Which record is meant, between which
+How the source finds out is its own affair (`sources.contract.values`). Which record is meant, between which
 positions, and the way back are ours. The look also brings how far the source is.
 """
 
@@ -35,7 +35,7 @@ from headrace.pipeline.state.remedies import way_back
 from headrace.pipeline.state.table_state import State
 from headrace.sources.contract.errors import TableBusy, TableDenied
 from headrace.sources.contract.mirror import Mirror
-from headrace.sources.contract.tables import Change, StatementLog, TableDef
+from headrace.sources.contract.values import Change, StatementLog, TableDef
 
 
 @dataclass(frozen=True, slots=True)

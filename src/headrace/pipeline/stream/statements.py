@@ -27,8 +27,7 @@ from headrace.pipeline.state.table_state import State
 from headrace.pipeline.stream import batches
 from headrace.pipeline.stream.batches import EpochBatch
 from headrace.pipeline.stream.epoch import EpochRunner
-from headrace.sources.contract.statements import StatementEffect
-from headrace.sources.contract.tables import StatementLog
+from headrace.sources.contract.values import StatementEffect, StatementLog
 
 PATIENCE_SECONDS = 2.0
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from headrace.sources import registry
 from headrace.sources.contract.copying import Reader
-from headrace.sources.contract.record import Json
+from headrace.sources.contract.values import Json
 from headrace.spark.secrets import Key, SealedSecret
 
 

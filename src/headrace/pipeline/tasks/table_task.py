@@ -28,7 +28,7 @@ from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
 from headrace.pipeline.tasks.routing import Routes
 from headrace.sources.contract.decoder import TableFilter
-from headrace.sources.contract.record import Json
+from headrace.sources.contract.values import Json
 
 T = TypeVar("T")
 

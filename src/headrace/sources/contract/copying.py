@@ -42,9 +42,7 @@ from headrace.core.position import Position
 from headrace.core.schema import Column, TableSchema
 from headrace.decode.copyrows import CopiedRows
 from headrace.sources.contract.errors import TableBusy
-from headrace.sources.contract.record import Json
-from headrace.sources.contract.tables import TableDef, TableSize
-from headrace.sources.contract.waiting import Waiting
+from headrace.sources.contract.values import Json, TableDef, TableSize, Waiting
 
 Key = tuple[str, ...]  # the texts of a key's columns, as the source prints them
 

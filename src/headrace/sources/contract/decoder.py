@@ -31,8 +31,7 @@ from headrace.core.names import TableName
 from headrace.core.schema import Column, TableSchema
 from headrace.core.transaction_id import TransactionId
 from headrace.core.truncation import Truncations
-from headrace.sources.contract.record import Json
-from headrace.sources.contract.statements import StatementEffect
+from headrace.sources.contract.values import Json, StatementEffect
 
 Bytes = npt.NDArray[np.uint8]
 Effects = dict[int, list[StatementEffect]]  # by the table's number
@@ -64,7 +63,7 @@ class RunningTransaction:
 class TableFilter:
     """A table whose changes are wanted: those with a time below `since` are left out.
 
-    `details` are what the source itself says of the table (`contract.tables.TableDef`), at a look that is
+    `details` are what the source itself says of the table (`contract.values.TableDef`), at a look that is
     later than the bytes, or that later looks are compared with. Without them the stream is not compared.
 
     Below `history_start` a copy holds all that happened, and nobody asks what that was: rows of another

@@ -13,8 +13,7 @@ from typing import Any
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
-from headrace.sources.contract.record import Json
-from headrace.sources.contract.tables import TableDef, TableSize
+from headrace.sources.contract.values import Json, TableDef, TableSize
 
 
 @dataclass(frozen=True, slots=True)

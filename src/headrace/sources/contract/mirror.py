@@ -26,9 +26,14 @@ from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.sources.contract.copying import CopyOrder, CopyPlan, Snapshot, TableSizes
-from headrace.sources.contract.record import Json
-from headrace.sources.contract.tables import ExaminedTables, SchemaCheck, StatementLog, TableDef
-from headrace.sources.contract.waiting import Waiting
+from headrace.sources.contract.values import (
+    ExaminedTables,
+    Json,
+    SchemaCheck,
+    StatementLog,
+    TableDef,
+    Waiting,
+)
 
 
 class Address(Protocol):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
@@ -11,26 +10,10 @@ import pyarrow as pa
 from headrace.core.chunks import Bound
 from headrace.core.schema import TableSchema
 from headrace.sources.contract.copying import Reader
-from headrace.sources.contract.declaration import Declaration
 from headrace.sources.contract.decoder import Decoder
 from headrace.sources.contract.findings import CheckReport, Wish
 from headrace.sources.contract.mirror import Address, Connection
-from headrace.sources.contract.record import Json
-
-
-@dataclass(frozen=True, slots=True)
-class UpstreamFacts:
-    """The facts that follow from the record of a mirror's objects, without a connection.
-
-    `options` say the same in a configuration: none for what is our own. `objects` has the name of each
-    object, by the option that would name it. Where `owns_capture` is not set, the user's own objects say
-    which tables are captured. `case_insensitive`: names of tables mean the same in any case.
-    """
-
-    options: Mapping[str, str] = field(default_factory=dict)
-    objects: Mapping[str, str] = field(default_factory=dict)
-    owns_capture: bool = True
-    case_insensitive: bool = False
+from headrace.sources.contract.values import Declaration, Json, UpstreamFacts
 
 
 class Drop(Protocol):

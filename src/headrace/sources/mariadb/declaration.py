@@ -1,4 +1,4 @@
-"""MariaDB as it introduces itself (`sources.contract.declaration`)."""
+"""MariaDB as it introduces itself (`sources.contract.values`)."""
 
 from headrace.sources.mysql.declaration import MARIADB as DECLARATION
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
-from headrace.sources.contract.tables import ExaminedTables, TableDef
+from headrace.sources.contract.values import ExaminedTables, TableDef
 from headrace.sources.mysql.preflight import MysqlWish, examine_tables, list_unmirrored
 from headrace.sources.mysql.session.statements import MysqlConnection
 from headrace.sources.mysql.upstream import MysqlUpstream

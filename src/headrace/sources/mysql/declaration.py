@@ -1,11 +1,11 @@
-"""MySQL and MariaDB as they introduce themselves (`sources.contract.declaration`): two kinds, of one folder.
+"""MySQL and MariaDB as they introduce themselves (`sources.contract.values`): two kinds, of one folder.
 
 The address says which of the two a server is, since a lake's records do: its positions are spelled otherwise.
 """
 
 from __future__ import annotations
 
-from headrace.sources.contract.declaration import Declaration
+from headrace.sources.contract.values import Declaration
 from headrace.sources.mysql.options import HANDOFF, UNLOGGED_CASCADES
 
 _PASSWORD = "MYSQL_PWD, or defaults-file=... in it"

@@ -11,9 +11,14 @@ from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.sources.contract.copying import CopyOrder
 from headrace.sources.contract.mirror import ClockReading, Health, StreamOrder, StreamOrigin, Successor
-from headrace.sources.contract.record import Json
-from headrace.sources.contract.tables import ExaminedTables, SchemaCheck, StatementLog, TableDef
-from headrace.sources.contract.waiting import Waiting
+from headrace.sources.contract.values import (
+    ExaminedTables,
+    Json,
+    SchemaCheck,
+    StatementLog,
+    TableDef,
+    Waiting,
+)
 from headrace.sources.mysql import capture, health, origin
 from headrace.sources.mysql.copy.measure import MysqlTableSizes, measure
 from headrace.sources.mysql.copy.plan import (

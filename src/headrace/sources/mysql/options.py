@@ -10,7 +10,7 @@ answers for it that the application never changes a row to which such a rule app
 
 from __future__ import annotations
 
-from headrace.sources.contract.declaration import Option
+from headrace.sources.contract.values import Option
 
 REFUSE, ACCEPT = "refuse", "accept"
 UNLOGGED_CASCADES = Option(

@@ -23,7 +23,7 @@ from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.sources.contract.findings import Level
 from headrace.sources.contract.mirror import StreamOrder, StreamOrigin
-from headrace.sources.contract.waiting import Waiting
+from headrace.sources.contract.values import Waiting
 from headrace.sources.mysql.binlog_position import holds
 from headrace.sources.mysql.copy.locks import TablesHeld, lock_tables
 from headrace.sources.mysql.preflight.grants import rights

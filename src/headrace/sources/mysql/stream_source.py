@@ -12,9 +12,8 @@ from typing import ClassVar
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.core.position import Position
-from headrace.sources.contract.arrival import StreamRead
-from headrace.sources.contract.record import Json
-from headrace.sources.contract.stream import Orders, StreamSource
+from headrace.sources.contract.stream import Orders, StreamRead, StreamSource
+from headrace.sources.contract.values import Json
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.stream.dump import BinlogDump, DumpRequest
 from headrace.sources.mysql.stream.dump_errors import history_changed

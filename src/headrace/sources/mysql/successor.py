@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from headrace.core.position import Position
 from headrace.sources.contract.mirror import Successor
-from headrace.sources.contract.record import Json
+from headrace.sources.contract.values import Json
 from headrace.sources.mysql.binlog_position import LoggedTransaction, MariadbProgress, MysqlProgress, parse_of
 from headrace.sources.mysql.gtid_set import GtidSet
 from headrace.sources.mysql.mariadb_position import MariadbGtid, MariadbPosition

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.sources.contract.record import Json
+from headrace.sources.contract.values import Json
 from headrace.sources.mysql.binlog_position import MysqlTimeline
 from headrace.sources.mysql.options import ACCEPT, REFUSE, UNLOGGED_CASCADES
 

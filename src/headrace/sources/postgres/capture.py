@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Sequence
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.sources.contract.errors import TableBusy
-from headrace.sources.contract.tables import ExaminedTables, TableDef
+from headrace.sources.contract.values import ExaminedTables, TableDef
 from headrace.sources.postgres.catalog.definitions import read_entries, read_entries_by_name
 from headrace.sources.postgres.catalog.table_def import TableEntry
 from headrace.sources.postgres.catalog.table_def_record import definition, from_record

@@ -1,8 +1,8 @@
-"""PostgreSQL as it introduces itself (`sources.contract.declaration`), with the options that are its own."""
+"""PostgreSQL as it introduces itself (`sources.contract.values`), with the options that are its own."""
 
 from __future__ import annotations
 
-from headrace.sources.contract.declaration import Declaration, Option
+from headrace.sources.contract.values import Declaration, Option
 
 SLOT, XID, CHUNKS = "slot", "xid", "chunks"
 

@@ -17,9 +17,14 @@ from headrace.sources.contract.mirror import (
     StreamOrigin,
     Successor,
 )
-from headrace.sources.contract.record import Json
-from headrace.sources.contract.tables import ExaminedTables, SchemaCheck, StatementLog, TableDef
-from headrace.sources.contract.waiting import Waiting
+from headrace.sources.contract.values import (
+    ExaminedTables,
+    Json,
+    SchemaCheck,
+    StatementLog,
+    TableDef,
+    Waiting,
+)
 from headrace.sources.postgres import capture
 from headrace.sources.postgres import upstream as upstreams
 from headrace.sources.postgres.catalog.entry_memory import EntryMemory

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from headrace.core.position import Position
-from headrace.sources.contract.record import Json
+from headrace.sources.contract.values import Json
 from headrace.sources.postgres.lsn import Lsn, PostgresTimeline
 
 

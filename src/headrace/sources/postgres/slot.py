@@ -21,7 +21,7 @@ from psycopg import pq
 from headrace.core.errors import Definite, PositionDoubtful, Transient
 from headrace.core.names import quote_identifier
 from headrace.sources.contract.mirror import Health
-from headrace.sources.contract.waiting import ALONE, Waiting
+from headrace.sources.contract.values import ALONE, Waiting
 from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect, replication

@@ -17,7 +17,6 @@ from headrace.core.transaction_id import TransactionId
 from headrace.core.truncation import Truncations
 from headrace.decode import printing
 from headrace.decode.kernel import Bytes
-from headrace.sources.contract.declaration import Declaration
 from headrace.sources.contract.decoder import (
     Context,
     RunningTransaction,
@@ -29,8 +28,8 @@ from headrace.sources.contract.decoder import (
 from headrace.sources.contract.errors import no_readers
 from headrace.sources.contract.findings import CheckReport, Wish
 from headrace.sources.contract.mirror import Address as AnyAddress
-from headrace.sources.contract.record import Json
-from headrace.sources.contract.source import Source, UpstreamFacts
+from headrace.sources.contract.source import Source
+from headrace.sources.contract.values import Declaration, Json, UpstreamFacts
 from headrace.sources.postgres import upstream as upstreams
 from headrace.sources.postgres.copy import key_range
 from headrace.sources.postgres.copy.follower import PostgresFollower

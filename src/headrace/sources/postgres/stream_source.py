@@ -11,9 +11,8 @@ from typing import ClassVar
 
 from headrace.core.errors import HeadraceError
 from headrace.core.position import Position
-from headrace.sources.contract.arrival import StreamRead
-from headrace.sources.contract.record import Json
-from headrace.sources.contract.stream import Orders, StreamSource
+from headrace.sources.contract.stream import Orders, StreamRead, StreamSource
+from headrace.sources.contract.values import Json
 from headrace.sources.postgres.lsn import PostgresTimeline
 from headrace.sources.postgres.objects import PostgresUpstream
 from headrace.sources.postgres.session.address import PostgresAddress

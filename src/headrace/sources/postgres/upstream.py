@@ -22,8 +22,7 @@ from headrace.core.errors import Definite, HeadraceError, Misconfigured, Positio
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.sources.contract.mirror import StreamOrder, StreamOrigin
-from headrace.sources.contract.record import Json
-from headrace.sources.contract.waiting import Waiting
+from headrace.sources.contract.values import Json, Waiting
 from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.objects import PostgresUpstream
 from headrace.sources.postgres.publication import drop_publication, ensure_publication, publication_oid

@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from headrace.sources.contract.tables import TableDef
+from headrace.sources.contract.values import TableDef
 from headrace.sources.postgres.catalog.partition_tree import Branch
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue.objects import Objects

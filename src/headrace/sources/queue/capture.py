@@ -18,8 +18,7 @@ from dataclasses import replace
 from headrace.core.errors import Definite, HeadraceError, PositionLost
 from headrace.core.names import TableName
 from headrace.sources.contract.errors import TableBusy
-from headrace.sources.contract.tables import ExaminedTables, TableDef
-from headrace.sources.contract.waiting import ALONE, Waiting
+from headrace.sources.contract.values import ALONE, ExaminedTables, TableDef, Waiting
 from headrace.sources.postgres.catalog.table_def import TableEntry
 from headrace.sources.postgres.copy.table_access import overtaken
 from headrace.sources.postgres.ddl.alteration import differs

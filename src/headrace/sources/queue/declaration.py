@@ -1,8 +1,8 @@
-"""The queue as it introduces itself (`sources.contract.declaration`), with the options that are its own."""
+"""The queue as it introduces itself (`sources.contract.values`), with the options that are its own."""
 
 from __future__ import annotations
 
-from headrace.sources.contract.declaration import Declaration, Option
+from headrace.sources.contract.values import Declaration, Option
 
 QUEUE = Option("queue", "its name: several lakes may read one", default="main", in_sql=True)
 SCHEMA = Option("schema", "where its tables stand at the source", default="headrace", in_sql=True)

@@ -21,9 +21,14 @@ from headrace.sources.contract.mirror import (
     StreamOrigin,
     Successor,
 )
-from headrace.sources.contract.record import Json
-from headrace.sources.contract.tables import ExaminedTables, SchemaCheck, StatementLog, TableDef
-from headrace.sources.contract.waiting import Waiting
+from headrace.sources.contract.values import (
+    ExaminedTables,
+    Json,
+    SchemaCheck,
+    StatementLog,
+    TableDef,
+    Waiting,
+)
 from headrace.sources.postgres.catalog.table_def import columns_left_out
 from headrace.sources.postgres.copy.measure import PostgresMeasure, measure
 from headrace.sources.postgres.copy.plan import PostgresHeldSnapshot

@@ -14,7 +14,7 @@ from typing import Any
 
 from headrace.core.errors import Misconfigured
 from headrace.core.names import quote_identifier
-from headrace.sources.contract.record import Json
+from headrace.sources.contract.values import Json
 from headrace.sources.queue.position import QueueTimeline
 
 VERSION = 4  # of what stands in the schema (`docs/formats.md`)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from headrace.core.errors import Misconfigured
-from headrace.sources.contract.declaration import Option
+from headrace.sources.contract.values import Option
 from headrace.sources.queue.declaration import DECLARATION, IDLE_TICK, QUEUE, SCHEMA, TICK
 from headrace.sources.queue.objects import Objects, QueueUpstream
 

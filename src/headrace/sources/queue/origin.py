@@ -23,7 +23,7 @@ from headrace.core.errors import HeadraceError
 from headrace.core.position import Position
 from headrace.sources.contract.errors import TableBusy
 from headrace.sources.contract.mirror import StreamOrder, StreamOrigin
-from headrace.sources.contract.waiting import Waiting
+from headrace.sources.contract.values import Waiting
 from headrace.sources.postgres.session.identity import PostgresIdentity
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.queue import readers

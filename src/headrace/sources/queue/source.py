@@ -12,11 +12,10 @@ import pyarrow as pa
 
 from headrace.core.chunks import Bound
 from headrace.core.schema import TableSchema
-from headrace.sources.contract.declaration import Declaration
 from headrace.sources.contract.findings import CheckReport, Wish
 from headrace.sources.contract.mirror import Address as AnyAddress
-from headrace.sources.contract.record import Json
-from headrace.sources.contract.source import Source, UpstreamFacts
+from headrace.sources.contract.source import Source
+from headrace.sources.contract.values import Declaration, Json, UpstreamFacts
 from headrace.sources.postgres.copy import key_range
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import PostgresIdentity, identify

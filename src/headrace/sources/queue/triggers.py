@@ -22,7 +22,7 @@ from typing import TypeVar
 
 from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName, quote_identifier
-from headrace.sources.contract.waiting import ALONE, Waiting
+from headrace.sources.contract.values import ALONE, Waiting
 from headrace.sources.postgres.catalog.locks import PUBLISHERS_WAIT_FOR, holders, locked_error
 from headrace.sources.postgres.copy.table_access import overtaken
 from headrace.sources.postgres.session.ddl import execute_ddl

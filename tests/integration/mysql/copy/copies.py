@@ -21,9 +21,7 @@ from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.sources.contract.copying import CopyOrder, Piece, Reader, Snapshot
 from headrace.sources.contract.errors import TableBusy
-from headrace.sources.contract.record import Json
-from headrace.sources.contract.tables import TableDef
-from headrace.sources.contract.waiting import ALONE, Waiting
+from headrace.sources.contract.values import ALONE, Json, TableDef, Waiting
 from headrace.sources.mysql.catalog.definitions import look
 from headrace.sources.mysql.catalog.table_def import schema_of
 from headrace.sources.mysql.copy.measure import MysqlTableSizes

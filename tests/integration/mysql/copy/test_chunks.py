@@ -19,8 +19,7 @@ from headrace.core.names import TableName
 from headrace.core.position import STEP
 from headrace.sources.contract.copying import CopyOrder, KeyRange, Reader
 from headrace.sources.contract.errors import TableBusy
-from headrace.sources.contract.tables import TableDef
-from headrace.sources.contract.waiting import ALONE
+from headrace.sources.contract.values import ALONE, TableDef
 from headrace.sources.mysql.copy import chunk_reader
 from headrace.sources.mysql.copy.plan import MysqlCopyPlan, MysqlKeyWalk
 from headrace.sources.mysql.copy.reader import reader

@@ -12,7 +12,7 @@ import pytest
 from headrace.core.errors import Misconfigured, Transient
 from headrace.core.names import TableName
 from headrace.core.position import STEP
-from headrace.sources.contract.waiting import Waiting
+from headrace.sources.contract.values import Waiting
 from headrace.sources.mysql.binlog_position import MysqlTimeline
 from headrace.sources.mysql.copy import leader as leaders
 from headrace.sources.mysql.copy import locks

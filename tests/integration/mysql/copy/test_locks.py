@@ -14,7 +14,7 @@ from pymysql.constants import ER
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
-from headrace.sources.contract.waiting import Waiting
+from headrace.sources.contract.values import Waiting
 from headrace.sources.mysql.copy import locks
 from headrace.sources.mysql.copy.locks import TablesHeld
 from headrace.sources.mysql.session.address import MysqlAddress

@@ -17,7 +17,7 @@ from headrace.pipeline.commands.ask import ask
 from headrace.pipeline.status_report import Reporter
 from headrace.pipeline.verify import proof
 from headrace.sources.contract.copying import Piece, PieceRead
-from headrace.sources.contract.record import Json
+from headrace.sources.contract.values import Json
 from headrace.sources.mysql.copy import keeper, locks
 from headrace.sources.mysql.copy.leader import MysqlLeader
 from headrace.sources.mysql.copy.moment_reader import MomentReader

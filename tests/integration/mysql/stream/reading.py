@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from headrace.core.position import Position
-from headrace.sources.contract.arrival import StreamRead
+from headrace.sources.contract.stream import StreamRead
 from headrace.sources.mysql.binlog_position import MysqlTimeline, parse
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.stream.dump import BinlogDump, DumpRequest

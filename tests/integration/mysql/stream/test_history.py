@@ -13,7 +13,7 @@ from headrace.core.errors import HeadraceError, PositionLost
 from headrace.core.names import TableName
 from headrace.core.position import STEP
 from headrace.sources.contract.mirror import StreamOrder
-from headrace.sources.contract.waiting import ALONE
+from headrace.sources.contract.values import ALONE
 from headrace.sources.mysql.binlog_position import MysqlTimeline, count, parse
 from headrace.sources.mysql.copy.leader import lead
 from headrace.sources.mysql.origin import establish

@@ -17,7 +17,7 @@ from headrace.core.errors import Definite, Misconfigured, Transient
 from headrace.core.names import TableName
 from headrace.sources.contract.copying import KeyRange
 from headrace.sources.contract.errors import TableBusy
-from headrace.sources.contract.record import Json
+from headrace.sources.contract.values import Json
 from headrace.sources.postgres.catalog.definitions import read_entries_by_name
 from headrace.sources.postgres.catalog.locks import measure
 from headrace.sources.postgres.catalog.sizes import RelationSize, sizes

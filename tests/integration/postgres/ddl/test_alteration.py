@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from headrace.core.names import TableName
-from headrace.sources.contract.tables import SchemaCheck, TableDef
+from headrace.sources.contract.values import SchemaCheck, TableDef
 from headrace.sources.postgres.catalog.definitions import read_entries, read_entries_by_name
 from headrace.sources.postgres.catalog.entry_memory import EntryMemory
 from headrace.sources.postgres.catalog.table_def import TableEntry, as_shown, schema_of

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.core.errors import HeadraceError
-from headrace.sources.contract.arrival import StreamRead
+from headrace.sources.contract.stream import StreamRead
 from headrace.sources.mysql.stream import events
 from headrace.sources.mysql.stream.ordinary import LARGEST, OUT, ReadPackets
 from tests.laws.sources.mysql.test_transactions import Stored

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.sources.contract.arrival import StreamRead
+from headrace.sources.contract.stream import StreamRead
 from headrace.sources.mysql.binlog_position import MysqlTimeline
 from tests.unit.sources.mysql.stream import logged
 from tests.unit.sources.mysql.stream.logged import SERVER

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headrace.core.names import TableName
-from headrace.sources.contract.tables import TableSize
+from headrace.sources.contract.values import TableSize
 from headrace.sources.mysql.catalog.questions import number, of_tables
 from headrace.sources.mysql.session.statements import MysqlConnection, query
 

@@ -26,8 +26,7 @@ from typing import Any
 from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
 from headrace.core.transaction_id import TransactionId
-from headrace.sources.contract.record import Json
-from headrace.sources.contract.tables import TableDef
+from headrace.sources.contract.values import Json, TableDef
 from headrace.sources.mysql.catalog.column_row import ColumnRow
 from headrace.sources.mysql.table_number import table_number
 from headrace.sources.mysql.types.columns import column_of

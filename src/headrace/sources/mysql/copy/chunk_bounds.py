@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from headrace.core.chunks import Bound, KeySpan
 from headrace.sources.contract.errors import StepTooLong
-from headrace.sources.contract.tables import TableDef
+from headrace.sources.contract.values import TableDef
 from headrace.sources.mysql.copy.key_range import bounds, of_key, within
 from headrace.sources.mysql.copy.selection import fetch
 from headrace.sources.mysql.copy.table_access import by_key, of_table

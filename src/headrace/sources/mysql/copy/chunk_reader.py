@@ -25,8 +25,7 @@ from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.core.schema import Column, TableSchema
 from headrace.sources.contract.copying import Key, KeyRange, Piece, PieceRead
-from headrace.sources.contract.record import Json
-from headrace.sources.contract.waiting import ALONE
+from headrace.sources.contract.values import ALONE, Json
 from headrace.sources.mysql.binlog_position import MysqlTimeline
 from headrace.sources.mysql.catalog.definitions import look
 from headrace.sources.mysql.copy.forgotten import refuse_forgetful

@@ -20,7 +20,7 @@ from itertools import pairwise
 
 from headrace.core.names import TableName
 from headrace.sources.contract.copying import Piece
-from headrace.sources.contract.tables import TableSize
+from headrace.sources.contract.values import TableSize
 from headrace.sources.mysql.session.statements import quote
 
 

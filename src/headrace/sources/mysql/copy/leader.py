@@ -41,7 +41,7 @@ from headrace.core.errors import HeadraceError
 from headrace.core.handoff import ByPosition
 from headrace.core.names import TableName
 from headrace.sources.contract.errors import MomentMissed
-from headrace.sources.contract.waiting import ALONE, Waiting
+from headrace.sources.contract.values import ALONE, Waiting
 from headrace.sources.mysql.binlog_position import MysqlTimeline
 from headrace.sources.mysql.copy.keeper import Keeper, nothing
 from headrace.sources.mysql.copy.locks import HeldLocks, idle, lock_tables

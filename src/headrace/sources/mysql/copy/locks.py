@@ -37,7 +37,7 @@ from dataclasses import dataclass
 
 from headrace.core.errors import RightWithheld, Transient
 from headrace.core.names import TableName
-from headrace.sources.contract.waiting import Waiting
+from headrace.sources.contract.values import Waiting
 from headrace.sources.mysql.copy.keeper import KEPT_SECONDS
 from headrace.sources.mysql.session.refusals import DatabaseDenied
 from headrace.sources.mysql.session.statements import MysqlConnection, execute, query, quote

@@ -18,7 +18,7 @@ from headrace.core.names import TableName
 from headrace.core.schema import Column
 from headrace.sources.contract.copying import Piece
 from headrace.sources.contract.errors import TableBusy
-from headrace.sources.contract.tables import TableDef, TableSize
+from headrace.sources.contract.values import TableDef, TableSize
 from headrace.sources.mysql.catalog import busy as catalog
 from headrace.sources.mysql.catalog.denials import denial
 from headrace.sources.mysql.catalog.sizes import sizes

@@ -20,7 +20,7 @@ from headrace.core.names import TableName
 from headrace.core.schema import Column, TableSchema
 from headrace.decode.copyrows import CopiedRows
 from headrace.sources.contract.copying import Key, Piece, PieceRead
-from headrace.sources.contract.record import Json
+from headrace.sources.contract.values import Json
 from headrace.sources.mysql.binlog_position import MysqlTimeline, parse
 from headrace.sources.mysql.copy import index_ranges, key_range
 from headrace.sources.mysql.copy.follower import MysqlFollower

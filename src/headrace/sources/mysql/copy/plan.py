@@ -21,9 +21,7 @@ from headrace.core.handoff import ByPosition, BySet
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.sources.contract.copying import CopyOrder, Piece
-from headrace.sources.contract.record import Json
-from headrace.sources.contract.tables import TableDef
-from headrace.sources.contract.waiting import ALONE, Waiting
+from headrace.sources.contract.values import ALONE, Json, TableDef, Waiting
 from headrace.sources.mysql.binlog_position import MariadbProgress, MysqlTimeline, parse
 from headrace.sources.mysql.catalog.definitions import look_apart
 from headrace.sources.mysql.copy import key_range

@@ -7,7 +7,7 @@ ticket   of a snapshot    its leader                  ─► ranges of an index,
 from __future__ import annotations
 
 from headrace.sources.contract.copying import Reader
-from headrace.sources.contract.record import Json
+from headrace.sources.contract.values import Json
 from headrace.sources.mysql.copy.chunk_reader import ChunkReader
 from headrace.sources.mysql.copy.moment_reader import of_moment
 from headrace.sources.mysql.session.address import MysqlAddress

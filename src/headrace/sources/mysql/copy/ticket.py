@@ -21,7 +21,7 @@ import secrets
 from dataclasses import asdict, dataclass
 
 from headrace.core.names import TableName
-from headrace.sources.contract.record import Json
+from headrace.sources.contract.values import Json
 from headrace.sources.mysql.table_number import table_number
 
 

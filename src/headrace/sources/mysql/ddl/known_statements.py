@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from headrace.core.schema import Column
-from headrace.sources.contract.record import Json
+from headrace.sources.contract.values import Json
 from headrace.sources.mysql.catalog.column_row import ColumnRow
 from headrace.sources.mysql.types.columns import column_of
 

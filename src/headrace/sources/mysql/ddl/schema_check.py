@@ -33,7 +33,7 @@ from headrace.core.errors import HeadraceError, Transient
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.core.schema import TableSchema
-from headrace.sources.contract.tables import Change, ColumnDerivation, SchemaCheck, StatementLog, TableDef
+from headrace.sources.contract.values import Change, ColumnDerivation, SchemaCheck, StatementLog, TableDef
 from headrace.sources.mysql.catalog.definitions import look_apart
 from headrace.sources.mysql.catalog.denials import denial
 from headrace.sources.mysql.catalog.table_def import TableLook, definition, from_record, schema_of, to_record

@@ -47,7 +47,7 @@ from headrace.decode.mysql.framing import (
 from headrace.decode.mysql.rows import BadEvent, Before, MysqlChangeMeta, changes, counts
 from headrace.decode.mysql.table_map import TableMapLayout
 from headrace.sources.contract.decoder import TableChanges, TableFailure, TableFilter
-from headrace.sources.contract.statements import StatementEffect
+from headrace.sources.contract.values import StatementEffect
 from headrace.sources.mysql.catalog.column_row import ColumnRow
 from headrace.sources.mysql.ddl.known_statements import columns_before, explained_times
 from headrace.sources.mysql.ddl.volatile import volatile_stored

@@ -21,7 +21,7 @@ from headrace.core.names import TableName
 from headrace.decode.mysql import table_map
 from headrace.decode.mysql.framing import HEADER
 from headrace.sources.contract.decoder import Context
-from headrace.sources.contract.record import Json
+from headrace.sources.contract.values import Json
 from headrace.sources.mysql.table_number import table_number
 
 

@@ -20,8 +20,7 @@ from headrace.sources.contract.decoder import (
     TableFailure,
     TableFilter,
 )
-from headrace.sources.contract.record import Json
-from headrace.sources.contract.statements import StatementEffect
+from headrace.sources.contract.values import Json, StatementEffect
 from headrace.sources.mysql.decode import changes, slicing
 from headrace.sources.mysql.decode.changes import MysqlSliceData
 from headrace.sources.mysql.decode.context import MysqlOpenTransaction, MysqlStreamContext, own

@@ -14,7 +14,7 @@ from contextlib import closing
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.sources.contract.findings import CheckReport, Finding, Level, in_order
-from headrace.sources.contract.tables import ExaminedTables, TableSize
+from headrace.sources.contract.values import ExaminedTables, TableSize
 from headrace.sources.mysql.catalog.busy import busy
 from headrace.sources.mysql.catalog.candidates import MysqlCandidate, candidates, databases
 from headrace.sources.mysql.catalog.definitions import look, look_apart

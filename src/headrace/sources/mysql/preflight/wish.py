@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.sources.contract.findings import Wish
-from headrace.sources.contract.record import Json
+from headrace.sources.contract.values import Json
 from headrace.sources.mysql.flavour import Flavour
 from headrace.sources.mysql.options import ACCEPT, CHUNKS, HANDOFF, UNLOGGED_CASCADES
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from headrace.core.errors import Misconfigured, PositionDoubtful
-from headrace.sources.contract.record import Json
+from headrace.sources.contract.values import Json
 from headrace.sources.mysql.flavour import Flavour
 from headrace.sources.mysql.session.statements import MysqlConnection, query
 

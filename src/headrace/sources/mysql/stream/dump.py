@@ -26,8 +26,8 @@ from dataclasses import dataclass
 
 from headrace.core.errors import HeadraceError, Transient
 from headrace.core.position import Position
-from headrace.sources.contract.arrival import StreamRead
-from headrace.sources.contract.record import Json
+from headrace.sources.contract.stream import StreamRead
+from headrace.sources.contract.values import Json
 from headrace.sources.mysql.binlog_position import (
     BinlogProgress,
     MariadbProgress,

@@ -22,7 +22,7 @@ import numpy as np
 
 from headrace.core.position import STEP, Position
 from headrace.decode.kernel import Bytes
-from headrace.sources.contract.arrival import TRANSACTION, Open, StreamRead, Transactions
+from headrace.sources.contract.stream import TRANSACTION, Open, StreamRead, Transactions
 from headrace.sources.mysql.binlog_position import LoggedTransaction
 from headrace.sources.mysql.ddl.steps import Reason
 from headrace.sources.mysql.gtid_set import Gtid

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 
 from headrace.core.errors import HeadraceError
 from headrace.core.position import Position
-from headrace.sources.contract.arrival import StreamRead
+from headrace.sources.contract.stream import StreamRead
 from headrace.sources.mysql.binlog_position import (
     BinlogProgress,
     LoggedTransaction,

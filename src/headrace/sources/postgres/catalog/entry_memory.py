@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.sources.contract.record import Json
+from headrace.sources.contract.values import Json
 from headrace.sources.postgres.catalog.rights import ReadablePartitions
 from headrace.sources.postgres.catalog.table_def import TableEntry
 from headrace.sources.postgres.types.columns import TypeEntry

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from typing import Any
 
 from headrace.core.names import TableName
-from headrace.sources.contract.tables import TableDef
+from headrace.sources.contract.values import TableDef
 from headrace.sources.postgres.catalog.partition_tree import Branch
 from headrace.sources.postgres.catalog.table_def import (
     PARTITIONED,

@@ -15,7 +15,7 @@ from types import TracebackType
 from psycopg import pq
 
 from headrace.core.errors import Transient
-from headrace.sources.contract.record import Json
+from headrace.sources.contract.values import Json
 from headrace.sources.postgres.catalog.partition_tree import Branch, fingerprint
 from headrace.sources.postgres.copy.copy_out import Stream, error_of, stream_copy
 from headrace.sources.postgres.copy.page_ranges import CopyRange, copy_statement

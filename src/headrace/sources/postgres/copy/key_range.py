@@ -33,7 +33,7 @@ from headrace.core.schema import TableSchema
 from headrace.decode import copyrows
 from headrace.sources.contract.copying import Key, KeyRange
 from headrace.sources.contract.errors import StepTooLong
-from headrace.sources.contract.record import Json
+from headrace.sources.contract.values import Json
 from headrace.sources.postgres.catalog.definitions import read_entries
 from headrace.sources.postgres.catalog.table_def import TableEntry, schema_of
 from headrace.sources.postgres.catalog.table_def_record import is_root

@@ -33,7 +33,7 @@ from psycopg import pq
 from headrace.core.errors import Transient
 from headrace.core.handoff import ByPosition, ByXid
 from headrace.core.names import quote_identifier
-from headrace.sources.contract.waiting import ALONE, Waiting
+from headrace.sources.contract.values import ALONE, Waiting
 from headrace.sources.postgres.copy.visibility import BEGIN, SnapshotBarred, accept, refuse_standby, see
 from headrace.sources.postgres.lsn import PostgresTimeline
 from headrace.sources.postgres.session.address import PostgresAddress

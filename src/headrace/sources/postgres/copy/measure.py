@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from headrace.core.names import TableName
 from headrace.sources.contract.copying import Piece
 from headrace.sources.contract.errors import TableBusy
-from headrace.sources.contract.tables import TableDef, TableSize
+from headrace.sources.contract.values import TableDef, TableSize
 from headrace.sources.postgres.catalog import locks
 from headrace.sources.postgres.catalog import sizes as in_pages
 from headrace.sources.postgres.catalog.definitions import read_entries

@@ -21,9 +21,7 @@ from headrace.core.errors import Misconfigured
 from headrace.core.handoff import ByPosition, ByXid, shift
 from headrace.core.names import TableName
 from headrace.sources.contract.copying import CopyOrder, Piece
-from headrace.sources.contract.record import Json
-from headrace.sources.contract.tables import TableDef
-from headrace.sources.contract.waiting import ALONE, Waiting
+from headrace.sources.contract.values import ALONE, Json, TableDef, Waiting
 from headrace.sources.postgres.catalog import definitions
 from headrace.sources.postgres.catalog.table_def_record import is_root, tree_of
 from headrace.sources.postgres.copy import key_range

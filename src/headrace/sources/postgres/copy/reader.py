@@ -25,7 +25,7 @@ from headrace.decode import copyrows
 from headrace.decode.copyrows import CopiedRows
 from headrace.decode.kernel import Bytes, Ints
 from headrace.sources.contract.copying import Key, KeyRange, Piece, PieceRead
-from headrace.sources.contract.record import Json
+from headrace.sources.contract.values import Json
 from headrace.sources.postgres.copy import key_range
 from headrace.sources.postgres.copy.copy_out import Stream, stream_copy
 from headrace.sources.postgres.copy.follower import PostgresFollower, copy, following

@@ -34,7 +34,7 @@ from psycopg import pq
 from headrace.core.errors import Definite, HeadraceError, Transient
 from headrace.core.names import TableName, quote_identifier
 from headrace.sources.contract.errors import TableBusy, TableDenied
-from headrace.sources.contract.record import Json
+from headrace.sources.contract.values import Json
 from headrace.sources.postgres.catalog.definitions import read_entries
 from headrace.sources.postgres.catalog.locks import holders, locked_error
 from headrace.sources.postgres.catalog.partition_tree import Branch, leaves, tree_differs

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from headrace.core.names import quote_identifier
-from headrace.sources.contract.tables import Change, ColumnDerivation, SchemaCheck, TableDef
+from headrace.sources.contract.values import Change, ColumnDerivation, SchemaCheck, TableDef
 from headrace.sources.postgres.catalog import definitions, table_def
 from headrace.sources.postgres.catalog.entry_memory import EntryMemory
 from headrace.sources.postgres.catalog.locks import busy

@@ -24,7 +24,7 @@ import numpy as np
 from headrace.decode.kernel import Bytes
 from headrace.decode.pgoutput import Messages, scan
 from headrace.sources.contract.decoder import Context
-from headrace.sources.contract.record import Json
+from headrace.sources.contract.values import Json
 
 _OID = slice(31, 35)  # of a layout's frame: behind its length, its header and the letter
 

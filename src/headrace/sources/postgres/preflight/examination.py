@@ -14,7 +14,7 @@ from contextlib import closing
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.sources.contract.findings import CheckReport, Finding, in_order
-from headrace.sources.contract.tables import TableSize as AnySize
+from headrace.sources.contract.values import TableSize as AnySize
 from headrace.sources.postgres.catalog.candidates import PostgresCandidate, candidates
 from headrace.sources.postgres.catalog.definitions import read_entries
 from headrace.sources.postgres.catalog.locks import measure

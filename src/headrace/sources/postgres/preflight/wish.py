@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from headrace.sources.contract.findings import Wish
-from headrace.sources.contract.record import Json
+from headrace.sources.contract.values import Json
 from headrace.sources.postgres.declaration import DECLARATION, SLOT
 from headrace.sources.postgres.objects import PostgresUpstream
 

@@ -13,7 +13,7 @@ import psycopg
 from psycopg import pq
 
 from headrace.core.errors import Misconfigured, PositionDoubtful, PositionLost
-from headrace.sources.contract.record import Json
+from headrace.sources.contract.values import Json
 from headrace.sources.postgres.session.statements import Session, ask
 
 

@@ -37,7 +37,7 @@ from psycopg import pq
 from headrace.core.errors import HeadraceError, Transient
 from headrace.decode.copydata import COPY_DATA, CopyFrames, frames
 from headrace.decode.kernel import Bytes
-from headrace.sources.contract.arrival import StreamRead
+from headrace.sources.contract.stream import StreamRead
 from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import application_name, connect, replication

@@ -26,7 +26,7 @@ import numpy as np
 
 from headrace.decode import pgoutput
 from headrace.decode.kernel import Bytes, Flags, Ints
-from headrace.sources.contract.arrival import TRANSACTION, Layout, Open, StreamRead, Transactions
+from headrace.sources.contract.stream import TRANSACTION, Layout, Open, StreamRead, Transactions
 from headrace.sources.postgres.stream.running_transactions import (
     CHANGES,
     RELATION,

@@ -22,8 +22,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headrace.core.names import TableName
-from headrace.sources.contract.record import Json
-from headrace.sources.contract.tables import TableDef
+from headrace.sources.contract.values import Json, TableDef
 from headrace.sources.postgres.catalog import table_def_record
 from headrace.sources.postgres.catalog.definitions import read_entries
 from headrace.sources.postgres.catalog.entry_memory import EntryMemory

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from headrace.core.names import TableName
 from headrace.sources.contract.errors import TableDenied
-from headrace.sources.contract.tables import TableDef
+from headrace.sources.contract.values import TableDef
 from headrace.sources.postgres.catalog.entry_memory import EntryMemory
 from headrace.sources.postgres.catalog.partition_tree import Branch
 from headrace.sources.postgres.catalog.table_def import TableEntry

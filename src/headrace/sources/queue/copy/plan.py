@@ -20,8 +20,7 @@ from dataclasses import dataclass, replace
 from headrace.core.handoff import ByXid
 from headrace.core.names import TableName
 from headrace.sources.contract.copying import CopyOrder
-from headrace.sources.contract.tables import TableDef
-from headrace.sources.contract.waiting import ALONE, Waiting
+from headrace.sources.contract.values import ALONE, TableDef, Waiting
 from headrace.sources.postgres.copy import key_range
 from headrace.sources.postgres.copy.leader import lead
 from headrace.sources.postgres.copy.plan import PostgresHeldSnapshot, PostgresKeyWalk

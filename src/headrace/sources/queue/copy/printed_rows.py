@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 from functools import partial
 
-from headrace.sources.contract.waiting import Waiting
+from headrace.sources.contract.values import Waiting
 from headrace.sources.postgres.catalog.table_def import TableEntry
 from headrace.sources.postgres.copy.leader import until_shown
 from headrace.sources.postgres.copy.visibility import see

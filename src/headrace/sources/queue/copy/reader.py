@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from headrace.core.schema import Column, TableSchema
 from headrace.sources.contract.copying import Key, KeyRange, Piece, PieceRead
-from headrace.sources.contract.record import Json
+from headrace.sources.contract.values import Json
 from headrace.sources.postgres.copy import key_range
 from headrace.sources.postgres.copy.follower import PostgresFollower
 from headrace.sources.postgres.copy.reader import PostgresReader, decode

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from headrace.sources.contract.tables import Change, ColumnDerivation, TableDef
+from headrace.sources.contract.values import Change, ColumnDerivation, TableDef
 from headrace.sources.postgres.catalog import table_def
 from headrace.sources.postgres.catalog.table_def import Attribute, TableEntry
 from headrace.sources.postgres.ddl.alteration import Missing, derive, parts_of

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from headrace.sources.contract.tables import Change, SchemaCheck, TableDef
+from headrace.sources.contract.values import Change, SchemaCheck, TableDef
 from headrace.sources.postgres.catalog.locks import busy
 from headrace.sources.postgres.catalog.rights import rows_hidden
 from headrace.sources.postgres.catalog.table_def import PARTITIONED, TableEntry

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from headrace.sources.contract.decoder import Context
-from headrace.sources.contract.record import Json
+from headrace.sources.contract.values import Json
 
 
 @dataclass(frozen=True, slots=True)

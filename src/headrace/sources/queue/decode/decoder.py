@@ -20,7 +20,7 @@ from headrace.sources.contract.decoder import (
     TableFailure,
     TableFilter,
 )
-from headrace.sources.contract.record import Json
+from headrace.sources.contract.values import Json
 from headrace.sources.postgres.types import casts
 from headrace.sources.queue.decode import changes, slicing
 from headrace.sources.queue.decode.changes import QueueSliceData

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from headrace.decode.kernel import Ints, Lengths
-from headrace.sources.contract.record import Json
+from headrace.sources.contract.values import Json
 
 KEY = "layouts"  # of a look's record
 _MOST = 256  # of layouts that are kept of a table; more are not proven

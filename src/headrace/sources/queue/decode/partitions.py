@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from headrace.decode.kernel import Ints
-from headrace.sources.contract.record import Json
+from headrace.sources.contract.values import Json
 from headrace.sources.postgres.catalog.partition_tree import Branch
 from headrace.sources.postgres.catalog.table_def import TableEntry
 

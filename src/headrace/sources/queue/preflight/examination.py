@@ -11,7 +11,7 @@ from contextlib import closing
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.sources.contract.findings import CheckReport, Finding, Level, in_order
-from headrace.sources.contract.tables import TableSize
+from headrace.sources.contract.values import TableSize
 from headrace.sources.postgres.catalog.candidates import candidates
 from headrace.sources.postgres.catalog.locks import measure
 from headrace.sources.postgres.catalog.partition_tree import leaves

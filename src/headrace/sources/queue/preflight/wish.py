@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.sources.contract.findings import Wish
-from headrace.sources.contract.record import Json
+from headrace.sources.contract.values import Json
 from headrace.sources.queue.declaration import DECLARATION, HANDOFF, QUEUE, SCHEMA, XID
 from headrace.sources.queue.objects import Objects, QueueUpstream
 

@@ -6,7 +6,7 @@ A standby that was promoted has another timeline; whether it goes on where we we
 
 from __future__ import annotations
 
-from headrace.sources.contract.record import Json
+from headrace.sources.contract.values import Json
 from headrace.sources.postgres.session.identity import PostgresIdentity, another_server, verify
 
 

@@ -17,7 +17,7 @@ from headrace.core.errors import Transient
 from headrace.core.position import Position
 from headrace.decode.kernel import Bytes
 from headrace.decode.queue.framing import COPY_END, EMPTIED, head, scan
-from headrace.sources.contract.arrival import TRANSACTION, Open, StreamRead
+from headrace.sources.contract.stream import TRANSACTION, Open, StreamRead
 from headrace.sources.queue.position import QueueTimeline
 from headrace.sources.queue.tick import Tick
 

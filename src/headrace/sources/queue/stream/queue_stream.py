@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from psycopg import pq
 
 from headrace.core.position import Position
-from headrace.sources.contract.arrival import StreamRead
-from headrace.sources.contract.record import Json
+from headrace.sources.contract.stream import StreamRead
+from headrace.sources.contract.values import Json
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect, plain
 from headrace.sources.postgres.session.identity import identify, verify

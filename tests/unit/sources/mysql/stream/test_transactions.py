@@ -8,7 +8,7 @@ import pytest
 
 from headrace.core.errors import HeadraceError
 from headrace.core.position import STEP
-from headrace.sources.contract.arrival import StreamRead
+from headrace.sources.contract.stream import StreamRead
 from headrace.sources.mysql import binlog_position
 from headrace.sources.mysql.binlog_position import MysqlTimeline
 from headrace.sources.mysql.ddl.alterations import Effect
