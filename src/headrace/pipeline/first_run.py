@@ -126,7 +126,7 @@ def _source(met: Attempt) -> SourceRecord:
     place, config = met.place, met.place.config
     source = registry.by_address(config.url)
     return SourceRecord(
-        kind=source.declaration.kind,
+        kind=registry.kind_of(config.url),
         address=source.address(config.url).without_secrets(),
         identity=met.connection.identity,
         upstream=source.plan(place.lake_id, place.name, config.options),

@@ -30,7 +30,7 @@ from headrace.lake.store.open import open_store
 from headrace.pipeline.commands import ask, drop_source
 from headrace.pipeline.state import last_config
 from headrace.pipeline.state.records import SourceRecord
-from headrace.sources.registry import by_address, declaration, kinds
+from headrace.sources.registry import by_address, declaration, kind_of, kinds
 from headrace.sql import rawrows
 from headrace.sql.definitions import definition
 from headrace.sql.relations import mentions_in
@@ -66,20 +66,20 @@ def carry_out(path: str, statement: Statement, at: At, source: str | None) -> An
 
 
 def _create_source(lake: Lake, statement: CreateSource) -> str:
-    source = by_address(statement.connection)
-    if source.declaration.kind != statement.kind:
+    source, declared = by_address(statement.connection), declaration(kind_of(statement.connection))
+    if declared.kind != statement.kind:
         raise Misconfigured(
             "SQL_SOURCE_KIND",
-            f"the connection is one to {source.declaration.title}, and the statement says FROM "
+            f"the connection is one to {declared.title}, and the statement says FROM "
             f"{declaration(statement.kind).keyword}",
-            hint=f"write FROM {source.declaration.keyword}, or the connection of another server",
+            hint=f"write FROM {declared.keyword}, or the connection of another server",
         )
     address = source.address(statement.connection)
     if address.without_secrets() != address.text:
         raise Misconfigured(
             "SQL_PASSWORD",
             "a connection with a password is not registered: everybody who reads the lake would read it",
-            hint=f"leave it out, and give it to the run: {source.declaration.password}",
+            hint=f"leave it out, and give it to the run: {declared.password}",
         )
     registry = Registry(lake.store)
     if statement.name in registry.views():

@@ -15,8 +15,7 @@ from headrace.sources.contract.source import Source
 
 def test_a_source_is_found_by_its_kind_and_by_its_addresses() -> None:
     source = registry.by_kind("postgres")
-    assert source.declaration.kind == "postgres"
-    for scheme in source.declaration.schemes:
+    for scheme in registry.declaration("postgres").schemes:
         assert registry.by_address(f"{scheme}://me:secret@db/shop") is source
     assert registry.by_address("host=db dbname=shop password=x://y") is source
 

@@ -23,7 +23,6 @@ from headrace.pipeline.state import last_config
 from headrace.pipeline.state.ownership import is_beside, living_owner
 from headrace.pipeline.state.records import SourceRecord
 from headrace.sources import registry
-from headrace.sources.contract.errors import no_readers
 from headrace.sources.contract.values import Json
 
 STOP_WITHIN = 60.0
@@ -142,8 +141,14 @@ def _end(store: Store, name: str, owner: Mapping[str, Any]) -> None:
 
 def _drop(address: str, upstream: Json, reader: str | None = None, *, rehearse: bool = False) -> list[str]:
     source = registry.by_address(address)
-    if source.drop is not None:
-        return source.drop(source.address(address), upstream, reader, rehearse=rehearse)
-    if reader is not None:
-        raise no_readers(source.declaration.title)
-    return []
+    place = source.address(address)
+    if reader is None:
+        return [] if source.drop is None else source.drop(place, upstream, rehearse)
+    if source.drop_reader is None:
+        title = registry.declaration(registry.kind_of(address)).title
+        raise Misconfigured(
+            "SOURCE_WITHOUT_READERS",
+            f"{title} has no readers that share anything: each mirror has its own",
+            hint="headrace drop --lake LAKE of the mirror that shall go",
+        )
+    return source.drop_reader(place, upstream, reader, rehearse)

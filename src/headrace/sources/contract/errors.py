@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.core.errors import Misconfigured, Transient
+from headrace.core.errors import Transient
 
 
 class TableBusy(Transient):
@@ -26,12 +26,3 @@ class TableMissed(TableBusy, MomentMissed):
 
 
 MISSED_SECONDS = (0.5, 1.0, 2.0, 4.0)  # before a moment that was missed is tried again
-
-
-def no_readers(title: str) -> Misconfigured:
-    """The error of a source of which each mirror has objects of its own."""
-    return Misconfigured(
-        "SOURCE_WITHOUT_READERS",
-        f"{title} has no readers that share anything: each mirror has its own",
-        hint="headrace drop --lake LAKE of the mirror that shall go",
-    )

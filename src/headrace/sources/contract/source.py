@@ -13,34 +13,26 @@ from headrace.sources.contract.copying import Reader
 from headrace.sources.contract.decoder import Decoder
 from headrace.sources.contract.findings import CheckReport, Wish
 from headrace.sources.contract.mirror import Address, Connection
-from headrace.sources.contract.values import Declaration, Json, UpstreamFacts
-
-
-class Drop(Protocol):
-    """The removal of what a mirror has upstream."""
-
-    def __call__(
-        self, address: Address, upstream: Json, other: str | None = None, *, rehearse: bool = False
-    ) -> list[str]:
-        """Remove what is ours of the objects upstream; what was removed, for people.
-
-        A rehearsal removes nothing and tells what would be. What is gone already is nothing to do.
-
-        Or what is there for another mirror of that name, which reads through the same objects; refused where
-        none can.
-        """
+from headrace.sources.contract.values import Json, UpstreamFacts
 
 
 class Source(Protocol):
     """A kind of source: a folder beside this one implements it. It holds nothing: ask it from any thread."""
 
     @property
-    def declaration(self) -> Declaration:
-        """Its name, its addresses and its options: `registry.declaration` has them without the rest."""
+    def drop(self) -> Callable[[Address, Json, bool], list[str]] | None:
+        """Remove what is ours of the objects upstream; what was removed, for people.
+
+        A rehearsal (True) removes nothing and tells what would be. What is gone already is nothing to do.
+        None of a source that makes nothing there.
+        """
 
     @property
-    def drop(self) -> Drop | None:
-        """The removal of what its mirrors have upstream; None of a source that makes nothing there."""
+    def drop_reader(self) -> Callable[[Address, Json, str, bool], list[str]] | None:
+        """Remove what is there for another mirror of this name, which reads through the same objects.
+
+        None of a source of which each mirror has objects of its own.
+        """
 
     @property
     def key_bounds(self) -> Callable[[TableSchema, pa.Table], list[Bound] | None] | None:

@@ -1,8 +1,7 @@
 """MariaDB as `sources.contract` wants it."""
 
 from headrace.sources.contract.source import Source
-from headrace.sources.mysql.declaration import MARIADB
 from headrace.sources.mysql.flavour import Flavour
 from headrace.sources.mysql.source import MysqlSource
 
-SOURCE: Source = MysqlSource(MARIADB, Flavour.MARIADB)
+SOURCE: Source = MysqlSource(Flavour.MARIADB)

@@ -17,11 +17,10 @@ from headrace.sources.contract.copying import Reader as AnyReader
 from headrace.sources.contract.findings import CheckReport, Wish
 from headrace.sources.contract.mirror import Address as AnyAddress
 from headrace.sources.contract.source import Source
-from headrace.sources.contract.values import Declaration, Json, UpstreamFacts
+from headrace.sources.contract.values import Json, UpstreamFacts
 from headrace.sources.mysql import upstream as upstreams
 from headrace.sources.mysql.copy import key_range
 from headrace.sources.mysql.copy.reader import reader
-from headrace.sources.mysql.declaration import MYSQL
 from headrace.sources.mysql.decode.decoder import MysqlDecoder
 from headrace.sources.mysql.flavour import Flavour
 from headrace.sources.mysql.mirror import MysqlServerConnection
@@ -36,9 +35,9 @@ from headrace.sources.mysql.upstream import MysqlUpstream
 class MysqlSource:
     """MySQL or MariaDB by its binlog."""
 
-    drop: ClassVar[None] = None
+    drop: ClassVar[None] = None  # nothing is made at the server
+    drop_reader: ClassVar[None] = None
 
-    declaration: Declaration
     flavour: Flavour
 
     def address(self, text: str) -> MysqlAddress:
@@ -75,4 +74,4 @@ class MysqlSource:
         return key_range.bounds(schema, keys)
 
 
-SOURCE: Source = MysqlSource(MYSQL, Flavour.MYSQL)
+SOURCE: Source = MysqlSource(Flavour.MYSQL)

@@ -25,16 +25,14 @@ from headrace.sources.contract.decoder import (
     TableFailure,
     TableFilter,
 )
-from headrace.sources.contract.errors import no_readers
 from headrace.sources.contract.findings import CheckReport, Wish
 from headrace.sources.contract.mirror import Address as AnyAddress
 from headrace.sources.contract.source import Source
-from headrace.sources.contract.values import Declaration, Json, UpstreamFacts
+from headrace.sources.contract.values import Json, UpstreamFacts
 from headrace.sources.postgres import upstream as upstreams
 from headrace.sources.postgres.copy import key_range
 from headrace.sources.postgres.copy.follower import PostgresFollower
 from headrace.sources.postgres.copy.reader import PostgresReader
-from headrace.sources.postgres.declaration import DECLARATION
 from headrace.sources.postgres.decode import changes, slicing
 from headrace.sources.postgres.decode.context import (
     PostgresOpenTransaction,
@@ -119,7 +117,7 @@ class PostgresDecoder:
 class PostgresSource:
     """PostgreSQL by logical replication."""
 
-    declaration: Declaration = DECLARATION
+    drop_reader: ClassVar[None] = None  # each mirror has a slot of its own
 
     def address(self, text: str) -> PostgresAddress:
         return PostgresAddress.parse(text)
@@ -147,11 +145,7 @@ class PostgresSource:
     def examine(self, address: AnyAddress, wish: Wish) -> CheckReport:
         return examine(PostgresAddress(address.text), PostgresWish.of(wish))
 
-    def drop(
-        self, address: AnyAddress, upstream: Json, other: str | None = None, *, rehearse: bool = False
-    ) -> list[str]:
-        if other is not None:
-            raise no_readers(self.declaration.title)
+    def drop(self, address: AnyAddress, upstream: Json, rehearse: bool) -> list[str]:
         act = upstreams.ours if rehearse else upstreams.drop
         return act(PostgresAddress(address.text), PostgresUpstream.of(upstream))
 

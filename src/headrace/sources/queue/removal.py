@@ -51,7 +51,7 @@ def drop_other(address: PostgresAddress, upstream: QueueUpstream, lake: str) -> 
         return drop_reader(connection, replace(upstream, lake=lake), is_known=True)
 
 
-def removable(address: PostgresAddress, upstream: QueueUpstream, other: str | None) -> list[str]:
+def removable(address: PostgresAddress, upstream: QueueUpstream, other: str | None = None) -> list[str]:
     """The objects that `drop` or `drop_other` would remove now; nothing is changed."""
     lake, objects = other or upstream.lake, upstream.objects
     with closing(connect(address, role="drop")) as connection:

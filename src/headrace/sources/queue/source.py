@@ -15,13 +15,12 @@ from headrace.core.schema import TableSchema
 from headrace.sources.contract.findings import CheckReport, Wish
 from headrace.sources.contract.mirror import Address as AnyAddress
 from headrace.sources.contract.source import Source
-from headrace.sources.contract.values import Declaration, Json, UpstreamFacts
+from headrace.sources.contract.values import Json, UpstreamFacts
 from headrace.sources.postgres.copy import key_range
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import PostgresIdentity, identify
 from headrace.sources.queue import removal
 from headrace.sources.queue.copy.reader import QueueReader
-from headrace.sources.queue.declaration import DECLARATION
 from headrace.sources.queue.decode.decoder import QueueDecoder
 from headrace.sources.queue.mirror import QueueConnection
 from headrace.sources.queue.objects import QueueUpstream
@@ -33,8 +32,6 @@ from headrace.sources.queue.session.address import QueueAddress
 @dataclass(frozen=True, slots=True)
 class QueueSource:
     """PostgreSQL by triggers."""
-
-    declaration: Declaration = DECLARATION
 
     def address(self, text: str) -> QueueAddress:
         return QueueAddress.parse(text)
@@ -57,13 +54,15 @@ class QueueSource:
     def examine(self, address: AnyAddress, wish: Wish) -> CheckReport:
         return examine(QueueAddress.parse(address.text).server, QueueWish.of(wish))
 
-    def drop(
-        self, address: AnyAddress, upstream: Json, other: str | None = None, *, rehearse: bool = False
-    ) -> list[str]:
+    def drop(self, address: AnyAddress, upstream: Json, rehearse: bool) -> list[str]:
+        server, ours = QueueAddress.parse(address.text).server, QueueUpstream.of(upstream)
+        return removal.removable(server, ours) if rehearse else removal.drop(server, ours)
+
+    def drop_reader(self, address: AnyAddress, upstream: Json, other: str, rehearse: bool) -> list[str]:
         server, ours = QueueAddress.parse(address.text).server, QueueUpstream.of(upstream)
         if rehearse:
             return removal.removable(server, ours, other)
-        return removal.drop(server, ours) if other is None else removal.drop_other(server, ours, other)
+        return removal.drop_other(server, ours, other)
 
     def decoder(self, reference: int = 0) -> QueueDecoder:
         return QueueDecoder()
