@@ -68,17 +68,31 @@ def test_the_contract_has_no_more_members_than_its_bar() -> None:
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_no_member_of_the_contract_does_nothing(source: str) -> None:
-    asked = {name for protocol in protocols() for name in members(protocol)}
-    found = [
-        f"{relative(path)}: {node.name}.{method.name}"
+    asked = {protocol.name: set(members(protocol)) for protocol in protocols()}
+    classes = [
+        (path, node)
         for path in python_files("src")
         if path.is_relative_to(SOURCE / "sources" / source)
         for node in tree(path).body
         if isinstance(node, ast.ClassDef)
+    ]
+    implemented = {node.name: [p for p in asked if asked[p] <= _named(node)] for _, node in classes}
+    assert {"Source", "Connection", "Mirror", "Decoder", "Stream"} <= {
+        p for each in implemented.values() for p in each
+    }
+    found = [
+        f"{relative(path)}: {node.name}.{method.name}"
+        for path, node in classes
         for method in node.body
-        if isinstance(method, ast.FunctionDef) and method.name in asked and idle(method)
+        if isinstance(method, ast.FunctionDef) and idle(method)
+        if any(method.name in asked[protocol] for protocol in implemented[node.name])
     ]
     assert not found, "make it a capability that is None where a source lacks it"
+
+
+def _named(node: ast.ClassDef) -> set[str]:
+    methods = {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
+    return methods | {ast.unparse(each.target) for each in node.body if isinstance(each, ast.AnnAssign)}
 
 
 def test_nobody_above_the_sources_hands_a_record_of_upstream_objects_on() -> None:
@@ -90,9 +104,14 @@ def test_nobody_above_the_sources_hands_a_record_of_upstream_objects_on() -> Non
         if path.is_relative_to(SOURCE) and path.relative_to(SOURCE).parts[0] not in ("sources", "testing")
         for node in ast.walk(tree(path))
         if isinstance(node, ast.FunctionDef)
-        and "upstream" in {argument.arg for argument in (*node.args.args, *node.args.kwonlyargs)}
+        and any(_is_record(argument) for argument in (*node.args.args, *node.args.kwonlyargs))
     }
     assert found == allowed
+
+
+def _is_record(argument: ast.arg) -> bool:
+    said = None if argument.annotation is None else ast.unparse(argument.annotation)
+    return argument.arg == "upstream" and said in (None, "Json")
 
 
 def test_idle_methods_are_told_from_others() -> None:
