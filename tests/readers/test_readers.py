@@ -71,14 +71,14 @@ def test_delta_rs_reads_the_pinned_version(lake: Lake, sample: Sample, name: str
 def test_duckdb_reads_the_pinned_version(lake: Lake, sample: Sample, name: str, epoch: int) -> None:
     cut, expected = lake.at(epoch=epoch), sample.expected[epoch, name]
     with duckdb.connect(config={"allow_unsigned_extensions": True}) as connection:
-        connection.execute(f"LOAD '{_duckdb_delta()}'")
+        connection.execute(f"LOAD '{duckdb_delta()}'")
         connection.execute("SET TimeZone = 'UTC'")
         query = "SELECT * FROM delta_scan(?, version = ?)"
         found = connection.execute(query, [cut.url(name), cut.version(name)]).to_arrow_table()
     _same(found.rename_columns(expected.column_names).cast(expected.schema), expected)
 
 
-def _duckdb_delta() -> Path:
+def duckdb_delta() -> Path:
     package = find_spec("duckdb_extension_delta")
     assert package is not None
     assert package.origin is not None

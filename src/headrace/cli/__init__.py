@@ -12,6 +12,7 @@ error and an exit code. Each command is a module with two functions, listed in `
     serve                       the same over HTTP: metrics, health, a page
     alerts                      tries where alerts go
     sql · verify                queries of a lake; the proof that it equals its source
+    views                       the same tables as statements of other engines
     tables · maintain · drop    what a run is asked for, or what is done in its place
     version                     what is installed
     source_options              the options of each kind of source, as it declares them

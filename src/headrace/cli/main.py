@@ -21,7 +21,21 @@ from types import ModuleType
 from typing import NoReturn
 
 import headrace
-from headrace.cli import alerts, check, demo, drop, maintain, run, serve, sql, status, tables, verify, version
+from headrace.cli import (
+    alerts,
+    check,
+    demo,
+    drop,
+    maintain,
+    run,
+    serve,
+    sql,
+    status,
+    tables,
+    verify,
+    version,
+    views,
+)
 from headrace.cli.argv import hide_passwords, mask
 from headrace.cli.output import UNREAD, is_unread
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
@@ -33,6 +47,7 @@ COMMANDS: tuple[ModuleType, ...] = (
     serve,
     status,
     sql,
+    views,
     tables,
     verify,
     maintain,

@@ -9,6 +9,7 @@
     travel     what history adds to it
     changes    the updates between two times
     frames     files as DataFrames
+    views      a cut's tables as statements of other engines
     pruning    the files that Spark skips by Delta's statistics
 
 Nothing here writes.

@@ -69,7 +69,7 @@ class Cut:
             )
         [place] = self.places.values()
         if place.mark is None:
-            raise _between(f'the position "{plain(place.frontier)}" is between two marks')
+            raise between_error(f'the position "{plain(place.frontier)}" is between two marks')
         return place.mark
 
     @property
@@ -79,14 +79,14 @@ class Cut:
 
     def tables(self) -> list[str]:
         """The tables that are exact here, as `schema.table` (with the source before it if several)."""
-        return [self._print_position(name) for name in self.standings.names()]
+        return [self.print_name(name) for name in self.standings.names()]
 
     def version(self, name: str) -> int:
         """The Delta version of the table that is exact here."""
         full = self.standings.resolve(name)
         standing = self.standings.of(full)
         if standing.parts:
-            raise _between(f'table "{name}" has no version here: the cut is between two marks')
+            raise between_error(f'table "{name}" has no version here: the cut is between two marks')
         return standing.base.versions[str(full[1])]
 
     def url(self, name: str) -> str:
@@ -142,8 +142,8 @@ class Cut:
         bare = [table.name.lower() for _, table in names]
         views: list[str] = []
         for name in names:
-            frame = self.table(spark, self._print_position(name))
-            wanted = [self._print_position(name)] + (
+            frame = self.table(spark, self.print_name(name))
+            wanted = [self.print_name(name)] + (
                 [name[1].name] if bare.count(name[1].name.lower()) == 1 else []
             )
             for view in wanted:
@@ -165,7 +165,8 @@ class Cut:
         """Return the contents as a Polars query; no file is read before it is collected."""
         return scan_part(_history(self, name))
 
-    def _print_position(self, name: Name) -> str:
+    def print_name(self, name: Name) -> str:
+        """The table as this cut calls it: `schema.table`, with the source before it if several."""
         source, table = name
         return str(table) if len(self.places) == 1 else f"{quote_identifier(source)}.{table}"
 
@@ -193,7 +194,8 @@ def no_history_error(table: TableName) -> NoHistory:
     )
 
 
-def _between(primary: str) -> Misconfigured:
+def between_error(primary: str) -> Misconfigured:
+    """The error where something is asked for that only marks have."""
     return Misconfigured(
         "LAKE_BETWEEN_MARKS",
         primary,

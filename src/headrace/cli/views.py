@@ -1,0 +1,40 @@
+"""`headrace views`: statements by which another engine reads all tables of a lake at one mark."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+
+def register(subparsers: Any) -> None:
+    command = subparsers.add_parser(
+        "views",
+        help="print statements for another engine: all tables at one mark",
+        description="Prints statements that make every table of a lake a view, all at one mark: run them in "
+        "Spark (with headrace installed), DuckDB (with its extension delta) or Python with Polars.",
+    )
+    command.add_argument("--lake", required=True, help="a directory, or s3://bucket/prefix")
+    command.add_argument("--engine", required=True, metavar="NAME", help="spark, duckdb or polars")
+    moment = command.add_mutually_exclusive_group()
+    moment.add_argument(
+        "--epoch", type=int, metavar="N", help="the mark of this number (default: the newest)"
+    )
+    moment.add_argument(
+        "--at", metavar="MARK|POSITION|TIMESTAMP", help="as in `headrace sql`, where a mark is"
+    )
+    command.add_argument("--source", help="only this source of the lake")
+    command.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    # Imported late, as in every command: --help and --version answer at once.
+    from headrace.lake.read.lake import Lake
+    from headrace.lake.read.views import engine_named, statements
+
+    engine = engine_named(args.engine)
+    moment = args.epoch if args.epoch is not None else args.at
+    if isinstance(moment, str) and moment.isdigit():
+        moment = int(moment)
+    for statement in statements(Lake(args.lake).cut(moment, args.source), engine):
+        print(statement)
+    return 0

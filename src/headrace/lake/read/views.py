@@ -1,0 +1,168 @@
+"""Statements by which another engine has all tables of a cut as views, each pinned to its version.
+
+    spark     CREATE OR REPLACE TEMPORARY VIEW `public.orders` USING headrace OPTIONS (...)
+    duckdb    CREATE OR REPLACE VIEW "public"."orders" AS SELECT ... FROM delta_scan(..., version = 7)
+    polars    tables["public.orders"] = pl.scan_delta(..., version=7)
+
+An engine is a row of `ENGINES`. Views are called as in SQL over a lake (decision 0015): `schema.table`, the
+source before it where the cut is through several, and the bare name where one schema has it. Columns come out
+under the user's names, whatever Delta forbids in them. Only a cut at marks has versions to pin.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from headrace.core.errors import Misconfigured
+from headrace.core.names import suggestion
+from headrace.lake.format import layout
+from headrace.lake.read.cut import Cut, between_error
+from headrace.lake.read.intervals import Name
+from headrace.lake.read.travel import quote
+
+_PLAIN_PATH = re.compile(r"[A-Za-z0-9/:._\-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class TableView:
+    """A table of a cut, as statements need it."""
+
+    lake: str
+    source: str
+    name: str  # of the table in the lake, quoted where need be
+    schema: str  # the views' schema: the table's, the source before it where there are several
+    table: str
+    bare: bool  # no other table of the cut is called so
+    url: str
+    version: int
+    epoch: int
+    columns: tuple[str, ...]
+
+    @property
+    def full(self) -> str:
+        """The view's name in an engine whose views have no schema."""
+        return f"{self.schema}.{self.table}"
+
+    @property
+    def spelled_otherwise(self) -> dict[str, str]:
+        """The columns that Delta knows under another name, by that name."""
+        return {layout.lake_column(name): name for name in self.columns if layout.lake_column(name) != name}
+
+
+@dataclass(frozen=True, slots=True)
+class ViewEngine:
+    """The statements before all others, and those of a table."""
+
+    begin: tuple[str, ...]
+    table: Callable[[TableView], Iterator[str]]
+    any_path: bool = (
+        True  # it opens a lake whose path has other characters than letters, digits and these: /._-
+    )
+
+
+def statements(cut: Cut, engine: str) -> list[str]:
+    """The statements in their order; raises where the cut is between two marks."""
+    chosen = ENGINES[engine]
+    if not chosen.any_path and not _PLAIN_PATH.fullmatch(cut.store.url):
+        raise Misconfigured(
+            "VIEWS_PATH",
+            f"{engine} cannot open Delta tables at the path of this lake",
+            detail="it looks for the files under a path in which special characters are percent-encoded",
+            hint=f"Lake({cut.store.url!r}).at().polars(name) reads it; or keep the lake at another path",
+        )
+    for place in cut.places.values():
+        if place.mark is None:
+            raise between_error(f"{place.text} is between two marks, where tables have no versions")
+    found = [line for view in _views(cut) for line in chosen.table(view)]
+    return [*chosen.begin, *dict.fromkeys(found)]
+
+
+def engine_named(name: str) -> str:
+    """The name, if it is that of an engine."""
+    if name not in ENGINES:
+        raise Misconfigured(
+            "VIEWS_ENGINE_UNKNOWN",
+            f'there are no statements for an engine "{name}"',
+            detail=suggestion(name, ENGINES),
+            hint=f"--engine {'|'.join(ENGINES)}",
+        )
+    return name
+
+
+def _views(cut: Cut) -> Iterator[TableView]:
+    names = cut.standings.list_tables()
+    bare = Counter(table.name.lower() for _, table in names)
+    for full in names:
+        yield _view(cut, full, bare=bare[full[1].name.lower()] == 1)
+
+
+def _view(cut: Cut, full: Name, *, bare: bool) -> TableView:
+    source, table = full
+    name = cut.print_name(full)
+    return TableView(
+        lake=cut.store.url,
+        source=source,
+        name=str(table),
+        schema=table.schema if len(cut.places) == 1 else f"{source}.{table.schema}",
+        table=table.name,
+        bare=bare,
+        url=cut.url(name),
+        version=cut.version(name),
+        epoch=cut.marks[source].epoch,
+        columns=tuple(cut.schema(name).names),
+    )
+
+
+def _spark(view: TableView) -> Iterator[str]:
+    options = {"lake": view.lake, "table": view.name, "source": view.source, "epoch": str(view.epoch)}
+    told = ", ".join(f"`{name}` {_spark_text(value)}" for name, value in options.items())
+    full = quote(view.full)
+    yield f"CREATE OR REPLACE TEMPORARY VIEW {full} USING headrace OPTIONS ({told});"
+    if view.bare:
+        yield f"CREATE OR REPLACE TEMPORARY VIEW {quote(view.table)} AS SELECT * FROM {full};"
+
+
+def _spark_text(value: str) -> str:
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _duckdb(view: TableView) -> Iterator[str]:
+    columns = ", ".join(_renaming(name) for name in view.columns)
+    place = view.url.replace("'", "''")
+    full = f"{_identifier(view.schema)}.{_identifier(view.table)}"
+    yield f"CREATE SCHEMA IF NOT EXISTS {_identifier(view.schema)};"
+    scan = f"delta_scan('{place}', version = {view.version})"
+    yield f"CREATE OR REPLACE VIEW {full} AS SELECT {columns} FROM {scan};"
+    if view.bare:
+        yield f"CREATE OR REPLACE VIEW {_identifier(view.table)} AS SELECT * FROM {full};"
+
+
+def _renaming(name: str) -> str:
+    spelled = layout.lake_column(name)
+    return _identifier(name) if spelled == name else f"{_identifier(spelled)} AS {_identifier(name)}"
+
+
+def _identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _polars(view: TableView) -> Iterator[str]:
+    scan = f"pl.scan_delta({view.url!r}, version={view.version})"
+    if view.spelled_otherwise:
+        scan += f".rename({view.spelled_otherwise!r})"
+    yield f"tables[{view.full!r}] = {scan}"
+    if view.bare:
+        yield f"tables[{view.table!r}] = tables[{view.full!r}]"
+
+
+_DELTA = (
+    "-- needs INSTALL delta; LOAD delta; and for a bucket CREATE SECRET (TYPE s3, PROVIDER credential_chain);"
+)
+ENGINES: Mapping[str, ViewEngine] = {
+    "spark": ViewEngine((), _spark),
+    "duckdb": ViewEngine((_DELTA,), _duckdb),
+    "polars": ViewEngine(("import polars as pl", "tables = {}"), _polars, any_path=False),
+}
