@@ -40,6 +40,8 @@ class ProgressView:
         self._lines: dict[str, tuple[str, float]] = {}
         self._said: defaultdict[str, set[str]] = defaultdict(set)
         self._away: defaultdict[str, set[str]] = defaultdict(set)  # tables that left the marks, by source
+        self._anew: defaultdict[str, set[str]] = defaultdict(set)  # of those, which are copied beside
+        self._waits: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)  # and why, by their codes
         self._lock = threading.Lock()  # every source tells from a thread of its own
 
     def __enter__(self) -> ProgressView:
@@ -96,14 +98,18 @@ class ProgressView:
         """Say once, a line each, which tables stopped or were altered, and which nobody mirrors."""
         source, tables = said.source, said.tables or {}
         stops = (sentences.stop(name, table) for name, table in tables.items())
+        anew = {text: name for name, table in tables.items() if (text := sentences.copied_anew(name, table))}
         altered = {sentences.alteration(each): each for each in said.alterations}
-        lines = [*filter(None, stops), *sentences.columns_left_out(tables)]
+        lines = [*filter(None, stops), *anew, *sentences.columns_left_out(tables)]
         lines += [*sentences.unmirrored_lines(said.unmirrored), *altered]
         lines += filter(None, [sentences.gone_line(tables)])
         fresh = [line for line in lines if line not in self._said[source]]
-        # A try that is put off is no news, but for the first of its kind.
-        waits = {name: text for name, table in tables.items() if (text := sentences.waits(name, table))}
-        fresh += [text for name, text in waits.items() if name not in self._away[source]]
+        # Of a copy beside a table it was said when that began.
+        self._anew[source] |= set(anew.values())
+        fresh = [
+            line for line in fresh if line not in altered or altered[line].table not in self._anew[source]
+        ]
+        fresh += self._news_of_waits(source, tables)
         self._away[source] |= {altered[line].table for line in fresh if line in altered}
         self._away[source] |= {name for name, table in tables.items() if table.state == "stopped"}
         for line in [*fresh, *self._back(source, tables)]:
@@ -111,11 +117,24 @@ class ProgressView:
         # What is true no longer is news when it comes true again.
         self._said[source] = set(lines)
 
+    def _news_of_waits(self, source: str, tables: Mapping[str, TableStatus]) -> Iterator[str]:
+        """Say why tables wait for their next try, once a reason: when that is changes with every try."""
+        waiting = set()
+        for name, table in tables.items():
+            text = sentences.waits(name, table)
+            if text is not None and table.error is not None:
+                reason = (name, str(table.error["code"]))
+                waiting.add(reason)
+                if reason not in self._waits[source]:
+                    yield text
+        self._waits[source] = waiting
+
     def _back(self, source: str, tables: Mapping[str, TableStatus]) -> Iterator[str]:
         """Say of tables that left the marks that they are in them again."""
         for name in sorted(self._away[source] & tables.keys()):
             if tables[name].state == "live" and tables[name].unseen_since is None:
                 self._away[source].discard(name)
+                self._anew[source].discard(name)
                 yield sentences.back(name, tables[name])
 
     def _line(self, said: SourceStatus) -> None:

@@ -124,13 +124,14 @@ def _beside(source: SourcePicture) -> Iterator[str]:
     from headrace.status import sentences
 
     for name, each in source.tables.items():
-        said = (sentences.stop(name, each), sentences.waits(name, each), sentences.unseen_line(name, each))
-        yield from filter(None, said)
+        lines = (sentences.stop, sentences.copied_anew, sentences.waits, sentences.unseen_line)
+        yield from filter(None, (line(name, each) for line in lines))
     if (gone := sentences.gone_line(source.tables)) is not None:
         yield gone
     yield from sentences.columns_left_out(source.tables)
     yield from sentences.unmirrored_lines(source.unmirrored_tables)
-    yield from map(sentences.alteration, source.status.alterations[-SHOWN:])
+    for change in source.status.alterations[-SHOWN:]:
+        yield sentences.alteration(change, source.tables.get(change.table))
 
 
 def _head(source: SourcePicture) -> Iterator[str]:
@@ -204,7 +205,7 @@ def _tables(source: SourcePicture) -> Table:
             continue  # named below
         table.add_row(
             name,
-            each.state + (", copied anew" if each.copied_anew else ""),
+            _state(each),
             _columns(each),
             f"{each.join}, {each.held_transactions} held",
             "" if each.rows is None else f"{each.rows:,}",
@@ -212,6 +213,12 @@ def _tables(source: SourcePicture) -> Table:
             each.last_change or "",
         )
     return table
+
+
+def _state(table: TableStatus) -> str:
+    """The state as a person is told it: what comes back by itself waits for its copy."""
+    state = "pending" if table.follows else table.state
+    return f"{state}, copied anew" if table.copied_anew else state
 
 
 def _columns(table: TableStatus) -> str:

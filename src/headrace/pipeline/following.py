@@ -124,6 +124,9 @@ class TableFollower:
 
     def prospect(self, run: TablesRun, record: TableRecord) -> Prospect:
         """Say whether a table that stopped is taken up again by itself."""
+        anew = run.ledger.staged.get(record.name)
+        if record.state is State.STOPPED and anew is not None and anew.state is not State.STOPPED:
+            return Prospect(follows=True, retry_in=None, is_gone=False)  # by its new copy, which is there
         refused, tried = self._refusal(record), self.retries.get(record.name)
         follows = record.name in _changed_tables(run)
         again_at = None if refused is None or tried is None or not follows else tried.again_at

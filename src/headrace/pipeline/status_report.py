@@ -477,7 +477,9 @@ def _table(
 ) -> TableStatus:
     copying = record.state.awaits_copy and progress is not None
     anew = run.ledger.staged.get(record.name)
-    reason, prospect = run.following.reason(record), run.following.prospect(run, record)
+    # Where there is a new copy, a refusal of an earlier one is over.
+    reason = run.following.reason(record) if anew is None else record.error
+    prospect = run.following.prospect(run, record)
     retry = None if prospect.retry_in is None else time.time() + max(0.0, prospect.retry_in)
     unseen = reporter.facts.unseen_tables.get(record.name)
     holder = None if unseen is None or unseen.busy is None else unseen.busy.detail

@@ -14,10 +14,14 @@ from headrace.lake.format.status import AlterationStatus, TableStatus
 
 NOT_ADDED = "TABLE_NOT_ADDED"
 NAMED = 5
+_COPIED = "it is copied anew and comes back by itself; there is nothing to do"
 _WAYS = {
-    "added": "no file is written",
-    "rewritten": "its rows are written again in the lake; there is nothing to do",
-    "copied": "it is copied anew and comes back by itself; there is nothing to do",
+    "added": ("no file is written", "no file was written"),
+    "rewritten": (
+        "its rows are written again in the lake; there is nothing to do",
+        "its rows were written again in the lake",
+    ),
+    "copied": (_COPIED, "it was copied anew and is back in the marks"),
 }
 
 
@@ -29,6 +33,14 @@ def stop(name: str, table: TableStatus) -> str | None:
     detail = f" ({error['detail']})" if error.get("detail") else ""
     where = f" at {at}" if at else ""
     return f"{name} stopped{where}: {error['code']}: {error['primary']}{detail}; {error['hint']}"
+
+
+def copied_anew(name: str, table: TableStatus) -> str | None:
+    """Say why a table that stopped has a new copy made beside it; None of any other."""
+    if table.state != "stopped" or not table.follows or table.copied_anew is None or not table.error:
+        return None
+    primary = str(table.error["primary"])
+    return f"{primary if name in primary else f'{name}: {primary}'}; {_COPIED}"
 
 
 def waits(name: str, table: TableStatus) -> str | None:
@@ -77,9 +89,11 @@ def columns_left_out(tables: Mapping[str, TableStatus]) -> Iterator[str]:
         yield f"generated columns that are not in the lake: {', '.join(lacking[:NAMED])}{more}"
 
 
-def alteration(change: AlterationStatus) -> str:
-    """Say which change of a table was followed, and how."""
-    return f"{change.what}; {_WAYS.get(change.way, change.way)} (mark {change.epoch} at {change.at})"
+def alteration(change: AlterationStatus, table: TableStatus | None = None) -> str:
+    """Say which change of a table was followed, and how; it is over where the `table` is in the marks."""
+    now, then = _WAYS.get(change.way, (change.way, change.way))
+    is_over = table is not None and table.state == "live" and table.unseen_since is None
+    return f"{change.what}; {then if is_over else now} (mark {change.epoch} at {change.at})"
 
 
 def unmirrored_lines(codes: Mapping[str, str]) -> Iterator[str]:
