@@ -1,7 +1,8 @@
 """What the stream has for tables that wait for their copy is kept in the lake, and the source forgets it.
 
 The copy stands between a snapshot and its end while rows change, move and go, a table is truncated, and a
-large transaction is open across it all. Everything is kept at once here; a run waits a little.
+large transaction is open across it all. Everything is kept at once here; a run waits a little. Each second
+file takes in the one before it, where sixteen have to be there in a run.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import pytest
 from headrace.core import failpoint
 from headrace.lake.format import layout
 from headrace.pipeline.commands import ask
+from headrace.pipeline.state import kept_files
 from headrace.pipeline.state.table_state import State
 from headrace.sources.postgres.lsn import Lsn
 from headrace.testing import validators
@@ -69,6 +71,7 @@ def first(handoff: str) -> list[Any]:
 @pytest.fixture
 def mirrors(mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch) -> Mirrors:
     monkeypatch.setattr("headrace.pipeline.stream.cadence.KEEP_SECONDS", 0.0)
+    monkeypatch.setattr(kept_files, "TOGETHER", 2)
     mirrors.database.execute(f"ALTER DATABASE {mirrors.database.name} SET logical_decoding_work_mem = '64kB'")
     mirrors.database.execute(TABLES + ";".join(FILL.format(name) for name in NAMES), user="app")
     return mirrors
@@ -145,7 +148,10 @@ def test_the_source_forgets_its_log_while_a_first_copy_takes_its_time(
             recorded.append(_recorded(mirrors, "whole", "bag"))
         _is_forgotten(database)
         assert all(now > then for now, then in zip(_slot(database), begun, strict=True))
-        assert _kept(mirrors)
+        files = kept_files.kept_of(mirrors.lake.catalog()).values()
+        assert max(file.level for file in files) > 0
+        assert len({file.level for file in files}) == len(files)
+        wait_for(lambda: len(_kept(mirrors)) == len(files), "the end of those that were taken in")
         assert mirrors.record("public.whole").state is State.PENDING
     _exact(mirrors)
     assert [mirrors.record(f"public.{name}").since for name in ("whole", "bag")] == [_start(mirrors)] * 2

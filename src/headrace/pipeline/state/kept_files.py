@@ -4,11 +4,20 @@
 
 A file goes with the epoch after which no table needs it. Here is only what the catalog says of them; what
 they hold is written and read in `stream.late_stream`.
+
+A table that waits for a day beside small epochs would leave 86,000 of them. So an epoch's file takes in those
+right before it, sixteen of a level at a time, as digits carry:
+
+    level   2 1 1 0 0 0 + 0      fifteen of level 0 are there, and one comes: one of level 1
+            2 1 1 1              and so on, up to `MOST_BYTES`: what is larger is written once more no more
+
+Each byte is written once a level, an epoch writes at most `MOST_BYTES` of others, and n epochs leave some
+fifteen files a level, or one in fifteen for each `MOST_BYTES`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,18 +31,23 @@ KEY = "late/"  # how the keys of these records begin in the catalog
 
 
 FOOTER_BYTES = 8  # the length of what such a file says of its pieces, at its end
+TOGETHER = 16  # files of a level make one of the next
+MOST_BYTES = 32 << 20  # of the files that go into one
 
 
 @dataclass(frozen=True, slots=True)
 class LateFile:
-    """A file: what one epoch had for some tables."""
+    """A file: what one epoch, or several in a row, had for some tables."""
 
     name: str
-    frontier: Position  # the frontier of its epoch: all that it holds lies before
+    frontier: Position  # the frontier of its last epoch: all that it holds lies before
     tables: frozenset[TableName]
-    size: int
+    size: int  # of its pieces
     changes: int
     truncates: bool
+    length: int = 0  # of the whole file
+    level: int = 0
+    replaces: frozenset[str] = frozenset()  # the files that it took in; told by its own epoch alone
 
     @property
     def record_key(self) -> str:
@@ -46,6 +60,8 @@ class LateFile:
             "size": self.size,
             "changes": self.changes,
             "truncates": self.truncates,
+            "length": self.length,
+            "level": self.level,
         }
 
     @classmethod
@@ -57,6 +73,8 @@ class LateFile:
             size=record["size"],
             changes=record["changes"],
             truncates=record["truncates"],
+            length=record["length"],
+            level=record["level"],
         )
 
 
@@ -101,3 +119,15 @@ def behind(records: Iterable[TableRecord]) -> dict[TableName, Position]:
 def is_needed(file: LateFile, behind: Mapping[TableName, Position]) -> bool:
     """Tell whether any of the tables has yet to take what the file holds."""
     return any(name in file.tables and applied < file.frontier for name, applied in behind.items())
+
+
+def to_replace(files: Sequence[LateFile]) -> tuple[LateFile, ...]:
+    """Choose which of the files, in the order of their epochs, the next one takes in: the last ones."""
+    start, level, length = len(files), 0, 0
+    while start >= TOGETHER - 1:
+        run = files[start - TOGETHER + 1 : start]
+        length += sum(file.length for file in run)
+        if length > MOST_BYTES or any(file.level != level for file in run):
+            break
+        start, level = start - len(run), level + 1
+    return tuple(files[start:])

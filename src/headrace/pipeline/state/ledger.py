@@ -259,9 +259,10 @@ def _late_files(
 ) -> dict[str, LateFile]:
     """The files that are needed after an epoch; those that are known are, while the tables stand the `same`.
 
-    A table that waits for its copy leaves a file an epoch: asking each of them each time would cost more
-    with every one.
+    Where a large copy waits they are many: asking each of them each time would cost more with every one.
     """
+    if new is not None and new.replaces:
+        known = {name: file for name, file in known.items() if name not in new.replaces}
     files = [*(() if same else known.values()), *(() if new is None else (new,))]
     needed = {file.name: file for file in files if kept_files.is_needed(file, behind)}
     return {**known, **needed} if same else needed

@@ -279,7 +279,7 @@ def _keep_for_waiting(
     tables = {record.name: record.number for record in waiting}
     slices = batches.slices(runner.reader, batch.transactions, runner.decoder(check))
     place = (ledger.store, ledger.name, ledger.mark.epoch + 1, frontier)
-    return late_stream.keep(*place, tables, slices, runner.reader)
+    return late_stream.keep(*place, tables, slices, runner.reader, tuple(ledger.kept.values()))
 
 
 def _retaken(

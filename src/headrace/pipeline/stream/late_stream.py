@@ -12,8 +12,13 @@ A file holds the raw bytes of its pieces, one after the other, then what each pi
 context), as JSON, its length in the last eight bytes. Each piece has a checksum: rows are never made of what
 a disk made up. What is kept is chosen by the source's decoder, whole buffers at a time, and no row is read.
 
-A copy that takes hours beside small epochs leaves thousands of small files. They are read in the driver, many
-at once and each by one request, and their slices carry what they hold.
+A copy that takes hours beside small epochs would leave a file for each. So a file takes in those of the
+epochs right before it (`state.kept_files.to_replace`): their pieces come first, as they are. They go as files
+do that nobody needs, once the mark of the epoch that replaces them is durable; whoever dies before finds them
+all.
+
+Files of small pieces are read in the driver, many at once and each whole, and their slices carry what they
+hold.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ from __future__ import annotations
 import json
 import uuid
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -35,13 +40,13 @@ from headrace.core.position import Position
 from headrace.lake.format import layout
 from headrace.lake.store.contract import Store
 from headrace.lake.store.many import at_once
-from headrace.pipeline.state.kept_files import FOOTER_BYTES, LateFile, is_needed
-from headrace.pipeline.tasks.slices import KeptPiece, Slice, damaged_file, open_kept, verify
+from headrace.pipeline.state.kept_files import FOOTER_BYTES, LateFile, is_needed, to_replace
+from headrace.pipeline.tasks.slices import KeptDamaged, KeptPiece, Slice, damaged_file, open_kept, verify
 from headrace.pipeline.tasks.table_task import LakeAddress
 from headrace.sources.contract.decoder import Decoder, SelectedBytes
 from headrace.spool.reader import SpoolReader
 
-SMALL_BYTES = 128 << 10  # of a file that is read at once
+SMALL_BYTES = 128 << 10  # of a piece, on an average, in a file that is read at once
 
 # --- writing ------------------------------------------------------------------------------------
 
@@ -56,6 +61,14 @@ class _Account:
     changes: int = 0
     truncates: bool = False
 
+    def take_in(self, file: LateFile, entries: Iterable[dict[str, Any]]) -> None:
+        """Enter the pieces of another file, which come behind those that are there."""
+        moved = [{**e, "start": e["start"] + self.size, "stop": e["stop"] + self.size} for e in entries]
+        self.pieces += moved
+        self.size += file.size
+        self.changes += file.changes
+        self.truncates |= file.truncates
+
 
 def keep(
     store: Store,
@@ -65,11 +78,13 @@ def keep(
     tables: Mapping[TableName, int],
     slices: Iterable[Slice],
     reader: SpoolReader,
+    before: Sequence[LateFile] = (),
 ) -> LateFile | None:
     """Write down what these slices have for the tables, by their numbers; None where they have nothing.
 
     The file names those for which it holds something: no other table needs it. Two of the names may be of one
-    number, while it is not known yet that one of them is not it any more.
+    number, while it is not known yet that one of them is not it any more. It takes in the last of the files
+    that are there `before` it, where it is their turn.
     """
     pieces = _select(slices, reader, frozenset(tables.values()))
     first = next(pieces, None)
@@ -77,8 +92,11 @@ def keep(
         return None
     name = f"{epoch:020d}-{uuid.uuid4().hex}"
     failpoint("late.keep.before")
-    account = _Account([])
+    account, replaced = _Account([]), _whole_files(store, source, to_replace(before))
     with store.open_output(layout.late_key(source, name)) as sink:
+        for file, data, entries in replaced:
+            sink.write(data)
+            account.take_in(file, entries)
         for piece in chain([first], pieces):
             sink.write(piece.data.data)
             account.pieces.append(_entry(piece, account.size))
@@ -90,7 +108,42 @@ def keep(
         sink.write(footer + len(footer).to_bytes(FOOTER_BYTES, "big"))
     failpoint("late.keep.after")
     names = frozenset(name for name, number in tables.items() if number in account.tables)
-    return LateFile(name, frontier, names, account.size, account.changes, account.truncates)
+    files = [file for file, _, _ in replaced]
+    return LateFile(
+        name,
+        frontier,
+        names.union(*(file.tables for file in files)),
+        account.size,
+        account.changes,
+        account.truncates,
+        account.size + len(footer) + FOOTER_BYTES,
+        max((file.level + 1 for file in files), default=0),
+        frozenset(file.name for file in files),
+    )
+
+
+_Entries = list[dict[str, Any]]
+
+
+def _whole_files(
+    store: Store, source: str, files: Sequence[LateFile]
+) -> list[tuple[LateFile, bytes, _Entries]]:
+    """The files with what they hold; only those behind the last damaged one, which is left for its tables."""
+    found: list[tuple[LateFile, bytes, _Entries]] = []
+    keys = [layout.late_key(source, file.name) for file in files]
+    for file, key, raw in zip(files, keys, at_once(store.get, keys), strict=True):
+        try:
+            if raw is None or len(raw) != file.length:
+                raise damaged_file(key)
+            entries = _footer(key, raw[file.size :])
+            for each in entries:
+                data = raw[each["start"] : each["stop"]]
+                verify(each["crc"], key, data, each["stop"] - each["start"])
+        except KeptDamaged:
+            found.clear()
+        else:
+            found.append((file, raw[: file.size], entries))
+    return found
 
 
 def _select(slices: Iterable[Slice], reader: SpoolReader, tables: Collection[int]) -> Iterator[SelectedBytes]:
@@ -145,17 +198,20 @@ def slices_of(lake: LakeAddress, source: str, files: Iterable[LateFile], decoder
 
 
 def _pieces(lake: LakeAddress, source: str, decoder: Decoder, file: LateFile) -> list[Slice]:
-    store, key = lake.open(), layout.late_key(source, file.name)
-    if file.size > SMALL_BYTES:
-        with open_kept(store, key) as found:
-            found.seek(file.size)
-            ending, data = found.read(), None
-    else:
+    store, key, data = lake.open(), layout.late_key(source, file.name), None
+    if file.size <= SMALL_BYTES:
         raw = store.get(key)
         if raw is None:
             raise damaged_file(key)
-        ending, data = raw[file.size :], raw[: file.size]
-    return [_slice(decoder, KeptPiece(lake, key, each["crc"]), each, data) for each in _footer(key, ending)]
+        entries, data = _footer(key, raw[file.size :]), raw[: file.size]
+    else:
+        with open_kept(store, key) as found:
+            found.seek(file.size)
+            entries = _footer(key, found.read())
+            if file.size <= SMALL_BYTES * len(entries):
+                found.seek(0)
+                data = found.read(file.size)
+    return [_slice(decoder, KeptPiece(lake, key, each["crc"]), each, data) for each in entries]
 
 
 def _slice(decoder: Decoder, place: KeptPiece, entry: dict[str, Any], data: bytes | None) -> Slice:
@@ -164,14 +220,14 @@ def _slice(decoder: Decoder, place: KeptPiece, entry: dict[str, Any], data: byte
     if data is None:
         return Slice(decoder, context, start, stop, kept_piece=place)
     own = data[start:stop]
-    verify(place, own, stop - start)
+    verify(place.crc, place.key, own, stop - start)
     return Slice(decoder, context, start, stop, data=own)
 
 
-def _footer(key: str, ending: bytes) -> list[dict[str, Any]]:
+def _footer(key: str, ending: bytes) -> _Entries:
     footer, length = ending[:-FOOTER_BYTES], int.from_bytes(ending[-FOOTER_BYTES:], "big")
     try:
-        pieces: list[dict[str, Any]] = json.loads(footer)
+        pieces: _Entries = json.loads(footer)
     except ValueError as error:
         raise damaged_file(key) from error
     if len(footer) != length:

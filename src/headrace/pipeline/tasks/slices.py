@@ -97,14 +97,14 @@ def read_piece(piece: KeptPiece, start: int, stop: int) -> Bytes:
     with open_kept(piece.lake.open(), piece.key) as file:
         file.seek(start)
         data = file.read(stop - start)
-    verify(piece, data, stop - start)
+    verify(piece.crc, piece.key, data, stop - start)
     return np.frombuffer(data, np.uint8)
 
 
-def verify(piece: KeptPiece, data: bytes, size: int) -> None:
-    """Refuse what is not what was written."""
-    if len(data) != size or zlib.crc32(data) != piece.crc:
-        raise damaged_file(piece.key)
+def verify(crc: int, key: str, data: bytes, size: int) -> None:
+    """Refuse a piece of the file `key` that is not what was written."""
+    if len(data) != size or zlib.crc32(data) != crc:
+        raise damaged_file(key)
 
 
 def damaged_file(key: str) -> KeptDamaged:
