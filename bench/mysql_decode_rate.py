@@ -25,11 +25,11 @@ from headrace.decode.kernel import Bytes
 from headrace.decode.mysql.framing import scan
 from headrace.decode.reference.mysql import row_events as reference
 from headrace.sources.contract.decoder import TableChanges, TableFilter
+from headrace.sources.mysql.catalog.table_def import table_number
 from headrace.sources.mysql.decode.context import MysqlStreamContext
 from headrace.sources.mysql.decode.decoder import MysqlDecoder
 from headrace.sources.mysql.flavour import Flavour
 from headrace.sources.mysql.stream import frames
-from headrace.sources.mysql.table_number import table_number
 from headrace.sources.mysql.types.columns import column_of
 
 NAME = TableName("shop", "orders")

@@ -52,4 +52,4 @@ def test_nobody_waits_for_a_server_with_pythons_lock_held() -> None:
         for call in held.findall(path.read_text(encoding="utf-8"))
     }
     # The result is there by then; where there is no other way, the older libpq's.
-    assert waiting == {("statements.py", "get_result("), ("cancellation.py", "get_cancel(")}
+    assert waiting == {("statements.py", "get_result("), ("timeouts.py", "get_cancel(")}

@@ -17,8 +17,8 @@ but addresses and names. It changes nothing upstream but the objects that it nam
     preflight   what would go wrong, with the statements that mend it
     source      the contract, implemented: what the stream's bytes mean, how a value is printed
 
-The folders: `postgres`; `queue`, for PostgreSQL without logical replication; `mysql`, for MySQL and
-MariaDB; `mariadb`, its second name. Beside them stand `contract` (protocols and values: what those above may
+The folders: `postgres`; `queue`, for PostgreSQL without logical replication; `mysql`, for MySQL and for
+MariaDB, a flavour of it. Beside them stand `contract` (protocols and values: what those above may
 ask of any source), `registry` (finds a source by its kind; the only importer of the folders by name), and
 `shared` (code that several sources need, and that knows none of them).
 """

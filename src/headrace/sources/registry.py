@@ -7,7 +7,7 @@
     spelling("postgres")                 how it spells positions; a reader of a lake loads nothing else of it
 
 A source is imported when it is first asked for, so that nobody loads what is not needed. A further source is
-a line of the table here.
+a line of the table here; a flavour is one, too, whose folder is another's: MariaDB's is MySQL's.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.core.errors import Misconfigured
 from headrace.core.position import Spelling
@@ -25,11 +25,12 @@ from headrace.sources.contract.values import Declaration
 if TYPE_CHECKING:  # it loads Arrow
     from headrace.sources.contract.source import Source
 
+# The folder of a kind, and what the names of a flavour begin with there.
 _FOLDERS = {
-    "postgres": "headrace.sources.postgres",
-    "mysql": "headrace.sources.mysql",
-    "mariadb": "headrace.sources.mariadb",
-    "queue": "headrace.sources.queue",
+    "postgres": ("headrace.sources.postgres", ""),
+    "mysql": ("headrace.sources.mysql", ""),
+    "mariadb": ("headrace.sources.mysql", "MARIADB_"),
+    "queue": ("headrace.sources.queue", ""),
 }
 _WITHOUT_SCHEME = "postgres"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -43,26 +44,26 @@ def kinds() -> tuple[str, ...]:
 @cache
 def declaration(kind: str) -> Declaration:
     """Find what this kind of source says of itself."""
-    found: Declaration = import_module(f"{_folder(kind)}.declaration").DECLARATION
+    found: Declaration = _load(kind, "declaration", "DECLARATION")
     return found
 
 
 def by_kind(kind: str) -> Source:
     """The source of this kind."""
-    return _load(_folder(kind))
+    return _source(kind)
 
 
 @cache
 def stream_source(kind: str) -> StreamSource:
     """The half of this kind of source that a receiver needs."""
-    found: StreamSource = import_module(f"{_folder(kind)}.stream_source").STREAM_SOURCE
+    found: StreamSource = _load(kind, "stream_source", "STREAM_SOURCE")
     return found
 
 
 @cache
 def spelling(kind: str) -> Spelling:
     """Find the spelling of this kind of source."""
-    found: Spelling = import_module(f"{_folder(kind)}.spelling").SPELLING
+    found: Spelling = _load(kind, "spelling", "SPELLING")
     return found
 
 
@@ -82,16 +83,17 @@ def kind_of(address: str) -> str:
     raise _unknown_error(f'at an address that begins with "{scheme[0]}"')
 
 
-def _folder(kind: str) -> str:
+@cache
+def _source(kind: str) -> Source:
+    source: Source = _load(kind, "source", "SOURCE")
+    return source
+
+
+def _load(kind: str, module: str, name: str) -> Any:
     if kind not in _FOLDERS:
         raise _unknown_error(f'of the kind "{kind}"')
-    return _FOLDERS[kind]
-
-
-@cache
-def _load(folder: str) -> Source:
-    source: Source = import_module(f"{folder}.source").SOURCE
-    return source
+    folder, flavour = _FOLDERS[kind]
+    return getattr(import_module(f"{folder}.{module}"), f"{flavour}{name}")
 
 
 def _unknown_error(what: str) -> Misconfigured:

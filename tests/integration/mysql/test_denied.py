@@ -10,7 +10,7 @@ import pytest
 from headrace.core.errors import RightWithheld, Transient
 from headrace.core.names import TableName
 from headrace.sources.contract.values import SchemaCheck, TableDef
-from headrace.sources.mysql.catalog import denials
+from headrace.sources.mysql.catalog import questions
 from headrace.sources.mysql.ddl import schema_check
 from headrace.sources.mysql.mirror import MysqlMirror
 from headrace.sources.mysql.session.statements import MysqlConnection
@@ -150,7 +150,7 @@ def test_a_privilege_that_comes_back_while_we_look_is_no_change(
             if not restored:
                 _run(stage, GRANTED)
             restored.append(table)
-            return denials.denial(connection, table, columns)
+            return questions.denial(connection, table, columns)
 
         monkeypatch.setattr(schema_check, "denial", late)
         try:

@@ -25,7 +25,7 @@ from headrace.pipeline.tasks.table_task import LakeAddress
 from headrace.sources.postgres import slot
 from headrace.sources.postgres.catalog import locks
 from headrace.sources.postgres.catalog.definitions import read_entries_by_name
-from headrace.sources.postgres.catalog.table_def_record import definition
+from headrace.sources.postgres.catalog.table_def import definition
 from headrace.sources.postgres.lsn import PostgresTimeline
 from headrace.sources.postgres.objects import PostgresUpstream
 from headrace.sources.postgres.session import statements

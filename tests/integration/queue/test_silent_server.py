@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headrace.sources.postgres.session import cancellation
+from headrace.sources.postgres.session import timeouts
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import plain
 from headrace.sources.queue.stream import copying
@@ -26,7 +26,7 @@ def test_a_batch_that_is_given_up_at_a_silent_server_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     monkeypatch.setattr(copying, "_END_SECONDS", 1.0)
-    monkeypatch.setattr(cancellation, "REQUEST_SECONDS", 0.5)
+    monkeypatch.setattr(timeouts, "REQUEST_SECONDS", 0.5)
     folder = tmp_path / "tls"
     folder.mkdir()
     with postgres(tls=issue(folder)) as server, Proxy(server.host, server.port) as proxy:

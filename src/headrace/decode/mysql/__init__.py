@@ -8,8 +8,8 @@
     framing        where each event of the spool is, and by which table map it is read
     table_map      how a table's rows are laid out in the binlog
     rows           the rows of events, as change batches
-    forms          the table of forms: which decoder reads which, in both ways
-    numbers, times, labels, addresses, vectors, compression   the families of values
+    forms          the table of forms: which decoder reads which, in both ways; labels, vectors, compression
+    numbers, times, addresses            the families of values
     json_tree, doubles    JSON as MySQL stores it, printed
     charsets, single_byte, collations    texts that are not UTF-8
 

@@ -20,18 +20,36 @@ meaning. `sources.mysql.catalog.types` chooses form and Arrow type together.
     bytes          binary                       anything                    the same, a fixed width unpadded
     vector         list<float32>                four bytes each             the same
     uuid, inet4, inet6    string                as the server prints them   16, 4, 16 bytes
+
+VECTOR: numbers of four bytes, as they lie in the column; any other length is bad.
+
+MariaDB's COMPRESSED columns: in a row event they lie as they are stored, one value at a time.
+
+89 64 4b 4c ...      8 deflate, 9: its length in one byte (the low three bits); then deflate's bytes
+00 61 62 63          as it is; no byte at all is the empty value
+
+ENUM and SET of a row event: a number, or bits, and the labels that the table map names.
+
+    ENUM    its label's number from 1, little endian; 0 is the error value, which prints as the empty text
+    SET     a bit for each label, little endian
+
+Labels come in the column's charset, and are decoded once for a layout. A number without a label is no value
+of the column, and bad.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Mapping
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.core.errors import Misconfigured
+from headrace.core.errors import Definite, Misconfigured
 from headrace.decode.kernel import Ints
-from headrace.decode.mysql import addresses, charsets, compression, json_tree, labels, numbers, times, vectors
+from headrace.decode.mysql import addresses, charsets, json_tree, numbers, times
+from headrace.decode.mysql.numbers import read_unsigned
 from headrace.decode.mysql.table_map import (
     BLOB_COMPRESSED,
     DATE,
@@ -43,9 +61,98 @@ from headrace.decode.mysql.table_map import (
     VARCHAR_COMPRESSED,
     LayoutColumn,
 )
-from headrace.decode.text import TextColumn
+from headrace.decode.text import TEXT, TextColumn, validity
 from headrace.decode.values import decimals, floats, integers, moments, raw, strings
 from headrace.decode.values.outcome import DecodedColumn
+
+
+def enums(column: TextColumn, layout: LayoutColumn, charset: str | None) -> DecodedColumn:
+    """Form `enum`."""
+    numbers = read_unsigned(column, layout.width)
+    labels = pa.array(["", *_labels(layout, charset)], pa.string())
+    known = (column.kinds == TEXT) & (numbers < len(labels))
+    rows = pa.array(np.where(known, numbers, 0).astype(np.int64), mask=~known)
+    return _label_column(labels.take(rows), column)
+
+
+def sets(column: TextColumn, layout: LayoutColumn, charset: str | None) -> DecodedColumn:
+    """Form `set`."""
+    bits, numbers = np.unique(read_unsigned(column, layout.width), return_inverse=True)
+    labels = _labels(layout, charset)
+    texts = pa.array([_set(int(each), labels) for each in bits], pa.string())
+    there = column.kinds == TEXT
+    return _label_column(texts.take(pa.array(numbers.astype(np.int64), mask=~there)), column)
+
+
+def number_text(value: bytes, digits: int) -> str:
+    """A number that has no label."""
+    return str(int.from_bytes(value, "little"))
+
+
+def _labels(layout: LayoutColumn, charset: str | None) -> list[str | None]:
+    return [charsets.decode_one(label, charset) for label in layout.labels]
+
+
+def _set(bits: int, labels: list[str | None]) -> str | None:
+    if bits >> len(labels):
+        return None
+    chosen = [label for i, label in enumerate(labels) if bits >> i & 1]
+    return None if None in chosen else ",".join(map(str, chosen))
+
+
+def _label_column(array: pa.Array, column: TextColumn) -> DecodedColumn:
+    missing: npt.NDArray[np.bool_] = array.is_null().to_numpy(zero_copy_only=False)
+    bad: Ints = np.flatnonzero(missing & (column.kinds == TEXT))
+    return DecodedColumn(array, bad)
+
+
+_PLAIN, _DEFLATE = 0, 8
+
+
+def unpack(column: TextColumn) -> TextColumn:
+    """The values as they were written."""
+    values = column.binary(pa.binary()).to_pylist()
+    return TextColumn.of([None if value is None else _one(value) for value in values])
+
+
+def _one(value: bytes) -> bytes:
+    if not value:
+        return b""
+    method, size = value[0] >> 4, value[0] & 7
+    if method == _PLAIN:
+        return value[1:]
+    if method == _DEFLATE:
+        length = int.from_bytes(value[1 : 1 + size], "big")
+        try:
+            # No more than it says: of what is damaged nobody knows how much would come.
+            plain = zlib.decompressobj(-zlib.MAX_WBITS).decompress(value[1 + size :], length + 1)
+        except zlib.error:
+            plain = None
+        if plain is not None and len(plain) == length:
+            return plain
+    raise Definite(
+        "MY_VALUE_PACKED",
+        "a value of a COMPRESSED column can't be unpacked",
+        hint="report it with the server's version; ALTER TABLE ... MODIFY the column without COMPRESSED",
+    )
+
+
+_WIDTH = 4
+
+
+def decode_vector(column: TextColumn, type: pa.DataType) -> DecodedColumn:
+    """Form `vector`, in both ways."""
+    odd = (column.kinds == TEXT) & (column.lengths % _WIDTH != 0)
+    bad = np.flatnonzero(odd)
+    good = column.without(bad) if len(bad) else column
+    joined = good.binary(pa.binary())
+    present = good.kinds == TEXT
+    offsets = np.zeros(len(column) + 1, np.int32)
+    np.cumsum(np.where(present, column.lengths // _WIDTH, 0), out=offsets[1:])
+    numbers = pa.Array.from_buffers(pa.float32(), int(offsets[-1]), [None, joined.buffers()[2]])
+    buffers = [validity(present), pa.py_buffer(offsets)]
+    return DecodedColumn(pa.Array.from_buffers(type, len(column), buffers, children=[numbers]), bad)
+
 
 TextDecoder = Callable[[TextColumn, pa.DataType], DecodedColumn]
 
@@ -107,7 +214,7 @@ _TEXT: Mapping[str, TextDecoder] = {
     "set": strings.decode,
     "json": strings.decode,
     "bytes": _bytes,
-    "vector": vectors.decode,
+    "vector": decode_vector,
     "uuid": strings.decode,
     "inet4": strings.decode,
     "inet6": strings.decode,
@@ -124,7 +231,7 @@ def decode_image(column: TextColumn, form: str, type: pa.DataType, layout: Layou
     """Decode a column of row images whose layout fits the form."""
     name, charset = charset_of(form)
     if name in ("enum", "set"):
-        return (labels.enums if name == "enum" else labels.sets)(column, layout, charset)
+        return (enums if name == "enum" else sets)(column, layout, charset)
     column = plain_bytes(column, layout)
     if charset is not None:
         return charsets.decode_text(column, charset)
@@ -138,7 +245,7 @@ def decode_image(column: TextColumn, form: str, type: pa.DataType, layout: Layou
 def plain_bytes(column: TextColumn, layout: LayoutColumn) -> TextColumn:
     """The values without what is done to them for the sake of space."""
     if layout.type in (BLOB_COMPRESSED, VARCHAR_COMPRESSED):
-        return compression.unpack(column)
+        return unpack(column)
     return column
 
 
@@ -184,6 +291,6 @@ _BAD_TEXTS: Mapping[int, BadText] = {
     DATE: times.date_text,
     DATETIME2: times.datetime_text,
     TIMESTAMP2: times.timestamp_text,
-    ENUM: labels.number_text,
-    SET: labels.number_text,
+    ENUM: number_text,
+    SET: number_text,
 }

@@ -4,8 +4,9 @@
                                             ├─ relation, truncate, ... (one at a time)
                                             └─ changes, per relation version ──▶ change batch
 
-    framing       where each message is               positions    begins, commits, keepalives: when
-    rare          messages that are read singly       unstreaming  what came while it ran, as if it came whole
+    framing       where each message is
+    positions     begins, commits, keepalives: when; what came while it ran, as if it came whole
+    rare          messages that are read singly
     tuples, batch rows as columns, and these as the changes of each relation
 
 The receiver uses the upper half only: it never looks into a tuple. The decoder of an epoch uses all of
@@ -24,6 +25,7 @@ from headrace.decode.pgoutput.positions import (
     keepalives,
     shift,
     stream_commits,
+    whole,
 )
 from headrace.decode.pgoutput.rare import (
     Relation,
@@ -34,7 +36,6 @@ from headrace.decode.pgoutput.rare import (
     stream_abort,
     truncate,
 )
-from headrace.decode.pgoutput.unstreaming import whole
 
 __all__ = [
     "BeginMessages",

@@ -21,9 +21,7 @@
     gtid_set           the transactions that a MySQL server has executed: a set of names, only partly ordered
     mariadb_position   the place that a MariaDB server has reached: the last transaction of each domain
     spelling           how positions are spelled, for readers of a lake
-    table_number       the integer by which records name a table
-    declaration        the two kinds as they introduce themselves
-    options            the options that a mirror has beside those of every source
+    declaration        the two kinds as they introduce themselves, and their options
 
 It knows no source beside it.
 """

@@ -1,6 +1,6 @@
 """MySQL and MariaDB as `sources.contract` wants them: what the modules beside this one do. No logic.
 
-`SOURCE` is what `sources.registry` hands out for MySQL; MariaDB's stands in a folder of its own.
+`SOURCE` is what `sources.registry` hands out for MySQL, `MARIADB_SOURCE` for its flavour.
 """
 
 from __future__ import annotations
@@ -75,3 +75,4 @@ class MysqlSource:
 
 
 SOURCE: Source = MysqlSource(Flavour.MYSQL)
+MARIADB_SOURCE: Source = MysqlSource(Flavour.MARIADB)

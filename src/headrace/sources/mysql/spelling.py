@@ -47,4 +47,4 @@ def _base(near: Position) -> int:
     return near.time // STEP * STEP - STEP * count(near.text)
 
 
-SPELLING = GtidSpelling()
+SPELLING = MARIADB_SPELLING = GtidSpelling()

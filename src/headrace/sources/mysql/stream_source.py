@@ -1,4 +1,4 @@
-"""MySQL's half of the contract that a receiver needs: its stream, under the contract's names.
+"""MySQL's and MariaDB's half of the contract that a receiver needs: its stream, under the contract's names.
 
 No logic stands here, and no Arrow is loaded for it.
 """
@@ -16,7 +16,7 @@ from headrace.sources.contract.stream import Orders, StreamRead, StreamSource
 from headrace.sources.contract.values import Json
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.stream.dump import BinlogDump, DumpRequest
-from headrace.sources.mysql.stream.dump_errors import history_changed
+from headrace.sources.mysql.stream.errors import history_changed
 from headrace.sources.mysql.upstream import MysqlUpstream
 
 
@@ -72,3 +72,4 @@ class MysqlStreamSource:
 
 
 STREAM_SOURCE: StreamSource = MysqlStreamSource()
+MARIADB_STREAM_SOURCE = STREAM_SOURCE

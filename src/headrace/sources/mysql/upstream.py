@@ -13,7 +13,7 @@ from typing import Any
 
 from headrace.sources.contract.values import Json
 from headrace.sources.mysql.binlog_position import MysqlTimeline
-from headrace.sources.mysql.options import ACCEPT, REFUSE, UNLOGGED_CASCADES
+from headrace.sources.mysql.declaration import ACCEPT, REFUSE, UNLOGGED_CASCADES
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,7 @@ from headrace.core.names import TableName
 from headrace.sources.contract.errors import TableBusy
 from headrace.sources.contract.values import ExaminedTables, TableDef
 from headrace.sources.postgres.catalog.definitions import read_entries, read_entries_by_name
-from headrace.sources.postgres.catalog.table_def import TableEntry
-from headrace.sources.postgres.catalog.table_def_record import definition, from_record
+from headrace.sources.postgres.catalog.table_def import TableEntry, definition, from_record
 from headrace.sources.postgres.copy.table_access import overtaken
 from headrace.sources.postgres.objects import PostgresUpstream
 from headrace.sources.postgres.preflight.members import unfit_members, unfit_tables

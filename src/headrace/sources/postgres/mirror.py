@@ -28,8 +28,7 @@ from headrace.sources.contract.values import (
 from headrace.sources.postgres import capture
 from headrace.sources.postgres import upstream as upstreams
 from headrace.sources.postgres.catalog.entry_memory import EntryMemory
-from headrace.sources.postgres.catalog.table_def import columns_left_out
-from headrace.sources.postgres.catalog.table_def_record import from_record
+from headrace.sources.postgres.catalog.table_def import columns_left_out, from_record
 from headrace.sources.postgres.copy.measure import PostgresMeasure, measure
 from headrace.sources.postgres.copy.plan import (
     PostgresCopyPlan,

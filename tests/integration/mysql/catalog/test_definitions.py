@@ -12,9 +12,8 @@ from headrace.core.names import TableName
 from headrace.decode.mysql import table_map
 from headrace.decode.mysql.framing import TABLE_MAP
 from headrace.sources.mysql.catalog import definitions
-from headrace.sources.mysql.catalog.candidates import candidates
+from headrace.sources.mysql.catalog.candidates import candidates, sizes
 from headrace.sources.mysql.catalog.definitions import look
-from headrace.sources.mysql.catalog.sizes import sizes
 from headrace.sources.mysql.catalog.table_def import TableLook, definition, from_record, schema_of, to_record
 from headrace.sources.mysql.decode.layouts import positions
 from headrace.sources.mysql.session.address import MysqlAddress

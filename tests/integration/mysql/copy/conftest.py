@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.sources.mysql.copy import chunk_reader, leader
+from headrace.sources.mysql.copy import leader, reader
 from headrace.testing.mysql import Database
 from tests.integration.mysql.copy.moments import SECONDS
 
@@ -13,7 +13,7 @@ from tests.integration.mysql.copy.moments import SECONDS
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Readers have as long as they take; who tries the bound sets it."""
     monkeypatch.setattr(leader, "VIEW_SECONDS", SECONDS)
-    monkeypatch.setattr(chunk_reader, "TOUCH_SECONDS", SECONDS)
+    monkeypatch.setattr(reader, "TOUCH_SECONDS", SECONDS)
 
 
 @pytest.fixture(params=["mysql", "mariadb"])

@@ -23,13 +23,12 @@ from headrace.sources.contract.copying import CopyOrder, Piece, Reader, Snapshot
 from headrace.sources.contract.errors import TableBusy
 from headrace.sources.contract.values import ALONE, Json, TableDef, Waiting
 from headrace.sources.mysql.catalog.definitions import look
-from headrace.sources.mysql.catalog.table_def import schema_of
+from headrace.sources.mysql.catalog.table_def import schema_of, table_number
 from headrace.sources.mysql.copy.measure import MysqlTableSizes
 from headrace.sources.mysql.copy.reader import reader
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import MysqlIdentity, identify
-from headrace.sources.mysql.table_number import table_number
 from headrace.sources.mysql.upstream import MysqlUpstream
 from headrace.testing.mysql import Database
 from tests.bound import mysql_mirror

@@ -20,10 +20,10 @@ from headrace.core.position import STEP
 from headrace.sources.contract.copying import CopyOrder, KeyRange, Reader
 from headrace.sources.contract.errors import TableBusy
 from headrace.sources.contract.values import ALONE, TableDef
-from headrace.sources.mysql.copy import chunk_reader
+from headrace.sources.mysql.copy import reader as readers
 from headrace.sources.mysql.copy.plan import MysqlCopyPlan, MysqlKeyWalk
 from headrace.sources.mysql.copy.reader import reader
-from headrace.sources.mysql.options import CHUNKS, HANDOFF
+from headrace.sources.mysql.declaration import CHUNKS, HANDOFF
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.upstream import MysqlUpstream
@@ -165,7 +165,7 @@ def test_tables_whose_keys_have_another_order_are_copied_in_one_moment(database:
 def test_a_chunk_whose_lock_is_not_to_be_had_leaves_its_table_to_another_copy(
     bank: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chunk_reader, "LOCK_SECONDS", 0.5)
+    monkeypatch.setattr(readers, "LOCK_SECONDS", 0.5)
     with walking(bank, "a") as (_, reading, table):
         with bank.connect() as writer, writer.cursor() as cursor:
             cursor.execute("BEGIN")

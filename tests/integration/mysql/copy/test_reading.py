@@ -20,9 +20,9 @@ from headrace.core.position import STEP
 from headrace.core.schema import TableSchema
 from headrace.sources.contract.copying import Piece, Reader
 from headrace.sources.mysql.binlog_position import MysqlTimeline
-from headrace.sources.mysql.copy import follower, keeper, key_range, locks, measure, moment_reader, selection
+from headrace.sources.mysql.copy import follower, keeper, key_range, locks, measure, reader, selection
 from headrace.sources.mysql.copy.locks import idle
-from headrace.sources.mysql.copy.moment_reader import MomentReader
+from headrace.sources.mysql.copy.reader import MomentReader
 from headrace.sources.mysql.copy.selection import FetchedRows, fetch
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
@@ -329,9 +329,9 @@ def test_a_table_is_read_in_short_steps_whatever_its_key_is(
         steps.setdefault(table.name, []).append(found.count)
         return found
 
-    monkeypatch.setattr(moment_reader, "fetch", counted)
-    monkeypatch.setattr(moment_reader, "FIRST_ROWS", 7)
-    monkeypatch.setattr(moment_reader, "STEP_BYTES", 60)
+    monkeypatch.setattr(reader, "fetch", counted)
+    monkeypatch.setattr(reader, "FIRST_ROWS", 7)
+    monkeypatch.setattr(reader, "STEP_BYTES", 60)
     monkeypatch.setattr(selection, "MEMORY_BYTES", 64)  # the others go through a file
     with database.connect() as connection, connection.cursor() as cursor:
         cursor.execute("SET sql_mode = ''")
@@ -355,7 +355,7 @@ def test_an_index_of_expressions_is_no_way_through_a_table(
     mysql_database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The catalog names no column of it, and a column may be called so."""
-    monkeypatch.setattr(moment_reader, "FIRST_ROWS", 7)
+    monkeypatch.setattr(reader, "FIRST_ROWS", 7)
     mysql_database.execute(
         "CREATE TABLE t (n int NOT NULL, `None` int NOT NULL, UNIQUE KEY ((coalesce(n, 0))))"
     )
@@ -430,7 +430,7 @@ def test_a_reader_gives_way_to_who_waits_for_its_table(
         assert held.wait(SECONDS)
         database.execute("ALTER TABLE a COMMENT = 'altered'")
 
-    monkeypatch.setattr(moment_reader, "fetch", long)
+    monkeypatch.setattr(reader, "fetch", long)
     altering = threading.Thread(target=alter)
     altering.start()
     begun = time.monotonic()

@@ -13,13 +13,12 @@ import pytest
 
 from headrace.core.names import TableName
 from headrace.decode.mysql import result_rows
-from headrace.sources.mysql.catalog.column_row import ColumnRow
 from headrace.sources.mysql.catalog.definitions import look
+from headrace.sources.mysql.catalog.table_def import ColumnRow
 from headrace.sources.mysql.ddl.closed_form import alteration
-from headrace.sources.mysql.ddl.constants import value_before
 from headrace.sources.mysql.ddl.steps import Add, AlterStatement
 from headrace.sources.mysql.ddl.tokens import Dialect, StatementWords
-from headrace.sources.mysql.ddl.widenings import is_pure
+from headrace.sources.mysql.ddl.values import is_pure, value_before
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.types.columns import column_of, select_expression

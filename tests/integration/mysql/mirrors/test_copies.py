@@ -20,7 +20,7 @@ from headrace.sources.contract.copying import Piece, PieceRead
 from headrace.sources.contract.values import Json
 from headrace.sources.mysql.copy import keeper, locks
 from headrace.sources.mysql.copy.leader import MysqlLeader
-from headrace.sources.mysql.copy.moment_reader import MomentReader
+from headrace.sources.mysql.copy.reader import MomentReader
 from headrace.testing import validators
 from headrace.testing.mysql import Database
 from headrace.testing.postmaster import wait_for

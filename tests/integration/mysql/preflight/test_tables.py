@@ -8,8 +8,8 @@ from contextlib import closing
 import pytest
 
 from headrace.sources.contract.findings import Level, Wish
-from headrace.sources.mysql.catalog.busy import MysqlTableBusy
 from headrace.sources.mysql.catalog.definitions import look
+from headrace.sources.mysql.catalog.questions import MysqlTableBusy
 from headrace.sources.mysql.preflight import MysqlWish, examine, examine_tables, list_unmirrored
 from headrace.sources.mysql.session.statements import query
 from headrace.testing.mysql import Server

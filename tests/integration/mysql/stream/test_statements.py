@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from pymysql import OperationalError, ProgrammingError
 
-from headrace.sources.mysql.ddl.letters import is_settled, lower
+from headrace.sources.mysql.ddl.tokens import is_settled, lower
 from headrace.testing.mysql import Database
 from tests.integration.mysql.stream.reading import reading
 from tests.integration.mysql.stream.test_dump import names, run

@@ -15,9 +15,9 @@ from headrace.core.schema import TableSchema
 from headrace.core.transaction_id import TransactionId
 from headrace.decode.mysql import result_rows
 from headrace.sources.contract.decoder import TableChanges, TableFilter
+from headrace.sources.mysql.catalog.table_def import table_number
 from headrace.sources.mysql.decode.decoder import MysqlDecoder
 from headrace.sources.mysql.flavour import Flavour
-from headrace.sources.mysql.table_number import table_number
 from headrace.testing.mysql import Server
 from tests.integration.mysql.types.binlogs import Tail, executed
 from tests.integration.mysql.types.result_sets import EveryType

@@ -17,9 +17,9 @@ from headrace.decode.copyrows import CopiedRows
 from headrace.decode.kernel import Bytes
 from headrace.decode.mysql import result_rows
 from headrace.sources.contract.decoder import TableChanges, TableFailure, TableFilter
+from headrace.sources.mysql.catalog.table_def import table_number
 from headrace.sources.mysql.decode.decoder import MysqlDecoder
 from headrace.sources.mysql.flavour import Flavour
-from headrace.sources.mysql.table_number import table_number
 from headrace.testing.mysql import Server
 from tests.integration.mysql.types.binlogs import Tail, executed
 from tests.integration.mysql.types.result_sets import EveryType, of_kind

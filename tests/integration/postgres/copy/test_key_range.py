@@ -26,8 +26,7 @@ from headrace.sources.contract.copying import KeyRange
 from headrace.sources.contract.errors import StepTooLong
 from headrace.sources.contract.findings import Level
 from headrace.sources.postgres.catalog.definitions import read_entries_by_name
-from headrace.sources.postgres.catalog.table_def import schema_of
-from headrace.sources.postgres.catalog.table_def_record import definition
+from headrace.sources.postgres.catalog.table_def import definition, schema_of
 from headrace.sources.postgres.copy.follower import PostgresFollower
 from headrace.sources.postgres.copy.key_range import bounds, chunk, disorder, next_bound, prepare
 from headrace.sources.postgres.copy.plan import PostgresKeyWalk

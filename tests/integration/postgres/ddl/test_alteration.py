@@ -17,8 +17,14 @@ from headrace.core.names import TableName
 from headrace.sources.contract.values import SchemaCheck, TableDef
 from headrace.sources.postgres.catalog.definitions import read_entries, read_entries_by_name
 from headrace.sources.postgres.catalog.entry_memory import EntryMemory
-from headrace.sources.postgres.catalog.table_def import TableEntry, as_shown, schema_of
-from headrace.sources.postgres.catalog.table_def_record import definition, from_record, to_record
+from headrace.sources.postgres.catalog.table_def import (
+    TableEntry,
+    as_shown,
+    definition,
+    from_record,
+    schema_of,
+    to_record,
+)
 from headrace.sources.postgres.ddl.alteration import differs, is_news
 from headrace.sources.postgres.objects import PostgresUpstream
 from headrace.sources.postgres.session.address import PostgresAddress

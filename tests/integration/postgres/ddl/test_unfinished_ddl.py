@@ -13,9 +13,8 @@ from headrace.core.names import TableName
 from headrace.pipeline.state import schema_check
 from headrace.pipeline.state.choice import new_record
 from headrace.sources.postgres.catalog import definitions
-from headrace.sources.postgres.catalog.candidates import candidates
-from headrace.sources.postgres.catalog.definitions import read_entries_by_name
-from headrace.sources.postgres.catalog.table_def_record import definition
+from headrace.sources.postgres.catalog.definitions import candidates, read_entries_by_name
+from headrace.sources.postgres.catalog.table_def import definition
 from headrace.sources.postgres.copy.key_range import disorder
 from headrace.sources.postgres.objects import PostgresUpstream
 from headrace.sources.postgres.preflight.tables import access

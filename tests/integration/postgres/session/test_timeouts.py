@@ -18,8 +18,8 @@ import pytest
 from psycopg import pq
 
 from headrace.core.errors import Transient
-from headrace.sources.postgres.session import cancellation, statements, timeouts
 from headrace.sources.postgres.session import connection as connection_module
+from headrace.sources.postgres.session import statements, timeouts
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect, plain, replication
 from headrace.sources.postgres.session.statements import ask, ask_within, query
@@ -106,7 +106,7 @@ def test_a_server_that_does_not_hear_a_cancellation_holds_nobody_up(
             beats.append(time.monotonic())
 
     monkeypatch.setattr(statements, "ANSWER_SECONDS", 1.0)
-    monkeypatch.setattr(cancellation, "REQUEST_SECONDS", 0.5)
+    monkeypatch.setattr(timeouts, "REQUEST_SECONDS", 0.5)
     with Proxy(database.server.host, database.server.port) as proxy, ExitStack() as clients:
         pgconn = plain(PostgresAddress.parse(database.url(port=proxy.port)), role="test")
         proxy.stall()

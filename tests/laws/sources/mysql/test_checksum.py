@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.sources.mysql.stream.checksum import crc32
+from headrace.sources.mysql.stream.ordinary import crc32
 
 NOISE = np.random.default_rng(32).integers(0, 256, 1 << 17, dtype=np.uint8)
 

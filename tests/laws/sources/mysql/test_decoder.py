@@ -22,12 +22,12 @@ from headrace.sources.contract.decoder import (
     TableFailure,
     TableFilter,
 )
+from headrace.sources.mysql.catalog.table_def import table_number
 from headrace.sources.mysql.ddl.steps import Reason
 from headrace.sources.mysql.decode.context import MysqlStreamContext
 from headrace.sources.mysql.decode.decoder import MysqlDecoder
 from headrace.sources.mysql.flavour import Flavour
 from headrace.sources.mysql.stream import frames
-from headrace.sources.mysql.table_number import table_number
 from tests.laws.decode.mysql.events import SCHEMA, begin, events, frame, image, told
 
 DECODER = MysqlDecoder(Flavour.MYSQL)

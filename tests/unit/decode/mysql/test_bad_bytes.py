@@ -11,14 +11,14 @@ import pytest
 
 from headrace.core.errors import Definite
 from headrace.core.names import TableName
-from headrace.decode.mysql import compression, framing
+from headrace.decode.mysql import forms, framing
 from headrace.decode.mysql.framing import HEADER
 from headrace.decode.mysql.result_rows import columns_of
 from headrace.decode.mysql.table_map import BLOB_COMPRESSED
 from headrace.decode.text import TextColumn
 from headrace.sources.contract.decoder import TableChanges, TableFailure, TableFilter
+from headrace.sources.mysql.catalog.table_def import table_number
 from headrace.sources.mysql.stream import frames
-from headrace.sources.mysql.table_number import table_number
 from tests.laws.decode.mysql.events import SCHEMA, begin, frame, image, told
 from tests.laws.decode.mysql.test_result_rows import block
 from tests.laws.sources.mysql.test_decoder import BETWEEN, DECODER
@@ -126,9 +126,9 @@ def deflated(value: bytes, said: int) -> bytes:
 )
 def test_a_compressed_value_that_cannot_be_unpacked_is_refused(value: bytes) -> None:
     column = TextColumn.of([b"\x00plain", deflated(b"x" * 500, 500), b""])
-    assert [len(each) for each in compression.unpack(column).binary(pa.binary()).to_pylist()] == [5, 500, 0]
+    assert [len(each) for each in forms.unpack(column).binary(pa.binary()).to_pylist()] == [5, 500, 0]
     with pytest.raises(Definite) as caught:
-        compression.unpack(TextColumn.of([value]))
+        forms.unpack(TextColumn.of([value]))
     assert (caught.value.code, "report it" in caught.value.hint) == ("MY_VALUE_PACKED", True)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.core.names import TableName
-from headrace.sources.mysql.table_number import table_number
+from headrace.sources.mysql.catalog.table_def import table_number
 
 
 def test_a_number_is_of_48_bits_and_the_same_for_ever() -> None:

@@ -3,6 +3,11 @@
 The server shows what we have a privilege on, and nothing else: of a table that is missing here it cannot be
 told whether it exists. MariaDB opens every table that it is asked about, so only databases are asked about
 that a pattern can mean; a table that it cannot open comes with the reason in place of its engine.
+
+Sizes: how big tables are, to cut their copies and to show progress. Both are estimates of the server.
+
+MySQL remembers such figures for a day, in a table of its own. It is asked for those of now,
+and writes nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +17,8 @@ from dataclasses import dataclass
 
 from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName
-from headrace.sources.mysql.catalog.questions import ask, text
+from headrace.sources.contract.values import TableSize
+from headrace.sources.mysql.catalog.questions import ask, number, of_tables, text
 from headrace.sources.mysql.session.statements import MysqlConnection, Value, query
 from headrace.sources.shared.patterns import Pattern
 
@@ -76,3 +82,27 @@ def _named_databases(texts: Sequence[str], databases: Iterable[str]) -> list[str
         for database in databases
         if any(known.schema is None or known.schema.fullmatch(database) for known in patterns)
     ]
+
+
+_UNKNOWN = (1 << 32) - 1  # bytes, as MySQL says of a table that another session alters: no number of pages
+
+
+def sizes(connection: MysqlConnection, names: Iterable[TableName]) -> dict[TableName, TableSize]:
+    """The bytes of these tables' rows, without indexes, and about how many rows they are.
+
+    Of a table that another session alters now the server says nothing: it is absent.
+    """
+    if not connection.release.is_mariadb:
+        query(connection, "SET SESSION information_schema_stats_expiry = 0")
+    rows = of_tables(
+        connection,
+        "SELECT table_schema, table_name, data_length, table_rows"
+        " FROM information_schema.tables WHERE {named} AND table_type <> 'VIEW'",
+        names,
+    )
+    known = {name: (number(length), number(count)) for name, (length, count) in rows}
+    return {
+        name: TableSize(length, count)
+        for name, (length, count) in known.items()
+        if length is not None and count is not None and length != _UNKNOWN
+    }

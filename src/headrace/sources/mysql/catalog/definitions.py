@@ -16,10 +16,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from headrace.core.names import TableName
-from headrace.sources.mysql.catalog.busy import MysqlTableBusy
-from headrace.sources.mysql.catalog.column_row import ColumnRow
-from headrace.sources.mysql.catalog.questions import number, of_tables, text
-from headrace.sources.mysql.catalog.table_def import TableLook
+from headrace.sources.mysql.catalog.questions import MysqlTableBusy, number, of_tables, text
+from headrace.sources.mysql.catalog.table_def import ColumnRow, TableLook
 from headrace.sources.mysql.flavour import Flavour
 from headrace.sources.mysql.session.statements import MysqlConnection, Value, query, quote
 from headrace.sources.shared.refusals import LockTimeout, PrivilegeMissing, StatementOverruled, TableGone

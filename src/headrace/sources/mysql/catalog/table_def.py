@@ -14,10 +14,20 @@ identity    The primary key, else the one UNIQUE key of columns that cannot be N
             in which two codes are one character.
 no identity The table is a multiset. That costs more and is as exact, since row images are full.
 later       A unique key that is new changes no identity that was decided: that one has to be among the keys.
+
+One column as information_schema.columns describes it: what `types` makes a column of the lake of.
+
+Read by `definitions`, kept whole in a table's record, so that a later look can be held against it.
+
+The number of a table: how the records of a stream, and those of the lake, name it in one integer.
+
+A binlog numbers tables anew whenever the server opens them, so a number is made of the name. Two names with
+one number are thinkable; preflight refuses the second.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -27,9 +37,36 @@ from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
 from headrace.core.transaction_id import TransactionId
 from headrace.sources.contract.values import Json, TableDef
-from headrace.sources.mysql.catalog.column_row import ColumnRow
-from headrace.sources.mysql.table_number import table_number
 from headrace.sources.mysql.types.columns import column_of
+
+_BYTES = 6
+
+
+def table_number(name: TableName) -> int:
+    """The first 48 bits of a digest of the database's and the table's name."""
+    text = f"{name.schema}\0{name.name}".encode("utf-8", "surrogateescape")
+    return int.from_bytes(hashlib.sha256(text).digest()[:_BYTES], "big")
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRow:
+    """One column. Nothing here changes unless what its values are, or how they are stored, may change."""
+
+    name: str
+    ordinal: int  # from 1; invisible columns count
+    column_type: str  # as the server prints it: "int unsigned", "enum('a','b')", "varchar(10)"
+    data_type: str  # its first word
+    charset: str | None
+    collation: str | None
+    nullable: bool
+    generated: str  # '' no, 's' stored, 'v' virtual
+    expression: str  # of a generated column
+    invisible: bool
+    precision: int | None  # of numbers
+    scale: int | None
+    fraction: int | None  # digits of a second
+    srs_id: int | None  # of a spatial column that is bound to one; MariaDB does not say
+
 
 # In these, two codes are one character of Unicode: asked of both servers, code by code.
 CODES_ALIKE = frozenset(("armscii8", "big5", "cp932", "eucjpms", "sjis", "tis620", "ujis"))

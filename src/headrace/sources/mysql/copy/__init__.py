@@ -1,19 +1,14 @@
 """copy: one moment of a MySQL or MariaDB server, which several readers see.
 
     plan          the moment under the contract's names, taken when its readers were begun
-    measure       how big tables are, and where they can be cut
+    measure       how big tables are, and the ranges of an index that they are cut into
     leader        the moment, taken in the driver
     locks         the read locks on the tables of a copy, and what is in their way
-    forgotten     a server that counts less than its stream has brought
-    reader        who reads a piece, by the ticket
-    moment_reader pieces of a snapshot as rows of the lake, read on executors
-    chunk_reader  chunks, each under a lock and a view of its own
-    chunk_bounds  where the next chunk ends
+    reader        on executors: pieces of a snapshot, or chunks, as rows of the lake
     selection     the rows of a SELECT as rows of the lake: had at once, decoded when the server is done
     follower      a connection, on an executor, that sees it
     keeper        the thread beside these that keeps sessions awake, and looks who waits for them
     ticket        the names by which a leader and its readers meet at the server
-    index_ranges  the pieces: from one value of the key's first column to another
     key_range     single keys and ranges of them, as conditions
     table_access  the proof that a table is the one that is meant
 

@@ -23,8 +23,7 @@ from headrace.sources.mysql.copy.ticket import Ticket
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import MysqlIdentity, identify, verify
-from headrace.sources.mysql.session.statements import MysqlConnection, Row, execute, query
-from headrace.sources.mysql.session.timeouts import nobody
+from headrace.sources.mysql.session.statements import MysqlConnection, Row, execute, nobody, query
 
 _GATE_SECONDS = 2  # of one wait at the gate, until it is looked whether there is a leader
 _GLANCE = 0.01  # between two looks at what the leader decided

@@ -28,6 +28,8 @@ back under its name (`ticket.unlock_name`).
 The locks are held for no longer than `VIEW_SECONDS` and the two answers around them; who is not in time is
 left out, and on a busy machine that may be all: whoever wanted the moment tries again. `held` is that time,
 on our clock.
+
+A domain that MariaDB has forgotten: what it counts as executed lies before what its stream has brought.
 """
 
 from __future__ import annotations
@@ -40,17 +42,36 @@ from types import TracebackType
 from headrace.core.errors import HeadraceError
 from headrace.core.handoff import ByPosition
 from headrace.core.names import TableName
+from headrace.core.position import Position
 from headrace.sources.contract.errors import MomentMissed
 from headrace.sources.contract.values import ALONE, Waiting
-from headrace.sources.mysql.binlog_position import MysqlTimeline
+from headrace.sources.mysql.binlog_position import MariadbProgress, MysqlTimeline, parse
 from headrace.sources.mysql.copy.keeper import Keeper, nothing
 from headrace.sources.mysql.copy.locks import HeldLocks, idle, lock_tables
 from headrace.sources.mysql.copy.ticket import Ticket
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import MysqlIdentity, identify, verify
-from headrace.sources.mysql.session.log_end import count, position
+from headrace.sources.mysql.session.log_end import count, domain_forgotten, position
 from headrace.sources.mysql.session.statements import MysqlConnection, Value, query
+
+
+def refuse_forgetful(executed_until: Position, received_until: Position | None) -> None:
+    """Refuse a server that does not count a domain that its stream has brought: its times are too small.
+
+    Of MySQL nothing is told by this: a transaction may be sent before it counts as executed.
+    """
+    forgotten = (
+        set() if received_until is None else _domains(received_until.text) - _domains(executed_until.text)
+    )
+    if forgotten:
+        raise domain_forgotten(forgotten)
+
+
+def _domains(text: str) -> set[int]:
+    progress = parse(text)
+    return {gtid.domain for gtid in progress.read.newest} if isinstance(progress, MariadbProgress) else set()
+
 
 VIEW_SECONDS = 0.08  # for the readers to open their views, while the tables are locked
 ARRIVAL_SECONDS = 600.0  # for the first reader to come

@@ -40,8 +40,7 @@ from headrace.core.names import TableName
 from headrace.sources.contract.values import Waiting
 from headrace.sources.mysql.copy.keeper import KEPT_SECONDS
 from headrace.sources.mysql.session.refusals import DatabaseDenied
-from headrace.sources.mysql.session.statements import MysqlConnection, execute, query, quote
-from headrace.sources.mysql.session.timeouts import READY_SECONDS
+from headrace.sources.mysql.session.statements import READY_SECONDS, MysqlConnection, execute, query, quote
 from headrace.sources.shared.refusals import (
     LockTimeout,
     PrivilegeMissing,

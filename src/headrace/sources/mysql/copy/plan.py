@@ -7,6 +7,8 @@
 
 Nothing has to be foreseen: the locks wait for every transaction that has written one of the tables. A reader
 that was left out gives its tables back (`TableBusy`), and so does one whose table was gone by then.
+
+The ends of chunks: the first key after so many rows, by a walk along the primary key.
 """
 
 from __future__ import annotations
@@ -21,23 +23,26 @@ from headrace.core.handoff import ByPosition, BySet
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.sources.contract.copying import CopyOrder, Piece
+from headrace.sources.contract.errors import StepTooLong
 from headrace.sources.contract.values import ALONE, Json, TableDef, Waiting
 from headrace.sources.mysql.binlog_position import MariadbProgress, MysqlTimeline, parse
 from headrace.sources.mysql.catalog.definitions import look_apart
 from headrace.sources.mysql.copy import key_range
-from headrace.sources.mysql.copy.chunk_bounds import next_bound
-from headrace.sources.mysql.copy.forgotten import refuse_forgetful
-from headrace.sources.mysql.copy.index_ranges import IndexRange, shares
-from headrace.sources.mysql.copy.leader import MysqlLeader, lead
+from headrace.sources.mysql.copy.key_range import bounds, of_key, within
+from headrace.sources.mysql.copy.leader import MysqlLeader, lead, refuse_forgetful
+from headrace.sources.mysql.copy.measure import IndexRange, shares
+from headrace.sources.mysql.copy.selection import fetch
+from headrace.sources.mysql.copy.table_access import by_key, of_table
+from headrace.sources.mysql.declaration import CHUNKS, HANDOFF
 from headrace.sources.mysql.gtid_set import GtidSet
 from headrace.sources.mysql.mariadb_position import MariadbPosition
-from headrace.sources.mysql.options import CHUNKS, HANDOFF
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import MysqlIdentity, identify, verify
 from headrace.sources.mysql.session.log_end import position
-from headrace.sources.mysql.session.statements import MysqlConnection
+from headrace.sources.mysql.session.statements import MysqlConnection, quote
 from headrace.sources.mysql.upstream import MysqlUpstream
+from headrace.sources.shared.refusals import StatementCancelled
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,3 +228,34 @@ def names_of(text: str) -> GtidSet | MariadbPosition:
     """The names of the transactions that a server has executed."""
     progress = parse(text)
     return progress.read if isinstance(progress, MariadbProgress) else progress.ended
+
+
+BOUND_SECONDS = 300.0  # for the walk to the end of one chunk
+
+
+def next_bound(
+    connection: MysqlConnection, table: TableDef, span: KeySpan, rows: int, check: Callable[[], None]
+) -> Bound | None:
+    """The key that so many rows of the span lie before; None where it has no more than that.
+
+    Each row may be a visit to a cold disk, so it has minutes; it is cancelled on the server when they are
+    over (`StepTooLong`), or when `check` raises.
+    """
+    columns = of_key(table.schema)
+    order = ", ".join(quote(column.name) for column in columns)
+    origin = f"FROM {by_key(table.name)}{within(columns, [span])} ORDER BY {order} LIMIT 1 OFFSET {rows}"
+    try:
+        with of_table(table.name, but=StatementCancelled):
+            found = fetch(connection, table.name, columns, origin, silence=BOUND_SECONDS, check=check)
+            copied = list(found.decode())
+    except StatementCancelled as error:
+        raise StepTooLong(
+            error.code,
+            f"{table.name}: the walk along its key took too long",
+            detail=f"{rows} rows",
+            hint="nothing to do: it is tried again",
+        ) from None
+    if not copied or copied[0].unrepresentable:
+        return None  # without a form in the lake: whoever copies that row will stop the table
+    known = bounds(table.schema, copied[0].rows)
+    return known[0] if known else None

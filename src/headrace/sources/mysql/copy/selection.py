@@ -29,8 +29,7 @@ from headrace.core.schema import Column
 from headrace.decode.copyrows import CopiedRows
 from headrace.decode.mysql import result_rows
 from headrace.sources.mysql.session.result_set import ResultRows
-from headrace.sources.mysql.session.statements import MysqlConnection, query, rows
-from headrace.sources.mysql.session.timeouts import COPY_SECONDS, nobody
+from headrace.sources.mysql.session.statements import COPY_SECONDS, MysqlConnection, nobody, query, rows
 from headrace.sources.mysql.types.columns import quote, select_expression
 
 MEMORY_BYTES = 64 << 20

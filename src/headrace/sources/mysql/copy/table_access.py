@@ -33,7 +33,7 @@ from headrace.core.errors import Definite, HeadraceError, RightWithheld
 from headrace.core.names import TableName
 from headrace.core.schema import Column
 from headrace.sources.contract.errors import TableBusy, TableDenied, TableMissed
-from headrace.sources.mysql.catalog import busy as catalog
+from headrace.sources.mysql.catalog import questions as catalog
 from headrace.sources.mysql.catalog.questions import of_tables, text
 from headrace.sources.mysql.copy.follower import LeftOut, late
 from headrace.sources.mysql.session.statements import MysqlConnection, execute, query, quote

@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 
 from headrace.core.names import TableName
 from headrace.sources.contract.values import Json
-from headrace.sources.mysql.table_number import table_number
+from headrace.sources.mysql.catalog.table_def import table_number
 
 
 @dataclass(frozen=True, slots=True)

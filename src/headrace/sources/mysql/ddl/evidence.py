@@ -6,8 +6,8 @@
 The stream brings each statement at its own place, so it is known which rows lie before it and which behind;
 what the catalog shows now is what the server made of it. Only both together prove anything: the names and
 their order as the steps make them have to be those of the catalog; a column that no step defined anew has to
-be what it was; one that a step did may be so once, and only as `widenings` lists it; one that was added has
-in rows from before the value that `constants` knows. Whatever else is between the two looks: not proven.
+be what it was; one that a step did may be so once, and only as `values` lists it; one that was added has
+in rows from before the value that `values` knows. Whatever else is between the two looks: not proven.
 
 A look is later than the statements that were brought: it may show what further ones made of the table. So a
 column that a statement defines has to be what that very statement says (`_check_said`). By `MODIFY n tinyint`
@@ -28,9 +28,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from headrace.core.conversion import Conversion, Part, Take, Value
-from headrace.sources.mysql.catalog.column_row import ColumnRow
-from headrace.sources.mysql.catalog.table_def import TableLook
-from headrace.sources.mysql.ddl.constants import value_before
+from headrace.sources.mysql.catalog.table_def import ColumnRow, TableLook
 from headrace.sources.mysql.ddl.steps import (
     FIRST,
     Add,
@@ -43,7 +41,7 @@ from headrace.sources.mysql.ddl.steps import (
     Retype,
     Step,
 )
-from headrace.sources.mysql.ddl.widenings import is_integer, is_pure
+from headrace.sources.mysql.ddl.values import is_integer, is_pure, value_before
 from headrace.sources.mysql.types.columns import base_of, is_unsigned
 
 

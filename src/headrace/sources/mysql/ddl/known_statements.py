@@ -15,7 +15,7 @@ from typing import Any
 
 from headrace.core.schema import Column
 from headrace.sources.contract.values import Json
-from headrace.sources.mysql.catalog.column_row import ColumnRow
+from headrace.sources.mysql.catalog.table_def import ColumnRow
 from headrace.sources.mysql.types.columns import column_of
 
 Rows = Sequence[ColumnRow | None]

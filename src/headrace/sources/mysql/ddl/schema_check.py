@@ -6,14 +6,14 @@ MySQL    DDL on an InnoDB table is one transaction of its dictionary and its log
          once it is visible. So what lies before the end that is read first is seen by the look behind it.
 MariaDB  DDL changes the catalog and writes its log while it holds the table for itself alone. If it is before
          the end, then by the look it has let go, and is seen; or the server leaves the table out of its
-         answer and says so (`catalog.busy`): the table is *locked*.
+         answer and says so (`catalog.questions`): the table is *locked*.
 
 DDL behind the end may be seen or not. A look is several statements: with DDL between them it may show a state
 that never was, even a table without columns, of which it is certain all the same that it was changed.
 
     locked    the server does not show it now
     denied    the same, since we lost a privilege: nothing can be said of what becomes of it
-    changes   it is not what was recorded (`comparison`)
+    changes   it is not what was recorded (`differs`)
     news      what is new about it and means nothing
 
 The stream tells of DDL by itself, at its place (`alterations`), so that this look is the second that
@@ -21,11 +21,21 @@ has to be passed; the first one cannot see what a session kept out of the log. N
 number that everybody may see: a table that was renamed is gone, and one that took its name is meant.
 
 Called before each mark; it takes no lock, and waits a moment for those of others.
+
+Alterations: what lies between two looks at a table, and whether it matters.
+
+    differs(last, now)   ──►  None, or what changed the meaning of the stream, of the copy, or of both
+    is_news(last, now)   ──►  it does not differ, and the next look is to be compared with this one
+
+A look holds nothing that means nothing to rows (`table_def`),
+so all of it counts, but for two things: a unique key that is new, or that rows are not known by, and foreign
+keys that are gone. The stream says most of it too, as it comes by the DDL; DDL that its session kept out of
+the log (`sql_log_bin = 0`) is seen here alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
 from headrace.core.conversion import Conversion, Take
@@ -35,9 +45,15 @@ from headrace.core.position import Position
 from headrace.core.schema import TableSchema
 from headrace.sources.contract.values import Change, ColumnDerivation, SchemaCheck, StatementLog, TableDef
 from headrace.sources.mysql.catalog.definitions import look_apart
-from headrace.sources.mysql.catalog.denials import denial
-from headrace.sources.mysql.catalog.table_def import TableLook, definition, from_record, schema_of, to_record
-from headrace.sources.mysql.ddl.comparison import differs, is_news
+from headrace.sources.mysql.catalog.questions import denial
+from headrace.sources.mysql.catalog.table_def import (
+    ColumnRow,
+    TableLook,
+    definition,
+    from_record,
+    schema_of,
+    to_record,
+)
 from headrace.sources.mysql.ddl.evidence import explain
 from headrace.sources.mysql.ddl.known_statements import with_statements
 from headrace.sources.mysql.ddl.steps import AlterStatement
@@ -46,6 +62,55 @@ from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.statements import MysqlConnection
 from headrace.sources.mysql.upstream import MysqlUpstream
 from headrace.sources.shared.refusals import PrivilegeMissing
+
+
+def differs(last: TableLook, now: TableLook, key: Sequence[str]) -> str | None:
+    """Say what changed between two looks at a table whose rows are known by `key`; None: nothing matters."""
+    checks: tuple[tuple[bool, str], ...] = (
+        (last.kind != now.kind, f"it is a {now.kind.lower()} now"),
+        (last.engine != now.engine, f"its engine changed from {last.engine} to {now.engine}"),
+        ((columns := _columns_differ(last.columns, now.columns)) is not None, str(columns)),
+        (bool(key) and tuple(key) not in now.keys, "the key that its rows are known by is gone"),
+        (bool(key) and last.primary != now.primary, "it was given a primary key, or lost it"),
+        (
+            not set(now.cascades) <= set(last.cascades),
+            "it was given a foreign key that changes rows of it without a word in the log",
+        ),
+        # By itself it changes no row; but a statement that nobody told of may have defined a column under it.
+        (last.charset not in ("", now.charset), "the charset of its texts by default was changed"),
+    )
+    return next((what for changed, what in checks if changed), None)
+
+
+def is_news(last: TableLook, now: TableLook) -> bool:
+    """Tell whether a look that does not differ shows anything that the next one must be compared with."""
+    return _passing(last) != _passing(now)
+
+
+def _passing(look: TableLook) -> tuple[object, ...]:
+    return look.keys, look.primary, look.cascades, look.counting, look.charset
+
+
+def _columns_differ(last: Sequence[ColumnRow], now: Sequence[ColumnRow]) -> str | None:
+    before, after = ({column.name: column for column in columns} for columns in (last, now))
+    gone = [f'"{name}"' for name in before if name not in after]
+    if gone:
+        return f"column {', '.join(gone)} was dropped or renamed"
+    added = [f'"{name}"' for name in after if name not in before]
+    if added:
+        return f"column {', '.join(added)} was added"
+    for name, column in before.items():
+        later = after[name]
+        if later.column_type != column.column_type:
+            return f'the type of column "{name}" changed from {_show(column)} to {_show(later)}'
+        if later != column:
+            return f'column "{name}" was altered'
+    return None
+
+
+def _show(column: ColumnRow) -> str:
+    """The type without the labels of an enum or a set: those are the application's."""
+    return column.column_type if column.data_type not in ("enum", "set") else f"{column.data_type}(...)"
 
 
 def check(

@@ -26,9 +26,8 @@ from typing import NamedTuple
 
 from headrace.sources.mysql.ddl import alterations, closed_form
 from headrace.sources.mysql.ddl.alterations import Effect
-from headrace.sources.mysql.ddl.charsets import text_of
 from headrace.sources.mysql.ddl.steps import Reason
-from headrace.sources.mysql.ddl.tokens import Dialect, Sign, StatementWords, Unreadable
+from headrace.sources.mysql.ddl.tokens import Dialect, Sign, StatementWords, Unreadable, text_of
 
 
 class QueryEvent(NamedTuple):

@@ -14,9 +14,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from headrace.sources.mysql.catalog.column_row import ColumnRow
-from headrace.sources.mysql.ddl.expressions import kind_of
-from headrace.sources.mysql.ddl.value_kinds import (
+from headrace.sources.mysql.catalog.table_def import ColumnRow
+from headrace.sources.mysql.ddl.expressions import (
     DAYS,
     MADE,
     NUMBERS,
@@ -25,6 +24,7 @@ from headrace.sources.mysql.ddl.value_kinds import (
     UnknownValue,
     ValueKind,
     check,
+    kind_of,
 )
 
 _WHOLE = frozenset("tinyint smallint mediumint int bigint".split())

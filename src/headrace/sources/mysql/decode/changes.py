@@ -48,12 +48,11 @@ from headrace.decode.mysql.rows import BadEvent, Before, MysqlChangeMeta, change
 from headrace.decode.mysql.table_map import TableMapLayout
 from headrace.sources.contract.decoder import TableChanges, TableFailure, TableFilter
 from headrace.sources.contract.values import StatementEffect
-from headrace.sources.mysql.catalog.column_row import ColumnRow
+from headrace.sources.mysql.catalog.table_def import ColumnRow, table_number
 from headrace.sources.mysql.ddl.known_statements import columns_before, explained_times
 from headrace.sources.mysql.ddl.volatile import volatile_stored
 from headrace.sources.mysql.decode.context import MysqlOpenTransaction, MysqlStreamContext, number_of
 from headrace.sources.mysql.decode.layouts import positions, positions_in
-from headrace.sources.mysql.table_number import table_number
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from headrace.decode.mysql import table_map
 from headrace.decode.mysql.framing import HEADER
 from headrace.sources.contract.decoder import Context
 from headrace.sources.contract.values import Json
-from headrace.sources.mysql.table_number import table_number
+from headrace.sources.mysql.catalog.table_def import table_number
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,10 @@ from headrace.core.names import TableName
 from headrace.decode.kernel import Bytes, Flags, Ints
 from headrace.decode.mysql.framing import BEGIN, TABLE_MAP, TRUNCATE, EventFrames, newest
 from headrace.sources.contract.decoder import SelectedBytes
+from headrace.sources.mysql.catalog.table_def import table_number
 from headrace.sources.mysql.decode.changes import MysqlSliceData
 from headrace.sources.mysql.decode.context import MysqlOpenTransaction, MysqlStreamContext, number_of
 from headrace.sources.mysql.stream import frames
-from headrace.sources.mysql.table_number import table_number
 
 
 def split(stretch: MysqlSliceData) -> tuple[int, MysqlStreamContext]:

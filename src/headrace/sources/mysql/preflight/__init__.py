@@ -12,8 +12,7 @@ can run it and look again.
     grants       what this user may do, by the server's own answers
     server       all of it that is not about a table
     tables       what a pattern names, and whether each of those can be mirrored
-    costly_ddl   changes of shape that cost more of a table than of others
-    examination  everything on one connection, in this order
+    examination  everything on one connection, in this order; changes of shape that cost more of a table
     script       the statements that mend what was found, in an order that works
 
 Nothing here changes the source, and nothing of ours is ever made there. What is wrong with a table that only

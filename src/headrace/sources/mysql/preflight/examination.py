@@ -4,23 +4,27 @@
 
 A table that a pattern names outright is refused by what stands against it. What a wildcard swept in is
 left out instead, with the same code, and the others are mirrored.
+
+Changes of shape that cost more of a table than of others: for `headrace check` to say beforehand.
+
+What holds for all tables stands in `docs/mysql.md`, by statement. Here is what depends on the table: on its
+key, and on columns that the server computes. The verdicts are those of `catalog.evidence`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.sources.contract.findings import CheckReport, Finding, Level, in_order
 from headrace.sources.contract.values import ExaminedTables, TableSize
-from headrace.sources.mysql.catalog.busy import busy
-from headrace.sources.mysql.catalog.candidates import MysqlCandidate, candidates, databases
+from headrace.sources.mysql.catalog.candidates import MysqlCandidate, candidates, databases, sizes
 from headrace.sources.mysql.catalog.definitions import look, look_apart
-from headrace.sources.mysql.catalog.sizes import sizes
+from headrace.sources.mysql.catalog.questions import busy
 from headrace.sources.mysql.catalog.table_def import TableLook, definition, schema_of
-from headrace.sources.mysql.preflight.costly_ddl import costly_ddl
+from headrace.sources.mysql.ddl.volatile import volatile_stored
 from headrace.sources.mysql.preflight.grants import Rights, check_locking, check_reading, rights
 from headrace.sources.mysql.preflight.script import script
 from headrace.sources.mysql.preflight.server import (
@@ -184,3 +188,26 @@ def _reasons(findings: Sequence[Finding]) -> dict[TableName, HeadraceError]:
         for name in finding.concerned_tables if finding.refuses else ():
             reasons.setdefault(name, finding.error)
     return reasons
+
+
+_NO_KEY = "written again in the lake by every added column: it has no key"
+
+
+def costly_ddl(look: TableLook) -> tuple[str, ...]:
+    """Say what is special of this table, the dearest first."""
+    return tuple(_costs(look))
+
+
+def _costs(look: TableLook) -> Iterator[str]:
+    computed = ", ".join(f'"{row.name}"' for row in look.columns if row.generated)
+    if any(row.generated == "s" for row in look.columns):
+        yield f"copied anew by every change of its columns: it has stored generated ones ({computed})"
+    elif computed:
+        yield f"copied anew by every column that is defined anew: it has generated ones ({computed})"
+    if named := ", ".join(f'"{name}"' for name in volatile_stored(look.columns)):
+        yield (
+            "copied anew by every ALTER TABLE, CREATE INDEX, DROP INDEX and OPTIMIZE TABLE: the session that "
+            f"does it may compute stored columns anew, by settings of its own ({named})"
+        )
+    if not look.key:
+        yield _NO_KEY

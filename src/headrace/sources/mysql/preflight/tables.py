@@ -10,14 +10,13 @@ from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import TableName
 from headrace.core.schema import Column, TableSchema
 from headrace.sources.contract.findings import Finding, Level, hint_of
-from headrace.sources.mysql.catalog.busy import busy
 from headrace.sources.mysql.catalog.candidates import BASE_TABLE, MysqlCandidate
-from headrace.sources.mysql.catalog.table_def import TableLook, schema_of
+from headrace.sources.mysql.catalog.questions import busy
+from headrace.sources.mysql.catalog.table_def import TableLook, schema_of, table_number
 from headrace.sources.mysql.copy.key_range import disorder
 from headrace.sources.mysql.ddl.volatile import volatile
-from headrace.sources.mysql.options import ACCEPT, UNLOGGED_CASCADES
+from headrace.sources.mysql.declaration import ACCEPT, UNLOGGED_CASCADES
 from headrace.sources.mysql.session.statements import quote
-from headrace.sources.mysql.table_number import table_number
 from headrace.sources.mysql.types.columns import doubtful_key
 from headrace.sources.shared.findings import new_names
 from headrace.sources.shared.patterns import Pattern, select

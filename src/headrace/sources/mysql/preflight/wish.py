@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from headrace.sources.contract.findings import Wish
 from headrace.sources.contract.values import Json
+from headrace.sources.mysql.declaration import ACCEPT, CHUNKS, HANDOFF, UNLOGGED_CASCADES
 from headrace.sources.mysql.flavour import Flavour
-from headrace.sources.mysql.options import ACCEPT, CHUNKS, HANDOFF, UNLOGGED_CASCADES
 
 
 @dataclass(frozen=True, slots=True)

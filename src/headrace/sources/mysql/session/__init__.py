@@ -9,9 +9,6 @@
     statements   one question, one answer; each wait has an end, at the server too
     result_set   the answer to a statement: columns, rows one by one or in blocks of their raw bytes
     packets      the socket after the login: whole packets in, commands out, each wait with an end
-    framing      where the packets of a buffer are
-    server_error a server's ERR packet, before anybody has judged it
-    timeouts     how long what may last
     refusals     the coded error of a login that failed, or of a statement that the server did not run
 
 All other rooms of this source stand on this one. Nothing here knows a table.

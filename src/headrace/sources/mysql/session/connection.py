@@ -36,8 +36,13 @@ from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.packets import PacketStream
 from headrace.sources.mysql.session.refusals import driver_missing, unreachable
 from headrace.sources.mysql.session.result_set import IN_TRANSACTION
-from headrace.sources.mysql.session.statements import MysqlConnection, literal, query
-from headrace.sources.mysql.session.timeouts import READY_SECONDS, STRIKE_SECONDS
+from headrace.sources.mysql.session.statements import (
+    READY_SECONDS,
+    STRIKE_SECONDS,
+    MysqlConnection,
+    literal,
+    query,
+)
 
 # As the server prints them back; compared after every connect.
 PINS: Mapping[str, str] = {

@@ -38,7 +38,7 @@ from pymysql.constants import CLIENT, CR
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.sources.mysql.flavour import Release
 from headrace.sources.mysql.session.address import MysqlAddress, SslMode, Tls
-from headrace.sources.mysql.session.packets import PacketStream
+from headrace.sources.mysql.session.packets import PacketStream, ServerError
 from headrace.sources.mysql.session.refusals import (
     driver_missing,
     login_refused,
@@ -46,8 +46,7 @@ from headrace.sources.mysql.session.refusals import (
     tls_refused,
     unreachable,
 )
-from headrace.sources.mysql.session.server_error import ServerError
-from headrace.sources.mysql.session.timeouts import LOGIN_SECONDS
+from headrace.sources.mysql.session.statements import LOGIN_SECONDS
 
 # Of what answers and speaks another protocol.
 _GIBBERISH = (struct.error, IndexError, ValueError, AssertionError, TypeError, pymysql.err.InternalError)

@@ -12,6 +12,23 @@ What fails here is a lost connection, or bytes that are no packets: then the con
 nobody knows where the next packet begins.
 
 A large packet on a slow line is not whole for minutes: who waits for one sees by `received` that it comes.
+
+The packets of a buffer, and rows laid side by side.
+
+    3 bytes    1 byte     `length` bytes
+    ┌────────┬──────────┬───────────────┐
+    │ length │ sequence │ payload       │     a length of 2^24 - 1: the payload goes on in the next packet
+    └────────┴──────────┴───────────────┘
+
+The sequence begins at 0 with each command and counts on, modulo 256, in the answer.
+
+A row's first byte is the length of its first value, or says how many bytes that length has. 255 it cannot be:
+that is an ERR packet. 254 it is only of a value of 16 MB and more: a shorter packet is the end of the rows.
+
+ServerError: an ERR packet as it came. `session.refusals` makes a coded error of it.
+
+The message of a server may quote a value or a statement, and with that a secret. So it is no part of what the
+exception shows; `refusals` passes on those of a few numbers, which hold names only.
 """
 
 from __future__ import annotations
@@ -23,11 +40,111 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
+from numba import types
 
 from headrace.core.errors import Transient
-from headrace.decode.kernel import Bytes, Ints
-from headrace.sources.mysql.session.framing import HEADER, LARGE, LONGEST, OUT_OF_ORDER, scan
-from headrace.sources.mysql.session.server_error import ERR, server_error
+from headrace.decode.kernel import Bytes, Ints, copy_bytes, input_array, kernel, output_array, several
+
+ERR = 0xFF
+_STATE_MARK = ord("#")
+
+
+class ServerError(Exception):
+    """The server's refusal of a command, or its last word."""
+
+    def __init__(self, number: int, state: str, message: str) -> None:
+        super().__init__(number, state)
+        self.number = number
+        self.state = state
+        self.message = message  # never shown as it is
+
+
+def server_error(packet: bytes) -> ServerError:
+    """Read an ERR packet; one that is cut short has no message."""
+    number = int.from_bytes(packet[1:3], "little")
+    has_state = packet[3:4] == bytes([_STATE_MARK])
+    state = packet[4:9].decode("ascii", "replace") if has_state else ""
+    return ServerError(number, state, packet[9 if has_state else 3 :].decode("utf-8", "replace"))
+
+
+HEADER = 4
+LONGEST = 2**24 - 1  # of the payload of one packet
+
+# Why `scan` ended.
+PARTIAL, LARGE, OUT_OF_ORDER, ENOUGH = 0, 1, 2, 3
+
+_EOF = 0xFE
+_ERR = 0xFF
+
+
+@kernel(
+    several(types.int64, types.int64, types.int64, types.int64),
+    input_array(types.uint8),
+    types.int64,
+    types.int64,
+    types.int64,
+    output_array(types.int64),
+    output_array(types.int64),
+)
+def scan(
+    data: Bytes, begin: int, end: int, sequence: int, starts: Ints, stops: Ints
+) -> tuple[int, int, int, int]:
+    """Note the payloads of the whole packets in `data[begin:end]`, up to one that is continued.
+
+    Returns how many there are, where the rest begins, the sequence that comes next, and why it ended.
+    """
+    count, at = 0, begin
+    while end - at >= 4:
+        if count == len(starts):
+            return count, at, sequence, 3
+        if data[at + 3] != sequence:
+            return count, at, sequence, 2
+        length = int(np.int64(data[at]) | (np.int64(data[at + 1]) << 8) | (np.int64(data[at + 2]) << 16))
+        if length == 16777215:
+            return count, at, sequence, 1
+        if end - at - 4 < length:
+            return count, at, sequence, 0
+        starts[count], stops[count] = at + 4, at + 4 + length
+        count, at, sequence = count + 1, at + 4 + length, (sequence + 1) & 255
+    return count, at, sequence, 0
+
+
+@kernel(
+    several(types.int64, types.int64),
+    input_array(types.uint8),
+    input_array(types.int64),
+    input_array(types.int64),
+    types.int64,
+    output_array(types.uint8),
+    output_array(types.int64),
+    types.int64,
+)
+def gather(
+    data: Bytes, starts: Ints, stops: Ints, first: int, rows: Bytes, offsets: Ints, count: int
+) -> tuple[int, int]:
+    """Append packets from the `first` on to the `count` rows that are laid side by side already.
+
+    It stops before a packet that is no row and before one that there is no room for. `offsets[count]` is
+    where the rows end. Returns the packet to go on with, and how many rows there are now.
+    """
+    at, size = first, int(offsets[count])
+    while at < len(starts) and count + 1 < len(offsets):
+        begin, end = starts[at], stops[at]
+        if end > begin and (data[begin] == 255 or (data[begin] == 254 and end - begin < 16777215)):
+            break
+        if size + end - begin > len(rows):
+            break
+        copy_bytes(data, begin, end, rows, size)
+        size += int(end - begin)
+        at, count = at + 1, count + 1
+        offsets[count] = size
+    return at, count
+
+
+def is_row(first_byte: int, size: int) -> bool:
+    """Tell a row from the end of the rows, by its packet; the twin of what `gather` sees."""
+    return first_byte != _ERR and (first_byte != _EOF or size >= LONGEST)
+
 
 BUFFER = 1 << 20
 WRITE_SECONDS = 60.0

@@ -23,8 +23,7 @@ from headrace.core.errors import (
     Misconfigured,
     Transient,
 )
-from headrace.sources.mysql.session.packets import connection_lost
-from headrace.sources.mysql.session.server_error import ServerError
+from headrace.sources.mysql.session.packets import ServerError, connection_lost
 from headrace.sources.shared.refusals import (
     EncryptionRefused,
     LockTimeout,

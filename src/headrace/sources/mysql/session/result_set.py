@@ -22,9 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headrace.decode.kernel import Bytes, Ints
-from headrace.sources.mysql.session.framing import gather, is_row
-from headrace.sources.mysql.session.packets import PacketBatch, bad_packet
-from headrace.sources.mysql.session.server_error import ERR, server_error
+from headrace.sources.mysql.session.packets import ERR, PacketBatch, bad_packet, gather, is_row, server_error
 
 BLOCK = 4 << 20
 _ROWS = 1 << 17  # of one block, at most

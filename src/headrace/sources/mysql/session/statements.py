@@ -13,6 +13,8 @@ of its own. The server drops a request that comes before the statement began, so
 statement is over; one that comes after its end would strike the next one, which is why an empty statement
 follows. Only ever our own is struck: each session holds a lock with a name of chance at its server, and
 whoever holds that lock is who is named (`connection`). What will not end is hung up on.
+
+The bounds of waiting, in seconds; and who may end a wait before.
 """
 
 from __future__ import annotations
@@ -29,18 +31,29 @@ from decimal import Decimal
 from headrace.core.errors import HeadraceError
 from headrace.sources.mysql.flavour import Release
 from headrace.sources.mysql.session.address import MysqlAddress
-from headrace.sources.mysql.session.packets import ConnectionLost, PacketBatch, PacketStream, connection_lost
+from headrace.sources.mysql.session.packets import (
+    ConnectionLost,
+    PacketBatch,
+    PacketStream,
+    ServerError,
+    connection_lost,
+)
 from headrace.sources.mysql.session.refusals import cancelled_error, refused_error
 from headrace.sources.mysql.session.result_set import ColumnDefinition, StatementAnswer, answer
-from headrace.sources.mysql.session.server_error import ServerError
-from headrace.sources.mysql.session.timeouts import (
-    ANSWER_SECONDS,
-    CANCEL_LIMIT,
-    CANCEL_SECONDS,
-    CHECK_SECONDS,
-    COPY_SECONDS,
-    nobody,
-)
+
+LOGIN_SECONDS = 15.0  # from the greeting to the server's OK
+ANSWER_SECONDS = 60.0  # of a question; a wait for locks the server ends before that (`connection`)
+COPY_SECONDS = 120.0  # between two parts of a copy's rows
+CHECK_SECONDS = 0.2  # between two looks whether it is wanted still
+CANCEL_SECONDS = 0.5  # for the answer to a cancellation, until it is asked for again
+STRIKE_SECONDS = 5.0  # for a request to cancel; its session is hung up on
+READY_SECONDS = 0.5  # the same, of a session that was ready before it was needed
+CANCEL_LIMIT = 30.0  # until a statement that will not end is hung up on
+
+
+def nobody() -> None:
+    """Nobody wants to end the wait before its time."""
+
 
 Value = None | int | float | Decimal | str | bytes
 Parameter = None | bool | int | float | Decimal | str | bytes | date | datetime

@@ -2,7 +2,6 @@
 
     dump           the connection on which the server sends its binlog: checked, begun, read
     history        what was read last still stands in the server's log
-    dump_errors    the coded errors of that
     transactions   from events to whole transactions of the wanted tables, as the receiver takes them
     ordinary       many transactions at a time, where nothing is special about them
     gathering      the bytes and records of one read
@@ -10,7 +9,7 @@
     unpacking      events that came compressed
     events         one event of a binlog: its header, kind and checksum, and the parts that count
     frames         what is written to the spool
-    errors         the coded errors of events
+    errors         the coded errors of a dump and of its events
 
 What is read here is the server's log as it is: all that stands in the spool was picked by the tables that
 somebody mirrors, and no statement is.

@@ -41,10 +41,9 @@ from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import MysqlIdentity, identify, prove, verify
 from headrace.sources.mysql.session.log_end import count, with_forgotten
-from headrace.sources.mysql.session.packets import PacketBatch
-from headrace.sources.mysql.session.server_error import ERR, ServerError, server_error
+from headrace.sources.mysql.session.packets import ERR, PacketBatch, ServerError, server_error
 from headrace.sources.mysql.session.statements import MysqlConnection, execute, query
-from headrace.sources.mysql.stream import dump_errors, errors, events, history, unpacking
+from headrace.sources.mysql.stream import errors, events, history, unpacking
 from headrace.sources.mysql.stream.events import BinlogEvent, EventReader
 from headrace.sources.mysql.stream.gathering import Table
 from headrace.sources.mysql.stream.ordinary import LARGEST, ReadPackets
@@ -283,7 +282,7 @@ def _answer(session: MysqlConnection) -> bytes:
     deadline = time.monotonic() + ANSWER_WITHIN
     while not len(batch := _packets(session, 1.0)):
         if time.monotonic() > deadline:
-            raise dump_errors.lost_error("the server did not answer")
+            raise errors.lost_error("the server did not answer")
     return batch.packet(0)
 
 
@@ -292,14 +291,14 @@ def _packets(session: MysqlConnection, seconds: float) -> PacketBatch:
     try:
         return session.packets.receive(seconds)
     except ServerError as error:
-        raise dump_errors.refusal(error) from None
+        raise errors.refusal(error) from None
 
 
 def _ended_error(packet: bytes) -> HeadraceError:
     """The error of a packet that is no event."""
     if packet[:1] == bytes([ERR]):
-        return dump_errors.refusal(server_error(packet))
-    return dump_errors.lost_error("the server ended the dump")
+        return errors.refusal(server_error(packet))
+    return errors.lost_error("the server ended the dump")
 
 
 def _progress(session: MysqlConnection, place: Position) -> BinlogProgress:
@@ -314,22 +313,22 @@ def _check_holds(session: MysqlConnection, wanted: DumpRequest) -> None:
             MariadbPosition.parse(_text(session, "SELECT @@global.gtid_binlog_pos")), wanted.log
         )
         if isinstance(reached, MariadbProgress) and not reached.read <= at:
-            raise dump_errors.server_behind(f"the server is at {at}, received up to {reached.read}")
+            raise errors.server_behind(f"the server is at {at}, received up to {reached.read}")
         return
     mode = _text(session, "SELECT @@global.gtid_mode")
     if mode != "ON":
-        raise dump_errors.gtids_off(mode)
+        raise errors.gtids_off(mode)
     executed = GtidSet.parse(_text(session, "SELECT @@global.gtid_executed"))
     if isinstance(reached, MysqlProgress) and not reached.brought_gtids <= executed:
-        raise dump_errors.server_behind(
+        raise errors.server_behind(
             f"the server has executed {executed}, received were {reached.brought_gtids}"
         )
     purged = GtidSet.parse(_text(session, "SELECT @@global.gtid_purged"))
     if isinstance(frontier, MysqlProgress) and not purged <= frontier.ended:
         count(session, wanted.log, str(executed))  # of what is purged some never was in the log
         if purged <= frontier.brought_gtids:
-            raise dump_errors.prepared_purged(str(frontier.prepared))
-        raise dump_errors.purged_error(f"purged are {purged}, the lake holds {frontier.ended}")
+            raise errors.prepared_purged(str(frontier.prepared))
+        raise errors.purged_error(f"purged are {purged}, the lake holds {frontier.ended}")
 
 
 def _text(session: MysqlConnection, statement: str) -> str:
@@ -394,7 +393,7 @@ def _register(session: MysqlConnection, server_id: int) -> None:
     session.packets.send(_COM_REGISTER, argument)
     packet = _answer(session)
     if packet[:1] == bytes([ERR]):
-        raise dump_errors.refusal(server_error(packet))
+        raise errors.refusal(server_error(packet))
 
 
 def encode(gtids: GtidSet) -> bytes:

@@ -1,8 +1,23 @@
-"""The coded errors of a binlog's events. None holds any of a statement or of a row."""
+"""The coded errors of a binlog's events. None holds any of a statement or of a row.
+
+The coded errors of a dump: what the server says when it can't send on, and what we see before it begins.
+
+The server has one number for almost all of it, and tells its reasons apart in words. They hold names of files
+and sets of GTIDs, no values: those that are known here are told by a few of their words.
+"""
 
 from __future__ import annotations
 
-from headrace.core.errors import Definite, Misconfigured, PositionDoubtful, PositionLost, Transient
+from headrace.core.errors import (
+    Definite,
+    HeadraceError,
+    Misconfigured,
+    PositionDoubtful,
+    PositionLost,
+    Transient,
+)
+from headrace.sources.mysql.session.packets import ServerError, connection_lost
+from headrace.sources.mysql.session.refusals import refused_error
 
 
 class EventDamaged(Transient, PositionDoubtful):
@@ -73,4 +88,121 @@ def disorder(detail: str) -> Definite:
         "the binlog breaks the rules of its format",
         detail=detail,
         hint="report it with the server's version",
+    )
+
+
+_CANNOT_READ = frozenset({29, 1236, 1945, 1950, 1951, 1955, 1957, 4052})
+# Of an event whose bytes are none: servers send larger ones than they take.
+_DAMAGED = ("checksum", "corrupt", "bogus", "truncated", "exceeded max_allowed_packet")
+
+
+class PositionGone(Definite, PositionLost):
+    """The binlog behind our place can't be had: it is purged, or the server never had it."""
+
+    codes = ("MY_BINLOG_PURGED", "MY_SERVER_BEHIND", "MY_HISTORY_CHANGED")
+
+
+class GtidsOff(Misconfigured, PositionDoubtful):
+    """The server gives its transactions no names."""
+
+    codes = ("MY_GTID_MODE_OFF",)
+
+
+class BinlogUnreadable(Transient, PositionDoubtful):
+    """The server cannot read its own binlog."""
+
+    codes = ("MY_BINLOG_UNREADABLE",)
+
+
+def purged_error(detail: str) -> PositionGone:
+    return PositionGone(
+        "MY_BINLOG_PURGED",
+        "the server has purged binlog that was not read yet",
+        detail=detail,
+        hint="headrace run --reconcile; then raise binlog_expire_logs_seconds (MariaDB: expire_logs_days) "
+        "or run headrace without long breaks",
+    )
+
+
+def prepared_purged(gtids: str) -> PositionGone:
+    """The rows of a prepared XA transaction stand in the log where it was prepared, and nowhere else."""
+    return PositionGone(
+        "MY_BINLOG_PURGED",
+        "the server has purged binlog with rows of XA transactions that are prepared still",
+        detail=f"they were prepared as {gtids}",
+        hint="XA RECOVER lists them: end each with XA COMMIT or XA ROLLBACK, then headrace run --reconcile",
+    )
+
+
+def server_behind(detail: str) -> PositionGone:
+    return PositionGone(
+        "MY_SERVER_BEHIND",
+        "the server lacks transactions that were received: it was set back, restored, or is another one",
+        detail=detail,
+        hint="headrace run --reconcile",
+    )
+
+
+def history_changed(count: int, again: int) -> PositionGone:
+    """It sent so many transactions once, and sends these many in their place."""
+    return PositionGone(
+        "MY_HISTORY_CHANGED",
+        "the server has another history than when it was followed",
+        detail=f"of {count} of its transactions it sends {again} again, or others",
+        hint="it was set back, restored or replaced: headrace run --reconcile",
+    )
+
+
+def replaced_error(detail: str) -> PositionGone:
+    """Other transactions stand where those stood that were read last."""
+    return PositionGone(
+        "MY_HISTORY_CHANGED",
+        "the server has another history than when it was followed",
+        detail=detail,
+        hint="it was reset or set back (RESET MASTER, a restored volume): headrace run --reconcile",
+    )
+
+
+def gtids_off(mode: str) -> GtidsOff:
+    return GtidsOff(
+        "MY_GTID_MODE_OFF",
+        "the server gives its transactions no GTIDs",
+        detail=f"gtid_mode is {mode}",
+        hint="SET GLOBAL gtid_mode = ON, step by step as its manual says; "
+        "if it was off for a while: headrace run --reconcile",
+    )
+
+
+def lost_error(detail: str) -> Transient:
+    return connection_lost(detail)
+
+
+def refusal(error: ServerError) -> HeadraceError:
+    """The coded error of what the server says in the place of an event."""
+    if error.number not in _CANNOT_READ:
+        return refused_error(error)
+    said = error.message.lower()
+    detail = f"error {error.number}: {' '.join(error.message.split())[:500]}"
+    if "same server" in said:
+        return Transient(
+            "MY_REPLICA_ID_TAKEN",
+            "the server ended the dump in favour of another reader with the same id",
+            detail=detail,
+            hint="nothing to do: it is begun anew with another id",
+        )
+    if "anonymous" in said:
+        return anonymous(detail)
+    if "not in the master" in said or "more gtids" in said or "alternate" in said:
+        return server_behind(detail)
+    if "purged" in said or "could not find gtid state" in said or "could not find first log" in said:
+        return purged_error(detail)
+    if "impossible position" in said or "position > file size" in said:
+        return replaced_error(detail)
+    if any(word in said for word in _DAMAGED):
+        return damaged_error(detail)
+    return BinlogUnreadable(
+        "MY_BINLOG_UNREADABLE",
+        "the server cannot send its binlog",
+        detail=detail,
+        hint="its error log says why; if it stays so, go on behind it: headrace run --reconcile",
     )

@@ -49,9 +49,9 @@ from headrace.sources.mysql.session import log_end
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import MysqlIdentity, identify, verify
-from headrace.sources.mysql.session.server_error import ERR, ServerError, server_error
+from headrace.sources.mysql.session.packets import ERR, ServerError, server_error
 from headrace.sources.mysql.session.statements import MysqlConnection, execute, query
-from headrace.sources.mysql.stream import dump_errors, errors, events
+from headrace.sources.mysql.stream import errors, events
 from headrace.sources.mysql.stream.errors import EventDamaged, EventUnknown
 from headrace.sources.mysql.stream.events import BinlogEvent, EventReader, GroupStart
 
@@ -118,7 +118,7 @@ def _check_purged(
     first, gone = _NUMBER.match(files[0]), _NUMBER.match(place.file)
     later = first is not None and gone is not None and first[1] == gone[1] and int(first[2]) > int(gone[2])
     if not later:
-        raise dump_errors.replaced_error(f"{place.file} is not there, and {files[0]} is")
+        raise errors.replaced_error(f"{place.file} is not there, and {files[0]} is")
     if not isinstance(reached, MariadbProgress) or not place.gtid:
         return
     gtid = MariadbGtid.parse(place.gtid)
@@ -126,7 +126,7 @@ def _check_purged(
         before = log_end.begin_of_file(session, file)
         # The numbers of a domain that was forgotten, and that is there again, are of other transactions.
         if gtid not in before:
-            raise dump_errors.replaced_error(f"{gtid} is purged, and {file} begins behind {before}")
+            raise errors.replaced_error(f"{gtid} is purged, and {file} begins behind {before}")
 
 
 def _check_same(
@@ -140,7 +140,7 @@ def _check_same(
         except (EventDamaged, EventUnknown) as error:
             if _stands(address, identity, place):
                 raise
-            raise dump_errors.replaced_error(f"nothing begins at {place.at} in {place.file}") from error
+            raise errors.replaced_error(f"nothing begins at {place.at} in {place.file}") from error
         if place.gtid:
             _check_name(event, place)
         if event is not None and isinstance(reached, MysqlProgress):
@@ -163,7 +163,7 @@ def _stands(address: MysqlAddress, identity: MysqlIdentity, place: LoggedTransac
 def _check_name(event: BinlogEvent | None, place: LoggedTransaction) -> None:
     name = None if event is None else _group_start(event)
     if name is None or (str(name.gtid), name.commit_ts) != (place.gtid, place.commit_ts):
-        raise dump_errors.replaced_error(f"{place.gtid} does not stand where it stood in {place.file}")
+        raise errors.replaced_error(f"{place.gtid} does not stand where it stood in {place.file}")
 
 
 def _check_named(log: Iterator[BinlogEvent], reached: MysqlProgress) -> None:
@@ -206,16 +206,16 @@ def _events(session: MysqlConnection) -> Iterator[BinlogEvent]:
         try:
             batch = session.packets.receive(1.0)
         except ServerError as error:
-            raise dump_errors.refusal(error) from None
+            raise errors.refusal(error) from None
         if session.packets.received != came:
             deadline, came = time.monotonic() + _ANSWER_WITHIN, session.packets.received
         for start, stop in zip(batch.starts.tolist(), batch.stops.tolist(), strict=True):
             packet = memoryview(batch.data)[start:stop]  # type: ignore[arg-type]
             if packet[:1] == bytes([ERR]):
-                raise dump_errors.refusal(server_error(bytes(packet)))
+                raise errors.refusal(server_error(bytes(packet)))
             if packet[:1] == bytes([_END]):
                 return
             event = reader.read(packet[1:])
             if event is not None and event.kind not in (events.ROTATE, events.FORMAT):
                 yield event
-    raise dump_errors.lost_error("the server did not answer")
+    raise errors.lost_error("the server did not answer")

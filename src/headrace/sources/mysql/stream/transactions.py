@@ -34,9 +34,9 @@ from headrace.sources.mysql.binlog_position import (
 )
 from headrace.sources.mysql.ddl import statements
 from headrace.sources.mysql.ddl.alterations import Effect
-from headrace.sources.mysql.ddl.letters import means
 from headrace.sources.mysql.ddl.statements import BinlogServer, QueryEvent
 from headrace.sources.mysql.ddl.steps import Reason
+from headrace.sources.mysql.ddl.tokens import means
 from headrace.sources.mysql.gtid_set import Gtid
 from headrace.sources.mysql.mariadb_position import MariadbGtid
 from headrace.sources.mysql.stream import errors, events, ordinary, unpacking

@@ -10,12 +10,15 @@ same words is not read again.
 no waiting  Nothing here takes a lock that anybody's DDL conflicts with. pg_get_expr(), pg_get_indexdef(),
             pg_relation_size() and their like lock the table that they are asked about: a table that is
             held exclusively would make the look at all others wait.
+
+Candidates: the relations that a pattern may name. Preflight matches patterns against them.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from psycopg.pq import TransactionStatus
@@ -331,3 +334,27 @@ def _reachable_types(start: Iterable[int], types: Mapping[int, TypeEntry]) -> tu
         found[known.oid] = known
         ahead += [known.base, known.element, known.subtype, *(of for _, _, of, _ in known.attributes)]
     return tuple(found[oid] for oid in sorted(found))
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresCandidate:
+    """A relation that a pattern may name."""
+
+    oid: int
+    name: TableName
+    kind: str
+    persistence: str
+
+
+def candidates(connection: Session) -> list[PostgresCandidate]:
+    """Every relation of users that has rows: tables of all kinds and views."""
+    rows = query(
+        connection,
+        "SELECT c.oid::bigint, n.nspname, c.relname, c.relkind::text, c.relpersistence::text"
+        " FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname <> 'information_schema'"
+        " AND (n.nspname !~ '^pg_' OR n.nspname ~ '^pg_temp_') ORDER BY 2, 3",
+    )
+    return [
+        PostgresCandidate(oid, TableName(schema, name), kind, how) for oid, schema, name, kind, how in rows
+    ]

@@ -15,11 +15,10 @@ from psycopg import OperationalError, pq
 
 from headrace.core.errors import HeadraceError, Transient
 from headrace.decode.copydata import CopyFrames, frames, payloads
-from headrace.sources.postgres.session.messages import fields
 from headrace.sources.postgres.session.refusals import refused_error
 from headrace.sources.postgres.session.statements import answer, last_result, receive
 from headrace.sources.postgres.session.timeouts import COPY_SECONDS, silence
-from headrace.sources.postgres.session.wire import SocketWire, lost_error
+from headrace.sources.postgres.session.wire import SocketWire, fields, lost_error
 
 Bytes = npt.NDArray[np.uint8]
 Stream = Generator[Bytes, None, None]  # to be closed by who does not read it to its end

@@ -35,8 +35,7 @@ from headrace.sources.contract.copying import Key, KeyRange
 from headrace.sources.contract.errors import StepTooLong
 from headrace.sources.contract.values import Json
 from headrace.sources.postgres.catalog.definitions import read_entries
-from headrace.sources.postgres.catalog.table_def import TableEntry, schema_of
-from headrace.sources.postgres.catalog.table_def_record import is_root
+from headrace.sources.postgres.catalog.table_def import TableEntry, is_root, schema_of
 from headrace.sources.postgres.copy.copy_out import Stream, stream_copy
 from headrace.sources.postgres.copy.row_filter import evaluating, row_filter
 from headrace.sources.postgres.copy.table_access import (

@@ -13,7 +13,7 @@ from headrace.sources.postgres.catalog import locks
 from headrace.sources.postgres.catalog import sizes as in_pages
 from headrace.sources.postgres.catalog.definitions import read_entries
 from headrace.sources.postgres.catalog.partition_tree import Branch, leaves
-from headrace.sources.postgres.catalog.table_def_record import is_root
+from headrace.sources.postgres.catalog.table_def import is_root
 from headrace.sources.postgres.copy.page_ranges import ranges, ranges_of_root
 from headrace.sources.postgres.copy.table_access import overtaken
 from headrace.sources.postgres.session.statements import Session

@@ -23,7 +23,7 @@ from headrace.core.names import TableName
 from headrace.sources.contract.copying import CopyOrder, Piece
 from headrace.sources.contract.values import ALONE, Json, TableDef, Waiting
 from headrace.sources.postgres.catalog import definitions
-from headrace.sources.postgres.catalog.table_def_record import is_root, tree_of
+from headrace.sources.postgres.catalog.table_def import is_root, tree_of
 from headrace.sources.postgres.copy import key_range
 from headrace.sources.postgres.copy.leader import By, PostgresLeader, lead, until_shown
 from headrace.sources.postgres.copy.page_ranges import shares

@@ -39,7 +39,7 @@ from headrace.sources.postgres.catalog.definitions import read_entries
 from headrace.sources.postgres.catalog.locks import holders, locked_error
 from headrace.sources.postgres.catalog.partition_tree import Branch, leaves, tree_differs
 from headrace.sources.postgres.catalog.rights import unreadable
-from headrace.sources.postgres.catalog.table_def_record import mirrored_columns, tree_of
+from headrace.sources.postgres.catalog.table_def import mirrored_columns, tree_of
 from headrace.sources.postgres.session.statements import Session, ask, origins, query
 from headrace.sources.shared.refusals import (
     LockTimeout,

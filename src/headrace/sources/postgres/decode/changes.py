@@ -42,12 +42,7 @@ from headrace.decode.pgoutput import BeginMessages, Messages, Relation, begins, 
 from headrace.decode.pgoutput.batch import PgoutputChangeMeta, changes
 from headrace.sources.contract.decoder import TableChanges, TableFailure, TableFilter
 from headrace.sources.postgres.catalog.partition_tree import Branch
-from headrace.sources.postgres.catalog.table_def_record import (
-    is_listed,
-    is_root,
-    tree_of,
-    types_of,
-)
+from headrace.sources.postgres.catalog.table_def import is_listed, is_root, tree_of, types_of
 from headrace.sources.postgres.decode import labels
 from headrace.sources.postgres.decode.context import PostgresOpenTransaction, PostgresStreamContext
 from headrace.sources.postgres.types.columns import is_same_form, is_wider

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from headrace.core.errors import Definite, ShapeChanged
 from headrace.core.names import TableName
 from headrace.decode.copyrows import CopiedRows
-from headrace.sources.postgres.catalog.table_def_record import labels_of, mirrored_columns
+from headrace.sources.postgres.catalog.table_def import labels_of, mirrored_columns
 
 Values = Any  # an array, or one in chunks
 

@@ -8,10 +8,9 @@ can run it and look again.
     server     settings, free slots and senders, standby, version, log that the copy will hold back
     tables     what a pattern names; identities, privileges, row security, types of each table
     roots      partitioned tables: which of a tree is mirrored, and whether its root can be
-    costly_ddl changes of shape that cost more of a table than of others
-    leftovers  slots and publications that an earlier lake left
     upstream_objects  publication and slot: the user's own as they are, or whether ours can be made
-    examination       all of it on one connection, in this order
+    examination       all of it on one connection, in this order; what an earlier lake left; changes of shape
+                      that cost more of a table than of others
     members    the same of tables that are mirrored already, table by table
     script     the statements that mend what was found, in an order that works
 

@@ -4,27 +4,41 @@
 
 A table that a pattern names outright is refused by what stands against it. What a wildcard swept in is
 left out instead, with the same code, and the others are mirrored.
+
+Changes of shape that cost more of a table than of others: for `headrace check` to say beforehand.
+
+`docs/change-shape.md` says what holds for every table: a column of another type, another key. This module
+finds what depends on the table: its key, its partitions, the types of users that its columns have, and what
+the publication sends of it. The verdicts are those of `catalog.alteration`.
+
+Preflight of what earlier lakes left behind: a slot that nobody reads holds back log for ever.
+
+A slot of ours that is not being read may belong to a lake that rests, or to one that was deleted: the
+server cannot tell, so the statement stands in the hint, for a person who knows, and never among those that
+a script runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 
-from headrace.core.errors import HeadraceError
-from headrace.core.names import TableName
-from headrace.sources.contract.findings import CheckReport, Finding, in_order
+from headrace.core.errors import HeadraceError, Misconfigured
+from headrace.core.names import TableName, quote_identifier
+from headrace.sources.contract.findings import CheckReport, Finding, Level, in_order
 from headrace.sources.contract.values import TableSize as AnySize
-from headrace.sources.postgres.catalog.candidates import PostgresCandidate, candidates
-from headrace.sources.postgres.catalog.definitions import read_entries
+from headrace.sources.postgres.catalog.definitions import PostgresCandidate, candidates, read_entries
 from headrace.sources.postgres.catalog.locks import measure
 from headrace.sources.postgres.catalog.partition_tree import leaves
 from headrace.sources.postgres.catalog.sizes import RelationSize, total
-from headrace.sources.postgres.catalog.table_def import TableEntry
-from headrace.sources.postgres.catalog.table_def_record import definition
+from headrace.sources.postgres.catalog.table_def import (
+    PARTITIONED,
+    TableEntry,
+    definition,
+    schema_of,
+    watched_columns,
+)
 from headrace.sources.postgres.declaration import CHUNKS
-from headrace.sources.postgres.preflight.costly_ddl import costly_ddl
-from headrace.sources.postgres.preflight.leftovers import check_leftovers
 from headrace.sources.postgres.preflight.roots import beside_mirrored, outside_roots
 from headrace.sources.postgres.preflight.script import script
 from headrace.sources.postgres.preflight.server import check_server
@@ -50,7 +64,10 @@ from headrace.sources.postgres.publication import publication_oid
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import identify
-from headrace.sources.postgres.session.statements import Session
+from headrace.sources.postgres.session.log_end import WAL_END
+from headrace.sources.postgres.session.statements import Session, query
+from headrace.sources.postgres.types.columns import TypeEntry, enum_of
+from headrace.sources.postgres.upstream import OURS
 from headrace.sources.shared.patterns import select
 
 
@@ -177,3 +194,87 @@ def _entries(connection: Session, chosen: list[Choice], wish: PostgresWish) -> l
     entries = read_entries(connection, [choice.candidate.oid for choice in chosen], publications).values()
     within = [each for each in entries if not publications or each.memberships or each.oid in meant]
     return sorted(within, key=lambda each: each.name)
+
+
+_TREE = "copied anew where a partition is dropped, detached, truncated, rewritten, or attached with rows"
+_PART = "copied anew by every change of its columns, of its row filter or of its column list"
+_NO_KEY = "written again in the lake by every added column: it has no key"
+
+
+def costly_ddl(entry: TableEntry) -> tuple[str, ...]:
+    """Say what is special of this table, the dearest first."""
+    return tuple(_costs(entry))
+
+
+def _costs(entry: TableEntry) -> Iterator[str]:
+    if any(member.filtered or member.columns is not None for member in entry.memberships):
+        yield _PART
+    if entry.kind == PARTITIONED:
+        yield _TREE
+    if types := _types(entry):
+        yield f"copied anew where a type of its columns is altered ({types})"
+    if computed := ", ".join(f'"{a.name}"' for a in entry.attributes if a.generated == "s"):
+        yield f"copied anew by another expression of its generated columns ({computed})"
+    if schema_of(entry).is_multiset:
+        yield _NO_KEY
+
+
+def _types(entry: TableEntry) -> str:
+    """The types of its columns that an ALTER TYPE changes; labels may be added to an enum that is one."""
+    known = {each.oid: each for each in entry.types}
+    found: dict[str, str] = {}
+    for attribute in watched_columns(entry.attributes, entry.memberships):
+        name = attribute.shown.removesuffix("[]")
+        if enum_of(attribute.type, known) is not None:
+            found[name] = ": a label renamed"
+        elif any(known[oid].kind in "ce" for oid in _within(attribute.type, known)):
+            found[name] = ""
+    return ", ".join(f"{name}{how}" for name, how in sorted(found.items()))
+
+
+def _within(type: int, known: Mapping[int, TypeEntry]) -> Iterator[int]:
+    """A type of users, and those that its values are made of."""
+    entry = known.get(type)
+    if entry is None:
+        return
+    yield type
+    for part in (entry.base, entry.element, entry.subtype, *(of for _, _, of, _ in entry.attributes)):
+        yield from _within(part, known)
+
+
+_SLOTS = f"""
+SELECT s.slot_name, s.database, pg_wal_lsn_diff({WAL_END}, s.restart_lsn)::bigint
+  FROM pg_replication_slots s
+ WHERE s.slot_name ~ %s AND NOT s.active AND NOT s.temporary AND s.slot_name IS DISTINCT FROM %s
+ ORDER BY 1
+"""
+_PUBLICATIONS = """
+SELECT p.pubname FROM pg_publication p
+ WHERE p.pubname ~ %s AND p.pubname IS DISTINCT FROM %s
+   AND NOT EXISTS (SELECT 1 FROM pg_replication_slots s WHERE s.slot_name = p.pubname)
+ ORDER BY 1
+"""
+
+
+def check_leftovers(connection: Session, wish: PostgresWish) -> Iterator[Finding]:
+    """Slots of ours that nobody reads, and publications of ours in this database that have no slot."""
+    for slot, database, retained in query(connection, _SLOTS, [OURS, wish.slot]):
+        yield Finding(
+            Level.WARNING,
+            Misconfigured(
+                "PG_SLOT_UNUSED",
+                f'nobody reads the slot "{slot}", which a lake made',
+                detail=f'it is of database "{database}" and holds back {retained or 0:,} bytes of log',
+                hint="headrace run goes on with its lake; if that is gone: "
+                f"SELECT pg_drop_replication_slot('{slot}')",
+            ),
+        )
+    for (name,) in query(connection, _PUBLICATIONS, [OURS, wish.publication]):
+        yield Finding(
+            Level.WARNING,
+            Misconfigured(
+                "PG_PUBLICATION_UNUSED",
+                f'the publication "{name}", which a lake made, has no slot',
+                hint=f"if its lake is gone: DROP PUBLICATION {quote_identifier(name)}",
+            ),
+        )

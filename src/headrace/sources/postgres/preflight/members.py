@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.sources.contract.findings import Finding, Level
-from headrace.sources.postgres.catalog.candidates import PostgresCandidate
+from headrace.sources.postgres.catalog.definitions import PostgresCandidate
 from headrace.sources.postgres.catalog.table_def import TableEntry
 from headrace.sources.postgres.preflight.tables import Access, access, check_leaves, check_table, choose
 from headrace.sources.postgres.preflight.upstream_objects import check_members, read_publication

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName, quote_identifier
 from headrace.sources.contract.findings import Finding, Level, hint_of
-from headrace.sources.postgres.catalog.candidates import PostgresCandidate
+from headrace.sources.postgres.catalog.definitions import PostgresCandidate
 from headrace.sources.postgres.catalog.partition_tree import identity_differs, leaves
 from headrace.sources.postgres.catalog.rights import grants
 from headrace.sources.postgres.catalog.table_def import (

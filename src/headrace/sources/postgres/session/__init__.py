@@ -5,13 +5,11 @@
     identity        the proof that two connections reached the same server and database
     resolution      the addresses of a host, asked for before libpq would
     statements      one question, one answer; each wait has an end
-    timeouts        hang up on a server that does not answer
-    cancellation    have the server end what it does for a connection
+    timeouts        hang up on a server that does not answer; have it end what it does for us
     ddl             DDL of ours, with the settings that the database's event triggers go by
     refusals        the coded error of a login that failed, or of a statement that the server did not run
     stream_errors   what ends a stream, or makes a slot unfit for one
-    wire            bytes off a connection in large reads, and a few bytes back
-    messages        the frames that the walsender sends and reads, without a connection
+    wire            the walsender's frames off a connection in large reads, and a few bytes back
     clock           the server's clock, held against its log
     log_end         how far the server's log goes
     minor_releases  releases whose stream must not be trusted in some way

@@ -24,7 +24,7 @@ from psycopg import pq
 from psycopg.rows import TupleRow
 
 from headrace.core.errors import HeadraceError, Transient
-from headrace.sources.postgres.session import cancellation
+from headrace.sources.postgres.session import timeouts
 from headrace.sources.postgres.session.refusals import refused_error
 from headrace.sources.postgres.session.timeouts import ANSWER_SECONDS, silence, socket_of
 
@@ -105,7 +105,7 @@ def _cancel_wait(pgconn: pq.abc.PGconn) -> pq.abc.PGresult:
     """
     with silence(pgconn, ANSWER_SECONDS):
         while _busy(pgconn):
-            cancellation.request(pgconn)
+            timeouts.request(pgconn)
             receive(pgconn, _CANCEL_SECONDS)
         result = last_result(pgconn)
     if result is None:

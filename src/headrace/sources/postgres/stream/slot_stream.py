@@ -42,7 +42,6 @@ from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import application_name, connect, replication
 from headrace.sources.postgres.session.identity import PostgresIdentity, identify, verify
-from headrace.sources.postgres.session.messages import Options, fields, start_replication, status_update
 from headrace.sources.postgres.session.statements import ask, query
 from headrace.sources.postgres.session.stream_errors import (
     history_changed,
@@ -57,7 +56,15 @@ from headrace.sources.postgres.session.stream_errors import (
     slot_unfit,
     warning,
 )
-from headrace.sources.postgres.session.wire import Wire, lost_error, wire
+from headrace.sources.postgres.session.wire import (
+    Options,
+    Wire,
+    fields,
+    lost_error,
+    start_replication,
+    status_update,
+    wire,
+)
 from headrace.sources.postgres.stream import synchronous
 from headrace.sources.postgres.stream.transactions import PostgresTransactionFinder
 

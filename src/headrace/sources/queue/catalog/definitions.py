@@ -23,7 +23,7 @@ from typing import Any
 
 from headrace.core.names import TableName
 from headrace.sources.contract.values import Json, TableDef
-from headrace.sources.postgres.catalog import table_def_record
+from headrace.sources.postgres.catalog import table_def
 from headrace.sources.postgres.catalog.definitions import read_entries
 from headrace.sources.postgres.catalog.entry_memory import EntryMemory
 from headrace.sources.postgres.catalog.table_def import (
@@ -123,7 +123,7 @@ def to_details(
     known_layouts: Layouts | None = None,
 ) -> Json:
     """The record of a look."""
-    details = table_def_record.to_record(table.entry)
+    details = table_def.to_record(table.entry)
     if table.entry.kind == PARTITIONED:
         details[KEY] = to_records(table.partitions if partitions is None else partitions)
         if table.looked is not None:
@@ -136,7 +136,7 @@ def to_details(
 def entry_of(details: Mapping[str, Any]) -> TableEntry:
     """The table that a look showed, out of its record."""
     ours = (KEY, LOOKED, OWED, layouts.KEY)
-    return table_def_record.from_record({key: value for key, value in details.items() if key not in ours})
+    return table_def.from_record({key: value for key, value in details.items() if key not in ours})
 
 
 _KEYS = """

@@ -3,5 +3,6 @@
 schema_check  whether tables and triggers are what was recorded of them
 following     what becomes of tables whose columns are others
 column_times  between which ticks columns came and went
-emptiness     which partitions that were attached brought no row
+
+The server's stream tells nothing of it: a look at the catalog is compared with the last one.
 """

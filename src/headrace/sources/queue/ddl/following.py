@@ -196,7 +196,7 @@ def _columns(entry: TableEntry) -> Columns:
 
 # Out of what a column becomes one of these without being written anew, though it printed otherwise before:
 # oid and its kin out of each other and of int, in any order; inet out of cidr, and texts out of xml.
-# What others print then is told by `texts`.
+# What others print then `layouts` tells.
 BY_NAME = frozenset((24, 26, 2202, 2203, 2204, 2205, 2206, 3734, 3769, 4089, 4096, 4191))
 OTHERWISE = frozenset((25, 869, 1042, 1043))
 

@@ -16,7 +16,7 @@ root may have others are a failure of the root (`partitions`).
 
 Which columns a row has is told by the number of its fields and its time (`layouts`). One of which that is not
 proven, or that has a label which an enum does not have any more (`postgres.labels`), or that was printed
-under another type (`texts`), is a failure of its table at its time: a value, and not an exception, so that
+under another type (`layouts`), is a failure of its table at its time: a value, and not an exception, so that
 the other tables of the slice go on. What can't be read at all is raised: it concerns the whole source.
 """
 
@@ -40,10 +40,10 @@ from headrace.decode.queue.framing import EMPTIED, UNCLEAR, QueueEvents, scan
 from headrace.decode.text import NULL, TEXT, TextColumn
 from headrace.decode.values import decode_column, raw
 from headrace.sources.contract.decoder import TableChanges, TableFailure, TableFilter
-from headrace.sources.postgres.catalog.table_def_record import is_root, mirrored_columns
+from headrace.sources.postgres.catalog.table_def import is_root, mirrored_columns
 from headrace.sources.postgres.ddl.alteration import missing_value
 from headrace.sources.postgres.decode import labels
-from headrace.sources.queue.decode import layouts, partitions, texts
+from headrace.sources.queue.decode import layouts, partitions
 from headrace.sources.queue.decode.context import QueueStreamContext
 from headrace.sources.queue.decode.layouts import Layouts
 from headrace.sources.queue.decode.partitions import Partition
@@ -130,7 +130,7 @@ def _changes(
     changes = _batch(stretch, number, wanted, rows, _arrange(fields, ways), values)
     if not labels.stand(changes.batch, changes.bad, wanted.details):
         return TableFailure(number, labels.renamed_error(wanted.name, time))
-    if texts.printed_otherwise(changes.bad, wanted.details):
+    if layouts.printed_otherwise(changes.bad, wanted.details):
         return TableFailure(number, _altered_error(wanted, time, "a value was printed under another type"))
     return changes
 

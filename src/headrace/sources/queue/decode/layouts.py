@@ -16,19 +16,35 @@ they leave two, a column came and another went within what one tick shows: nothi
 A look that follows a change (`ddl.schema_check`) records the layouts for as long as the stream may bring rows
 of them, and the values of added columns in rows from before: the catalog forgets those when the table is
 written anew. Values alone, no connection.
+
+Texts: whether values without a lake form are ones that the types of their columns print.
+
+No event says under which definition its row was printed. A column that was given another type between two
+looks, and its own one back, differs in nothing by the end if no row was written anew. The server does so for
+types that have one form in its files, and these print what the column's own type never does:
+
+    integers                      what is no number of theirs: under oid and its like
+    bytea                         what is not in hexadecimal: under the server's types of statistics
+    timestamp, and with a zone    one with UTC's zone, one without: under each other
+
+What both types print alike is right.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.decode.kernel import Ints, Lengths
 from headrace.sources.contract.values import Json
+from headrace.sources.postgres.catalog.table_def import types_of
 
 KEY = "layouts"  # of a look's record
 _MOST = 256  # of layouts that are kept of a table; more are not proven
@@ -197,3 +213,25 @@ def _both(one: QueueLayout, other: QueueLayout) -> QueueLayout:
 def without(layouts: Layouts, time: int) -> Layouts:
     """Return the layouts once the stream has come to a time, which it will not bring again."""
     return replace(layouts, known=tuple(each for each in layouts.known if each.until > time))
+
+
+_ENDLESS = r"-?infinity|"
+# The texts without a lake form that a type prints, by its oid.
+_WITHOUT_FORM = {
+    **dict.fromkeys((17, 20, 21, 23), re.compile("(?!)")),
+    1114: re.compile(_ENDLESS + r"[\d :.-]+( BC)?"),
+    1184: re.compile(_ENDLESS + r"[\d :.-]+\+00( BC)?"),
+}
+
+
+def printed_otherwise(bad: pa.Table, details: Mapping[str, Any]) -> bool:
+    """Tell whether one of these texts is of another type than its column has on record."""
+    if not len(bad):
+        return False
+    known = enumerate(_WITHOUT_FORM.get(oid) for oid, _ in types_of(details))
+    return any(
+        printed.fullmatch(text) is None
+        for number, printed in known
+        if printed is not None
+        for text in pc.unique(bad.filter(pc.equal(bad["column"], number))["raw"]).to_pylist()
+    )

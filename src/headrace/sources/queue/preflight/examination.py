@@ -12,7 +12,7 @@ from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.sources.contract.findings import CheckReport, Finding, Level, in_order
 from headrace.sources.contract.values import TableSize
-from headrace.sources.postgres.catalog.candidates import candidates
+from headrace.sources.postgres.catalog.definitions import candidates
 from headrace.sources.postgres.catalog.locks import measure
 from headrace.sources.postgres.catalog.partition_tree import leaves
 from headrace.sources.postgres.catalog.sizes import total

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import TableName
 from headrace.sources.contract.findings import Finding, Level
-from headrace.sources.postgres.catalog.candidates import PostgresCandidate, candidates
+from headrace.sources.postgres.catalog.definitions import PostgresCandidate, candidates
 from headrace.sources.postgres.catalog.table_def import ORDINARY, PARTITIONED, PERMANENT, TableEntry
 from headrace.sources.postgres.preflight.roots import check_tree
 from headrace.sources.postgres.preflight.tables import (

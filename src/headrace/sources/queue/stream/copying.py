@@ -19,7 +19,7 @@ from headrace.core.errors import Transient
 from headrace.decode.kernel import Bytes
 from headrace.decode.queue.framing import COPY_HEADER
 from headrace.sources.postgres.copy.copy_out import stream_copy
-from headrace.sources.postgres.session import cancellation
+from headrace.sources.postgres.session import timeouts
 from headrace.sources.postgres.session.timeouts import hang_up
 from headrace.sources.postgres.session.wire import lost_error
 
@@ -58,7 +58,7 @@ class BatchCopy:
         """
         self._unwanted.set()
         if self._thread.is_alive():
-            cancellation.request(self._pgconn)
+            timeouts.request(self._pgconn)
         self._thread.join(_END_SECONDS)
         if self._thread.is_alive():
             hang_up(self._pgconn)

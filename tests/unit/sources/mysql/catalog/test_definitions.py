@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.sources.mysql.catalog.column_row import ColumnRow
 from headrace.sources.mysql.catalog.definitions import cascading
-from headrace.sources.mysql.catalog.table_def import keeps_apart
+from headrace.sources.mysql.catalog.table_def import ColumnRow, keeps_apart
 from headrace.sources.mysql.ddl.volatile import volatile
 
 

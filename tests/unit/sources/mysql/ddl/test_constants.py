@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from headrace.sources.mysql.catalog.column_row import ColumnRow
-from headrace.sources.mysql.ddl.constants import value_before
+from headrace.sources.mysql.catalog.table_def import ColumnRow
 from headrace.sources.mysql.ddl.steps import Add
+from headrace.sources.mysql.ddl.values import value_before
 
 
 def _row(column_type: str, *, nullable: bool = True, generated: str = "") -> ColumnRow:

@@ -11,8 +11,7 @@ import pytest
 
 from headrace.core.conversion import Take, Value
 from headrace.core.names import TableName
-from headrace.sources.mysql.catalog.column_row import ColumnRow
-from headrace.sources.mysql.catalog.table_def import TableLook
+from headrace.sources.mysql.catalog.table_def import ColumnRow, TableLook
 from headrace.sources.mysql.ddl.evidence import ExplainedChanges, explain
 from headrace.sources.mysql.ddl.steps import (
     FIRST,

@@ -14,9 +14,7 @@ from hypothesis import strategies as st
 
 from headrace.core.errors import Transient
 from headrace.sources.mysql.session import packets as packets_module
-from headrace.sources.mysql.session.framing import LONGEST
-from headrace.sources.mysql.session.packets import PacketStream
-from headrace.sources.mysql.session.server_error import ServerError
+from headrace.sources.mysql.session.packets import LONGEST, PacketStream, ServerError
 
 
 def framed(payloads: list[bytes], sequence: int = 0) -> bytes:

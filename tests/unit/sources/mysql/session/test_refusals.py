@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, RightWithheld, Transient
+from headrace.sources.mysql.session.packets import ServerError, server_error
 from headrace.sources.mysql.session.refusals import login_refused, refused_error
-from headrace.sources.mysql.session.server_error import ServerError, server_error
 
 STATEMENTS = [
     (1205, "MY_LOCK_TIMEOUT", Transient),

@@ -10,10 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.errors import HeadraceError
-from headrace.sources.mysql.session.framing import LONGEST
-from headrace.sources.mysql.session.packets import PacketBatch
+from headrace.sources.mysql.session.packets import LONGEST, PacketBatch, ServerError
 from headrace.sources.mysql.session.result_set import ResultRows, StatementAnswer, answer
-from headrace.sources.mysql.session.server_error import ServerError
 
 EOF = b"\xfe\x01\x00\x22\x00"
 OK = b"\x00\xfb\x00\x02\x00\x03\x00"

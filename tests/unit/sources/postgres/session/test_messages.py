@@ -7,30 +7,30 @@ import struct
 import pytest
 
 from headrace.sources.postgres.lsn import Lsn
-from headrace.sources.postgres.session import messages
+from headrace.sources.postgres.session import wire
 from headrace.sources.postgres.session.stream_errors import refusal, warning
 
 
 def test_the_command_quotes_names_as_the_walsender_reads_them() -> None:
-    command = messages.start_replication("s", ["p", "it's", 'a"b'], messages.Options())
+    command = wire.start_replication("s", ["p", "it's", 'a"b'], wire.Options())
     assert command == (
         "START_REPLICATION SLOT s LOGICAL 0/0 "
         """(proto_version '1', publication_names '"p","it''s","a""b"')"""
     )
-    assert "messages 'true'" in messages.start_replication("s", ["p"], messages.Options(messages=True))
+    assert "messages 'true'" in wire.start_replication("s", ["p"], wire.Options(messages=True))
 
 
 def test_a_status_update_has_the_bytes_of_the_manual() -> None:
-    frame = messages.status_update(Lsn(7), Lsn(5), 946_684_800_000_001, reply=True)
+    frame = wire.status_update(Lsn(7), Lsn(5), 946_684_800_000_001, reply=True)
     assert frame == b"d" + struct.pack(">i", 38) + b"r" + struct.pack(">QQQqB", 7, 5, 5, 1, 1)
 
 
 def test_fields_survive_a_round_trip() -> None:
     said = {"C": "55006", "M": 'replication slot "s" is active', "V": "ERROR"}
-    frame = messages.error_frame(b"E", said)
+    frame = wire.error_frame(b"E", said)
     assert frame[:1] == b"E"
     assert struct.unpack(">i", frame[1:5])[0] == len(frame) - 1
-    assert messages.fields(frame[5:]) == said
+    assert wire.fields(frame[5:]) == said
 
 
 @pytest.mark.parametrize(

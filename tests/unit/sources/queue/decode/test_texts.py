@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from headrace.sources.queue.decode.texts import printed_otherwise
+from headrace.sources.queue.decode.layouts import printed_otherwise
 
 INTEGER, TEXT, TIMESTAMP, ZONED = 23, 25, 1114, 1184
 
