@@ -1,12 +1,14 @@
 """Builds the site from docs/ into build/site. Run by `make site`.
 
 The pages are Markdown that a forge shows too, so they hold nothing of Sphinx. This script lays a copy of them
-beside CHANGELOG.md and CONTRIBUTING.md, adds the navigation (docs/navigation.toml) and calls Sphinx, which
+beside CHANGELOG.md, CONTRIBUTING.md and the notebooks of examples/, adds the navigation (docs/navigation.toml) and calls Sphinx, which
 treats each warning as an error: a dead link, a missing heading, a page that stands in no door.
 """
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import re
 import shutil
@@ -34,7 +36,9 @@ def pages() -> dict[Path, str]:
         for path in DOCS.glob(pattern)
     ]
     places = {path: path.relative_to(DOCS).as_posix() for path in sorted(inside)}
-    return places | {ROOT / "CHANGELOG.md": "changelog.md", ROOT / "CONTRIBUTING.md": "contributing.md"}
+    notebooks = {path: f"notebooks/{path.stem}.md" for path in sorted((ROOT / "examples").glob("*.ipynb"))}
+    beside = {ROOT / "CHANGELOG.md": "changelog.md", ROOT / "CONTRIBUTING.md": "contributing.md"}
+    return places | notebooks | beside
 
 
 def lay_out(target: Path) -> None:
@@ -45,6 +49,8 @@ def lay_out(target: Path) -> None:
         aim.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".md":
             aim.write_text(on_site(path, places), encoding="utf-8")
+        elif path.suffix == ".ipynb":
+            _write_notebook(path, aim)
         else:
             shutil.copy(path, aim)
     navigation = tomllib.loads((DOCS / "navigation.toml").read_text(encoding="utf-8"))
@@ -71,6 +77,23 @@ def on_site(path: Path, places: dict[Path, str]) -> str:
 
     # A forge draws Mermaid; on the site it would take a script of another host.
     return _LINK.sub(relinked, _MERMAID.sub("", path.read_text(encoding="utf-8")))
+
+
+def _write_notebook(path: Path, aim: Path) -> None:
+    """Write a notebook as a page: its text, its code, and what each cell showed when it was last run."""
+    blocks = []
+    for number, cell in enumerate(json.loads(path.read_text(encoding="utf-8"))["cells"]):
+        text = "".join(cell["source"])
+        blocks.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
+        for output in cell.get("outputs", []):
+            shown = output.get("data", {"text/plain": output.get("text", [])})
+            if "image/png" in shown:
+                picture = aim.with_name(f"{aim.stem}-{number}.png")
+                picture.write_bytes(base64.b64decode("".join(shown["image/png"])))
+                blocks.append(f"![a chart]({picture.name})")
+            else:
+                blocks.append(f"```text\n{''.join(shown['text/plain'])}\n```")
+    aim.write_text("\n\n".join(blocks) + "\n", encoding="utf-8")
 
 
 def _toctree(caption: str, names: Sequence[str]) -> str:
