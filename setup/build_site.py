@@ -1,8 +1,9 @@
 """Builds the site from docs/ into build/site. Run by `make site`.
 
-The pages are Markdown that a forge shows too, so they hold nothing of Sphinx. This script lays a copy of them
-beside CHANGELOG.md, CONTRIBUTING.md and the notebooks of examples/, adds the navigation (docs/navigation.toml) and calls Sphinx, which
-treats each warning as an error: a dead link, a missing heading, a page that stands in no door.
+The pages are Markdown that a forge shows too, so they hold nothing of Sphinx. This script lays a copy of
+them beside CHANGELOG.md, CONTRIBUTING.md and the notebooks of examples/, adds the navigation
+(docs/navigation.toml) and calls Sphinx, which treats each warning as an error: a dead link, a missing
+heading, a page that stands in no door.
 """
 
 from __future__ import annotations
