@@ -1,31 +1,50 @@
-"""The progress of a long command: a bar on a terminal, plain lines in a pipe, JSON on request.
+"""The progress of a run: live lines on a terminal, a line an event in a log, JSON on request.
 
-A mirror does not end because nobody reads of it: where the reader is gone, nothing more is said.
+    terminal    a line a source and a bar a copy, written over once a second; above them a line an event
+    log         a line an event, each with its time and source; while tables are copied, one a minute more
+    JSON        each status as it comes
 
-It is fed with the statuses of a run (`pipeline.status_report`), about one a second and source, and
-shows only what a person wants to know: how far the copy is, how far behind the stream, what went wrong.
+An event is a source that turns (it runs, it waits, it fails), an error or a warning that begins or ends, a
+table that stops, comes back, is exact for the first time or was altered. What repeats itself, or differs in
+numbers alone, is no event.
+
+It is fed with the statuses of a run (`pipeline.status_report`), about one a second and source. A mirror does
+not end because nobody reads of it: where the reader, or the terminal, is gone, nothing more is said.
 """
 
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any
 
-from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bars
+from rich.console import Group
+from rich.live import Live
+from rich.text import Text
 
-from headrace.cli.output import Lines
+from headrace.cli.layout import Sheet
+from headrace.cli.output import Lines, is_ascii
+from headrace.cli.overview import copy_lines, source_lines
 from headrace.lake.format.status import CopyStatus, SourceStatus, TableStatus, seconds_since
-from headrace.status import sentences
+from headrace.status import sentences, words
+from headrace.status.pace import Pace
+from headrace.status.picture import SourcePicture
+from headrace.status.summary import is_copied
 
-LINE_EVERY = BUSY_SECONDS = 5.0
+BUSY_SECONDS = 5.0
+AGAIN_SECONDS = 60.0  # before a fact that ended and came back is an event again
+COPY_SECONDS = 60.0  # between two lines on copies
+LOCKED_SECONDS = 10.0  # a shorter lock on a table is no event
+NAMED = 5
 _STATES = ("copying", "rewriting", "pending", "catching_up", "joining", "live", "stopped")
+_NUMBER = re.compile(r"\d[\d.,:]*")
 
 
 class ProgressView:
@@ -34,10 +53,16 @@ class ProgressView:
     def __init__(self, *, as_json: bool = False) -> None:
         self._json = as_json
         self._console = Lines(stderr=True)
+        self._ascii = is_ascii(self._console.file)
         self._unread = False
-        self._bars: Bars | None = None
-        self._copies: dict[str, Any] = {}
-        self._lines: dict[str, tuple[str, float]] = {}
+        self._live: Live | None = None
+        self._newest: dict[str, SourcePicture] = {}
+        self._paces: defaultdict[str, Pace] = defaultdict(Pace)
+        self._states: dict[str, str] = {}
+        self._facts: defaultdict[str, dict[str, float]] = defaultdict(dict)  # that were told, and when last
+        self._warned: defaultdict[str, set[str]] = defaultdict(set)
+        self._copies_at: dict[str, float] = {}
+        self._exact: dict[str, set[str]] = {}
         self._said: defaultdict[str, set[str]] = defaultdict(set)
         self._away: defaultdict[str, set[str]] = defaultdict(set)  # tables that left the marks, by source
         self._anew: defaultdict[str, set[str]] = defaultdict(set)  # of those, which are copied beside
@@ -45,26 +70,25 @@ class ProgressView:
         self._lock = threading.Lock()  # every source tells from a thread of its own
 
     def __enter__(self) -> ProgressView:
-        if self._console.is_terminal and not self._json:
-            columns = (
-                TextColumn("{task.description}"),
-                BarColumn(),
-                TextColumn("{task.percentage:>3.0f}%"),
-                TimeRemainingColumn(),
-            )
-            self._bars = Bars(*columns, console=self._console, transient=True)
-            self._bars.start()
+        if self._console.is_live and not self._json:
+            self._live = Live(console=self._console, auto_refresh=False, transient=True)
+            with suppress(OSError):
+                self._live.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._bars is not None:
-            self._bars.stop()
+        if self._live is not None:
+            with suppress(OSError):
+                self._live.stop()
 
-    def note(self, text: str) -> None:
-        """Say something of the run that is no status."""
-        self._console.print(text, highlight=False, soft_wrap=True)
+    def begin(self, lake: str, page: str | None) -> None:
+        """Say where the page of the run's lake is, or how to get one."""
+        if page is not None:
+            self._tell(f"the page is at {page}")
+        elif not self._json:
+            self._tell(f"no page is served; headrace serve --lake {shlex.quote(lake)} shows one")
 
     def tell(self, status: SourceStatus) -> None:
         """Show the status of one source."""
@@ -73,28 +97,90 @@ class ProgressView:
                 return
             try:
                 self._show(status)
-            except BrokenPipeError:
+            except OSError:
                 self._unread = True
+
+    def _tell(self, text: str) -> None:
+        with self._lock, suppress(OSError):
+            self._print(text)
 
     def _show(self, said: SourceStatus) -> None:
         if self._json:
             print(json.dumps(said.as_record()), flush=True)
             return
-        if self._bars is not None:
-            self._move(self._bars, said)
-        self._line(said)
-        self._news(said)
+        newest = 0 if said.epochs is None else said.epochs.newest
+        self._newest[said.source] = SourcePicture(said, 0.0, newest)
+        self._paces[said.source].see(time.monotonic(), said)
+        for line in self._turns(said):
+            self._print(line)
+        for line in [*self._first_exact(said), *self._news(said)]:
+            self._print(f"{said.source}: {line}")
+        if self._live is not None:
+            self._live.update(self._board(), refresh=True)
 
-    def _move(self, bars: Bars, said: SourceStatus) -> None:
-        source, copies = said.source, said.copy or CopyStatus()
-        known, done = copies.bytes_known, copies.bytes_done
-        if not known:
+    def _print(self, text: str) -> None:
+        sheet, stamp = Sheet(self._console.width, self._ascii), f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        line = Text.assemble((stamp, "dim" if self._live else ""), " ", sheet.clean(text))
+        self._console.print(line, highlight=False, soft_wrap=True)
+
+    def _board(self) -> Group:
+        """The lines that are written over: sources, and copies that are under way."""
+        sheet, sources = Sheet(self._console.width, self._ascii), list(self._newest.values())
+        rates = {source.name: self._paces[source.name].rates() for source in sources}
+        copies = [
+            (source, *each) for source in sources for each in source.tables.items() if is_copied(each[1])
+        ]
+        room = max(3, self._console.height // 2)
+        lines = source_lines(sources, rates, sheet)[:room]
+        return Group(*lines, *copy_lines(copies, rates, sheet, max(3, room - len(lines))))
+
+    # --- events ---------------------------------------------------------------------------------
+
+    def _turns(self, said: SourceStatus) -> Iterator[str]:
+        """Say that a source turned, or what it waits for now; a copy's progress where no bar shows it."""
+        source, now = said.source, time.monotonic()
+        told, facts = self._facts[source], set(_facts(said))
+        turned = self._states.get(source) != said.state
+        self._states[source] = said.state
+        if turned or facts - told.keys():
+            yield summary(said)
+        elif self._live is None and now - self._copies_at.get(source, now) >= COPY_SECONDS:
+            yield from self._copying(said)
+        self._facts[source] = dict.fromkeys(facts, now) | {
+            fact: at for fact, at in told.items() if fact not in facts and now - at < AGAIN_SECONDS
+        }
+        over = self._warned[source] - said.warnings.keys()
+        self._warned[source] = set(said.warnings)
+        if over:
+            yield f"{source}: over: {', '.join(sorted(over))}"
+        copies = any(table.state == "copying" for table in (said.tables or {}).values())
+        if not copies:
+            self._copies_at.pop(source, None)
+        elif source not in self._copies_at:
+            self._copies_at[source] = now
+
+    def _copying(self, said: SourceStatus) -> Iterator[str]:
+        copies, rates = said.copy or CopyStatus(), self._paces[said.source].rates()
+        self._copies_at[said.source] = time.monotonic()
+        if not copies.bytes_known:
             return
-        if source not in self._copies:
-            self._copies[source] = bars.add_task(f"copying {source}", total=known)
-        bars.update(self._copies[source], total=known, completed=done, visible=done < known)
+        rate, left = sum(rates.copies.values()), max(0, copies.bytes_known - copies.bytes_done)
+        pace = f", {words.size(rate)}/s, {words.span(left / rate)} left" if rate else ""
+        share = min(1.0, copies.bytes_done / copies.bytes_known)
+        yield f"{said.source}: {share:.0%} of {words.size(copies.bytes_known)} copied{pace}"
 
-    def _news(self, said: SourceStatus) -> None:
+    def _first_exact(self, said: SourceStatus) -> Iterator[str]:
+        """Say of tables that are in the marks for the first time, so far as this run knows, that they are."""
+        if said.tables is None:
+            return
+        live = {name for name, table in said.tables.items() if table.state == "live"}
+        before, self._exact[said.source] = self._exact.get(said.source), live
+        names = [] if before is None else sorted(live - before - self._away[said.source])
+        if names:
+            more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
+            yield f"in the marks, exact: {', '.join(names[:NAMED])}{more}"
+
+    def _news(self, said: SourceStatus) -> Iterator[str]:
         """Say once, a line each, which tables stopped or were altered, and which nobody mirrors."""
         source, tables = said.source, said.tables or {}
         stops = (sentences.stop(name, table) for name, table in tables.items())
@@ -112,8 +198,8 @@ class ProgressView:
         fresh += self._news_of_waits(source, tables)
         self._away[source] |= {altered[line].table for line in fresh if line in altered}
         self._away[source] |= {name for name, table in tables.items() if table.state == "stopped"}
-        for line in [*fresh, *self._back(source, tables)]:
-            self._console.print(f"{source}: {line}", highlight=False, markup=False, soft_wrap=True)
+        fresh += self._locked(source, tables)
+        yield from [*fresh, *self._back(source, tables)]
         # What is true no longer is news when it comes true again.
         self._said[source] = set(lines)
 
@@ -137,13 +223,30 @@ class ProgressView:
                 self._anew[source].discard(name)
                 yield sentences.back(name, tables[name])
 
-    def _line(self, said: SourceStatus) -> None:
-        text, now = summary(said), time.monotonic()
-        before, at = self._lines.get(said.source, ("", 0.0))
-        turning = before.split(":", 1)[0] != text.split(":", 1)[0]
-        if text != before and (turning or now - at >= LINE_EVERY):
-            self._lines[said.source] = (text, now)
-            self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+    def _locked(self, source: str, tables: Mapping[str, TableStatus]) -> list[str]:
+        """Say of tables that somebody locks, so that they are in no mark, since when and who."""
+        now, lines = datetime.now(UTC), []
+        for name, table in tables.items():
+            line = sentences.unseen_line(name, table)
+            age = seconds_since(table.unseen_since, now) or 0.0
+            if line is not None and age > LOCKED_SECONDS and name not in self._away[source]:
+                self._away[source].add(name)
+                lines.append(line)
+        return lines
+
+
+def _facts(status: SourceStatus) -> Iterator[str]:
+    """What a source says of itself, without its numbers: what differs in them alone is said once."""
+    error = status.error
+    texts = [] if error is None else [f"{error['code']}{error['primary']}{error.get('detail')}"]
+    texts += [f"{code}{text}" for code, text in status.warnings.items()]
+    texts += [] if status.spark is None else [status.spark.what]
+    texts += [] if status.work is None or not _is_busy(status) else [status.work.what]
+    yield from (_NUMBER.sub("", text) for text in texts)
+
+
+def _is_busy(status: SourceStatus) -> bool:
+    return (seconds_since(status.turned_at, datetime.now(UTC)) or 0.0) > BUSY_SECONDS
 
 
 def _state(table: TableStatus) -> str:
@@ -164,7 +267,7 @@ def summary(status: SourceStatus) -> str:
     if status.spark is not None:
         parts.append(status.spark.what)
     # Without its seconds: a line that says the same is said once.
-    if status.work is not None and (seconds_since(status.turned_at, datetime.now(UTC)) or 0.0) > BUSY_SECONDS:
+    if status.work is not None and _is_busy(status):
         parts.append(f"busy: {status.work.what}")
     if status.error:
         error = status.error

@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from headrace.cli.progress import ProgressView
 from headrace.cli.serve import listening
 from headrace.cli.source_options import add_source_options, source_options
 from headrace.core.durations import duration
@@ -79,14 +78,14 @@ def register(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     # Imported late: whoever asks for --help or --version does not wait for Delta, Polars and Numba.
+    from headrace.cli.progress import ProgressView
     from headrace.pipeline.mirror import mirror
 
     stop, config = set_by_signals(), with_pace(parse_config(args), args.every)
     with ExitStack() as stack:
         page = listening(stack, args.listen, config.lake.path, config.web)
         progress = stack.enter_context(ProgressView(as_json=args.json))
-        if page is not None:
-            progress.note(f"the page is at {page}")
+        progress.begin(config.lake.path, page)
         mirror(
             config,
             once=args.once,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from headrace.cli.output import Lines
+from headrace.cli.output import Lines, is_ascii, printable
 from headrace.core.durations import duration, duration_text
 from headrace.core.errors import Misconfigured
 from headrace.lake.format.status import CONTACT_SECONDS, seconds_since
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from headrace.status.picture import SourcePicture
 
 EVERY = 1.0
-BUSY_SECONDS = 3.0
+_ENDS = (signal.SIGINT, signal.SIGTERM)
 _UNBOUND = 100_000
 SHOWN = 5  # of the alterations
 MAX_LAG = "60s"
@@ -67,16 +68,53 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         for sources in _looks(args):
             print(json.dumps({source.name: source.as_record() for source in sources}), flush=True)
-    elif args.watch and Lines().is_terminal:
-        with Live(console=Lines(), auto_refresh=False) as live:
-            for sources in _looks(args):
-                live.update(_page(sources), refresh=True)
+    elif args.watch and Lines().is_live:
+        return _watch(args.lake)
+    elif Lines().is_live:
+        sources = _show(args.lake)
     else:
         for sources in _looks(args):
             _console().print(_page(sources))
     if checked:
         _check(sources, most)
     return 0
+
+
+def _show(lake: str) -> list[SourcePicture]:
+    """One look, as a terminal shows it."""
+    # Imported late, as in every command: --help and --version answer at once.
+    from headrace.cli.layout import Sheet
+    from headrace.cli.overview import overview
+    from headrace.status.picture import pictures
+    from headrace.status.watch import View
+
+    console, sources = Lines(), pictures(lake)
+    sheet = Sheet(console.width, is_ascii(console.file))
+    console.print(Group(*overview(View(lake, time.monotonic(), sources), {}, sheet)), highlight=False)
+    return sources
+
+
+def _watch(lake: str) -> int:
+    """Show the lake once a second on a screen of its own until a signal comes; leave the last look behind."""
+    from headrace.cli.layout import Sheet
+    from headrace.cli.overview import overview
+    from headrace.status.picture import open_lake
+    from headrace.status.watch import Watch
+
+    open_lake(lake)  # what is no lake is an error of the command
+    # They are waited for, not handled: a handler would run between any two steps of what is drawn.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [*_ENDS, signal.SIGWINCH])
+    console, watch, came = Lines(), Watch(lake), None
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        while came is None or came.si_signo not in _ENDS:
+            view, sheet = watch.view(), Sheet(console.width, is_ascii(console.file))
+            rates = {source.name: watch.rates(source.name) for source in view.sources}
+            page = Group(*overview(view, rates, sheet, console.height))
+            live.update(page, refresh=True)
+            came = signal.sigtimedwait([*_ENDS, signal.SIGWINCH], EVERY)
+    watch.stop()
+    console.print(page, highlight=False)
+    return 128 + came.si_signo
 
 
 def _check(sources: Sequence[SourcePicture], max_lag: float) -> None:
@@ -112,9 +150,9 @@ def _looks(args: argparse.Namespace) -> Iterator[list[SourcePicture]]:
 def _page(sources: list[SourcePicture]) -> Group:
     parts: list[Text | Table] = []
     for source in sources:
-        parts += [Text(line) for line in _head(source)]
+        parts += [Text(printable(line)) for line in _head(source)]
         parts.append(_tables(source))
-        parts += [Text(f"  {line}") for line in _beside(source)]
+        parts += [Text(printable(f"  {line}")) for line in _beside(source)]
     return Group(*parts)
 
 
@@ -135,6 +173,9 @@ def _beside(source: SourcePicture) -> Iterator[str]:
 
 
 def _head(source: SourcePicture) -> Iterator[str]:
+    # Imported late, as in every command.
+    from headrace.cli.overview import standing
+
     age = "never said" if source.age is None else f"as of {source.age:.0f} s ago"
     yield f"{source.name}: {source.state} ({age})"
     position, said = source.position, source.status
@@ -144,7 +185,7 @@ def _head(source: SourcePicture) -> Iterator[str]:
             f"{position.lag_bytes:,} bytes, {_lag(source)} behind · "
             f"acknowledged {position.acknowledged or '-'}"
         )
-    yield from _standing(source)
+    yield from (f"  {line}" for line in standing(source))
     if said.upstream is not None:
         age = _ago(said.upstream, source.now)
         yield from (f"  {line}{age}" for line in said.upstream.lines)
@@ -172,22 +213,6 @@ def _lag(source: SourcePicture) -> str:
     return f"up to {duration_text(lag)}" if silent is not None and lag == silent else f"{round(lag, 1)} s"
 
 
-def _standing(source: SourcePicture) -> Iterator[str]:
-    """Say what takes long: a source that does not answer, a step of the loop, Spark."""
-    said, now, silent = source.status, source.now, source.contact_age
-    if silent is not None and said.unheard(now):
-        yield f"  the source last answered {duration_text(silent)} ago"
-    if not source.runs:
-        return
-    stands = source.turn_age is not None and source.turn_age > BUSY_SECONDS
-    if said.work is not None and stands:
-        yield f"  busy for {duration_text(seconds_since(said.work.since, now) or 0.0)}: {said.work.what}"
-    elif stands:
-        yield f"  its loop last came round {duration_text(source.turn_age or 0.0)} ago"
-    if said.spark is not None:
-        yield f"  {said.spark.what}{_since(said.spark.since, now)}"
-
-
 def _since(moment: str | None, now: datetime) -> str:
     age = seconds_since(moment, now)
     return "" if age is None else f" (for {duration_text(age)})"
@@ -204,7 +229,7 @@ def _tables(source: SourcePicture) -> Table:
         if each.gone:
             continue  # named below
         table.add_row(
-            name,
+            Text(printable(name)),
             _state(each),
             _columns(each),
             f"{each.join}, {each.held_transactions} held",

@@ -13,11 +13,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from headrace.status import words
 from headrace.status.pace import Rates
 from headrace.status.picture import SourcePicture, TableStatus
 from headrace.status.problems import GRAVE, Problem
+
+Name = TypeVar("Name", str, tuple[str, str])  # tables of several sources go by both
 
 GOOD, BUSY, BAD, IDLE = "good", "busy", "bad", "idle"
 SIGNS: Mapping[str, str] = {GOOD: "✓", BUSY: "…", BAD: "✕", IDLE: "–"}
@@ -81,7 +84,7 @@ def is_copied(table: TableStatus) -> bool:
     return table.state in _COPYING or table.copied_anew is not None
 
 
-def by_weight(tables: Mapping[str, TableStatus]) -> list[str]:
+def by_weight(tables: Mapping[Name, TableStatus]) -> list[Name]:
     """The names of tables, those that matter most first; of equals the one that changed last."""
     newest_first = sorted(tables, key=lambda name: (tables[name].last_change or "", name), reverse=True)
     return sorted(newest_first, key=lambda name: _WEIGHT.index(table_state(tables[name])[1]))

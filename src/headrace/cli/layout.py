@@ -1,0 +1,169 @@
+"""Lines that fit a terminal: text cut and wrapped by the cells that it takes, columns, bars.
+
+    Sheet.line     one line of parts, cut at the width
+    Sheet.wrap     a sentence over several lines
+    Sheet.command  a command over several lines that a shell takes as one
+    Sheet.grid     columns side by side; where the width is short, those that matter least go
+
+Every text passes `Sheet.clean`, so that no name makes a terminal do anything, and a line takes the cells that
+were counted. Colours are those of the terminal's own palette, on signs and words of state alone: the rest is
+read on black as on white, and nothing is told by a colour alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from headrace.cli.output import in_ascii, printable
+from headrace.status.summary import BAD, BUSY, GOOD, IDLE
+
+STYLES = {GOOD: "green", BUSY: "magenta", BAD: "bold red", IDLE: "dim"}
+GAP = 2
+
+Part = tuple[str, str]  # a text and its style
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a grid; of those that don't fit, the ones with the greatest `rank` go first."""
+
+    title: str
+    rank: int = 0
+    is_number: bool = False
+    least: int | None = None  # the cells that it needs at least; None: as many as its widest text
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """A terminal's width, and whether it takes ASCII alone."""
+
+    width: int
+    ascii: bool = False
+
+    def clean(self, text: str) -> str:
+        """The text as the terminal bears it."""
+        return in_ascii(printable(text)) if self.ascii else printable(text)
+
+    def fit(self, text: str, cells: int, *, keep_end: bool = False) -> str:
+        """A clean text of at most so many cells; what is cut is shown by a dot or three."""
+        if cell_len(text) <= cells:
+            return text
+        dots = self.clean("…")
+        letters, kept, room = (reversed(text) if keep_end else iter(text)), [], cells - cell_len(dots)
+        for letter in letters:
+            room -= cell_len(letter)
+            if room < 0:
+                break
+            kept.append(letter)
+        if keep_end:
+            return (dots + "".join(reversed(kept))) if cells > 0 else ""
+        return ("".join(kept) + dots) if cells > 0 else ""
+
+    def line(self, *parts: Part | str) -> Text:
+        """One line, cut at the width."""
+        made, room = Text(no_wrap=True, overflow="crop"), self.width
+        for part in parts:
+            text, style = (part, "") if isinstance(part, str) else part
+            shown = self.fit(self.clean(text), room)
+            made.append(shown, style)
+            room -= cell_len(shown)
+        return made
+
+    def wrap(self, text: str, indent: int = 0, style: str = "") -> list[Text]:
+        """A sentence over as many lines as it needs; a word that is too long is broken."""
+        room = max(1, self.width - indent)
+        lines = [""]
+        for word in self.clean(text).split(" "):
+            joined = f"{lines[-1]} {word}" if lines[-1] else word
+            if cell_len(joined) <= room:
+                lines[-1] = joined
+                continue
+            pieces = list(_pieces(word, room))
+            lines = lines[:-1] + [line for line in lines[-1:] if line] + pieces
+        return [self.line((" " * indent + line, style)) for line in lines]
+
+    def command(self, text: str, indent: int = 0) -> list[Text]:
+        """A command as it can be copied: a line that goes on ends with a backslash."""
+        room = max(2, self.width - indent)
+        if cell_len(self.clean(text)) <= room:
+            return [self.line((" " * indent + text, "bold"))]
+        lines, current = [], ""
+        for word in self.clean(text).split(" "):
+            joined = f"{current} {word}" if current else word
+            if cell_len(joined) <= room - 2:
+                current = joined
+                continue
+            if current:
+                lines.append(f"{' ' * indent}{current} \\")
+            *broken, current = _pieces(word, room - 1)
+            lines += [f"{each}\\" for each in broken]  # not indented: a shell joins these without a blank
+        # The rest of a broken word stands at the margin, too.
+        lines.append(current if lines and not lines[-1].endswith(" \\") else " " * indent + current)
+        return [self.line((line, "bold")) for line in lines]
+
+    def grid(self, columns: Sequence[Column], rows: Sequence[Sequence[Part]]) -> tuple[list[Text], list[int]]:
+        """The head and a line a row; and the columns that had no room. The first one is never left out."""
+        cells = [[(self.clean(text), style) for text, style in row] for row in rows]
+        widest = [
+            max([cell_len(column.title), *(cell_len(row[at][0]) for row in cells)])
+            for at, column in enumerate(columns)
+        ]
+        shown = list(range(len(columns)))
+        while len(shown) > 1 and self._least(columns, widest, shown) > self.width:
+            shown.remove(max(shown[1:], key=lambda at: (columns[at].rank, at)))
+        widths = self._widths(columns, widest, shown)
+        head = [(columns[at].title, "dim") for at in shown]
+        lines = [self._row(columns, shown, widths, head)]
+        lines += [self._row(columns, shown, widths, [row[at] for at in shown]) for row in cells]
+        return lines, [at for at in range(len(columns)) if at not in shown]
+
+    def bar(self, share: float, cells: int) -> str:
+        """A bar that is filled to this share."""
+        full = int(cells * min(1.0, max(0.0, share)))
+        return "█" * full + "░" * (cells - full)
+
+    def _least(self, columns: Sequence[Column], widest: Sequence[int], shown: Sequence[int]) -> int:
+        needs = [min(widest[at], columns[at].least or widest[at]) for at in shown]
+        return sum(needs) + GAP * (len(shown) - 1)
+
+    def _widths(self, columns: Sequence[Column], widest: Sequence[int], shown: Sequence[int]) -> list[int]:
+        """The cells of each column that is shown: those that may shrink give way, the widest first."""
+        widths = [widest[at] for at in shown]
+        leasts = [min(widest[at], columns[at].least or widest[at]) for at in shown]
+        leasts[0] = min(leasts[0], self.width)
+        while (over := sum(widths) + GAP * (len(shown) - 1) - self.width) > 0:
+            spare = [width - least for width, least in zip(widths, leasts, strict=True)]
+            if max(spare) <= 0:
+                break
+            widths[spare.index(max(spare))] -= min(over, max(spare))
+        return widths
+
+    def _row(
+        self, columns: Sequence[Column], shown: Sequence[int], widths: Sequence[int], cells: Sequence[Part]
+    ) -> Text:
+        parts: list[Part] = []
+        for at, width, (text, style) in zip(shown, widths, cells, strict=True):
+            fitted = self.fit(text, width, keep_end=at == 0)
+            blank = " " * (width - cell_len(fitted))
+            parts += (
+                [(blank, ""), (fitted, style)] if columns[at].is_number else [(fitted, style), (blank, "")]
+            )
+            parts.append((" " * GAP, ""))
+        made = self.line(*parts[:-1])
+        made.rstrip()
+        return made
+
+
+def _pieces(word: str, room: int) -> Iterator[str]:
+    """The word in pieces of so many cells."""
+    piece = ""
+    for letter in word:
+        if piece and cell_len(piece + letter) > room:
+            yield piece
+            piece = ""
+        piece += letter
+    yield piece
