@@ -8,7 +8,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headrace.cli.output import Lines
+from headrace.cli.output import Lines, printable
+from headrace.cli.parser import examples
 from headrace.cli.source_options import add_source_options, source_options
 
 if TYPE_CHECKING:
@@ -24,9 +25,17 @@ def register(subparsers: Any) -> None:
         help="look at a database before mirroring it",
         description="Looks at settings, privileges, identities and types. Changes nothing. Exits with 0 if "
         "nothing stands against a run.",
+        epilog=examples("headrace check postgresql://me@db.example/shop --tables 'public.*'"),
     )
     command.add_argument("url", help="postgresql://user@host:port/database, or host=... dbname=...")
-    command.add_argument("--tables", nargs="+", action="extend", default=[], metavar="PATTERN")
+    command.add_argument(
+        "--tables",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="PATTERN",
+        help="such as 'public.*' (default: all)",
+    )
     how = command.add_mutually_exclusive_group()
     how.add_argument("--json", action="store_true", help="for a program to read")
     how.add_argument(
@@ -139,4 +148,4 @@ def _by_table(alike: Sequence[Finding], part: Callable[[Finding], str | None]) -
 
 def _line(console: Lines, text: str, style: str | None = None) -> None:
     """Whole, however long: what is to be typed must not be cut where a pipe is 80 columns wide."""
-    console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
+    console.print(printable(text), style=style, highlight=False, markup=False, soft_wrap=True)

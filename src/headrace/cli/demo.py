@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from headrace.cli.demo_scenes import CLIENTS, SCENES, Scene
+from headrace.cli.parser import examples
 from headrace.core.errors import Definite, Misconfigured
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def register(subparsers: Any) -> None:
         help="see it work: a real server, a live workload, a crash, and the proof",
         description="Runs a database server of its own with a workload that writes, mirrors it, kills the "
         "mirror on purpose, and proves that every mark is whole.",
+        epilog=examples("headrace demo", "headrace demo --source mysql"),
     )
     command.add_argument(
         "--source", choices=tuple(SCENES), default=next(iter(SCENES)), help="the kind of server"

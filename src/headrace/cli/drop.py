@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import Any
 
+from headrace.cli.parser import examples
 from headrace.core.errors import Misconfigured
 
 DECLINED = 130
@@ -18,12 +19,15 @@ def register(subparsers: Any) -> None:
         description="Removes the objects that headrace made at the source for this lake. What is in the lake "
         "stays readable; the mirror cannot go on from there. With --reader another lake that reads the same "
         "queue is removed from it, and this one goes on.",
+        epilog=examples("headrace drop --lake ./lake --dry-run"),
     )
     command.add_argument("url", nargs="?", help="where the source is, if not where it was")
-    command.add_argument("--lake", required=True, help="a directory, or s3://bucket/prefix")
-    command.add_argument("--source", help="only this source")
+    command.add_argument("--lake", metavar="DIR", required=True, help="a directory, or s3://bucket/prefix")
+    command.add_argument("--source", metavar="NAME", help="only this source")
     command.add_argument("--stop", action="store_true", help="end a run that is still alive on this machine")
-    command.add_argument("--reader", help="only this other reader of its queue, as headrace status names it")
+    command.add_argument(
+        "--reader", metavar="NAME", help="only this other reader of its queue, as headrace status names it"
+    )
     command.add_argument("--yes", action="store_true", help="do not ask")
     command.add_argument("--dry-run", action="store_true", help="only say what would be removed")
     command.add_argument("--moved", action="store_true", help="the lake was moved here, and is no copy")

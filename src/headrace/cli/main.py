@@ -18,7 +18,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 from types import ModuleType
-from typing import NoReturn
 
 import headrace
 from headrace.cli import (
@@ -36,8 +35,9 @@ from headrace.cli import (
     version,
     views,
 )
-from headrace.cli.argv import hide_passwords, mask
-from headrace.cli.output import UNREAD, is_unread
+from headrace.cli.argv import hide_passwords
+from headrace.cli.output import UNREAD, bear_all_letters, is_unread, printable_lines
+from headrace.cli.parser import CommandLine, Parser, examples
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
 
 COMMANDS: tuple[ModuleType, ...] = (
@@ -57,18 +57,28 @@ COMMANDS: tuple[ModuleType, ...] = (
 )
 
 
-class Parser(argparse.ArgumentParser):
-    """Says what is wrong with the command line, and no password that stands there."""
-
-    def error(self, message: str) -> NoReturn:
-        super().error(mask(message))
+PURPOSES = {
+    "begin": ("demo", "check", "run"),
+    "see how it is": ("status", "serve", "alerts"),
+    "read it, and prove it": ("sql", "views", "verify"),
+    "change what is mirrored": ("tables", "maintain", "drop"),
+    "this program": ("version",),
+}
 
 
 def parser() -> argparse.ArgumentParser:
     """The whole command line; each command registers its own part."""
-    whole = Parser(prog="headrace", description="Mirrors the tables of a database into a lakehouse, exactly.")
+    whole = CommandLine(
+        prog="headrace",
+        description="Mirrors the tables of a database into a lakehouse, exactly.",
+        epilog=examples(
+            "headrace run postgresql://me@db.example/shop --lake ./lake --tables 'public.*'",
+            "headrace status --lake ./lake --watch",
+        ),
+    )
+    whole.purposes = PURPOSES
     whole.add_argument("--version", action="version", version=f"headrace {headrace.__version__}")
-    subparsers = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    subparsers = whole.add_subparsers(metavar="COMMAND", required=True, parser_class=Parser)
     for command in COMMANDS:
         command.register(subparsers)
     return whole
@@ -79,12 +89,13 @@ def report(error: HeadraceError) -> int:
     # Imported late: `serve` and `--help` load nothing of a pipeline.
     from headrace.pipeline.state.policy import exit_code
 
-    print(f"error: {error}", file=sys.stderr)
+    print(printable_lines(f"error: {error}"), file=sys.stderr)
     return exit_code(error)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     hide_passwords(sys.argv)
+    bear_all_letters()
     try:
         args = parser().parse_args(argv)
         code: int = args.run(args)

@@ -7,6 +7,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from headrace.cli.parser import examples
+
 
 def register(subparsers: Any) -> None:
     command = subparsers.add_parser(
@@ -15,12 +17,28 @@ def register(subparsers: Any) -> None:
         description="Puts small files together, thins out old marks, lets history go that is past its "
         "retention, and deletes what no mark needs. Safe beside a run, which then does it between two epochs "
         "of its own; can be ended at any moment and begun again.",
+        epilog=examples(
+            "headrace maintain --lake ./lake --dry-run", "headrace maintain --lake ./lake --retention 30d"
+        ),
     )
-    command.add_argument("--lake", required=True, help="a directory, or s3://bucket/prefix")
-    command.add_argument("--source", help="only this source")
-    command.add_argument("--retention", help="how far back history goes, such as 30d (default: for ever)")
-    command.add_argument("--marks", help="for how long every single mark is kept (default: 5m)")
-    command.add_argument("--grace", help="for how long a reader may go on with what it opened (default: 45m)")
+    command.add_argument("--lake", metavar="DIR", required=True, help="a directory, or s3://bucket/prefix")
+    command.add_argument("--source", metavar="NAME", help="only this source")
+    kept = command.add_argument_group("how much stays")
+    kept.add_argument(
+        "--retention",
+        metavar="DURATION",
+        help="how far back history goes, such as 30d (default: for ever)",
+    )
+    kept.add_argument(
+        "--marks",
+        metavar="DURATION",
+        help="for how long every single mark is kept (default: 5m)",
+    )
+    kept.add_argument(
+        "--grace",
+        metavar="DURATION",
+        help="for how long a reader may go on with what it opened (default: 45m)",
+    )
     command.add_argument("--dry-run", action="store_true", help="only say what would be done")
     command.add_argument("--json", action="store_true", help="for a program to read")
     command.set_defaults(run=run)

@@ -154,11 +154,22 @@ def _source_row(source: SourcePicture, rates: Rates) -> list[Part]:
     return [
         (source.name, "bold"),
         (f"{SIGNS[kind]} {word}", STYLES[kind]),
-        (summary.behind(source).removesuffix(" of log").partition(":")[0], ""),
-        (summary.newest_mark(source), ""),
+        (
+            ""
+            if source.position is None
+            else summary.behind(source).removesuffix(" of log").partition(":")[0],
+            "",
+        ),
+        (summary.newest_mark(source) if source.epoch else "none yet", ""),
         (summary.last_minute(rates) or "", ""),
         (summary.held_back(source) or "", ""),
     ]
+
+
+def standing_lines(source: SourcePicture, sheet: Sheet, named: bool) -> list[Text]:
+    """The lines on what takes long."""
+    name = f"{source.name}: " if named else ""
+    return [line for said in standing(source) for line in sheet.wrap(f"{name}{said}", 2)]
 
 
 def _details(source: SourcePicture, sheet: Sheet, named: bool) -> list[Text]:
@@ -169,7 +180,7 @@ def _details(source: SourcePicture, sheet: Sheet, named: bool) -> list[Text]:
         told.append(f"acknowledged {position.acknowledged}")
     told.append(summary.owner(source).partition(", ")[0] if source.runs else summary.owner(source))
     lines = sheet.wrap(f"{name}{' · '.join(told)}", 2, "dim")
-    return lines + [line for said in standing(source) for line in sheet.wrap(f"{name}{said}", 2)]
+    return lines + standing_lines(source, sheet, named)
 
 
 def standing(source: SourcePicture) -> list[str]:

@@ -31,14 +31,14 @@ from rich.text import Text
 
 from headrace.cli.layout import Sheet
 from headrace.cli.output import Lines, is_ascii
-from headrace.cli.overview import copy_lines, source_lines
+from headrace.cli.overview import copy_lines, source_lines, standing_lines
 from headrace.lake.format.status import CopyStatus, SourceStatus, TableStatus, seconds_since
 from headrace.status import sentences, words
 from headrace.status.pace import Pace
 from headrace.status.picture import SourcePicture
 from headrace.status.summary import is_copied
 
-BUSY_SECONDS = 5.0
+BUSY_SECONDS = 30.0  # a shorter step of the loop is no event
 AGAIN_SECONDS = 60.0  # before a fact that ended and came back is an event again
 COPY_SECONDS = 60.0  # between two lines on copies
 LOCKED_SECONDS = 10.0  # a shorter lock on a table is no event
@@ -55,6 +55,7 @@ class ProgressView:
         self._console = Lines(stderr=True)
         self._ascii = is_ascii(self._console.file)
         self._unread = False
+        self._hint: str | None = None  # to be said first
         self._live: Live | None = None
         self._newest: dict[str, SourcePicture] = {}
         self._paces: defaultdict[str, Pace] = defaultdict(Pace)
@@ -84,11 +85,12 @@ class ProgressView:
                 self._live.stop()
 
     def begin(self, lake: str, page: str | None) -> None:
-        """Say where the page of the run's lake is, or how to get one."""
-        if page is not None:
-            self._tell(f"the page is at {page}")
-        elif not self._json:
-            self._tell(f"no page is served; headrace serve --lake {shlex.quote(lake)} shows one")
+        """Say where the page of the run's lake is; or, once there is something to see, how to get one."""
+        if page is None:
+            self._hint = f"no page is served; headrace serve --lake {shlex.quote(lake)} shows one"
+            return
+        with self._lock, suppress(OSError):
+            self._print(f"the page is at {page}")
 
     def tell(self, status: SourceStatus) -> None:
         """Show the status of one source."""
@@ -100,14 +102,13 @@ class ProgressView:
             except OSError:
                 self._unread = True
 
-    def _tell(self, text: str) -> None:
-        with self._lock, suppress(OSError):
-            self._print(text)
-
     def _show(self, said: SourceStatus) -> None:
         if self._json:
             print(json.dumps(said.as_record()), flush=True)
             return
+        if self._hint is not None:
+            self._print(self._hint)
+            self._hint = None
         newest = 0 if said.epochs is None else said.epochs.newest
         self._newest[said.source] = SourcePicture(said, 0.0, newest)
         self._paces[said.source].see(time.monotonic(), said)
@@ -131,7 +132,8 @@ class ProgressView:
             (source, *each) for source in sources for each in source.tables.items() if is_copied(each[1])
         ]
         room = max(3, self._console.height // 2)
-        lines = source_lines(sources, rates, sheet)[:room]
+        standing = (line for each in sources for line in standing_lines(each, sheet, len(sources) > 1))
+        lines = [*source_lines(sources, rates, sheet), *standing][:room]
         return Group(*lines, *copy_lines(copies, rates, sheet, max(3, room - len(lines))))
 
     # --- events ---------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
+from headrace.cli.parser import examples
 from headrace.cli.serve import listening
 from headrace.cli.source_options import add_source_options, source_options
 from headrace.core.durations import duration
@@ -25,32 +26,55 @@ def register(subparsers: Any) -> None:
         help="mirror tables: snapshot, then stream",
         description="Mirrors the chosen tables of a database into a lake: a consistent snapshot, then the "
         "change stream, published in marks. Ctrl-C or SIGTERM finishes the epoch in hand and stops.",
+        epilog=examples(
+            "headrace run postgresql://me@db.example/shop --lake ./lake --tables 'public.*'",
+            "headrace run --lake ./lake --listen 127.0.0.1:9464",
+        ),
     )
-    command.add_argument(
-        "url", nargs="?", help="postgresql://user@host:port/database, or host=... dbname=..."
+    _add_what(command.add_argument_group("which database, which tables, which lake"))
+    _add_when(command.add_argument_group("how often, and until when"))
+    _add_ways_back(command.add_argument_group("if the lake, or the place in the stream, is not where it was"))
+    shown = command.add_argument_group("what it shows")
+    shown.add_argument("--json", action="store_true", help="progress as one JSON record a line")
+    shown.add_argument(
+        "--listen",
+        metavar="ADDRESS",
+        help="serve metrics, health and a page at HOST:PORT, such as 127.0.0.1:9464 (default: not at all)",
     )
-    command.add_argument("--lake", help="a directory, or s3://bucket/prefix")
-    command.add_argument(
+    add_source_options(command)
+    command.set_defaults(run=run)
+
+
+def _add_what(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("url", nargs="?", help="postgresql://user@host:port/database, or host=... dbname=...")
+    group.add_argument("--lake", metavar="DIR", help="a directory, or s3://bucket/prefix")
+    group.add_argument(
         "--tables", nargs="+", action="extend", default=[], metavar="PATTERN", help="such as 'public.*'"
     )
-    command.add_argument(
+    group.add_argument(
         "--source",
         metavar="NAME",
         help="its name in the lake (default: main); without URL: only this one of the lake or of --config",
     )
-    command.add_argument("--config", help="a headrace.toml, instead of the above")
-    command.add_argument(
+    group.add_argument("--config", metavar="FILE", help="a headrace.toml, instead of the above")
+
+
+def _add_when(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
         "--every",
         metavar="DURATION",
         help="at least so long between two marks, such as 10s; 0s: as soon as possible (default: 1s)",
     )
-    command.add_argument("--once", action="store_true", help="stop when caught up with the position at start")
-    command.add_argument(
+    group.add_argument("--once", action="store_true", help="stop when caught up with the position at start")
+
+
+def _add_ways_back(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
         "--reconcile",
         action="store_true",
         help="if the place in the stream is lost, copy the tables anew and write the difference in one mark",
     )
-    elsewhere = command.add_mutually_exclusive_group()
+    elsewhere = group.add_mutually_exclusive_group()
     elsewhere.add_argument(
         "--moved",
         dest="elsewhere",
@@ -66,14 +90,6 @@ def register(subparsers: Any) -> None:
         help="the lake is a copy of one that goes on: it gets objects of its own at the source; "
         "with --reconcile in the same run",
     )
-    command.add_argument("--json", action="store_true", help="progress as one JSON record a line")
-    command.add_argument(
-        "--listen",
-        metavar="ADDRESS",
-        help="serve metrics, health and a page at HOST:PORT, such as 127.0.0.1:9464 (default: not at all)",
-    )
-    add_source_options(command)
-    command.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

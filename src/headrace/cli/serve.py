@@ -7,6 +7,8 @@ import os
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+from headrace.cli.parser import examples
+
 if TYPE_CHECKING:
     from headrace.pipeline.state.config import WebConfig
     from headrace.web.settings import Settings
@@ -19,14 +21,18 @@ def register(subparsers: Any) -> None:
         description="Answers GET /metrics, /healthz, /readyz, /api/status and the page of one or several "
         "lakes, whether a run is alive or not. Reads the lakes alone: asks no source, takes no lock, writes "
         "nothing. Goes on until Ctrl-C or SIGTERM.",
+        epilog=examples(
+            "headrace serve --lake ./lake", "headrace serve --lake ./lake --lake s3://bucket/other"
+        ),
     )
     command.add_argument(
         "--lake",
+        metavar="DIR",
         action="append",
         default=[],
         help="a directory, or s3://bucket/prefix; may come several times",
     )
-    command.add_argument("--config", help="a headrace.toml: its lake, and its [web]")
+    command.add_argument("--config", metavar="FILE", help="a headrace.toml: its lake, and its [web]")
     command.add_argument(
         "--listen",
         metavar="ADDRESS",

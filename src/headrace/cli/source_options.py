@@ -5,21 +5,22 @@ from __future__ import annotations
 import argparse
 
 from headrace.sources import registry
-from headrace.sources.contract.values import Option
+from headrace.sources.contract.values import Declaration, Option
+
+_Form = tuple[Declaration, Option]
 
 
 def add_source_options(command: argparse.ArgumentParser) -> None:
     """Add each kind's options under its heading. Whoever reads the configuration checks their values."""
-    for titles, names in _by_kinds().items():
-        group = command.add_argument_group(f"options of a {titles} source")
-        for name, forms in names.items():
-            choices = dict.fromkeys(value for option in forms for value in option.choices)
-            defaults = dict.fromkeys(option.default for option in forms if option.default)
+    for kinds, forms_by_name in _by_kinds().items():
+        group = command.add_argument_group(_heading(kinds))
+        for name, forms in forms_by_name.items():
+            choices = dict.fromkeys(value for _, option in forms for value in option.choices)
             group.add_argument(
                 f"--{name.replace('_', '-')}",
                 dest=name,
                 metavar="|".join(choices) or None,
-                help=forms[0].help + (f" (default: {' or '.join(defaults)})" if defaults else ""),
+                help=forms[0][1].help + _values(forms),
             )
 
 
@@ -29,15 +30,43 @@ def source_options(args: argparse.Namespace) -> dict[str, str]:
     return {name: getattr(args, name) for name in names if getattr(args, name)}
 
 
-def _by_kinds() -> dict[str, dict[str, list[Option]]]:
-    """The options by the titles of the kinds that have them: kinds may share one, with their own values."""
-    titles: dict[str, list[str]] = {}
-    forms: dict[str, list[Option]] = {}
-    for declared in map(registry.declaration, registry.kinds()):
+def _heading(kinds: tuple[str, ...]) -> str:
+    if kinds == registry.kinds():
+        return "for every kind of source, with values of its own"
+    declared = [registry.declaration(kind) for kind in kinds]
+    titles = _listed([each.title for each in declared])
+    return f"only for {titles}, at {_listed([f'{each.schemes[0]}://...' for each in declared])}"
+
+
+def _values(forms: list[_Form]) -> str:
+    """The default; where kinds differ, the values and the default of each."""
+    alike: dict[tuple[tuple[str, ...], str | None], list[str]] = {}
+    for declared, option in forms:
+        alike.setdefault((option.choices, option.default), []).append(declared.title)
+    if len(alike) == 1:
+        default = forms[0][1].default
+        return f" (default: {default})" if default else ""
+    said = (
+        f"{_listed(titles)}: {', '.join(choices)}" + (f" (default: {default})" if default else "")
+        for (choices, default), titles in alike.items()
+    )
+    return f". {'; '.join(said)}"
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def _by_kinds() -> dict[tuple[str, ...], dict[str, list[_Form]]]:
+    """The options by the kinds that have them: kinds may share one, with their own values."""
+    kinds: dict[str, list[str]] = {}
+    forms: dict[str, list[_Form]] = {}
+    for kind in registry.kinds():
+        declared = registry.declaration(kind)
         for option in declared.options:
-            titles.setdefault(option.name, []).append(declared.title)
-            forms.setdefault(option.name, []).append(option)
-    found: dict[str, dict[str, list[Option]]] = {}
-    for name, having in titles.items():
-        found.setdefault(" or ".join(having), {})[name] = forms[name]
+            kinds.setdefault(option.name, []).append(kind)
+            forms.setdefault(option.name, []).append((declared, option))
+    found: dict[tuple[str, ...], dict[str, list[_Form]]] = {}
+    for name, having in kinds.items():
+        found.setdefault(tuple(having), {})[name] = forms[name]
     return found

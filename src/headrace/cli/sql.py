@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from headrace.cli.parser import examples
 from headrace.cli.rows import FORMATS
 from headrace.core.errors import HeadraceError
 
@@ -23,16 +24,20 @@ def register(subparsers: Any) -> None:
         "where one schema has it, or source.schema.table. Also CREATE SOURCE, CREATE VIEWS FROM SOURCE, "
         "CREATE VIEW, SHOW SOURCES, SHOW VIEWS, SHOW TABLES, SHOW CREATE VIEW, DROP SOURCE, DROP VIEW. "
         "Without a statement: a prompt.",
+        epilog=examples(
+            "headrace sql --lake ./lake 'SELECT count(*) FROM public.orders'",
+            "headrace sql --lake ./lake --at 2026-01-31T12:00:00Z 'SELECT * FROM orders'",
+        ),
     )
     command.add_argument("statement", nargs="?", help="one statement, or several with semicolons between")
-    command.add_argument("--lake", required=True, help="a directory, or s3://bucket/prefix")
+    command.add_argument("--lake", metavar="DIR", required=True, help="a directory, or s3://bucket/prefix")
     command.add_argument(
         "--at",
         metavar="MARK|POSITION|TIMESTAMP|last-exact",
         help="an epoch, a position such as 16/B374D848, a time with its zone, or last-exact: the newest mark "
         "that has all tables of the query (default: the newest mark)",
     )
-    command.add_argument("--source", help="only this source of the lake")
+    command.add_argument("--source", metavar="NAME", help="only this source of the lake")
     command.add_argument("--format", choices=FORMATS, default="table", help="default: table")
     command.set_defaults(run=run)
 

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.cli.output import Lines, is_ascii, printable
+from headrace.cli.parser import examples
 from headrace.core.durations import duration, duration_text
 from headrace.core.errors import Misconfigured
 from headrace.lake.format.status import CONTACT_SECONDS, seconds_since
@@ -30,25 +31,32 @@ _ENDS = (signal.SIGINT, signal.SIGTERM)
 _UNBOUND = 100_000
 SHOWN = 5  # of the alterations
 MAX_LAG = "60s"
+_CHECK = "headrace status --lake ./lake --check"
 
 
 def register(subparsers: Any) -> None:
     command = subparsers.add_parser(
         "status",
         help="positions, lag and tables of a lake",
-        description="Shows what each source's run last wrote down, and how old that is.",
+        description="Shows what each source's run last wrote down, and how old that is: on a "
+        "terminal as a page, elsewhere in lines. Needs no password, and asks no source.",
+        epilog=examples(
+            "headrace status --lake ./lake", "headrace status --lake ./lake --watch", f"{_CHECK} --max-lag 5m"
+        ),
     )
-    command.add_argument("--lake", required=True, help="a directory, or s3://bucket/prefix")
-    command.add_argument("--json", action="store_true", help="for a program to read")
-    command.add_argument("--watch", action="store_true", help="go on showing, until Ctrl-C")
-    command.add_argument(
+    command.add_argument("--lake", metavar="DIR", required=True, help="a directory, or s3://bucket/prefix")
+    shown = command.add_argument_group("what it shows")
+    shown.add_argument("--json", action="store_true", help="for a program to read")
+    shown.add_argument("--watch", action="store_true", help="go on showing, until Ctrl-C")
+    monitoring = command.add_argument_group("for monitoring")
+    monitoring.add_argument(
         "--check",
         action="store_true",
-        help="for monitoring: exit code 0 if every source runs, is not behind and mirrors all of its tables; "
+        help="exit code 0 if every source runs, is not behind and mirrors all of its tables; "
         "3: a table stopped; 4: a source is behind, or nobody runs it; of a failed run, the code that it "
         "ended with",
     )
-    command.add_argument(
+    monitoring.add_argument(
         "--max-lag",
         metavar="DURATION",
         help=f"--check, and more than this is behind, such as 5m (default: {MAX_LAG})",

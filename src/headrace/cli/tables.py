@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from headrace.cli.parser import examples
+
 
 def register(subparsers: Any) -> None:
     command = subparsers.add_parser(
@@ -12,6 +14,10 @@ def register(subparsers: Any) -> None:
         help="mirror further tables, or fewer",
         description="Changes which tables of a source are mirrored. A running `headrace run` does it at once "
         "and goes on with the others meanwhile; without one it is written down for the next.",
+        epilog=examples(
+            "headrace tables add --lake ./lake 'sales.*'",
+            "headrace tables resync --lake ./lake public.orders",
+        ),
     )
     actions = command.add_subparsers(title="actions", metavar="ACTION", required=True)
     for name, about, run in (
@@ -19,10 +25,15 @@ def register(subparsers: Any) -> None:
         ("drop", "mirror these tables no longer; what the lake has of them stays readable", drop),
         ("resync", "copy these tables anew beside the old, and write the difference in one mark", resync),
     ):
-        action = actions.add_parser(name, help=about, description=about)
+        action = actions.add_parser(
+            name,
+            help=about,
+            description=f"{about[0].upper()}{about[1:]}.",
+            epilog=examples(f"headrace tables {name} --lake ./lake public.orders"),
+        )
         action.add_argument("names", nargs="+", metavar="NAME", help="such as public.orders or 'public.*'")
-        action.add_argument("--lake", required=True, help="a directory, or s3://bucket/prefix")
-        action.add_argument("--source", help="which source of the lake, if it has several")
+        action.add_argument("--lake", metavar="DIR", required=True, help="a directory, or s3://bucket/prefix")
+        action.add_argument("--source", metavar="NAME", help="which source of the lake, if it has several")
         action.add_argument("--url", help="where the source is, if not where it was and nobody runs it")
         action.set_defaults(run=run)
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from headrace.cli.parser import examples
 from headrace.core.errors import Misconfigured
 from headrace.status import sentences
 
@@ -24,11 +25,14 @@ def register(subparsers: Any) -> None:
         "and compares checksums of all rows. Rows that differ are named by their keys. Exit code 0: every "
         "chosen table is equal; 3: one differs; 2: one could not be compared. A `headrace run` may go on "
         "meanwhile, and has to where the source is written to.",
+        epilog=examples(
+            "headrace verify --lake ./lake", "headrace verify --lake ./lake --tables public.orders"
+        ),
     )
     command.add_argument("url", nargs="?", help="where the source is, if not where it was")
-    command.add_argument("--lake", help="a directory, or s3://bucket/prefix")
-    command.add_argument("--config", help="a headrace.toml, instead of the above")
-    command.add_argument("--source", help="only this source of the lake")
+    command.add_argument("--lake", metavar="DIR", help="a directory, or s3://bucket/prefix")
+    command.add_argument("--config", metavar="FILE", help="a headrace.toml, instead of the above")
+    command.add_argument("--source", metavar="NAME", help="only this source of the lake")
     command.add_argument(
         "--tables", nargs="+", action="extend", default=[], metavar="PATTERN", help="such as 'public.*'"
     )

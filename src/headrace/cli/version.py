@@ -14,13 +14,19 @@ from importlib.metadata import version as installed
 from typing import Any
 
 import headrace
+from headrace.cli.parser import examples
 from headrace.sources.registry import declaration, kinds
 
 PACKAGES = ("pyspark", "deltalake", "pyarrow", "polars", "numba")
 
 
 def register(subparsers: Any) -> None:
-    parser: argparse.ArgumentParser = subparsers.add_parser("version", help="what is installed here")
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "version",
+        help="what is installed here",
+        description="Names headrace, Python and the packages whose versions decide what works.",
+        epilog=examples("headrace version"),
+    )
     parser.add_argument("--json", action="store_true", help="for a program to read")
     parser.set_defaults(run=run)
 

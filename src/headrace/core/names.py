@@ -11,7 +11,6 @@ configuration and in the lake's own records.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headrace.core.errors import Misconfigured
@@ -62,14 +61,6 @@ def split_identifiers(text: str) -> tuple[str, ...]:
                 hint='write schema.table, with "double quotes" around parts that need them',
             )
         at += 1
-
-
-def suggestion(name: str, names: Iterable[str]) -> str | None:
-    """The detail of an error about a name that is not there: the nearest one that is, if any is near."""
-    import difflib  # late: only who mistypes pays for it
-
-    near = difflib.get_close_matches(name, list(names), 1)
-    return f'did you mean "{near[0]}"?' if near else None
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -12,7 +12,6 @@ one of three. Our own statements are in `register`; they need no Spark but for c
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,6 +21,7 @@ import pyarrow as pa
 
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import quote_identifier
+from headrace.core.near import did_you_mean
 from headrace.lake.format.registry import RegisteredView, Registry
 from headrace.lake.read.cut import Cut
 from headrace.lake.read.intervals import Name, ambiguous
@@ -307,14 +307,12 @@ class _Reading:
         known = [*self._views, *self._sources]
         if self._cut is not None:
             known += [str(table) for _, table in self._cut.standings.list_tables()]
-            known += [table.name for _, table in self._cut.standings.list_tables()]
-        near = difflib.get_close_matches(names[0], known, 1) if names else []
         return Misconfigured(
             "LAKE_TABLE_UNKNOWN",
             "this lake has no table, view or source " + " or ".join(f'"{name}"' for name in names)
             if names
             else "the query names a table that is not there",
-            detail=f"did you mean {near[0]}?" if near else None,
+            detail=did_you_mean(names[0], known) if names else None,
             hint="SHOW TABLES lists the tables here, SHOW VIEWS and SHOW SOURCES the rest",
         )
 

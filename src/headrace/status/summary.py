@@ -119,7 +119,7 @@ def verdict(wrong: Sequence[Problem], sources: Sequence[SourcePicture]) -> First
     waiting = f"{words.count_of(others, 'table')} not exact yet" if others else None
     known = f"{words.count_of(len(wrong), 'thing')} to know below" if wrong else None
     more = "; ".join(filter(None, (waiting, known))) or None
-    return FirstLine(BUSY if wrong or others else GOOD, line, more)
+    return FirstLine(GOOD if exact and not (wrong or others) else BUSY, line, more)
 
 
 def _exact(grave: Iterable[Problem], sources: Sequence[SourcePicture]) -> tuple[int, int]:

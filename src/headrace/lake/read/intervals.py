@@ -28,7 +28,8 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.core.errors import Definite, Misconfigured
-from headrace.core.names import TableName, quote_identifier, split_identifiers, suggestion
+from headrace.core.names import TableName, quote_identifier, split_identifiers
+from headrace.core.near import did_you_mean
 from headrace.core.position import plain
 from headrace.lake.format import layout
 from headrace.lake.log import histories, horizon
@@ -172,7 +173,7 @@ class Standings:
             return matching[0]
         if matching:
             raise ambiguous(text, matching)
-        raise _unknown_error(text, near=suggestion(text, _spellings(known)))
+        raise _unknown_error(text, did_you_mean(text, (str(table) for _, table in known)))
 
     def of(self, full: Name) -> Standing:
         """The way to the table here; an error where it is not exact."""
@@ -306,15 +307,10 @@ def ambiguous(text: str, matching: Sequence[Name]) -> Misconfigured:
     )
 
 
-def _spellings(names: Sequence[Name]) -> list[str]:
-    """The tables as somebody may write them."""
-    return [spelling for _, table in names for spelling in (str(table), table.name)]
-
-
-def _unknown_error(text: str, stop: str | None = None, near: str | None = None) -> Misconfigured:
+def _unknown_error(text: str, detail: str | None = None) -> Misconfigured:
     return Misconfigured(
         "LAKE_TABLE_UNKNOWN",
         f'no mark of this lake has a table "{text}"',
-        detail=stop or near,
+        detail=detail,
         hint="headrace status lists the tables and how far each is copied",
     )

@@ -18,7 +18,7 @@ A publication of the user's is never altered: a table has to be in it before it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -90,7 +90,7 @@ def drop(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
     leaving = chosen.names
     unknown = [pattern.text for pattern in chosen.empty if not pattern.excludes]
     if unknown and not facts.owns_capture:
-        raise _not_mirrored(unknown[0])
+        raise _not_mirrored(unknown[0], ledger.tables)
     if leaving:
         time = ledger.frontier.time  # behind the last mark that names them, at which the texts stand
         outcomes = (arrivals.without_errors(ledger, ledger.tables[name], time) for name in leaving)
@@ -126,10 +126,11 @@ def _standing(ledger: Ledger, names: Sequence[TableName]) -> dict[str, str]:
 # --- dropping -----------------------------------------------------------------------------------
 
 
-def _not_mirrored(text: str) -> Misconfigured:
+def _not_mirrored(text: str, known: Iterable[TableName]) -> Misconfigured:
     return Misconfigured(
         "TABLE_NOT_MIRRORED",
         f'"{text}" names no table that this source mirrors',
+        detail=Pattern.parse(text).near(known),
         hint="headrace status lists the tables",
     )
 
@@ -144,4 +145,4 @@ def _withdraw(place: SourcePlace, leaving: Sequence[TableName], unknown: Sequenc
             captures.release([*leaving, *(name for found in left.values() for name in found)])
     for text, found in left.items():
         if not found:
-            raise _not_mirrored(text)
+            raise _not_mirrored(text, listed)

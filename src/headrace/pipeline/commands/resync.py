@@ -108,6 +108,7 @@ def tables_of_patterns(
             raise Misconfigured(
                 "RESYNC_TABLE_UNKNOWN",
                 f'"{pattern.text}" means no table that this source mirrors',
+                detail=pattern.near(ledger.tables),
                 hint="headrace status lists the tables; write the schema, too",
             )
     copying = [name for name in chosen.names if not ledger.tables[name].state.may_resync]

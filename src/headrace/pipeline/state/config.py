@@ -19,7 +19,7 @@ from headrace.alerts import hooks
 from headrace.alerts.hooks import HookConfig
 from headrace.core.durations import duration
 from headrace.core.errors import Misconfigured
-from headrace.core.names import suggestion
+from headrace.core.near import did_you_mean
 from headrace.lake.retain.thinning import GRACE, MARKS, Keeping
 from headrace.sources import registry
 from headrace.sources.contract.values import Option
@@ -229,7 +229,7 @@ def _refuse_unknown(section: str, raw: Mapping[str, Any], names: set[str]) -> No
             raise Misconfigured(
                 "CONFIG_UNKNOWN_KEY",
                 f'"{key}" is not an option of [{section}]' if section else f"[{key}] is not a section",
-                detail=suggestion(key, sorted(names)),
+                detail=did_you_mean(key, names),
                 hint=f"known are: {', '.join(sorted(names))}",
             )
 

@@ -205,6 +205,7 @@ def choose(
             raise Misconfigured(
                 "VERIFY_TABLE_UNKNOWN",
                 f'the lake has no table that "{pattern.text}" means',
+                detail=pattern.near(records),
                 hint="headrace status lists the tables of the lake",
             )
     return [records[name] for name in chosen.names]

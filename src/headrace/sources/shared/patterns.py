@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName
+from headrace.core.near import did_you_mean
 
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
 
@@ -59,6 +60,14 @@ class Pattern:
     def matches(self, name: TableName) -> bool:
         in_schema = self.schema is None or self.schema.fullmatch(name.schema) is not None
         return in_schema and self.table.fullmatch(name.name) is not None
+
+    def near(self, names: Iterable[TableName]) -> str | None:
+        """Ask whether the person meant names, or a schema, that are nearly spelt as this pattern is."""
+        text = self.text.removeprefix("!")
+        _, dot, table = text.rpartition(".")
+        if self.exact or not dot or not set(table) & {"*", "?"}:
+            return did_you_mean(text, map(str, names))
+        return did_you_mean(text, {f"{name.schema}.{table}" for name in names})
 
     def of(self, names: Iterable[TableName]) -> list[TableName]:
         """Match a bare name against names, in order; one that is in several schemas is refused."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headrace.core.errors import Misconfigured
-from headrace.core.names import suggestion
+from headrace.core.near import did_you_mean
 
 # Each with the reads that take it, in the order of docs/spark.md.
 OPTIONS: Mapping[str, str] = {
@@ -55,7 +55,7 @@ def parse(texts: Mapping[str, str]) -> ReadOptions:
             raise Misconfigured(
                 "SPARK_OPTION_UNKNOWN",
                 f'format("headrace") has no option "{name}"',
-                detail=suggestion(name.lower(), OPTIONS),
+                detail=did_you_mean(name.lower(), OPTIONS),
                 hint=f"the options are {', '.join(OPTIONS)}: docs/spark.md describes them",
             )
     options = {name.lower(): value for name, value in texts.items()}

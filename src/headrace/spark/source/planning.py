@@ -18,7 +18,8 @@ import pyarrow as pa
 
 from headrace.core.errors import Misconfigured
 from headrace.core.history import free_names
-from headrace.core.names import quote_identifier, split_identifiers, suggestion
+from headrace.core.names import quote_identifier, split_identifiers
+from headrace.core.near import did_you_mean
 from headrace.core.position import plain
 from headrace.lake.format import layout
 from headrace.lake.log.errors_table import ERRORS
@@ -70,7 +71,7 @@ def select_columns(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schem
             raise Misconfigured(
                 "LAKE_COLUMN_UNKNOWN",
                 f'the table has no column "{name}"',
-                detail=suggestion(name, schema.names),
+                detail=did_you_mean(name, schema.names),
                 hint=f"its columns are {', '.join(map(quote_identifier, schema.names[:40]))}",
             )
     return schema if columns is None else pa.schema([schema.field(name) for name in columns])

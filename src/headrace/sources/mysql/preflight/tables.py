@@ -61,7 +61,7 @@ def choose(
     findings = [Finding(Level.ERROR, error) for error in selection.errors]
     spell = str.lower if lower else str
     empty = set(map(spell, databases)).difference(spell(each.name.schema) for each in among)
-    findings += [_nothing(pattern, empty) for pattern in selection.empty]
+    findings += [_nothing(pattern, empty, pattern.near(by_name)) for pattern in selection.empty]
     chosen: list[TableName] = []
     unopened: dict[TableName, HeadraceError] = {}
     for name in sorted(set(selection.names) - set(without)):
@@ -77,7 +77,7 @@ def choose(
     return ChosenTables(tuple(chosen), selection.named_tables, tuple(findings), unopened)
 
 
-def _nothing(pattern: Pattern, empty: Collection[str]) -> Finding:
+def _nothing(pattern: Pattern, empty: Collection[str], near: str | None) -> Finding:
     """The finding of a pattern that names no table; `empty` are databases without any that we may see."""
     if pattern.excludes:
         return Finding(
@@ -85,6 +85,7 @@ def _nothing(pattern: Pattern, empty: Collection[str]) -> Finding:
             Misconfigured(
                 "MY_PATTERN_EMPTY",
                 f'the pattern "{pattern.text}" leaves out no table that we may see',
+                detail=near,
                 hint="see that it is spelt as the table is; a database is a schema: '!shop.log'",
             ),
         )
@@ -104,6 +105,7 @@ def _nothing(pattern: Pattern, empty: Collection[str]) -> Finding:
         Misconfigured(
             "MY_PATTERN_EMPTY",
             f'the pattern "{pattern.text}" names no table that we may see',
+            detail=near,
             hint=(
                 "headrace check URL lists what there is; the server hides tables that we have no privilege "
                 "on: "

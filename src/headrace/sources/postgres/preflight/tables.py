@@ -59,7 +59,7 @@ def choose(
     by_name = {candidate.name: candidate for candidate in among}
     selection = select(patterns, by_name)
     findings = [Finding(Level.ERROR, error) for error in selection.errors]
-    findings += [names_nothing(pattern) for pattern in selection.empty]
+    findings += [names_nothing(pattern, pattern.near(by_name)) for pattern in selection.empty]
     chosen: list[Choice] = []
     for name in selection.names:
         candidate, meant = by_name[name], name in selection.named_tables
@@ -71,14 +71,15 @@ def choose(
     return chosen, findings
 
 
-def names_nothing(pattern: Pattern) -> Finding:
-    """The finding of a pattern that no table matches."""
+def names_nothing(pattern: Pattern, near: str | None) -> Finding:
+    """The finding of a pattern that no table matches; `near` asks for the one that may be meant."""
     if pattern.excludes:
         return Finding(
             Level.WARNING,
             Misconfigured(
                 "PG_PATTERN_EMPTY",
                 f'the pattern "{pattern.text}" leaves out no table of this database',
+                detail=near,
                 hint="see that it is spelt as the table is; names keep their case",
             ),
         )
@@ -87,6 +88,7 @@ def names_nothing(pattern: Pattern) -> Finding:
         Misconfigured(
             "PG_PATTERN_EMPTY",
             f'the pattern "{pattern.text}" names no table of this database',
+            detail=near,
             hint=(
                 "headrace check URL lists what there is; names keep their case, "
                 'odd ones want "double quotes": \'public."Orders"\''

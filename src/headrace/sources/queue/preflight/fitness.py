@@ -59,7 +59,7 @@ def choose(connection: Session, objects: Objects, patterns: Sequence[str]) -> Fi
     among = {each.name: each for each in candidates(connection) if each.name.schema != objects.schema}
     selection = select(patterns, among)
     findings = [Finding(Level.ERROR, error) for error in selection.errors]
-    findings += [names_nothing(pattern) for pattern in selection.empty]
+    findings += [names_nothing(pattern, pattern.near(among)) for pattern in selection.empty]
     meant = frozenset(selection.named_tables)
     why = {name: _without_triggers(among[name]) for name in selection.names}
     findings += [_refusal(name, reason).for_swept(meant) for name, reason in why.items() if reason]
