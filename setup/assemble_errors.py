@@ -1,4 +1,4 @@
-"""Makes docs/errors.md from the fragments in docs/errors.d/, one a room. Run by `make docs`.
+"""Makes docs/errors.md, and the table of `headrace explain`, from docs/errors.d/. Run by `make docs`.
 
 A fragment is a markdown list, an item a code:
 
@@ -17,6 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 FRAGMENTS = ROOT / "docs" / "errors.d"
 PAGE = ROOT / "docs" / "errors.md"
+TABLE = ROOT / "src" / "headrace" / "cli" / "errors.tsv"
 
 _ITEM = re.compile(r"- `([A-Z][A-Z0-9_]*)` \((definite|transient|misconfigured)\): (.+?) · (.+)")
 
@@ -74,9 +75,19 @@ def page(found: list[Entry]) -> str:
     return _HEAD + "\n" + "\n".join(table) + "\n"
 
 
+def table(found: list[Entry]) -> str:
+    """A line a code, as a program reads it; without the marks and links of a page."""
+    return "".join(f"{e.code}\t{e.family}\t{_plain(e.meaning)}\t{_plain(e.remedy)}\n" for e in found)
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\[([^]]+)\]\([^)]*\)", r"\1", text).replace("\\|", "|").replace("**", "")
+
+
 def _cell(text: str) -> str:
     return re.sub(r"(?<!\\)\|", r"\|", text)
 
 
 if __name__ == "__main__":
     PAGE.write_text(page(entries()), encoding="utf-8")
+    TABLE.write_text(table(entries()), encoding="utf-8")

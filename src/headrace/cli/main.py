@@ -23,8 +23,10 @@ import headrace
 from headrace.cli import (
     alerts,
     check,
+    completion,
     demo,
     drop,
+    explain,
     maintain,
     run,
     serve,
@@ -40,30 +42,15 @@ from headrace.cli.output import UNREAD, bear_all_letters, is_unread, printable_l
 from headrace.cli.parser import CommandLine, Parser, examples
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
 
-COMMANDS: tuple[ModuleType, ...] = (
-    demo,
-    check,
-    run,
-    serve,
-    status,
-    sql,
-    views,
-    tables,
-    verify,
-    maintain,
-    alerts,
-    drop,
-    version,
-)
-
-
-PURPOSES = {
-    "begin": ("demo", "check", "run"),
-    "see how it is": ("status", "serve", "alerts"),
-    "read it, and prove it": ("sql", "views", "verify"),
-    "change what is mirrored": ("tables", "maintain", "drop"),
-    "this program": ("version",),
+# By what they are for, as the help lists them.
+PURPOSES: dict[str, tuple[ModuleType, ...]] = {
+    "begin": (demo, check, run),
+    "see how it is": (status, serve, alerts, explain),
+    "read it, and prove it": (sql, views, verify),
+    "change what is mirrored": (tables, maintain, drop),
+    "this program": (completion, version),
 }
+COMMANDS: tuple[ModuleType, ...] = tuple(each for commands in PURPOSES.values() for each in commands)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -76,7 +63,10 @@ def parser() -> argparse.ArgumentParser:
             "headrace status --lake ./lake --watch",
         ),
     )
-    whole.purposes = PURPOSES
+    whole.purposes = {
+        purpose: [command.__name__.rpartition(".")[2] for command in commands]
+        for purpose, commands in PURPOSES.items()
+    }
     whole.add_argument("--version", action="version", version=f"headrace {headrace.__version__}")
     subparsers = whole.add_subparsers(metavar="COMMAND", required=True, parser_class=Parser)
     for command in COMMANDS:

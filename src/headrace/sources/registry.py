@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.core.errors import Misconfigured
 from headrace.core.position import Spelling
-from headrace.sources.contract.stream import StreamSource
 from headrace.sources.contract.values import Declaration
 
-if TYPE_CHECKING:  # it loads Arrow
+if TYPE_CHECKING:  # they load Arrow and NumPy
     from headrace.sources.contract.source import Source
+    from headrace.sources.contract.stream import StreamSource
 
 # The folder of a kind, and what the names of a flavour begin with there.
 _FOLDERS = {
