@@ -88,22 +88,24 @@ class Sheet:
 
     def command(self, text: str, indent: int = 0) -> list[Text]:
         """A command as it can be copied: a line that goes on ends with a backslash."""
-        room = max(2, self.width - indent)
-        if cell_len(self.clean(text)) <= room:
-            return [self.line((" " * indent + text, "bold"))]
-        lines, current = [], ""
-        for word in self.clean(text).split(" "):
+        begin = " " * indent if indent + 8 < self.width else ""
+        start, current, lines = begin, "", []
+        words = self.clean(text).split(" ")
+        if cell_len(start + " ".join(words)) <= self.width:
+            return [self.line((start + text, "bold"))]
+        for word in words:
             joined = f"{current} {word}" if current else word
-            if cell_len(joined) <= room - 2:
+            if cell_len(start + joined) + 2 <= self.width:
                 current = joined
                 continue
             if current:
-                lines.append(f"{' ' * indent}{current} \\")
-            *broken, current = _pieces(word, room - 1)
-            lines += [f"{each}\\" for each in broken]  # not indented: a shell joins these without a blank
-        # The rest of a broken word stands at the margin, too.
-        lines.append(current if lines and not lines[-1].endswith(" \\") else " " * indent + current)
-        return [self.line((line, "bold")) for line in lines]
+                lines.append(f"{start}{current} \\")
+                start = begin
+            *broken, current = _pieces(word, max(1, self.width - 2 - cell_len(start)))
+            if broken:  # a shell joins the pieces of a word only where the next one stands at the margin
+                lines += [f"{start}{broken[0]}\\", *(f"{piece}\\" for piece in broken[1:])]
+                start = ""
+        return [self.line((line, "bold")) for line in [*lines, start + current]]
 
     def grid(self, columns: Sequence[Column], rows: Sequence[Sequence[Part]]) -> tuple[list[Text], list[int]]:
         """The head and a line a row; and the columns that had no room. The first one is never left out."""
@@ -117,7 +119,7 @@ class Sheet:
             shown.remove(max(shown[1:], key=lambda at: (columns[at].rank, at)))
         widths = self._widths(columns, widest, shown)
         head = [(columns[at].title, "dim") for at in shown]
-        lines = [self._row(columns, shown, widths, head)]
+        lines = [self._row(columns, shown, widths, head, keep_end=False)]
         lines += [self._row(columns, shown, widths, [row[at] for at in shown]) for row in cells]
         return lines, [at for at in range(len(columns)) if at not in shown]
 
@@ -143,11 +145,17 @@ class Sheet:
         return widths
 
     def _row(
-        self, columns: Sequence[Column], shown: Sequence[int], widths: Sequence[int], cells: Sequence[Part]
+        self,
+        columns: Sequence[Column],
+        shown: Sequence[int],
+        widths: Sequence[int],
+        cells: Sequence[Part],
+        *,
+        keep_end: bool = True,
     ) -> Text:
         parts: list[Part] = []
         for at, width, (text, style) in zip(shown, widths, cells, strict=True):
-            fitted = self.fit(text, width, keep_end=at == 0)
+            fitted = self.fit(text, width, keep_end=keep_end and at == 0)
             blank = " " * (width - cell_len(fitted))
             parts += (
                 [(blank, ""), (fitted, style)] if columns[at].is_number else [(fitted, style), (blank, "")]

@@ -17,6 +17,7 @@ import select
 import sys
 import unicodedata
 from collections.abc import Mapping
+from pathlib import Path
 from typing import IO
 
 from rich.console import Console
@@ -38,13 +39,25 @@ class Lines(Console):
         return self.file.isatty() and self.is_terminal and not self.is_dumb_terminal
 
 
-def is_ascii(stream: IO[str], environment: Mapping[str, str] = os.environ) -> bool:
+def is_ascii(stream: IO[str]) -> bool:
     """Tell whether a terminal takes ASCII alone, as its locale says; a pipe or a file takes all."""
     if not stream.isatty():
         return False
+    environment = _environment()
     locale = next((value for name in _LOCALE if (value := environment.get(name))), "C")
     unicode = (getattr(stream, "encoding", None) or "").lower().startswith("utf")
     return not (unicode and locale.lower().replace("-", "").endswith("utf8"))
+
+
+def _environment() -> Mapping[str, str]:
+    """The variables as they were given: in the locale C, Python sets LC_CTYPE to C.UTF-8 for itself."""
+    if os.environ.get("LC_CTYPE") != "C.UTF-8":
+        return os.environ
+    try:
+        given = Path("/proc/self/environ").read_text(errors="replace").split("\0")
+    except OSError:
+        return os.environ
+    return {name: value for name, _, value in (each.partition("=") for each in given)}
 
 
 def in_ascii(text: str) -> str:

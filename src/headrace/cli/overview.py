@@ -35,10 +35,12 @@ _HIGH = 24  # lines from which on blank ones stand between the parts
 Named = tuple[SourcePicture, str, TableStatus]
 
 
-def overview(view: View, rates: Mapping[str, Rates], sheet: Sheet, height: int | None = None) -> list[Text]:
-    """The page of a lake; without a height, all of it."""
+def overview(
+    view: View, rates: Mapping[str, Rates], sheet: Sheet, height: int | None = None, *, keys: str = ""
+) -> list[Text]:
+    """The page of a lake; without a height, all of it. The last line says which `keys` there are."""
     wrong = problems(view)
-    head, foot = _head(wrong, view, sheet), _foot(view, sheet, watched=height is not None)
+    head, foot = _head(wrong, view, sheet), _foot(view, sheet, keys)
     sources = source_lines(view.sources, rates, sheet)
     details = [line for source in view.sources for line in _details(source, sheet, len(view.sources) > 1)]
     copies = [each for each in _tables_of(view) if summary.is_copied(each[2])]
@@ -90,10 +92,10 @@ def _head(wrong: Sequence[Problem], view: View, sheet: Sheet) -> list[Text]:
     return lines + ([] if said.more is None else sheet.wrap(said.more, 2))
 
 
-def _foot(view: View, sheet: Sheet, *, watched: bool) -> list[Text]:
+def _foot(view: View, sheet: Sheet, keys: str) -> list[Text]:
     old = f" · last looked at {words.span(view.age)} ago" if view.age > _OLD_SECONDS else ""
-    ends = " · Ctrl-C ends" if watched else ""
-    return [sheet.line((f"{words.clock(datetime.now(UTC))}{old}{ends} · {view.lake}", "dim"))]
+    parts = [words.clock(datetime.now(UTC)) + old, *([keys] if keys else []), view.lake]
+    return [sheet.line((" · ".join(parts), "dim"))]
 
 
 # --- what is wrong --------------------------------------------------------------------------------
@@ -307,14 +309,15 @@ def _all(view: View) -> list[Named]:
 
 def _tables(view: View, sheet: Sheet, room: int | None) -> list[Text]:
     tables = _tables_of(view)
-    if not tables or (room is not None and room < 2):
+    if not tables or (room is not None and room < 1):
         return []
     shown = tables if room is None or len(tables) < room else tables[: max(0, room - 2)]
     columns = [each for each in _TABLE if len(view.sources) > 1 or each[0].title != "source"]
     rows = [[show(*each) for _, show in columns] for each in shown]
     lines = sheet.grid([column for column, _ in columns], rows)[0] if rows else []
     more = tables[len(shown) :]
-    counted = f"and {len(more):,} more: {summary.states(table for _, _, table in more)}"
+    counted = f"{f'and {len(more):,} more' if shown else words.count_of(len(more), 'table')}: "
+    counted += summary.states(table for _, _, table in more)
     return lines + ([sheet.line(counted)] if more else [])
 
 

@@ -113,15 +113,18 @@ def _watch(lake: str) -> int:
     # They are waited for, not handled: a handler would run between any two steps of what is drawn.
     signal.pthread_sigmask(signal.SIG_BLOCK, [*_ENDS, signal.SIGWINCH])
     console, watch, came = Lines(), Watch(lake), None
+
+    def page(keys: str = "") -> Group:
+        view, sheet = watch.view(), Sheet(console.width, is_ascii(console.file))
+        rates = {source.name: watch.rates(source.name) for source in view.sources}
+        return Group(*overview(view, rates, sheet, console.height - 1, keys=keys))
+
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while came is None or came.si_signo not in _ENDS:
-            view, sheet = watch.view(), Sheet(console.width, is_ascii(console.file))
-            rates = {source.name: watch.rates(source.name) for source in view.sources}
-            page = Group(*overview(view, rates, sheet, console.height))
-            live.update(page, refresh=True)
+            live.update(page("Ctrl-C ends"), refresh=True)
             came = signal.sigtimedwait([*_ENDS, signal.SIGWINCH], EVERY)
+    console.print(page(), highlight=False)
     watch.stop()
-    console.print(page, highlight=False)
     return 128 + came.si_signo
 
 
