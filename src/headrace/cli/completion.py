@@ -195,7 +195,7 @@ def _bash(known: Sequence[Words]) -> str:
             values.append(f"        {places}) {_bash_value(option.value)} return ;;")
     made = {
         "PLACES": "|".join(each.place for each in known if each.path),
-        "LISTS": "|".join(lists),
+        "LISTS": "|".join(lists) or "-",
         "VALUES": "\n".join(values),
         "COMMANDS": "\n".join(commands),
     }

@@ -10,21 +10,38 @@ _LOOKED_AT = 5_000  # names: more would keep whoever mistyped one waiting
 
 
 def near(name: str, known: Iterable[str]) -> list[str]:
-    """The known names that are most like this one, in any case; of `schema.table` the table alone may be."""
-    # Imported late: most commands end without a name that nobody knows.
-    from difflib import get_close_matches
-
-    wish = name.lower()
-    spellings: dict[str, str] = {}
+    """The known names that are most like this one, in any case; of `schema.table` each part is."""
+    wish = _parts(name)
+    found = []
     for each in sorted(known)[:_LOOKED_AT]:
-        spellings.setdefault(each.lower(), each)
-        if "." not in wish:
-            spellings.setdefault(each.lower().rpartition(".")[2], each)
-    found = [spellings[like] for like in get_close_matches(wish, spellings, 2 * MOST, _NEARNESS)]
-    return list(dict.fromkeys(found))[:MOST]
+        parts = _parts(each)
+        likeness = _likeness(wish, parts if len(wish) > 1 or len(parts) == 1 else parts[-1:])
+        if likeness >= _NEARNESS:
+            found.append((-likeness, each))
+    return [each for _, each in sorted(found)[:MOST]]
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     """A question for whoever typed the name, the detail of an error; None where no known name is like it."""
     names = [f'"{each}"' for each in near(name, known)]
     return f"did you mean {' or '.join(names)}?" if names else None
+
+
+def _parts(name: str) -> list[str]:
+    return name.lower().replace('"', "").split(".")
+
+
+def _likeness(one: list[str], other: list[str]) -> float:
+    """The likeness of the parts that are least alike, from 0 to 1."""
+    # Imported late: most commands end without a name that nobody knows.
+    from difflib import SequenceMatcher
+
+    if len(one) != len(other):
+        return 0.0
+    found = 1.0
+    for first, second in zip(one, other, strict=True):
+        matcher = SequenceMatcher(None, first, second)
+        if matcher.real_quick_ratio() < _NEARNESS or matcher.quick_ratio() < _NEARNESS:
+            return 0.0
+        found = min(found, matcher.ratio())
+    return found

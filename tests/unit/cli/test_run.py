@@ -112,12 +112,11 @@ def test_help_shows_the_options_of_each_kind_under_its_heading(
     for command in ("run", "check"):
         with pytest.raises(SystemExit):
             cli.main([command, "--help"])
-        _, postgres, every, mysql, queue, tide = re.split(
-            r"\noptions of a [\w ]+ source:\n", capsys.readouterr().out
-        )
+        _, postgres, every, mysql, queue, tide = re.split(r"\nonly for [^\n]+:\n", capsys.readouterr().out)
         assert re.findall(r"(?m)^  --(\S+)", postgres) == ["publication", "slot"]
         assert re.findall(r"(?m)^  --(\S+)", every) == ["handoff"]
         assert "slot|xid|chunks|locks" in every
+        assert "MySQL and MariaDB: locks, chunks" in " ".join(every.split())
         assert re.findall(r"(?m)^  --(\S+)", mysql) == ["unlogged-cascades"]
         assert re.findall(r"(?m)^  --(\S+)", queue) == ["queue", "schema", "tick", "idle-tick"]
         assert re.findall(r"(?m)^  --(\S+)", tide) == ["basin", "moon"]
