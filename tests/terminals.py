@@ -54,7 +54,7 @@ class Terminal:
     @property
     def page(self) -> str:
         """The last page of a program that draws its pages from the corner on."""
-        return plain(self.raw.rpartition(HOME)[2])
+        return "\n".join(map(str.rstrip, plain(self.raw.rpartition(HOME)[2]).split("\n")))
 
     def start(
         self, command: Sequence[str], environment: Mapping[str, str] | None = None
@@ -78,7 +78,11 @@ class Terminal:
         fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
-        wait_for(condition, f"{what}; it shows:\n{self.page or self.text}")
+        try:
+            wait_for(condition, what)
+        except TimeoutError as late:
+            late.add_note(f"it shows:\n{plain(self.raw)[-4000:]}")
+            raise
 
     def _read(self) -> None:
         with suppress(OSError):

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.cli import main
 from headrace.core.errors import ShapeChanged
-from setup.assemble_errors import PAGE, Entry, entries, page
+from setup.assemble_errors import PAGE, TABLE, Entry, entries, page, table
 from tests.meta.tracked import SOURCE, calls, python_files, relative, tree
 
 FAMILIES = ("Definite", "Transient", "Misconfigured")
@@ -143,6 +143,7 @@ def test_no_code_is_compared() -> None:
 
 def test_the_page_is_in_step_with_its_fragments() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(entries()), "run: make docs"
+    assert TABLE.read_text(encoding="utf-8") == table(entries()), "run: make docs"
 
 
 # A command and what it is told to do; not "the user that runs headrace read and write access".

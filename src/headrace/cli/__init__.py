@@ -11,13 +11,16 @@ error and an exit code. Each command is a module with two functions, listed in `
     check · run · status        before a mirror, the mirror, and how it is
     serve                       the same over HTTP: metrics, health, a page
     alerts                      tries where alerts go
+    explain                     what an error's code means
     sql · verify                queries of a lake; the proof that it equals its source
     views                       the same tables as statements of other engines
     tables · maintain · drop    what a run is asked for, or what is done in its place
-    version                     what is installed
+    completion · version        scripts for shells; what is installed
+    parser                      help by purpose, near names for what was mistyped
     source_options              the options of each kind of source, as it declares them
-    progress · prompt           what long commands show; the prompt of `sql`
-    output                      standard output, whose reader may go away
+    progress · prompt           the lines and bars of a run; the prompt of `sql`
+    overview · layout           the page in a terminal; lines and columns that fit it
+    output                      standard output as it is: a pipe, a terminal, a reader that goes away
     argv                        takes passwords out of our own command line, before anything else
 
 A command prints what it does; with `--json`, what a program would read. It holds no logic of its own:

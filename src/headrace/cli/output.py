@@ -17,6 +17,7 @@ import select
 import sys
 import unicodedata
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -85,7 +86,8 @@ def _escape(letter: str) -> str:
 def bear_all_letters() -> None:
     """Have standard output escape what its encoding lacks, as standard error does."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
+        with suppress(OSError):  # another file was put under it since it was opened
+            sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def is_unread() -> bool:
