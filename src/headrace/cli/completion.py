@@ -70,7 +70,7 @@ def tables_of(lake: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class OptionValue:
     """A value that an option, or a command, takes."""
 
     kind: str = ""  # of names that are looked up; empty where nothing is known of it
@@ -84,7 +84,7 @@ class OptionWords:
 
     names: tuple[str, ...]
     help: str
-    value: Value | None
+    value: OptionValue | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Words:
     path: tuple[str, ...]
     commands: tuple[tuple[str, str], ...]  # the names and helps of those below it
     options: tuple[OptionWords, ...]
-    argument: Value | None
+    argument: OptionValue | None
 
     @property
     def place(self) -> str:
@@ -116,17 +116,17 @@ def words(parser: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> Iterat
             options.append(OptionWords(tuple(action.option_strings), _brief(action.help), value))
         elif not action.option_strings:
             # Tables that are not mirrored yet are not in the lake.
-            argument = Value() if path[-1:] == ("add",) else _value(action)
+            argument = OptionValue() if path[-1:] == ("add",) else _value(action)
     yield Words(path, tuple(below), tuple(options), argument)
     yield from inner
 
 
-def _value(action: argparse.Action) -> Value:
+def _value(action: argparse.Action) -> OptionValue:
     shown = action.metavar if isinstance(action.metavar, str) else ""
     choices = tuple(map(str, action.choices or ())) or (tuple(shown.split("|")) if "|" in shown else ())
     if any(each.isupper() for each in choices):
         choices = tuple(each for each in choices if not each.isupper())  # the others are placeholders
-    return Value(_KINDS.get(action.dest, ""), choices, action.nargs == "+")
+    return OptionValue(_KINDS.get(action.dest, ""), choices, action.nargs == "+")
 
 
 def _brief(text: str | None) -> str:
@@ -199,10 +199,10 @@ def _bash(known: Sequence[Words]) -> str:
         "VALUES": "\n".join(values),
         "COMMANDS": "\n".join(commands),
     }
-    return _filled(_BASH, made)
+    return _fill(_BASH, made)
 
 
-def _bash_value(value: Value) -> str:
+def _bash_value(value: OptionValue) -> str:
     if value.choices:
         return f'COMPREPLY=($(compgen -W "{" ".join(value.choices)}" -- "$cur"));'
     if value.kind in (_FOLDERS, _FILES):
@@ -259,7 +259,7 @@ def _zsh(known: Sequence[Words]) -> str:
                 "    esac",
             ]
         functions.append("\n".join([*lines, "}"]))
-    return _filled(_ZSH, {"FUNCTIONS": "\n".join(functions)})
+    return _fill(_ZSH, {"FUNCTIONS": "\n".join(functions)})
 
 
 def _zsh_option(option: OptionWords) -> str:
@@ -269,7 +269,7 @@ def _zsh_option(option: OptionWords) -> str:
     return " ".join(shlex.quote(f"{repeated}{name}[{about}]{value}") for name in option.names)
 
 
-def _zsh_value(value: Value) -> str:
+def _zsh_value(value: OptionValue) -> str:
     if value.choices:
         return f"({' '.join(value.choices)})"
     return {_FOLDERS: "_files -/", _FILES: "_files", _TABLES: "_headrace_tables_of"}.get(value.kind, "")
@@ -311,16 +311,16 @@ def _fish(known: Sequence[Words]) -> str:
             value = "" if option.value is None else f" -r {_fish_taken(option.value)}"
             lines.append(f"{here} {names}{value} -d {_fish_text(option.help)}")
     places = " ".join(each.place for each in known if each.path)
-    return _filled(_FISH, {"PLACES": places, "LINES": "\n".join(lines)})
+    return _fill(_FISH, {"PLACES": places, "LINES": "\n".join(lines)})
 
 
-def _fish_taken(value: Value) -> str:
+def _fish_taken(value: OptionValue) -> str:
     if value.choices or value.kind == _TABLES:
         return f"-f -a {_fish_value(value)}"
     return {_FOLDERS: "-f -a '(__fish_complete_directories)'", _FILES: "-F"}.get(value.kind, "-f")
 
 
-def _fish_value(value: Value) -> str:
+def _fish_value(value: OptionValue) -> str:
     return _fish_text(" ".join(value.choices)) if value.choices else "'(__headrace_tables_of)'"
 
 
@@ -329,7 +329,7 @@ def _fish_text(text: str) -> str:
     return f"'{escaped}'"
 
 
-def _filled(template: str, parts: dict[str, str]) -> str:
+def _fill(template: str, parts: dict[str, str]) -> str:
     for name, part in parts.items():
         template = template.replace(f"@{name}@", part)
     return template

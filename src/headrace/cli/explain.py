@@ -26,7 +26,7 @@ def register(subparsers: Any) -> None:
         "explain",
         help="what an error means, and what to do",
         description="Prints what the code of an error means and what to do about it.",
-        epilog=examples("headrace explain PG_SLOT_LOST"),
+        epilog=examples("headrace explain LAKE_ABSENT"),
     )
     command.add_argument("code", metavar="CODE", help="as an error begins with it")
     command.set_defaults(run=run)
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
             "EXPLAIN_CODE_UNKNOWN",
             f'there is no error "{args.code}"',
             detail=did_you_mean(code, known),
-            hint="an error begins with its code, as in PG_SLOT_LOST; one of Spark's own is not known here",
+            hint="an error begins with its code, as in LAKE_ABSENT; one of Spark's own is not known here",
         )
     family, meaning, remedy = known[code]
     print(f"{code} ({family}: {_FAMILIES[family]})")

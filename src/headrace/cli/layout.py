@@ -28,13 +28,16 @@ Part = tuple[str, str]  # a text and its style
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class GridColumn:
     """A column of a grid; of those that don't fit, the ones with the greatest `rank` go first."""
 
     title: str
     rank: int = 0
     is_number: bool = False
     least: int | None = None  # the cells that it needs at least; None: as many as its widest text
+
+
+Columns = Sequence[GridColumn]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +110,7 @@ class Sheet:
                 start = ""
         return [self.line((line, "bold")) for line in [*lines, start + current]]
 
-    def grid(self, columns: Sequence[Column], rows: Sequence[Sequence[Part]]) -> tuple[list[Text], list[int]]:
+    def grid(self, columns: Columns, rows: Sequence[Sequence[Part]]) -> tuple[list[Text], list[int]]:
         """The head and a line a row; and the columns that had no room. The first one is never left out."""
         cells = [[(self.clean(text), style) for text, style in row] for row in rows]
         widest = [
@@ -128,11 +131,11 @@ class Sheet:
         full = int(cells * min(1.0, max(0.0, share)))
         return "█" * full + "░" * (cells - full)
 
-    def _least(self, columns: Sequence[Column], widest: Sequence[int], shown: Sequence[int]) -> int:
+    def _least(self, columns: Columns, widest: Sequence[int], shown: Sequence[int]) -> int:
         needs = [min(widest[at], columns[at].least or widest[at]) for at in shown]
         return sum(needs) + GAP * (len(shown) - 1)
 
-    def _widths(self, columns: Sequence[Column], widest: Sequence[int], shown: Sequence[int]) -> list[int]:
+    def _widths(self, columns: Columns, widest: Sequence[int], shown: Sequence[int]) -> list[int]:
         """The cells of each column that is shown: those that may shrink give way, the widest first."""
         widths = [widest[at] for at in shown]
         leasts = [min(widest[at], columns[at].least or widest[at]) for at in shown]
@@ -146,7 +149,7 @@ class Sheet:
 
     def _row(
         self,
-        columns: Sequence[Column],
+        columns: Columns,
         shown: Sequence[int],
         widths: Sequence[int],
         cells: Sequence[Part],

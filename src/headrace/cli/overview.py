@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 
 from rich.text import Text
 
-from headrace.cli.layout import STYLES, Column, Part, Sheet
+from headrace.cli.layout import STYLES, GridColumn, Part, Sheet
 from headrace.core.durations import duration_text
 from headrace.lake.format.status import TableStatus, seconds_since
 from headrace.status import sentences, summary, words
@@ -52,7 +52,7 @@ def overview(
             _tables(view, sheet, None),
             _notes(view, sheet),
         ]
-        return _joined([head, *parts, foot], blank=True)
+        return _join([head, *parts, foot], blank=True)
     blank = height >= _HIGH
     room = height - len(head) - len(foot) - blank
     sources = [*sources, *details][: max(2, room // 3)]
@@ -65,15 +65,15 @@ def overview(
     tables = _tables(view, sheet, room - blank)
     room -= _height(tables, blank)
     notes = _notes(view, sheet)[: max(0, room - blank)]
-    body = _joined([head, shown_problems, sources, shown_copies, tables, notes], blank)
-    return _joined([body[: height - len(foot) - blank], foot], blank)
+    body = _join([head, shown_problems, sources, shown_copies, tables, notes], blank)
+    return _join([body[: height - len(foot) - blank], foot], blank)
 
 
 def _height(lines: Sequence[Text], blank: bool) -> int:
     return len(lines) + blank if lines else 0
 
 
-def _joined(parts: Sequence[Sequence[Text]], blank: bool) -> list[Text]:
+def _join(parts: Sequence[Sequence[Text]], blank: bool) -> list[Text]:
     """The parts that are there, a blank line between them."""
     lines: list[Text] = []
     for part in parts:
@@ -102,7 +102,7 @@ def _foot(view: View, sheet: Sheet, keys: str) -> list[Text]:
 
 
 def _problems(wrong: Sequence[Problem], sheet: Sheet, room: int | None) -> list[Text]:
-    """As many of the problems as there is room for, whole; the first one in any case."""
+    """The problems that there is room for, each of them whole; the first one in any case."""
     lines: list[Text] = []
     for at, problem in enumerate(wrong):
         made = _problem(problem, sheet)
@@ -129,12 +129,12 @@ def _problem(problem: Problem, sheet: Sheet) -> list[Text]:
 # --- sources --------------------------------------------------------------------------------------
 
 _SOURCE = (
-    Column("source", least=10),
-    Column("state", least=11),
-    Column("behind"),
-    Column("newest mark", 1),
-    Column("a minute", 3),
-    Column("log held back", 2),
+    GridColumn("source", least=10),
+    GridColumn("state", least=11),
+    GridColumn("behind"),
+    GridColumn("newest mark", 1),
+    GridColumn("a minute", 3),
+    GridColumn("log held back", 2),
 )
 
 
@@ -168,21 +168,21 @@ def _source_row(source: SourcePicture, rates: Rates) -> list[Part]:
     ]
 
 
-def standing_lines(source: SourcePicture, sheet: Sheet, named: bool) -> list[Text]:
+def standing_lines(source: SourcePicture, sheet: Sheet, with_name: bool) -> list[Text]:
     """The lines on what takes long."""
-    name = f"{source.name}: " if named else ""
+    name = f"{source.name}: " if with_name else ""
     return [line for said in standing(source) for line in sheet.wrap(f"{name}{said}", 2)]
 
 
-def _details(source: SourcePicture, sheet: Sheet, named: bool) -> list[Text]:
+def _details(source: SourcePicture, sheet: Sheet, with_name: bool) -> list[Text]:
     """Positions, who runs it, and what takes long."""
-    position, name = source.position, f"{source.name}: " if named else ""
+    position, name = source.position, f"{source.name}: " if with_name else ""
     told = [] if position is None else [f"mark at {position.frontier}", f"received {position.received}"]
     if position is not None and position.acknowledged:
         told.append(f"acknowledged {position.acknowledged}")
     told.append(summary.owner(source).partition(", ")[0] if source.runs else summary.owner(source))
     lines = sheet.wrap(f"{name}{' · '.join(told)}", 2, "dim")
-    return lines + standing_lines(source, sheet, named)
+    return lines + standing_lines(source, sheet, with_name)
 
 
 def standing(source: SourcePicture) -> list[str]:
@@ -214,12 +214,12 @@ def _upstream(view: View, sheet: Sheet) -> list[Text]:
 # --- copies ---------------------------------------------------------------------------------------
 
 _COPY = (
-    Column("copy of", least=12),
-    Column("", 2),
-    Column("done"),
-    Column("rows", 4),
-    Column("rate", 3),
-    Column("time left", 1),
+    GridColumn("copy of", least=12),
+    GridColumn("", 2),
+    GridColumn("done"),
+    GridColumn("rows", 4),
+    GridColumn("rate", 3),
+    GridColumn("time left", 1),
 )
 
 
@@ -282,17 +282,17 @@ def _columns_cell(source: SourcePicture, name: str, table: TableStatus) -> Part:
     return ("" if table.schema_version is None else f"version {table.schema_version}"), ""
 
 
-_TABLE: Sequence[tuple[Column, _Show]] = (
-    (Column("table", least=12), lambda source, name, table: (name, "")),
-    (Column("source", 3), lambda source, name, table: (source.name, "")),
-    (Column("state"), _state_cell),
-    (Column("rows", 1, is_number=True), lambda source, name, table: (words.number(table.rows), "")),
+_TABLE: Sequence[tuple[GridColumn, _Show]] = (
+    (GridColumn("table", least=12), lambda source, name, table: (name, "")),
+    (GridColumn("source", 3), lambda source, name, table: (source.name, "")),
+    (GridColumn("state"), _state_cell),
+    (GridColumn("rows", 1, is_number=True), lambda source, name, table: (words.number(table.rows), "")),
     (
-        Column("last change", 2),
+        GridColumn("last change", 2),
         lambda source, name, table: (words.clock(words.moment(table.last_change)), ""),
     ),
-    (Column("verified", 4), _proof_cell),
-    (Column("columns", 5), _columns_cell),
+    (GridColumn("verified", 4), _proof_cell),
+    (GridColumn("columns", 5), _columns_cell),
 )
 
 

@@ -68,7 +68,7 @@ class Parser(argparse.ArgumentParser):
 
     def print_help(self, file: SupportsWrite[str] | None = None) -> None:
         out, text = file or sys.stdout, self.format_help()
-        out.write(painted(text) if file is None and has_colours(sys.stdout) else text)
+        out.write(paint(text) if file is None and has_colours(sys.stdout) else text)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"error: {self.prog}: {mask(message)}\nhint: {self.prog} --help\n")
@@ -92,7 +92,7 @@ class Parser(argparse.ArgumentParser):
                 return
             name = word.partition("=")[0]
             if re.fullmatch(r"--?[A-Za-z][\w-]*", name) and not any(each.startswith(name) for each in known):
-                self.error(f'unknown option "{name}"{_asked(name, known)}')
+                self.error(f'unknown option "{name}"{_question(name, known)}')
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         choices = action.choices
@@ -102,7 +102,7 @@ class Parser(argparse.ArgumentParser):
         known = ", ".join(map(str, choices))
         raise argparse.ArgumentError(
             None if kind == "command" else action,
-            f'unknown {kind} "{value}"{_asked(str(value), map(str, choices)) or f"; known are {known}"}',
+            f'unknown {kind} "{value}"{_question(str(value), map(str, choices)) or f"; known are {known}"}',
         )
 
 
@@ -138,7 +138,7 @@ def has_colours(stream: IO[str], environment: Mapping[str, str] = os.environ) ->
     return wanted and stream.isatty()
 
 
-def painted(text: str) -> str:
+def paint(text: str) -> str:
     """A help with its headings, options and examples told apart."""
     text = _OPTION.sub(rf"{_GREEN}\g<0>{_PLAIN}", text)
     text = _HEADING.sub(rf"{_BOLD}\g<0>{_PLAIN}", text)
@@ -149,6 +149,6 @@ def _plain(text: str) -> str:
     return text.replace(_GREEN, "").replace(_PLAIN, "")
 
 
-def _asked(name: str, known: Iterable[str]) -> str:
+def _question(name: str, known: Iterable[str]) -> str:
     asked = did_you_mean(name, known)
     return "" if asked is None else f"; {asked}"

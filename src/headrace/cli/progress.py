@@ -200,7 +200,7 @@ class ProgressView:
         fresh += self._news_of_waits(source, tables)
         self._away[source] |= {altered[line].table for line in fresh if line in altered}
         self._away[source] |= {name for name, table in tables.items() if table.state == "stopped"}
-        fresh += self._locked(source, tables)
+        fresh += self._long_locks(source, tables)
         yield from [*fresh, *self._back(source, tables)]
         # What is true no longer is news when it comes true again.
         self._said[source] = set(lines)
@@ -225,7 +225,7 @@ class ProgressView:
                 self._anew[source].discard(name)
                 yield sentences.back(name, tables[name])
 
-    def _locked(self, source: str, tables: Mapping[str, TableStatus]) -> list[str]:
+    def _long_locks(self, source: str, tables: Mapping[str, TableStatus]) -> list[str]:
         """Say of tables that somebody locks, so that they are in no mark, since when and who."""
         now, lines = datetime.now(UTC), []
         for name, table in tables.items():
@@ -238,7 +238,7 @@ class ProgressView:
 
 
 def _facts(status: SourceStatus) -> Iterator[str]:
-    """What a source says of itself, without its numbers: what differs in them alone is said once."""
+    """The words of a source without its numbers: what differs in numbers alone is said once."""
     error = status.error
     texts = [] if error is None else [f"{error['code']}{error['primary']}{error.get('detail')}"]
     texts += [f"{code}{text}" for code, text in status.warnings.items()]

@@ -34,8 +34,8 @@ def _heading(kinds: tuple[str, ...]) -> str:
     if kinds == registry.kinds():
         return "for every kind of source, with values of its own"
     declared = [registry.declaration(kind) for kind in kinds]
-    titles = _listed([each.title for each in declared])
-    return f"only for {titles}, at {_listed([f'{each.schemes[0]}://...' for each in declared])}"
+    titles = _in_words([each.title for each in declared])
+    return f"only for {titles}, at {_in_words([f'{each.schemes[0]}://...' for each in declared])}"
 
 
 def _values(forms: list[_Form]) -> str:
@@ -47,13 +47,13 @@ def _values(forms: list[_Form]) -> str:
         default = forms[0][1].default
         return f" (default: {default})" if default else ""
     said = (
-        f"{_listed(titles)}: {', '.join(choices)}" + (f" (default: {default})" if default else "")
+        f"{_in_words(titles)}: {', '.join(choices)}" + (f" (default: {default})" if default else "")
         for (choices, default), titles in alike.items()
     )
     return f". {'; '.join(said)}"
 
 
-def _listed(names: list[str]) -> str:
+def _in_words(names: list[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 

@@ -18,6 +18,7 @@
     multiset                 the same for tables without a key
     conversion, evolve       rows under other columns: a pure function of the row, and whether there is one
     durations                durations as people write them
+    near                     names that are like one that nobody knows
     spark_types              Arrow types as Spark's SQL names them
     columns, row_groups      columns as numpy, rows that share a code
     reference/               contents and the rewind in whole tables, as the model writes them: for the laws

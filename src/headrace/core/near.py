@@ -9,11 +9,11 @@ _NEARNESS = 0.7
 _LOOKED_AT = 5_000  # names: more would keep whoever mistyped one waiting
 
 
-def near(name: str, known: Iterable[str]) -> list[str]:
+def near(name: str, names: Iterable[str]) -> list[str]:
     """The known names that are most like this one, in any case; of `schema.table` each part is."""
     wish = _parts(name)
     found = []
-    for each in sorted(known)[:_LOOKED_AT]:
+    for each in sorted(names)[:_LOOKED_AT]:
         parts = _parts(each)
         likeness = _likeness(wish, parts if len(wish) > 1 or len(parts) == 1 else parts[-1:])
         if likeness >= _NEARNESS:
@@ -21,10 +21,10 @@ def near(name: str, known: Iterable[str]) -> list[str]:
     return [each for _, each in sorted(found)[:MOST]]
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str | None:
+def did_you_mean(name: str, names: Iterable[str]) -> str | None:
     """A question for whoever typed the name, the detail of an error; None where no known name is like it."""
-    names = [f'"{each}"' for each in near(name, known)]
-    return f"did you mean {' or '.join(names)}?" if names else None
+    found = [f'"{each}"' for each in near(name, names)]
+    return f"did you mean {' or '.join(found)}?" if found else None
 
 
 def _parts(name: str) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from headrace.cli.layout import Column, Sheet
+from headrace.cli.layout import GridColumn, Sheet
 from headrace.cli.overview import overview
 from headrace.core.errors import Transient
 from headrace.lake.format.status import CopyStatus, SourceStatus, TableStatus
@@ -143,7 +143,7 @@ def test_a_sentence_is_wrapped_and_loses_no_letter(text: str) -> None:
 
 
 def test_columns_that_matter_least_go_first_and_the_first_one_stays() -> None:
-    columns = [Column("name", least=6), Column("state"), Column("rows", 2, is_number=True)]
+    columns = [GridColumn("name", least=6), GridColumn("state"), GridColumn("rows", 2, is_number=True)]
     row = [("public.long_name", ""), ("live", ""), ("1,234", "")]
 
     def shown(width: int) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 
 from headrace.cli import main as cli
 from headrace.cli.completion import words
-from headrace.cli.parser import Parser, painted
+from headrace.cli.parser import Parser, paint
 from headrace.core.near import did_you_mean, near
 from tests.terminals import plain, terminal
 
@@ -113,7 +113,7 @@ def test_colours_are_for_terminals_that_want_them() -> None:
             shown = screen.text
         piped = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         assert shown.strip() == piped.strip()
-    assert painted("usage: x\n\na text with e-mail, x-y and 'a -b'\n").count("\x1b[32m") == 1
+    assert paint("usage: x\n\na text with e-mail, x-y and 'a -b'\n").count("\x1b[32m") == 1
 
 
 def test_the_help_costs_little(tmp_path: object) -> None:
