@@ -52,7 +52,8 @@ def _section(name: str, command: argparse.ArgumentParser) -> str:
     ]
     text = " ".join((command.description or "").split())
     said = f"\n{text}\n" if text else ""
-    example = f"\n```\n{command.epilog.strip()}\n```\n" if command.epilog else ""
+    typed = [line.strip() for line in (command.epilog or "").splitlines()[1:]]  # the first is "example:"
+    example = "\n".join(["", "```", *typed, "```", ""]) if typed else ""
     return "".join([f"\n## {name}\n", said, *groups, example])
 
 

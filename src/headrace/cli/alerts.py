@@ -5,18 +5,29 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from headrace.cli.parser import examples
+
+_EXAMPLE = "headrace alerts test --config headrace.toml"
+
 
 def register(subparsers: Any) -> None:
     command = subparsers.add_parser(
         "alerts",
         help="try where alerts go",
         description="Alerts tell a webhook or a command what happens to a mirror: docs/alerts.md.",
+        epilog=examples(_EXAMPLE),
     )
     actions = command.add_subparsers(title="actions", metavar="ACTION", required=True)
     about = "send one event to every hook, and say what came back"
-    action = actions.add_parser("test", help=about, description=about)
-    action.add_argument("--config", help="a headrace.toml: its [alerts]; else what the environment says")
-    action.add_argument("--name", help="only the hook of the section [alerts.NAME]; [alerts] is default")
+    action = actions.add_parser(
+        "test", help=about, description=f"Sends{about.removeprefix('send')}.", epilog=examples(_EXAMPLE)
+    )
+    action.add_argument(
+        "--config", metavar="FILE", help="a headrace.toml: its [alerts]; else what the environment says"
+    )
+    action.add_argument(
+        "--name", metavar="NAME", help="only the hook of the section [alerts.NAME]; [alerts] is default"
+    )
     action.set_defaults(run=test)
 
 

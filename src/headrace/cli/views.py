@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from headrace.cli.parser import examples
+
 
 def register(subparsers: Any) -> None:
     command = subparsers.add_parser(
@@ -12,8 +14,9 @@ def register(subparsers: Any) -> None:
         help="print statements for another engine: all tables at one mark",
         description="Prints statements that make every table of a lake a view, all at one mark: run them in "
         "Spark (with headrace installed), DuckDB (with its extension delta) or Python with Polars.",
+        epilog=examples("headrace views --lake ./lake --engine duckdb"),
     )
-    command.add_argument("--lake", required=True, help="a directory, or s3://bucket/prefix")
+    command.add_argument("--lake", metavar="DIR", required=True, help="a directory, or s3://bucket/prefix")
     command.add_argument("--engine", required=True, metavar="NAME", help="spark, duckdb or polars")
     moment = command.add_mutually_exclusive_group()
     moment.add_argument(
@@ -22,7 +25,7 @@ def register(subparsers: Any) -> None:
     moment.add_argument(
         "--at", metavar="MARK|POSITION|TIMESTAMP", help="as in `headrace sql`, where a mark is"
     )
-    command.add_argument("--source", help="only this source of the lake")
+    command.add_argument("--source", metavar="NAME", help="only this source of the lake")
     command.set_defaults(run=run)
 
 
