@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from headrace.core.errors import Misconfigured
-from headrace.core.names import suggestion
+from headrace.core.near import did_you_mean
 from headrace.lake.format import layout
 from headrace.lake.read.cut import Cut, between_error
 from headrace.lake.read.intervals import Name
@@ -86,7 +86,7 @@ def engine_named(name: str) -> str:
         raise Misconfigured(
             "VIEWS_ENGINE_UNKNOWN",
             f'there are no statements for an engine "{name}"',
-            detail=suggestion(name, ENGINES),
+            detail=did_you_mean(name, ENGINES),
             hint=f"--engine {'|'.join(ENGINES)}",
         )
     return name
