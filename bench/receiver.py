@@ -22,6 +22,7 @@ from pathlib import Path
 
 import psutil
 
+from headrace.core.records import to_record
 from headrace.pipeline.ingest.supervisor import Feed, Receiver
 from headrace.sources.postgres.lsn import Lsn, PostgresTimeline
 from headrace.sources.postgres.objects import PostgresUpstream
@@ -96,9 +97,9 @@ def ours(database: Database, slot: str, start: Lsn, end: Lsn, **options: str) ->
     address = PostgresAddress.parse(database.url(**options))
     with connect(address, role="bench") as connection:
         identity = identify(connection)
-    upstream = PostgresUpstream(slot, "p").as_record()
+    upstream = to_record(PostgresUpstream(slot, "p"))
     with tempfile.TemporaryDirectory() as folder:
-        receiver = Receiver(Feed("postgres", address, identity.as_record(), upstream, Path(folder) / "spool"))
+        receiver = Receiver(Feed("postgres", address, to_record(identity), upstream, Path(folder) / "spool"))
         reader = SpoolReader(Path(folder) / "spool")
         begun, ended = time.perf_counter(), ended_children(database)
         receiver.start(PostgresTimeline().position(start))

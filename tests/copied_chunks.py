@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from headrace.core.chunks import ByChunk
+from headrace.core.records import from_record
 from headrace.lake.read.lake import Lake
 from headrace.pipeline.state.records import tables_of
 from headrace.pipeline.state.table_state import State
@@ -25,5 +26,5 @@ def ever(lake: Path) -> set[str]:
         for name, state in plan["state"].items():
             known = state.get("handoff") if name.startswith("table/") and state else None
             if known and known["by"] == "chunk":
-                newest[name] = ByChunk.from_record(known)
+                newest[name] = from_record(ByChunk, known)
     return {str(chunk.handoff) for handoff in newest.values() for chunk in handoff.chunks}

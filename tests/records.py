@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headrace.core.position import Position
+from headrace.core.records import to_record
 from headrace.pipeline.state.records import SourceRecord
 from headrace.sources.postgres.objects import PostgresUpstream
 from headrace.sources.postgres.session.identity import PostgresIdentity
@@ -24,7 +25,7 @@ def source_record(
         kind="postgres",
         address="host=nowhere.invalid",
         identity=identity.lasting_part(),
-        upstream=upstream.as_record(),
+        upstream=to_record(upstream),
         start=place_at(0) if start is None else start,
         patterns=patterns,
     )

@@ -61,7 +61,7 @@ def test_g3_rewound_tables_are_exact_from_the_start_of_the_stream_on(
         records = {str(name): record for name, record in tables_of(mirror.lake.catalog()).items()}
         first = mirror.lake.marks()[0]
         assert all(records[name].join == "rewind" for name in names)
-        assert all(records[name].held >= 50 for name in names), records
+        assert all(records[name].held_transactions >= 50 for name in names), records
         start = next(mark for mark in mirror.lake.marks() if mark.kind == "open")
         recordings[0] = validators.Recording(start.position, recordings[0].rows)
         assert validators.exact_at(mirror.lake, recordings, values=True) == []

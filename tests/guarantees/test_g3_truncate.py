@@ -87,7 +87,7 @@ def test_g3_a_truncate_that_the_copy_holds_begins_the_history(mirror: Mirrored, 
         since = _record(mirror, name).since
         assert since is not None
         assert min(mirror.lake.history(name)["_time"].to_pylist()) >= since
-        assert _record(mirror, name).held >= 3
+        assert _record(mirror, name).held_transactions >= 3
     assert validators.exact_at(mirror.lake, [recorded], values=True) == []
 
 

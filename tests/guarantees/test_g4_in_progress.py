@@ -45,7 +45,7 @@ class Scene:
         self.mirror.until(lambda: self.open_bytes() > PIECE, "stream of the open transaction")
 
     def open_bytes(self) -> int:
-        streamed = self.mirror.status().status.streamed
+        streamed = self.mirror.status().status.running
         return 0 if streamed is None else streamed.open_bytes
 
     def column(self, table: str) -> list[int]:
@@ -108,7 +108,7 @@ def test_g4_an_open_transaction_outlives_a_cut_and_a_kill(scene: Scene) -> None:
     assert len(scene.column("t")) == ROWS - ROWS // 3
     epochs = scene.mirror.status().status.epochs
     assert epochs is not None
-    assert epochs.layered == 1
+    assert epochs.from_sorted_runs == 1
     _judge(scene)
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured
+from headrace.core.records import to_record
 from headrace.spark.session import SparkConfig, open_session
 from headrace.spool.layout import erase
 from headrace.status.picture import pictures
@@ -111,7 +112,7 @@ def _source_stops(mirrors: Mirrors, *, port: int | None = None) -> HeadraceError
     assert stopped.value.hint
     assert before.frontier in (stopped.value.detail or "")
     [source] = pictures(str(mirrors.path))
-    assert source.status.error == stopped.value.as_record()
+    assert source.status.error == to_record(stopped.value)
     return stopped.value
 
 

@@ -22,6 +22,7 @@ from typing import Any
 
 from headrace.alerts.events import Event, KnownStates
 from headrace.core.errors import Transient
+from headrace.core.records import to_record
 
 MOST_EVENTS = 1000
 
@@ -63,7 +64,7 @@ class Outbox:
             data = json.dumps(
                 {
                     "lake_id": self._lake_id,
-                    "known": self.states.as_record(),
+                    "known": to_record(self.states),
                     "events": list(self._events),
                     "dropped": self._dropped,
                 }

@@ -73,7 +73,7 @@ def _record(report: CheckReport) -> dict[str, Any]:
         "by_option": {option: list(map(str, names)) for option, names in report.by_option.items()},
         "left_out": {str(name): error.code for name, error in report.left_out.items()},
         "costly_ddl": {str(name): list(said) for name, said in report.costly_ddl.items()},
-        "findings": [finding.as_record() for finding in report.findings],
+        "findings": [finding.to_json() for finding in report.findings],
     }
 
 

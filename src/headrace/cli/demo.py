@@ -95,7 +95,7 @@ def _act(console: Console, mirror: Mirrored) -> None:
 def _held_transactions(lake: Lake) -> int:
     from headrace.pipeline.state.records import tables_of
 
-    return max(record.held for record in tables_of(lake.catalog()).values())
+    return max(record.held_transactions for record in tables_of(lake.catalog()).values())
 
 
 def _onward(mirror: Mirrored) -> None:

@@ -32,6 +32,7 @@ from rich.text import Text
 from headrace.cli.layout import Sheet
 from headrace.cli.output import Lines, is_ascii
 from headrace.cli.overview import copy_lines, source_lines, standing_lines
+from headrace.core.records import to_record
 from headrace.lake.format.status import CopyStatus, SourceStatus, TableStatus, seconds_since
 from headrace.status import sentences, words
 from headrace.status.pace import Pace
@@ -104,7 +105,7 @@ class ProgressView:
 
     def _show(self, said: SourceStatus) -> None:
         if self._json:
-            print(json.dumps(said.as_record()), flush=True)
+            print(json.dumps(to_record(said)), flush=True)
             return
         if self._hint is not None:
             self._print(self._hint)
@@ -189,7 +190,7 @@ class ProgressView:
         anew = {text: name for name, table in tables.items() if (text := sentences.copied_anew(name, table))}
         altered = {sentences.alteration(each): each for each in said.alterations}
         lines = [*filter(None, stops), *anew, *sentences.columns_left_out(tables)]
-        lines += [*sentences.unmirrored_lines(said.unmirrored), *altered]
+        lines += [*sentences.unmirrored_lines(said.unmirrored_tables), *altered]
         lines += filter(None, [sentences.gone_line(tables)])
         fresh = [line for line in lines if line not in self._said[source]]
         # Of a copy beside a table it was said when that began.
@@ -259,7 +260,7 @@ def _state(table: TableStatus) -> str:
 def summary(status: SourceStatus) -> str:
     """A status in one line."""
     tables = (status.tables or {}).values()
-    counts = Counter(_state(table) for table in tables if not table.gone)
+    counts = Counter(_state(table) for table in tables if not table.is_missing)
     parts = [f"{counts[state]} {state}" for state in _STATES if counts[state]]
     if counts["copying"]:
         copies = status.copy or CopyStatus()

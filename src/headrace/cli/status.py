@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.json:
         for sources in _looks(args):
-            print(json.dumps({source.name: source.as_record() for source in sources}), flush=True)
+            print(json.dumps({source.name: source.to_json() for source in sources}), flush=True)
     elif args.watch and Lines().is_live:
         return _watch(args.lake)
     elif Lines().is_live:
@@ -192,18 +192,18 @@ def _head(source: SourcePicture) -> Iterator[str]:
     position, said = source.position, source.status
     if position is not None:
         yield (
-            f"  mark {source.epoch} at {position.frontier} · received {position.received} · "
+            f"  mark {source.epoch} at {position.frontier} · received {position.received_until} · "
             f"{position.lag_bytes:,} bytes, {_lag(source)} behind · "
-            f"acknowledged {position.acknowledged or '-'}"
+            f"acknowledged {position.acknowledged_until or '-'}"
         )
     yield from (f"  {line}" for line in standing(source))
     if said.upstream is not None:
         age = _ago(said.upstream, source.now)
         yield from (f"  {line}{age}" for line in said.upstream.lines)
-    if said.streamed is not None and said.streamed.open:
+    if said.running is not None and said.running.open:
         yield (
-            f"  {said.streamed.open:,} transactions are streamed and have not ended "
-            f"({said.streamed.open_bytes:,} bytes)"
+            f"  {said.running.open:,} transactions are streamed and have not ended "
+            f"({said.running.open_bytes:,} bytes)"
         )
     if position is not None and position.kept_bytes:
         yield f"  kept in the lake for tables that are being copied: {position.kept_bytes:,} bytes"
@@ -237,7 +237,7 @@ def _ago(upstream: UpstreamStatus, now: datetime) -> str:
 def _tables(source: SourcePicture) -> Table:
     table = Table("table", "state", "columns", "join", "rows", "copied", "last change", box=None)
     for name, each in source.tables.items():
-        if each.gone:
+        if each.is_missing:
             continue  # named below
         table.add_row(
             Text(printable(name)),

@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         show_values=args.show_values,
     )
     if args.json:
-        print(json.dumps({verdict.source: verdict.as_record() for verdict in verdicts}))
+        print(json.dumps({verdict.source: verdict.to_json() for verdict in verdicts}))
     else:
         for verdict in verdicts:
             print("\n".join(page(verdict)))
@@ -142,14 +142,14 @@ def page(verdict: Verdict) -> Iterator[str]:
         for difference in table.differences:
             yield f"    {_difference(difference)}"
             yield from _rows(difference)
-        if table.unnamed:
-            yield f"    and {table.unnamed:,} more"
+        if table.unlisted_rows:
+            yield f"    and {table.unlisted_rows:,} more"
         if left := table.different_buckets - table.narrowed_buckets:
             yield f"    {left:,} more of {table.buckets:,} checksums differ and were not looked into"
         if table.error is not None:
             yield f"    {table.error.code}: {table.error.primary}"
             yield f"    hint: {table.error.hint}"
-    for line in sentences.unmirrored_lines(verdict.unmirrored):
+    for line in sentences.unmirrored_lines(verdict.unmirrored_tables):
         yield f"  {line}"
 
 

@@ -1,6 +1,7 @@
 """core: the algebra. What updates, times, snapshots and rows are, apart from any server, file or engine.
 
     names · schema · errors  the words: tables, columns, failures
+    records                  the codec of what is written down: dataclasses as JSON holds them, and back
     position                 a place in a source's stream: our time for it, and the source's text
     handoff, chunks          which transactions of the stream a snapshot, or each range of one, already holds
     collection               updates `(row, time, diff)`; consolidate, negate, between

@@ -34,17 +34,19 @@ finished, and goes on at its gaps.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.core import records
 from headrace.core.columns import Flags, Ints, contiguous
-from headrace.core.handoff import ByPosition, ByXid, Handoff, handoff_from_record
+from headrace.core.handoff import HANDOFFS, ByPosition, ByXid, Handoff
 from headrace.core.position import Position
+from headrace.core.records import as_list, from_record, on_disk, to_record, with_tag
 from headrace.core.row_groups import rank
 
 _CODE = pa.large_binary()
@@ -52,12 +54,13 @@ MOST_ROUNDS = 5
 _XIDS = 1 << 33  # more than the transactions that can run beside one another
 
 
+@as_list
 @dataclass(frozen=True, slots=True)
 class Bound:
     """A key between two chunks: it is the first that may be in the later one."""
 
     texts: tuple[str, ...]
-    code: bytes
+    code: bytes = field(metadata=on_disk(by=(bytes.hex, bytes.fromhex)))
     after: bool = False  # not the key itself but the place just behind it
 
     @property
@@ -67,6 +70,7 @@ class Bound:
         return Bound(self.texts, self.code + b"\0", after=True)
 
 
+@as_list
 @dataclass(frozen=True, slots=True)
 class KeySpan:
     """The keys `low <= key < high`; None is the end of all keys."""
@@ -78,14 +82,6 @@ class KeySpan:
     def one_key(self) -> bool:
         """Tell whether it holds one key only."""
         return self.low is not None and self.high == self.low.behind
-
-    def as_record(self) -> list[Any]:
-        return [None if b is None else [list(b.texts), b.code.hex(), b.after] for b in (self.low, self.high)]
-
-    @classmethod
-    def from_record(cls, record: Iterable[Any]) -> KeySpan:
-        low, high = (None if b is None else Bound(tuple(b[0]), bytes.fromhex(b[1]), b[2]) for b in record)
-        return cls(low, high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +98,19 @@ class Chunk:
         return cls(span, handoff)
 
 
+def _write(chunk: Chunk) -> list[Any]:
+    return [*to_record(chunk.span), to_record(chunk.handoff)]
+
+
+def _read(record: Sequence[Any]) -> Chunk:
+    low, high, handoff = record
+    return Chunk(from_record(KeySpan, [low, high]), from_record(HANDOFFS, handoff))
+
+
+records.register(Chunk, _write, _read)
+
+
+@with_tag("by", "chunk")
 @dataclass(frozen=True, slots=True)
 class ByChunk:
     """The handoff of a copy in chunks, in the order of their keys; with gaps while it is unfinished."""
@@ -191,14 +200,6 @@ class ByChunk:
         visible: Flags = (xid < below) & ~_running(by_xid, at, xid)
         return visible
 
-    def as_record(self) -> dict[str, Any]:
-        chunks = [[*chunk.span.as_record(), chunk.handoff.as_record()] for chunk in self.chunks]
-        return {"by": "chunk", "chunks": chunks, "rounds": self.rounds}
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> ByChunk:
-        return cls(tuple(_chunk(*each) for each in record["chunks"]), record["rounds"])
-
 
 def _running(snapshots: Sequence[ByXid], at: Ints, xid: Ints) -> Flags:
     """Tell whether the transaction was still running when the snapshot of its chunk was taken."""
@@ -212,12 +213,6 @@ def _running(snapshots: Sequence[ByXid], at: Ints, xid: Ints) -> Flags:
 
 def _flags(held: pa.BooleanArray) -> Flags:
     return np.asarray(held.to_numpy(zero_copy_only=False), np.bool_)
-
-
-def _chunk(low: Any, high: Any, handoff: Mapping[str, Any]) -> Chunk:
-    known = handoff_from_record(handoff)
-    assert isinstance(known, ByXid | ByPosition)
-    return Chunk(KeySpan.from_record((low, high)), known)
 
 
 def _between(span: KeySpan, points: Iterable[Bound]) -> Iterator[KeySpan]:

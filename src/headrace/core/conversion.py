@@ -13,11 +13,12 @@ come to the change of the table, so none is of the time `until`, or later.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+
+from headrace.core import records
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Take:
 class Value:
     """A value that every old row gets: as Arrow bytes, since Python's own types don't hold every date."""
 
-    packed: bytes
+    ipc: bytes
 
     @classmethod
     def of(cls, scalar: pa.Scalar) -> Value:
@@ -43,7 +44,7 @@ class Value:
 
     @property
     def scalar(self) -> pa.Scalar:
-        return pa.ipc.open_stream(pa.py_buffer(self.packed)).read_all().column(0)[0]
+        return pa.ipc.open_stream(pa.py_buffer(self.ipc)).read_all().column(0)[0]
 
 
 Part = Take | Value
@@ -93,27 +94,13 @@ class Conversion:
             return pa.nulls(rows.num_rows, field.type)
         return pa.repeat(part.scalar, rows.num_rows).cast(field.type)
 
-    def as_record(self) -> dict[str, Any]:
-        return {
-            "names": list(self.names),
-            "parts": [each.column if isinstance(each, Take) else _text(each) for each in self.parts],
-            "until": self.until,
-        }
 
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Conversion:
-        return cls(
-            names=tuple(record["names"]),
-            parts=tuple(
-                Take(p) if isinstance(p, int) else Value(base64.b64decode(p)) for p in record["parts"]
-            ),
-            until=record["until"],
-        )
+def _write(part: Part) -> int | str:
+    return part.column if isinstance(part, Take) else base64.b64encode(part.ipc).decode("ascii")
 
 
-def _part(record: int | str) -> Part:
-    return Take(record) if isinstance(record, int) else Value(base64.b64decode(record))
+def _read(record: int | str) -> Part:
+    return Take(record) if type(record) is int else Value(base64.b64decode(str(record), validate=True))
 
 
-def _text(value: Value) -> str:
-    return base64.b64encode(value.packed).decode("ascii")
+records.register(Part, _write, _read)

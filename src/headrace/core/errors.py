@@ -21,6 +21,7 @@ value of a row (G8): names, positions, types and counts only.
 from __future__ import annotations
 
 import traceback
+from collections.abc import Mapping
 from typing import ClassVar
 
 _CONDITIONS: dict[str, type[HeadraceError]] = {}  # by code
@@ -61,16 +62,6 @@ class HeadraceError(Exception):
             return self
         more = f"{self.detail}; {detail}" if self.detail else detail
         return _rebuild(type(self), self.code, self.primary, more, self.hint)
-
-    def as_record(self) -> dict[str, str | None]:
-        """The error as it is written to status files, the catalog and `--json` output."""
-        return {
-            "family": self.family,
-            "code": self.code,
-            "primary": self.primary,
-            "detail": self.detail,
-            "hint": self.hint,
-        }
 
 
 class Definite(HeadraceError):
@@ -161,8 +152,19 @@ def _rebuild(
     return kind(code, primary, detail=detail, hint=hint)
 
 
-def from_record(record: dict[str, str | None]) -> HeadraceError:
-    """The inverse of `HeadraceError.as_record`."""
+def parts_of(error: HeadraceError) -> dict[str, str | None]:
+    """The error as it is written to status files, the catalog and `--json` output (`core.records`)."""
+    return {
+        "family": error.family,
+        "code": error.code,
+        "primary": error.primary,
+        "detail": error.detail,
+        "hint": error.hint,
+    }
+
+
+def error_of(record: Mapping[str, str | None]) -> HeadraceError:
+    """Read what `parts_of` makes."""
     code, family = str(record["code"]), _FAMILIES[str(record["family"])]
     condition = _CONDITIONS.get(code, family)
     kind = condition if issubclass(condition, family) else family

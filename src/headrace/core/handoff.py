@@ -26,17 +26,19 @@ Not for standbys: there `pg_current_snapshot()` lists no running transaction.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.core import records
 from headrace.core.columns import contiguous
 from headrace.core.errors import Misconfigured
 from headrace.core.position import Position
+from headrace.core.records import from_record, on_disk, to_record, with_tag
 
 _SNAPSHOT = re.compile(r"([0-9]{1,20}):([0-9]{1,20}):((?:[0-9]{1,20},)*[0-9]{1,20})?\Z")
 
@@ -54,24 +56,22 @@ class Handoff(Protocol):
         Its name is what the source calls it: its top-level xid, or a text.
         """
 
-    def as_record(self) -> dict[str, Any]:
-        """The handoff as it is written into the catalog; `handoff_from_record` reads it."""
 
-
+@with_tag("by", "position")
 @dataclass(frozen=True, slots=True)
 class ByPosition:
     """The snapshot holds exactly what its frontier covers.
 
     What was done to the table itself may show in what was read later, though no row of the stream says so:
-    where the stream tells of it by a place before `settled`, the copy is not exact before that.
+    where the stream tells of it by a place before `settled_at`, the copy is not exact before that.
     """
 
     frontier: Position
-    settled: Position | None = None
+    settled_at: Position | None = field(default=None, metadata=on_disk("settled", sparse=True))
 
     @property
     def until(self) -> Position:
-        return self.frontier if self.settled is None else self.settled
+        return self.frontier if self.settled_at is None else self.settled_at
 
     @property
     def floor(self) -> None:
@@ -81,11 +81,8 @@ class ByPosition:
     def holds(self, times: Any, names: Any) -> pa.BooleanArray:
         return self.frontier.mask(times)
 
-    def as_record(self) -> dict[str, Any]:
-        settled = {} if self.settled is None else {"settled": self.settled.as_record()}
-        return {"by": "position", "frontier": self.frontier.as_record(), **settled}
 
-
+@with_tag("by", "xid")
 @dataclass(frozen=True, slots=True)
 class ByXid:
     """The snapshot holds what is visible in it: 64-bit `xmin`, `xmax` and the running `xip`."""
@@ -126,9 +123,17 @@ class ByXid:
         finished = pc.and_(pc.less(full, self.xmax), pc.invert(running))
         return pc.or_(pc.less(full, self.xmin), finished)
 
-    def as_record(self) -> dict[str, Any]:
-        until = None if self.until is None else self.until.as_record()
-        return {"by": "xid", "snapshot": str(self), "settled": until}
+
+def _write(handoff: ByXid) -> dict[str, Any]:
+    return {"by": "xid", "snapshot": str(handoff), "settled": to_record(handoff.until)}
+
+
+def _read(record: Mapping[str, Any]) -> ByXid:
+    until = record["settled"]
+    return ByXid.parse(record["snapshot"], None if until is None else from_record(Position, until))
+
+
+records.register(ByXid, _write, _read)
 
 
 class NameSet(Protocol):
@@ -142,11 +147,11 @@ class NameSet(Protocol):
 class BySet:
     """The snapshot holds what was executed when it was taken, with gaps; past `until` it holds nothing."""
 
-    executed: NameSet
+    names: NameSet
     until: Position | None = None
 
     def __str__(self) -> str:
-        return str(self.executed)
+        return str(self.names)
 
     @property
     def floor(self) -> None:
@@ -154,14 +159,11 @@ class BySet:
         return None
 
     def holds(self, times: Any, names: Any) -> pa.BooleanArray:
-        executed = self.executed.mask(names)
+        executed = self.names.mask(names)
         return executed if self.until is None else pc.and_(executed, self.until.mask(times))
 
-    def as_record(self) -> dict[str, Any]:
-        until = None if self.until is None else self.until.as_record()
-        return {"by": "set", "executed": str(self.executed), "settled": until}
 
-
+HANDOFFS: Any = ByPosition | ByXid  # those that have a record, for `from_record`
 ByName = ByXid | BySet
 AnySnapshot = ByPosition | ByName
 
@@ -199,21 +201,3 @@ def widen(xids: Any, near: int) -> pa.Array:
     # The difference, taken modulo 2^32 and read as a signed number, is the way from `near`.
     away = (low - np.uint32(near & 0xFFFFFFFF)).view(np.int32)
     return pa.array(near + away.astype(np.int64))
-
-
-def handoff_from_record(
-    record: Mapping[str, Any], name_set: Callable[[str], NameSet] | None = None
-) -> AnySnapshot:
-    """The inverse of `as_record`; `name_set` reads a set of names, for sources that have such."""
-    if record["by"] == "position":
-        return ByPosition(Position.from_record(record["frontier"]), _settled_position(record))
-    until = _settled_position(record)
-    if record["by"] == "set":
-        assert name_set is not None
-        return BySet(name_set(record["executed"]), until)
-    return ByXid.parse(record["snapshot"], until)
-
-
-def _settled_position(record: Mapping[str, Any]) -> Position | None:
-    found = record.get("settled")
-    return Position.from_record(found) if found else None

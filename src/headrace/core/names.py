@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from headrace.core import records
 from headrace.core.errors import Misconfigured
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_$]*\Z")
@@ -84,3 +85,6 @@ class TableName:
                 hint="write schema.table",
             )
         return cls(*parts)
+
+
+records.register(TableName, str, TableName.parse)

@@ -2,7 +2,7 @@
 
 A source that captures by statement writes down a change of an outer statement after those of the statements
 that it fired, though it came first. So of one time it brings a collection, in any order: whole rows that went
-and whole rows that came (`core.schema.TableSchema.ordered`). A fold meets events one after the other, and
+and whole rows that came (`core.schema.TableSchema.is_ordered`). A fold meets events one after the other, and
 they are netted first:
 
     rows that go and come alike    cancel each other out
@@ -37,7 +37,7 @@ _UNLIKE = (pa.types.is_nested, pa.types.is_floating, pa.types.is_interval)  # of
 
 def net_events(schema: TableSchema, events: pa.Table, truncations: Sequence[Truncation] = ()) -> pa.Table:
     """The events, netted within each time; those of a source whose times have an order as they are."""
-    if schema.ordered or events.num_rows < 2:
+    if schema.is_ordered or events.num_rows < 2:
         return events
     moments = _moments(events, truncations)
     appears = ints(events, "_event") == KeyEvent.INSERT

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from headrace.core import records
 from headrace.core.errors import Misconfigured
 
 if TYPE_CHECKING:
@@ -69,20 +70,23 @@ class Position:
         """Shift the time of this place; the source's own text stays."""
         return Position(self.time + by, self.text)
 
-    def as_record(self) -> dict[str, Any]:
-        return {"time": self.time, "text": self.text}
 
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Position:
-        try:
-            return cls(int(record["time"]), str(record["text"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise Misconfigured(
-                "POSITION_MALFORMED",
-                f"{str(record)[:100]!r} is not a position as it is written down",
-                hint="use the version of headrace that wrote it, or a newer one",
-            ) from error
+def _write(position: Position) -> dict[str, Any]:
+    return {"time": position.time, "text": position.text}
 
+
+def _read(record: Mapping[str, Any]) -> Position:
+    try:
+        return Position(int(record["time"]), str(record["text"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise Misconfigured(
+            "POSITION_MALFORMED",
+            f"{str(record)[:100]!r} is not a position as it is written down",
+            hint="use the version of headrace that wrote it, or a newer one",
+        ) from error
+
+
+records.register(Position, _write, _read)
 
 ORIGIN = Position(0, "")  # of a source of which nothing is known yet
 

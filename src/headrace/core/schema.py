@@ -10,21 +10,22 @@ has none: it is a multiset, a row is told apart by all of its values, and `full`
 `earlier` are the columns that the table had before changes that were followed, the oldest first, each with
 its conversion to these: the stream may still bring changes under them.
 `full` says that the stream carries whole before-images (REPLICA IDENTITY FULL), and `transaction` by what
-names its changes tell the transactions apart that made them. `ordered` says that changes of one time come in
-the order in which they happened. Where they do not they are a collection: whole rows that went, and whole
+names its changes tell the transactions apart that made them. `is_ordered` says that changes of one time come
+in the order in which they happened. Where they do not they are a collection: whole rows that went, and whole
 rows that came, with a place for truncations alone (`core.net_events`).
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import pyarrow as pa
 
+from headrace.core import records
 from headrace.core.conversion import Conversion
+from headrace.core.records import on_disk
 from headrace.core.transaction_id import TransactionId
 
 
@@ -38,26 +39,19 @@ class Column:
     source_type: str
     nullable: bool = True
 
-    def as_record(self) -> dict[str, Any]:
-        serialised = pa.schema([pa.field("c", self.type)]).serialize().to_pybytes()
-        return {
-            "name": self.name,
-            "type": base64.b64encode(serialised).decode("ascii"),
-            "form": self.form,
-            "source_type": self.source_type,
-            "nullable": self.nullable,
-        }
 
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Column:
-        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(record["type"])))
-        return cls(
-            name=record["name"],
-            type=schema.field(0).type,
-            form=record["form"],
-            source_type=record["source_type"],
-            nullable=record["nullable"],
-        )
+@lru_cache(maxsize=4096)
+def _write(type: pa.DataType) -> str:
+    serialised = pa.schema([pa.field("c", type)]).serialize().to_pybytes()
+    return base64.b64encode(serialised).decode("ascii")
+
+
+@lru_cache(maxsize=4096)
+def _read(record: str) -> pa.DataType:
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(record, validate=True))).field(0).type
+
+
+records.register(pa.DataType, _write, _read)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +63,11 @@ class TableSchema:
     full: bool
     version: int = 1
     transaction: TransactionId = TransactionId.XID
-    earlier: tuple[Conversion, ...] = ()
-    ordered: bool = True
+    earlier: tuple[Conversion, ...] = field(default=(), metadata=on_disk(optional=True))
+    is_ordered: bool = field(default=True, metadata=on_disk("ordered", sparse=True))
 
     def __post_init__(self) -> None:
-        if not (self.ordered or self.full):
+        if not (self.is_ordered or self.full):
             raise ValueError("only whole rows can be netted")
 
     @property
@@ -96,26 +90,3 @@ class TableSchema:
     def arrow(self) -> pa.Schema:
         """The schema of the table's current state in the lake."""
         return pa.schema([pa.field(c.name, c.type, nullable=c.nullable) for c in self.columns])
-
-    def as_record(self) -> dict[str, Any]:
-        record = {
-            "columns": [column.as_record() for column in self.columns],
-            "key": list(self.key),
-            "full": self.full,
-            "version": self.version,
-            "transaction": self.transaction.value,
-            "earlier": [conversion.as_record() for conversion in self.earlier],
-        }
-        return record if self.ordered else record | {"ordered": False}
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> TableSchema:
-        return cls(
-            columns=tuple(Column.from_record(column) for column in record["columns"]),
-            key=tuple(record["key"]),
-            full=record["full"],
-            version=record["version"],
-            transaction=TransactionId(record["transaction"]),
-            earlier=tuple(map(Conversion.from_record, record.get("earlier", ()))),
-            ordered=record.get("ordered", True),
-        )

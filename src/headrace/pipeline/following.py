@@ -27,8 +27,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from headrace.core.errors import Definite, HeadraceError, ShapeChanged, TableMissing, from_record
+from headrace.core.errors import Definite, HeadraceError, ShapeChanged, TableMissing
 from headrace.core.names import TableName
+from headrace.core.records import from_record, to_record
 from headrace.lake.format import layout
 from headrace.lake.log import histories
 from headrace.pipeline.commands import add_drop, resync
@@ -120,7 +121,9 @@ class TableFollower:
         error = refused.adding(f"it stopped: {record.error.code}: {record.error.primary}")
         if _is_hopeless(record):
             return error
-        return from_record({**error.as_record(), "hint": f"it is tried again by itself; {refused.hint}"})
+        return from_record(
+            HeadraceError, {**to_record(error), "hint": f"it is tried again by itself; {refused.hint}"}
+        )
 
     def prospect(self, run: TablesRun, record: TableRecord) -> Prospect:
         """Say whether a table that stopped is taken up again by itself."""

@@ -62,7 +62,7 @@ class LoopWatch:
 
     def __init__(self) -> None:
         self.position: PositionStatus | None = None
-        self.streamed: RunningStatus | None = None
+        self.running: RunningStatus | None = None
         self.work: WorkStatus | None = None
         self._run: WatchedRun | None = None
         self._reader: SpoolReader | None = None
@@ -112,7 +112,7 @@ class LoopWatch:
         run.receiver.listen()
         progress = run.receiver.progress
         self._heard = max(self._heard, progress.heard_at)
-        self.streamed = RunningStatus(progress.running, progress.running_bytes)
+        self.running = RunningStatus(progress.running, progress.running_bytes)
         with suppress(HeadraceError, OSError):
             self.position = _position(run, self._spool(run))
 
@@ -146,9 +146,9 @@ def _position(run: WatchedRun, reader: SpoolReader) -> PositionStatus:
     )
     return PositionStatus(
         frontier=str(mark.position),
-        received=str(source.at(received, heard)),
+        received_until=str(source.at(received, heard)),
         source=str(source.at(source_end, max(heard, run.clock.end or heard))),
-        acknowledged=None if acknowledged is None else str(acknowledged),
+        acknowledged_until=None if acknowledged is None else str(acknowledged),
         complete_until=None if mark.complete_until is None else mark.complete_until.isoformat(),
         lag_bytes=max(0, source_end - (received if waiting is None else int(waiting["time"]))),
         spool_bytes=reader.held_bytes(),

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, PositionDoubtful, PositionLost
 from headrace.core.position import Position
+from headrace.core.records import from_record, to_record
 from headrace.lake.format import layout
 from headrace.pipeline.commands import resync
 from headrace.pipeline.first_run import Attempt
@@ -75,12 +76,12 @@ def was_begun(ledger: Ledger) -> bool:
     note = ledger.store.get(layout.recovery_note_key(ledger.name))
     if note is None or ledger.source is None:
         return False
-    return Position.from_record(json.loads(note)["start"]).time == ledger.source.start.time
+    return from_record(Position, json.loads(note)["start"]).time == ledger.source.start.time
 
 
 def _note(source: SourceRecord) -> bytes:
     """Note what is left: a source that has been renewed starts elsewhere."""
-    return json.dumps({"start": source.start.as_record()}).encode()
+    return json.dumps({"start": to_record(source.start)}).encode()
 
 
 def begin(attempt: Attempt) -> None:
@@ -149,6 +150,6 @@ def renew(source: SourceRecord, origin: StreamOrigin) -> SourceRecord:
 def _anew(ledger: Ledger, record: TableRecord, found: ExaminedTables, start: Position) -> TableRecord:
     """The new copy of a table, or its end where there is nothing to copy, or nothing to follow."""
     try:
-        return replace(resync.new_copy_record(ledger, record, found), applied=start)
+        return replace(resync.new_copy_record(ledger, record, found), frontier=start)
     except (Definite, Misconfigured) as error:
         return record.with_error(error, ledger.frontier)

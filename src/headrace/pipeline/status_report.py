@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from headrace.core.errors import HeadraceError, Transient
 from headrace.core.names import TableName
 from headrace.core.position import plain
+from headrace.core.records import from_record, to_record
 from headrace.lake.format import statusfile
 from headrace.lake.format.plan import Plan
 from headrace.lake.format.status import (
@@ -277,8 +278,8 @@ class Reporter:
         The last word of the run before goes at once: by it a command would take the source from this one.
         """
         if (before := statusfile.read(self.store, self.source)) is not None:
-            self.watch.resume(before.said)
-            self.totals.resume(before.said)
+            self.watch.resume(before.record)
+            self.totals.resume(before.record)
             self.tell()
         threading.Thread(target=self._repeat, name="headrace-reporter", daemon=True).start()
 
@@ -408,14 +409,14 @@ def _record(reporter: Reporter) -> SourceStatus:
         state_since=reporter._state_since,
         owner=reporter.owner,
         updated_at=_now(),
-        error=None if reporter.error is None else reporter.error.as_record(),
+        error=to_record(reporter.error),
         warnings=warnings,
         warned_since=reporter._warned_since,
-        unmirrored=reporter.beside.unmirrored_tables,
+        unmirrored_tables=reporter.beside.unmirrored_tables,
         unmirrored_at=reporter.beside.at,
         alterations=reporter.facts.alterations,
         position=watch.position,
-        streamed=watch.streamed,
+        running=watch.running,
         turned_at=watch.turned_at,
         contact_at=watch.contact_at,
         work=watch.work,
@@ -428,7 +429,7 @@ def _record(reporter: Reporter) -> SourceStatus:
 
 
 def _alteration(table: str, record: Mapping[str, Any]) -> AlterationStatus:
-    altered = Alteration.from_record(record)
+    altered = from_record(Alteration, record)
     return AlterationStatus(table, altered.epoch, str(altered.at), altered.way.value, altered.what, _now())
 
 
@@ -486,12 +487,12 @@ def _table(
     return TableStatus(
         state=_copying(record) if copying else record.state.value,
         join=record.join,
-        held_transactions=record.held,
+        held_transactions=record.held_transactions,
         copied_anew=None if anew is None else anew.state.value,
         since=None if record.since is None else _since(run, record, record.since),
         rows=run.ledger.live.rows(run.ledger.task_folder(record.name)) if record.state.has_rows else None,
         last_change=reporter.facts.last_change(run.ledger.task_folder(record.name)),
-        error=None if reason is None else reason.as_record(),
+        error=to_record(reason),
         stopped_at=None if record.stopped_at is None else str(record.stopped_at),
         schema_version=record.schema.version,
         schema_since=None if record.alteration is None else str(record.alteration.at),
@@ -500,6 +501,6 @@ def _table(
         holder=holder,
         follows=prospect.follows,
         retry_at=None if retry is None else moment_text(retry),
-        gone=prospect.is_gone,
+        is_missing=prospect.is_gone,
         columns_left_out=reporter.facts.columns_left_out(run, record),
     )

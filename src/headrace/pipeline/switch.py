@@ -68,10 +68,10 @@ def _begin_anew(ledger: Ledger, record: TableRecord) -> TableRecord:
         return replacement.staged_record(record, resync.stage_of(ledger, record.name), ledger.position)
     return record.on(
         TableEvent.BEGUN_ANEW,
-        applied=ledger.position,
+        frontier=ledger.position,
         handoff=None,
         since=None,
-        held=0,
+        held_transactions=0,
         raw_columns=(),
         late=True,
     )

@@ -27,7 +27,8 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from headrace.core.errors import HeadraceError, Transient, from_record
+from headrace.core.errors import HeadraceError, Transient
+from headrace.core.records import from_record, to_record
 
 RESULT: Final = 0
 ERROR: Final = 1
@@ -111,7 +112,7 @@ def from_error(error: Exception, stage: int, item: int, grp: str) -> Row:
             hint="give executors more memory (spark.executor.memoryOverhead) or fewer cores",
         )
     if isinstance(error, HeadraceError):
-        record: dict[str, Any] = {**error.as_record(), "where": where}
+        record: dict[str, Any] = {**to_record(error), "where": where}
         return Row(ERROR, stage, item, grp, 0, 0, json.dumps(record).encode())
     record = {"type": type(error).__qualname__, "where": where}
     return Row(BUG, stage, item, grp, 0, 0, json.dumps(record).encode())
@@ -123,7 +124,7 @@ def to_error(row: Row) -> Exception:
     where = record.pop("where")
     error: Exception
     if row.kind == ERROR:
-        error = from_record(record)
+        error = from_record(HeadraceError, record)
         error.add_note(where)
         return error
     return RuntimeError(f"{record['type']} in a task\n{where}")

@@ -32,6 +32,7 @@ import pyarrow as pa
 
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import TableName, quote_identifier
+from headrace.core.records import from_record
 from headrace.core.schema import TableSchema
 from headrace.core.spark_types import spark_type
 from headrace.lake.format import datafile, layout
@@ -67,7 +68,7 @@ class Printing:
     decoder: Decoder
     schema: TableSchema
     columns: pa.Schema  # of the table at the cut
-    met: tuple[str, ...]  # the columns of which `errors/` may hold texts
+    raw_columns: tuple[str, ...]  # the columns of which `errors/` may hold texts
     lake: LakeAddress
     errors: str  # the folder
     table: TableName
@@ -182,7 +183,7 @@ def read_records(cut: Cut, name: Name) -> TableRecords:
     records = cut.standings.pasts[source].records(cut.standings.of(name).schema_mark)
     known = source_of(records)
     assert known is not None  # a table's record comes with its source's, or after it
-    record = TableRecord.from_record(records[f"{TABLE_PREFIX}{table}"])
+    record = from_record(TableRecord, records[f"{TABLE_PREFIX}{table}"])
     return TableRecords(record, registry.by_kind(known.kind).decoder())
 
 
@@ -191,7 +192,7 @@ def _rows(spark: Any, store: Store, cut: Cut, name: Name, known: TableRecords) -
     source, table = name
     frame = cut.table(spark, f"{source_quoted(source)}.{table}")
     task = printing(store, cut, name, known)
-    if task.met and task.schema.is_multiset:
+    if task.raw_columns and task.schema.is_multiset:
         # Which text is given to which of the rows that are alike must be decided in one place.
         frame = frame.coalesce(1)
     # By number: Spark looks columns up by name here, and takes a dot in one for a path.
@@ -249,7 +250,7 @@ class _Texts:
         empty = {
             name: np.asarray(texts.is_null().to_numpy(zero_copy_only=False))
             for name, texts in zip(rows.column_names, values, strict=True)
-            if name in self.task.met
+            if name in self.task.raw_columns
         }
         asked = np.logical_or.reduce(list(empty.values())) if empty else np.zeros(0, np.bool_)
         if not asked.any():

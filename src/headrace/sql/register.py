@@ -90,7 +90,7 @@ def _create_source(lake: Lake, statement: CreateSource) -> str:
             kind=statement.kind,
             connection=address.without_secrets(),
             options=statement.options,
-            materialized=statement.materialized,
+            is_materialized=statement.is_materialized,
         )
     )
     if not made and not statement.lenient:
@@ -104,7 +104,7 @@ def _create_views(lake: Lake, path: str, statement: CreateViews) -> str:
     chosen = tuple(dict.fromkeys((*(source.views or ()), *statement.tables))) if statement.tables else ()
     if source.name in last_config.sources(path):
         _add_unmirrored(lake, path, source.name, statement.tables)
-    registry.replace(replace(source, views=chosen or ("*.*",), materialized=statement.materialized))
+    registry.replace(replace(source, views=chosen or ("*.*",), is_materialized=statement.is_materialized))
     return "all tables of the source" if not chosen else f"views {', '.join(statement.tables)}"
 
 
@@ -130,7 +130,7 @@ def _create_view(lake: Lake, statement: CreateView, at: At, source: str | None) 
     if lake.sources():
         cut = lake.cut(at, source)
         columns = {each: rawrows.columns_of(cut, each) for each in cut.places if each.lower() in named}
-    view = RegisteredView(statement.name, statement.query, statement.materialized, columns)
+    view = RegisteredView(statement.name, statement.query, statement.is_materialized, columns)
     if statement.replace:
         registry.replace(view)
     elif not registry.add(view):
@@ -299,7 +299,7 @@ def _is_chosen(source: RegisteredSource, table: TableName) -> bool:
 
 
 def _as_written(view: RegisteredView) -> str:
-    kind = "MATERIALIZED VIEW" if view.materialized else "VIEW"
+    kind = "MATERIALIZED VIEW" if view.is_materialized else "VIEW"
     return f"CREATE {kind} {quote_identifier(view.name)} AS {view.text}"
 
 

@@ -37,7 +37,7 @@ class CreateSource:
     kind: str
     connection: str
     options: Mapping[str, str]
-    materialized: bool
+    is_materialized: bool
     lenient: bool  # IF NOT EXISTS
 
 
@@ -47,7 +47,7 @@ class CreateViews:
 
     source: str
     tables: tuple[str, ...]  # as they are written on the command line: schema.table or table, quoted
-    materialized: bool
+    is_materialized: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class CreateView:
 
     name: str
     query: str
-    materialized: bool
+    is_materialized: bool
     replace: bool
 
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.core.durations import duration_text
-from headrace.core.errors import Definite, HeadraceError, Transient, from_record
+from headrace.core.errors import Definite, HeadraceError, Transient
+from headrace.core.records import from_record
 from headrace.lake.format.status import seconds_since
 from headrace.status.picture import DROPPED, NEVER_RUN, SourcePicture
 
@@ -22,9 +23,9 @@ def faults(source: SourcePicture, max_lag: float) -> Iterator[HeadraceError]:
     """The faults of a source, the worst first; more than `max_lag` seconds is too far behind."""
     said = source.status
     if said.state == "failed" and said.error is not None:
-        yield from_record(dict(said.error))
+        yield from_record(HeadraceError, dict(said.error))
     for name, table in source.tables.items():
-        if table.state == "stopped" and not (table.follows or table.gone):
+        if table.state == "stopped" and not (table.follows or table.is_missing):
             why = f"{table.error['code']}: {table.error['primary']}" if table.error else None
             yield Definite(
                 "STATUS_TABLE_STOPPED",

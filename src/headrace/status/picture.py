@@ -7,11 +7,12 @@ delta-rs, and asks no source.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from headrace.core.position import Position
+from headrace.core.records import from_record, to_record
 from headrace.lake.format import formatfile, layout, mark_log, prooffile, statusfile
 from headrace.lake.format.prooffile import TableProof
 from headrace.lake.format.status import BOUNDS, PositionStatus, SourceStatus, TableStatus, seconds_since
@@ -95,15 +96,15 @@ class SourcePicture:
 
     @property
     def unmirrored_tables(self) -> Mapping[str, str]:
-        return self.status.unmirrored
+        return self.status.unmirrored_tables
 
     @property
     def warnings(self) -> Mapping[str, str]:
         return self.status.warnings
 
-    def as_record(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """The picture as `--json` prints it."""
-        record = self.status.as_record()
+        record = to_record(self.status)
         copies = record.pop("snapshot", {})
         for inside in ("source", "updated_at"):
             del record[inside]
@@ -119,7 +120,7 @@ class SourcePicture:
             "epoch": self.epoch,
             **copies,
             "tables": record.get("tables") or {},
-            "proofs": {name: asdict(proof) for name, proof in self.proofs.items()},
+            "proofs": {name: to_record(proof) for name, proof in self.proofs.items()},
         }
 
 
@@ -148,7 +149,7 @@ def pictures_in(store: Store) -> list[SourcePicture]:
 
 def _picture(store: Store, name: str) -> SourcePicture:
     status = statusfile.read(store, name)
-    said = SourceStatus(name, NEVER_RUN) if status is None else replace(status.said, source=name)
+    said = SourceStatus(name, NEVER_RUN) if status is None else replace(status.record, source=name)
     source = SourcePicture(
         said, None if status is None else status.age, 0, proofs=prooffile.read(store, name)
     )
@@ -178,7 +179,7 @@ def _merge_tables(
 
 
 def _altered_at(record: Mapping[str, Any] | None) -> str | None:
-    return None if record is None else str(Position.from_record(record["at"]))
+    return None if record is None else str(from_record(Position, record["at"]))
 
 
 def _recorded_tables(store: Store, name: str, epoch: int) -> dict[str, TableStatus]:
@@ -189,7 +190,7 @@ def _recorded_tables(store: Store, name: str, epoch: int) -> dict[str, TableStat
     for key, record in records.items():
         if key.startswith("table/") and isinstance(record, dict):
             since, stopped = record["since"], record.get("stopped_at")
-            at = None if stopped is None else Position.from_record(stopped)
+            at = None if stopped is None else from_record(Position, stopped)
             near = at or newest
             tables[record["name"]] = TableStatus(
                 state=record["state"],

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from headrace.core.records import to_record
 from headrace.status import faults, words
 from headrace.status.picture import DROPPED, SourcePicture, TableStatus
 from headrace.status.watch import View
@@ -100,7 +101,7 @@ def _of_source(lake: str, source: SourcePicture) -> Iterator[Problem]:
         yield _from(error, GRAVE, place, lake, source.name)
     else:
         for late in faults.behind(source, BEHIND_SECONDS):
-            yield _from(late.as_record(), GRAVE, place, lake, source.name)
+            yield _from(to_record(late), GRAVE, place, lake, source.name)
     yield from _log_near_limit(source, place)
     yield from _differing(lake, source)
     for name, table in source.tables.items():
@@ -164,7 +165,7 @@ def _of_table(lake: str, source: str, name: str, table: TableStatus) -> Iterator
 
 def _returning(problem: Problem, table: TableStatus, lake: str) -> Problem:
     """A table that the run takes up again by itself; a person need not act, but may."""
-    if table.gone:
+    if table.is_missing:
         drop = _whole("tables drop", lake, problem.table)
         return replace(
             problem, hint="made again at the source, it comes back by itself; gone for good:", commands=[drop]

@@ -46,7 +46,7 @@ def copied_anew(name: str, table: TableStatus) -> str | None:
 def waits(name: str, table: TableStatus) -> str | None:
     """Say when a table that could not be taken up is tried again; None of any other."""
     error = table.error
-    if not table.follows or table.gone or table.retry_at is None or error is None:
+    if not table.follows or table.is_missing or table.retry_at is None or error is None:
         return None
     detail = f" ({error['detail']})" if error.get("detail") else ""
     at = f"{table.retry_at[:19]}Z"
@@ -57,7 +57,7 @@ def waits(name: str, table: TableStatus) -> str | None:
 
 def gone_line(tables: Mapping[str, TableStatus]) -> str | None:
     """Name the tables that are not at the source any more; None where all are there."""
-    names = [name for name, table in tables.items() if table.gone]
+    names = [name for name, table in tables.items() if table.is_missing]
     if not names:
         return None
     return (

@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from headrace.core.errors import HeadraceError, Misconfigured
+from headrace.core.records import to_record
 
 MAX_HEAD = 16 << 10
 _MAX_HEADERS = 100
@@ -82,7 +83,7 @@ class BadRequest(Exception):
 def refusal(status: int, error: HeadraceError, **headers: str) -> Response:
     """A response that says with a code why there is no other."""
     return as_json(
-        status, error.as_record(), {name.replace("_", "-"): value for name, value in headers.items()}
+        status, to_record(error), {name.replace("_", "-"): value for name, value in headers.items()}
     )
 
 

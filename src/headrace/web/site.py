@@ -22,6 +22,7 @@ from importlib.resources import files
 from typing import Any
 
 from headrace.core.errors import Misconfigured, Transient
+from headrace.core.records import to_record
 from headrace.status import faults
 from headrace.status.picture import DROPPED, SourcePicture
 from headrace.status.watch import View, Watch
@@ -198,18 +199,18 @@ def _status(site: Site, _request: HttpRequest) -> Response:
         return as_json(200, _records(views[0]))
     if len(views) == 1:
         assert views[0].error is not None
-        return as_json(503, views[0].error.as_record())
+        return as_json(503, to_record(views[0].error))
     return as_json(
         200,
         {
-            view.lake: _records(view) if view.error is None else {"error": view.error.as_record()}
+            view.lake: _records(view) if view.error is None else {"error": to_record(view.error)}
             for view in views
         },
     )
 
 
 def _records(view: View) -> dict[str, Any]:
-    return {source.name: source.as_record() for source in view.sources}
+    return {source.name: source.to_json() for source in view.sources}
 
 
 def _readyz(site: Site, _request: HttpRequest) -> Response:
@@ -220,10 +221,10 @@ def _readyz(site: Site, _request: HttpRequest) -> Response:
 def unready(view: View, ready_lag: float) -> list[dict[str, Any]]:
     """The reasons for which a lake is not kept up to date."""
     if view.error is not None:
-        return [_reason(view, None, view.error.as_record())]
+        return [_reason(view, None, to_record(view.error))]
     if not view.sources:
         none = Transient("WEB_NO_SOURCE", "the lake has no source yet", hint="headrace run begins to mirror")
-        return [_reason(view, None, none.as_record())]
+        return [_reason(view, None, to_record(none))]
     found = [(source, _unready(source, ready_lag)) for source in view.sources]
     return [_reason(view, source.name, why) for source, why in found if why is not None]
 
@@ -232,17 +233,17 @@ def _unready(source: SourcePicture, ready_lag: float) -> Mapping[str, Any] | Non
     if source.status.state == DROPPED:
         return None  # nobody is to keep it
     if faults.is_left(source):
-        return faults.not_running(source).as_record()
+        return to_record(faults.not_running(source))
     if source.status.error is not None:
         return source.status.error
     if source.status.state != "running":
-        return Transient(
+        waits = Transient(
             "WEB_NOT_RUNNING",
             f'the run of source "{source.name}" is {source.state}',
             hint="wait; headrace status --lake DIR says what for",
-        ).as_record()
-    late = next(faults.behind(source, ready_lag), None)
-    return None if late is None else late.as_record()
+        )
+        return to_record(waits)
+    return to_record(next(faults.behind(source, ready_lag), None))
 
 
 def _reason(view: View, source: str | None, why: Mapping[str, Any]) -> dict[str, Any]:

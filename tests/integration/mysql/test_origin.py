@@ -10,6 +10,7 @@ import pytest
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.core.position import Position
+from headrace.core.records import to_record
 from headrace.sources.contract.mirror import StreamOrder, StreamOrigin
 from headrace.sources.contract.values import ALONE
 from headrace.sources.mysql.binlog_position import MysqlTimeline
@@ -150,6 +151,6 @@ def test_status_tells_how_long_the_log_lasts(db: Database, session: MysqlConnect
 
 def test_the_option_of_a_mirror_lasts_with_its_record() -> None:
     accepting = plan({"unlogged_cascades": "accept"})
-    assert options(MysqlUpstream.of(accepting.as_record())) == {"unlogged_cascades": "accept"}
+    assert options(MysqlUpstream.of(to_record(accepting))) == {"unlogged_cascades": "accept"}
     refused = {"unlogged_cascades": "refuse"}
     assert options(plan({})) == options(plan(refused)) == refused

@@ -60,7 +60,7 @@ class Served:
 
     def received(self, position: Lsn) -> bool:
         """Whether its stream has come so far."""
-        return self.position is not None and Lsn.parse(self.position.received) >= position
+        return self.position is not None and Lsn.parse(self.position.received_until) >= position
 
     @property
     def receiver(self) -> psutil.Process:

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from headrace.core.records import to_record
 from headrace.lake.format import requests
 from headrace.lake.format.status import TableStatus
 from headrace.lake.store.open import open_store
@@ -58,7 +59,7 @@ def test_a_mark_waits_for_its_time_unless_somebody_waits_for_it(mirrors: Mirrors
             open_store(mirrors.path),
             "main",
             reach.REACH,
-            {"frontier": PostgresTimeline().position(wanted).as_record()},
+            {"frontier": to_record(PostgresTimeline().position(wanted))},
         )
         served.until(
             lambda: served.holds("public.a", 2) and served.holds("public.b", 1), "what was asked for"

@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from headrace.core.names import TableName
+from headrace.core.records import to_record
 from headrace.lake.store.open import open_store
 from headrace.pipeline.copy.context import ChunkCopied, CopiedTable, CopyLost, CopyRefused, Room
 from headrace.pipeline.copy.scheduler import CopyScheduler
@@ -77,7 +78,7 @@ class Scene:
         ledger.name, ledger._strict = "main", False
         return Copying(
             self.address,
-            self.identity.as_record(),
+            to_record(self.identity),
             self.source,
             [record for record in self.records if record.name.name in (names or NAMES)],
             ledger.outline,

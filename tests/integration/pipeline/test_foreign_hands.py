@@ -12,6 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 
 import headrace
 from headrace.core.errors import Definite
+from headrace.core.records import to_record
 from headrace.lake.format import statusfile
 from headrace.pipeline import loop
 from headrace.pipeline.ingest.supervisor import Feed, Receiver
@@ -160,7 +161,7 @@ def _fill(mirrors: Mirrors) -> Path:
     with connect(address, role="test") as connection:
         identity = identify(connection)
     folder = mirrors.path / "_headrace/spool/main"
-    receiver = Receiver(Feed(source.kind, address, identity.as_record(), source.upstream, folder))
+    receiver = Receiver(Feed(source.kind, address, to_record(identity), source.upstream, folder))
     receiver.start(PostgresTimeline().position(Lsn.parse(mirrors.lake.marks()[-1].frontier)))
 
     def there() -> bool:
@@ -255,7 +256,7 @@ def test_a_run_that_ends_by_an_error_without_a_code_says_so_and_owns_nothing(
             mirrors.once()
     status = statusfile.read(mirrors.lake.store, "main")
     assert status is not None
-    assert status.said.state == state
+    assert status.record.state == state
     wait_for(lambda: "headrace-reporter" not in [each.name for each in threading.enumerate()], "silence")
     mirrors.once()
 
@@ -274,7 +275,7 @@ def test_a_second_run_is_refused_and_leaves_no_trace(
             # The next run would take the source over if the status said that its owner had failed.
             status = statusfile.read(first.lake.store, "main")
             assert status is not None
-            assert (status.said.state, status.said.owner["pid"]) == ("running", first.pid)
+            assert (status.record.state, status.record.owner["pid"]) == ("running", first.pid)
             assert second.once() == 2
             assert "SOURCE_OWNED" in second.log()
             assert str(first.pid) in second.log()

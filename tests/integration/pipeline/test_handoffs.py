@@ -123,7 +123,7 @@ def test_a_transaction_open_across_the_publication_change_is_waited_for_and_whol
             go_on.set()
     assert mirrors.lake.at().arrow("public.t").num_rows == 12
     assert validators.exact(mirrors.lake, database.url()) == []
-    assert mirrors.record("public.t").held == 1
+    assert mirrors.record("public.t").held_transactions == 1
 
 
 def test_commits_that_hang_are_waited_for_only_where_they_wrote_the_table(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.cli import main as cli
+from headrace.core.records import to_record
 from headrace.lake.format.status import SourceStatus
 from headrace.status.picture import pictures
 from tests.integration.pipeline.conftest import Mirrors
@@ -21,7 +22,7 @@ def test_generated_columns_are_named_by_run_and_status(
     mirrors.once()
     [source] = pictures(str(mirrors.path))
     assert list(source.tables["public.t"].columns_left_out) == ["twice"]
-    assert SourceStatus.of(source.status.as_record()) == source.status
+    assert SourceStatus.of(to_record(source.status)) == source.status
     assert cli.main(["status", "--lake", str(mirrors.path)]) == 0
     said = "generated columns that are not in the lake: public.t (twice)"
     assert said in capsys.readouterr().out

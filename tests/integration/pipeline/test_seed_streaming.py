@@ -64,7 +64,7 @@ def _streamed(database: Database, slot: str) -> tuple[Any, ...]:
 
 
 def _told(mirror: Mirrored) -> dict[str, int]:
-    streamed = mirror.status().status.streamed
+    streamed = mirror.status().status.running
     return {"open": 0} if streamed is None else asdict(streamed)
 
 

@@ -15,6 +15,7 @@ import pytest
 import headrace
 from headrace.cli import main as cli
 from headrace.core.errors import HeadraceError, Misconfigured
+from headrace.core.records import to_record
 from headrace.lake.format import status as format_status
 from headrace.pipeline.state import place
 from headrace.sources.postgres.lsn import Lsn
@@ -95,7 +96,7 @@ def test_a_loop_that_stands_is_seen_to_stand_and_to_fall_behind(
         assert source.contact_age < 4  # the source is heard by the receiver
         assert source.position is not None
         assert source.position.lag_bytes > 0
-        assert Lsn.parse(source.position.received) >= Lsn.parse(end)
+        assert Lsn.parse(source.position.received_until) >= Lsn.parse(end)
         assert source.status.work is not None
         assert source.status.work.what.startswith("commits epoch ")
         assert "busy for " in _shown(mirrors, capsys)[1]
@@ -140,7 +141,7 @@ def test_the_lag_of_a_server_that_is_not_heard_grows_with_the_clock(
             dead = mirror.status()
             wait_for(lambda: (mirror.status().lag_seconds or 0) > 6, "the lag of a run that was killed")
             assert dead.status.position == mirror.status().status.position
-            record = mirror.status().as_record()
+            record = to_record(mirror.status())
             assert record["position"]["lag_seconds"] > 6
             assert record["contact_age_seconds"] > 6
 
@@ -285,7 +286,7 @@ def test_a_table_that_waits_for_its_next_try_says_when_that_is(
     with serving(mirrors) as served, traffic:
         mirrors.database.execute("ALTER TABLE a DROP CONSTRAINT a_pkey; DROP TABLE b", user="app")
         served.until(lambda: _status(mirrors).tables["public.a"].retry_at is not None, "a try in vain")
-        served.until(lambda: _status(mirrors).tables["public.b"].gone, "a look at the other")
+        served.until(lambda: _status(mirrors).tables["public.b"].is_missing, "a look at the other")
         table = _status(mirrors).tables["public.a"]
         assert table.follows
         assert table.error is not None
@@ -301,7 +302,7 @@ def test_a_table_that_waits_for_its_next_try_says_when_that_is(
             served.until(
                 lambda: {t.state for t in _status(mirrors).tables.values()} == {"live"}, "the tables"
             )
-        assert not _status(mirrors).tables["public.b"].gone
+        assert not _status(mirrors).tables["public.b"].is_missing
         assert _status(mirrors).tables["public.a"].retry_at is None
 
 

@@ -181,7 +181,7 @@ def test_what_is_streamed_becomes_what_comes_whole(
         shake(database, seed * 100 + round_number, steps=120)
         assert validators.exact(mirrors.once(), database.url(), values=True) == []
         [source] = pictures(str(mirrors.path))
-        layered_epochs += source.status.epochs.layered if source.status.epochs else 0
+        layered_epochs += source.status.epochs.from_sorted_runs if source.status.epochs else 0
     assert validators.definite(mirrors.lake) == []
     assert streamed_transactions(mirrors) > 3
     assert (layered_epochs > 0) == layered

@@ -33,9 +33,9 @@ def test_copies_that_are_joining_are_made_again_and_live_tables_stay(mirrors: Mi
     tables = {name.name: record for name, record in ledger.tables.items()}
     behind, anew = ledger.position, tables["copied_anew"]
     left = (
-        replace(tables["catches_up"], state=State.CATCHING_UP, applied=behind, since=None),
+        replace(tables["catches_up"], state=State.CATCHING_UP, frontier=behind, since=None),
         replace(tables["joins"], state=State.JOINING, since=None),
-        replace(staged_record(anew, "1-0", behind), state=State.JOINING, applied=None, handoff=anew.handoff),
+        replace(staged_record(anew, "1-0", behind), state=State.JOINING, frontier=None, handoff=anew.handoff),
     )
     ledger.publish(Epoch("stream", ledger.frontier, records=left))
     assert ledger.source is not None

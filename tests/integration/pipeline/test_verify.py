@@ -11,6 +11,7 @@ import pytest
 
 from headrace.core.errors import Definite
 from headrace.core.keycode import keycode
+from headrace.core.records import to_record
 from headrace.lake.format import layout
 from headrace.pipeline.verify import proof
 from headrace.pipeline.verify.drill_down import text_differences
@@ -70,7 +71,7 @@ def test_a_mirror_passes_and_one_changed_value_is_named(tables: Mirrors) -> None
     assert isinstance(said, Definite)
     assert said.code == "VERIFY_DIFFERENT"
     # No value of a row, unless it is asked for.
-    assert "ame 4711" not in str(verdict.as_record())
+    assert "ame 4711" not in str(to_record(verdict))
     [found] = verified(tables, "t", show_values=True).tables[0].differences
     assert found.source is not None
     assert found.lake is not None
@@ -143,7 +144,7 @@ def test_a_table_that_differs_throughout_is_not_narrowed_to_all_its_rows(tables:
     rewrite(tables.path, "t", lambda rows: rows.set_column(1, "name", rows["n"].cast("string")))
     [t] = verified(tables, "t").tables
     assert (t.outcome, len(t.differences)) == ("different", MOST_NAMED)
-    assert t.unnamed + MOST_NAMED == t.rows
+    assert t.unlisted_rows + MOST_NAMED == t.rows
     assert t.different_buckets == t.buckets
 
 

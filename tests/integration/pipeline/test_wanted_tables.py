@@ -81,7 +81,7 @@ def test_what_the_patterns_match_and_nobody_mirrors_is_said(
     [verdict] = verify(
         configuration(wanted.path, *BY_LEAF, url=wanted.database.url(user="app")), spark=wanted.spark
     )
-    assert verdict.unmirrored == {**UNFIT, **new}
+    assert verdict.unmirrored_tables == {**UNFIT, **new}
     assert cli.main(["status", "--lake", str(wanted.path)]) == 0
     told = capsys.readouterr().out
     assert "TABLE_NOT_ADDED: public.leaf_2, public.neu; headrace tables add" in told

@@ -12,6 +12,7 @@ import pytest
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.core.position import Position
+from headrace.core.records import to_record
 from headrace.sources.contract.errors import TableBusy
 from headrace.sources.queue import readers, removal, tick, upstream
 from headrace.sources.queue.creation import Schema
@@ -43,7 +44,7 @@ def mirrored(database: Database) -> Iterator[Mirrored]:
     executed(database, ["CREATE TABLE t (id int PRIMARY KEY)"])
     address = SOURCE.address(f"queue+{url(database, 'app')}")
     with capturing(database) as queue, closing(SOURCE.connect(address, role="test")) as session:
-        mirror = session.mirror(LAKE.as_record())
+        mirror = session.mirror(to_record(LAKE))
         assert isinstance(mirror, QueueMirror)
         queue.capture("t")
         reached = tick.take(queue.session, LAKE.objects)

@@ -162,7 +162,7 @@ def test_a_look_at_a_quiet_source_tells_later_rows_from_those_before(
             time = LAKE.log.time(tick.take(queue.session, LAKE.objects).number)
             found = layouts.from_details(change.now.details)
             [place] = found.of_rows(np.array([3], np.int32), np.array([time]))
-            assert found.known[place] is found.known[-1]
+            assert found.layouts[place] is found.layouts[-1]
 
 
 def test_a_row_too_long_to_be_asked_counts_as_one_of_either_layout(

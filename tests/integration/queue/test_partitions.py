@@ -241,7 +241,7 @@ CREATE CAST (p AS text) WITH FUNCTION spelled(p);
 def lives(queue: Capturing) -> str:
     """The lives of triggers and function, by which every lake tells whether they were altered."""
     [table] = find_tables(queue.session, LAKE.objects, [TableName("public", "u")])
-    return table.triggers.made
+    return table.triggers.life
 
 
 def test_partitions_of_others_are_captured_and_tables_of_others_are_not_taken_for_them(

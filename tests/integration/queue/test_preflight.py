@@ -75,7 +75,7 @@ def test_each_table_is_fit_or_told_why(database: Database) -> None:
     assert report.errors == ()
     assert {name.name: error.code for name, error in report.left_out.items()} == UNFIT
     assert [table.schema.key for table in report.tables] == [("id",), (), ("id",), (), ("id",)]
-    assert all(table.schema.full and not table.schema.ordered for table in report.tables)
+    assert all(table.schema.full and not table.schema.is_ordered for table in report.tables)
     assert [column.name for column in report.tables[-1].schema.columns] == ["id"]
     for name, code in UNFIT.items():
         meant = examined(database, f"public.{name}")

@@ -66,17 +66,17 @@ class QueueMirror:
     def waits_for(self, code: str) -> bool:
         """The status of the run says that it waits for this."""
         status = statusfile.read(open_store(str(self.path)), "main")
-        return status is not None and code in status.said.warnings
+        return status is not None and code in status.record.warnings
 
     def error(self) -> str | None:
         """The code of what the run waits for as a whole, by its status."""
         status = statusfile.read(open_store(str(self.path)), "main")
-        return None if status is None or status.said.error is None else status.said.error["code"]
+        return None if status is None or status.record.error is None else status.record.error["code"]
 
     def lines(self) -> tuple[str, ...]:
         """Read what the run's status says of the queue."""
         status = statusfile.read(open_store(str(self.path)), "main")
-        return () if status is None or status.said.upstream is None else tuple(status.said.upstream.lines)
+        return () if status is None or status.record.upstream is None else tuple(status.record.upstream.lines)
 
     def agrees(self, name: str) -> bool:
         """The newest mark holds what the table holds."""

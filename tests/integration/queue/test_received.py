@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from headrace.core.errors import HeadraceError
+from headrace.core.records import to_record
 from headrace.pipeline.ingest.replay_check import RecentTransactions
 from headrace.pipeline.ingest.store_stream import Intake
 from headrace.sources.contract.stream import Orders
@@ -39,7 +40,7 @@ def receive(folder: Path, orders: Orders, until: int) -> None:
         known = RecentTransactions.of(folder, changed)
         reached = writer.places.newest
         assert reached is not None
-        with closing(STREAM_SOURCE.open_stream(replace(orders, reached=reached))) as stream:
+        with closing(STREAM_SOURCE.open_stream(replace(orders, received_until=reached))) as stream:
             intake = Intake(writer, known.from_start(stream.start.time))
             deadline, complete = time.monotonic() + DEADLINE, 0
             while complete < until:
@@ -58,7 +59,7 @@ def test_ticks_that_hold_other_events_than_before_are_refused(database: Database
         start = tick.take(queue.session, LAKE.objects)
         readers.register(queue.session, LAKE, start)
         at = start.position(LAKE.log)
-        orders = Orders(address.text, session.identity, LAKE.as_record(), at, at)
+        orders = Orders(address.text, session.identity, to_record(LAKE), at, at)
         executed(database, ["INSERT INTO t VALUES (1)"])
         first = tick.take(queue.session, LAKE.objects).position(LAKE.log)
         executed(database, ["INSERT INTO t VALUES (2)"])

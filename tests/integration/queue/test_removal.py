@@ -11,6 +11,7 @@ import pytest
 
 from headrace.core.errors import Misconfigured, Transient
 from headrace.core.names import TableName
+from headrace.core.records import to_record
 from headrace.sources.contract.mirror import StreamOrder
 from headrace.sources.contract.values import Waiting
 from headrace.sources.queue import capture
@@ -142,7 +143,7 @@ def test_a_stream_that_could_not_begin_takes_back_what_it_made(database: Databas
     with closing(SOURCE.connect(address, role="test")) as session, database.connect(user="app") as holder:
         holder.execute("BEGIN; INSERT INTO b VALUES (1)")
         order = StreamOrder(named_only(*names), undo=True)
-        mirror = session.mirror(OTHER.as_record())
+        mirror = session.mirror(to_record(OTHER))
         with pytest.raises(Transient, match="STOPPED"):
             mirror.establish(order, Waiting(check=unwanted))
         holder.execute("COMMIT")

@@ -16,6 +16,7 @@ import pytest
 from headrace.core.errors import Transient
 from headrace.core.names import TableName
 from headrace.core.position import STEP, Position
+from headrace.core.records import to_record
 from headrace.sources import registry
 from headrace.sources.contract.errors import TableBusy
 from headrace.sources.contract.mirror import StreamOrder
@@ -103,7 +104,7 @@ def test_a_quiet_queue_moves_when_it_is_asked_to(database: Database, table: Capt
     kind = registry.by_kind("queue")
     address = kind.address(f"queue+{database.url(user='app')}")
     with reading(database) as [stream], closing(kind.connect(address, role="test")) as session:
-        captures = session.mirror(LAKE.as_record()).captures
+        captures = session.mirror(to_record(LAKE)).captures
         assert captures is not None
         for _ in range(3):
             before = end_of(table.session)

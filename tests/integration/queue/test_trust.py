@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from headrace.core.errors import Misconfigured
+from headrace.core.records import to_record
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.statements import Session
@@ -92,7 +93,7 @@ def test_nothing_in_a_schema_that_somebody_else_made_runs_as_us(database: Databa
     assert "QUEUE_UNTRUSTED" in codes(examined(database, "public.t", user="mirror"))
     with closing(SOURCE.connect(SOURCE.address("queue+" + url(database, "mirror")), role="test")) as opened:
         with pytest.raises(Misconfigured) as refused:
-            opened.mirror(LAKE.as_record())
+            opened.mirror(to_record(LAKE))
         assert refused.value.code == "QUEUE_UNTRUSTED"
     with session(database, "postgres") as superuser:
         refusal(superuser)

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headrace.core.errors import Definite, Misconfigured, Transient
+from headrace.core.records import to_record
 from headrace.spark.depot import Depot
 from headrace.spark.jobs import Background, DriverRunner, Runner
 from headrace.spark.paths import Probe, local_probe, prove_shared
@@ -101,7 +102,7 @@ def test_an_error_keeps_its_family_code_and_hint(engine: Engine) -> None:
     with pytest.raises(Definite) as caught:
         engine.runner.run(work.refuse, [b"good", b"bad", b"good"])
     expected = {"family": "definite", "code": "TEST_REFUSED", "primary": "no", "detail": "a table"}
-    assert caught.value.as_record() == {**expected, "hint": "do nothing"}
+    assert to_record(caught.value) == {**expected, "hint": "do nothing"}
     assert "work.py" in caught.value.__notes__[0]
 
 

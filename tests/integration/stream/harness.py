@@ -17,6 +17,7 @@ import numpy as np
 
 from headrace.core.errors import HeadraceError
 from headrace.core.position import Position
+from headrace.core.records import to_record
 from headrace.decode import pgoutput
 from headrace.decode.kernel import Bytes
 from headrace.pipeline.ingest.supervisor import Feed, Receiver
@@ -171,7 +172,7 @@ def stage(database: Database, folder: Path, **feed: Any) -> Iterator[Stage]:
         identity = identify(connection)
     made = Stage(
         database,
-        Feed("postgres", address, identity.as_record(), UPSTREAM.as_record(), folder / "spool", **feed),
+        Feed("postgres", address, to_record(identity), to_record(UPSTREAM), folder / "spool", **feed),
         PostgresTimeline().position(Lsn.parse(begin)),
     )
     try:

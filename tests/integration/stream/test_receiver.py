@@ -313,9 +313,9 @@ from headrace.sources.postgres.session.identity import identify
 address = PostgresAddress.parse(sys.argv[2])
 with connect(address, role="test") as connection:
     identity = identify(connection)
-upstream = PostgresUpstream("ours", "pub").as_record()
+upstream = to_record(PostgresUpstream("ours", "pub"))
 folder, patience = Path(sys.argv[1]), float(sys.argv[4])
-feed = Feed("postgres", address, identity.as_record(), upstream, folder, patience=patience)
+feed = Feed("postgres", address, to_record(identity), upstream, folder, patience=patience)
 receiver = Receiver(feed)
 receiver.start(PostgresTimeline().position(Lsn.parse(sys.argv[3])))
 print(receiver.pid, flush=True)

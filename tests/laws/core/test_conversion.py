@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.core.change_batch import Image, Op
 from headrace.core.conversion import Conversion, Part, Take, Value
+from headrace.core.records import from_record, to_record
 from headrace.core.schema import Column, TableSchema
 from headrace.decode import pgoutput
 from headrace.decode.pgoutput import batch
@@ -59,7 +60,7 @@ def test_one_after_the_other_is_both_in_one_step(data: st.DataObject, values: li
     table = _table(values)
     one_by_one = second.apply(first.apply(table, between.arrow()), new.arrow())
     assert first.then(second).apply(table, new.arrow()) == one_by_one
-    assert Conversion.from_record(first.as_record()) == first
+    assert from_record(Conversion, to_record(first)) == first
 
 
 @given(st.data(), rows, rows)

@@ -29,7 +29,7 @@ from tests.laws.core.worlds import (
     worlds,
 )
 
-TICKED = TableSchema(COLUMNS, ("id",), full=True, ordered=False)
+TICKED = TableSchema(COLUMNS, ("id",), full=True, is_ordered=False)
 LAWS = examples(100)
 FIRST_ID = 1 << 45  # of events: a queue's numbers grow for as long as it lives
 TICKS = st.integers(1, 8)  # transactions a tick
@@ -128,7 +128,7 @@ def test_an_event_too_many_or_too_few_is_reported(
 def test_events_of_times_with_an_order_are_left_alone(world: World) -> None:
     changes, _ = _ticks(world, 1, Random(0))
     found = events(TICKED, changes)
-    assert net_events(replace(TICKED, ordered=True), found) is found
+    assert net_events(replace(TICKED, is_ordered=True), found) is found
 
 
 def test_a_statement_that_fires_another_comes_behind_it() -> None:
@@ -165,4 +165,4 @@ def test_rows_that_are_told_apart_by_their_bits_alone_do_not_cancel_out() -> Non
 
 def test_without_whole_rows_there_is_no_net() -> None:
     with pytest.raises(ValueError, match="whole rows"):
-        TableSchema(COLUMNS, ("id",), full=False, ordered=False)
+        TableSchema(COLUMNS, ("id",), full=False, is_ordered=False)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.core.position import Position
+from headrace.core.records import from_record, to_record
 from headrace.sources.postgres.lsn import Lsn, PostgresTimeline
 from headrace.sources.postgres.spelling import SPELLING
 
@@ -21,7 +22,7 @@ POSITIONS = st.builds(Position, st.integers(0, 20), st.text(max_size=3))
 @LAWS
 @given(TIMES, st.text())
 def test_a_position_survives_being_written_down(time: int, text: str) -> None:
-    written = Position.from_record(json.loads(json.dumps(Position(time, text).as_record())))
+    written = from_record(Position, json.loads(json.dumps(to_record(Position(time, text)))))
     assert (written.time, written.text) == (time, text)
 
 

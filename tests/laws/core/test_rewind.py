@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.core.collection import as_multiset, consolidate, of_rows
-from headrace.core.handoff import ByPosition, BySet, ByXid, Handoff, handoff_from_record
+from headrace.core.handoff import HANDOFFS, ByPosition, BySet, ByXid, Handoff
+from headrace.core.records import from_record, to_record
 from headrace.core.reference.contents import accumulate
 from headrace.core.reference.rewind import rewind, skip
 from headrace.sources.mysql.gtid_set import Gtid, GtidSet
@@ -125,7 +126,7 @@ def test_a_snapshot_rewound_is_the_table_at_the_start_of_the_stream(
 ) -> None:
     world, clock, start, held = case
     handoff, xids = data.draw(handoffs(world, clock, held))
-    handoff = handoff_from_record(handoff.as_record(), GtidSet.parse)
+    handoff = handoff if isinstance(handoff, BySet) else from_record(HANDOFFS, to_record(handoff))
     snapshot = _collection(_holding(world, held))
     found = rewind(snapshot, _updates(world, clock, xids, narrow), clock.cut(start), handoff)
     assert _counted(found) == _holding(world, set(range(start)))

@@ -93,7 +93,9 @@ def streamed(draw: st.DrawFn) -> Slice:
             parts.append(relation(draw(st.sampled_from(TABLES)), xid))
         parts.append(truncate(tuple(change), xid) if isinstance(change, list) else insert(*change, xid))
     aborted = tuple(draw(st.lists(st.integers(801, 803), unique=True)))
-    return piece(b"".join(parts), PostgresOpenTransaction(2000, 800, 5, {}, streamed=True, aborted=aborted))
+    return piece(
+        b"".join(parts), PostgresOpenTransaction(2000, 800, 5, {}, in_stream=True, rolled_back=aborted)
+    )
 
 
 def said(data: Bytes, context: Context, oids: Iterable[int] = TABLES) -> Iterator[tuple[int, Any]]:

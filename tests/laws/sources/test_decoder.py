@@ -12,6 +12,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.core.records import to_record
 from headrace.decode.kernel import Bytes
 from headrace.pipeline.tasks.slices import Slice
 from headrace.sources.contract.decoder import Context, RunningTransaction
@@ -90,15 +91,15 @@ def test_a_selection_says_all_of_its_tables_and_nothing_of_others(piece: Slice, 
 
 def _with_layouts(context: Context) -> Context:
     """The context of a selection, with the layouts of the tables that were not selected."""
-    layouts = DECODER.between(map(relation, TABLES)).as_record()
-    return DECODER.restore({**layouts, "inside": context.as_record()["inside"]})
+    layouts = to_record(DECODER.between(map(relation, TABLES)))
+    return DECODER.restore({**layouts, "inside": to_record(context)["inside"]})
 
 
 @given(slices, st.integers(1, 400))
 def test_a_context_travels_and_is_kept(piece: Slice, length: int) -> None:
     for context in (piece.context, DECODER.split(bytes_of(piece)[:length], piece.context)[1]):
         assert pickle.loads(pickle.dumps(context)) == context
-        assert DECODER.restore(json.loads(json.dumps(context.as_record()))) == context
+        assert DECODER.restore(json.loads(json.dumps(to_record(context)))) == context
     assert len(pickle.dumps(DECODER)) < 100
     assert pickle.loads(pickle.dumps(DECODER)) == DECODER
 

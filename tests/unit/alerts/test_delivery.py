@@ -15,6 +15,7 @@ from headrace.alerts import delivery
 from headrace.alerts.delivery import deliver
 from headrace.alerts.hooks import Hook, HookConfig, hooks_of
 from headrace.core.errors import HeadraceError
+from headrace.core.records import to_record
 from headrace.testing.postmaster import wait_for
 from tests.hooks import CANARY, hook_server
 
@@ -31,7 +32,7 @@ def _error(**section: object) -> HeadraceError:
     with pytest.raises(HeadraceError) as raised:
         deliver(_hook(**section), EVENT)
     error = raised.value
-    assert CANARY not in f"{error}{error!r}{error.as_record()}"
+    assert CANARY not in f"{error}{error!r}{to_record(error)}"
     assert raised.value.__cause__ is None
     return error
 

@@ -11,6 +11,7 @@ import pytest
 
 from headrace.alerts.events import MOST_TEXT, Comparison, Event, KnownStates
 from headrace.alerts.hooks import HookConfig, hooks_of
+from headrace.core.records import to_record
 from headrace.lake.format.prooffile import TableProof
 from headrace.lake.format.status import (
     AlterationStatus,
@@ -65,7 +66,7 @@ class Told:
         comparison = Comparison(self.hook, "./lake", self.known, said, proofs or {}, now)
         events, self.known = comparison.events()
         # What a hook knows survives a file.
-        assert KnownStates.of(self.known.as_record()) == self.known
+        assert KnownStates.of(to_record(self.known)) == self.known
         return events
 
 

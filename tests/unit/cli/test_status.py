@@ -45,7 +45,7 @@ def source(**known: Any) -> SourcePicture:
 
 def lines(slot: Mapping[str, Any] | None = None, running: RunningStatus | None = None) -> list[str]:
     upstream = None if slot is None else UpstreamStatus(slot, tuple(_figures(slot)))
-    return list(_head(source(upstream=upstream, streamed=running)))
+    return list(_head(source(upstream=upstream, running=running)))
 
 
 def test_transactions_that_run_are_shown_and_what_the_server_streamed_and_spilled() -> None:
@@ -78,7 +78,7 @@ def test_tables_that_nobody_mirrors_are_shown_by_the_reason() -> None:
     codes = {f"public.k{number}": "PG_IDENTITY_MISSING" for number in range(7)} | {
         "public.n": "TABLE_NOT_ADDED"
     }
-    assert list(_beside(source(unmirrored=codes))) == [
+    assert list(_beside(source(unmirrored_tables=codes))) == [
         "not mirrored, PG_IDENTITY_MISSING: public.k0, public.k1, public.k2, public.k3, public.k4"
         " and 2 more; headrace check says more",
         "not mirrored, TABLE_NOT_ADDED: public.n; headrace tables add mirrors them",
@@ -143,7 +143,7 @@ def test_a_source_without_a_fault_has_none_and_each_fault_has_a_code() -> None:
     assert codes(seen("waiting", contact_at=at(70), error=error)) == ["STATUS_BEHIND"]
     assert codes(seen(tables={"t": stopped})) == ["STATUS_TABLE_STOPPED"]
     assert codes(seen(tables={"t": replace(stopped, follows=True)})) == []
-    assert codes(seen(tables={"t": replace(stopped, gone=True)})) == []
+    assert codes(seen(tables={"t": replace(stopped, is_missing=True)})) == []
     for state in ("stopped", "dropped", "never run"):
         assert codes(seen(state)) == ["STATUS_NOT_RUNNING"]
     assert codes(seen(age=40.0)) == ["STATUS_NOT_RUNNING"]  # nobody writes any more
@@ -158,7 +158,7 @@ def test_a_table_that_comes_back_by_itself_is_no_stop() -> None:
     tables = {
         "public.new": TableStatus("stopped", error=error, follows=True),  # it is taken up this very second
         "public.waits": waits,
-        "public.gone": replace(waits, gone=True),
+        "public.gone": replace(waits, is_missing=True),
     }
     assert list(_beside(source(tables=tables))) == [
         "public.waits is in no mark: PG_IDENTITY_MISSING: no key; next try 2026-01-01T12:00:07Z; "

@@ -36,7 +36,7 @@ TABLES = (
             Difference("extra", {}, copies=2),
             Difference("missing", {"id": "NULL"}, ("t",), raw=True),
         ),
-        unnamed=5,
+        unlisted_rows=5,
         epoch=7,
     ),
     TableVerdict("public.c", "not compared", error=LOCKED),
@@ -69,7 +69,7 @@ def test_the_page_names_what_differs_and_bears_any_text() -> None:
 
 
 def test_a_record_says_the_same_to_a_program() -> None:
-    record = json.loads(json.dumps(_verdict(*TABLES).as_record()))
+    record = json.loads(json.dumps(_verdict(*TABLES).to_json()))
     assert list(record["tables"]) == ["public.a", "public.b", "public.c"]
     changed, extra, _ = record["tables"]["public.b"]["differences"]
     assert (changed["kind"], changed["key"]["id"], changed["lake"]["name"]) == ("changed", "7", None)

@@ -10,6 +10,7 @@ import pytest
 from headrace.core.chunks import MOST_ROUNDS, Bound, ByChunk, Chunk, KeySpan
 from headrace.core.handoff import ByPosition, ByXid
 from headrace.core.keycode import keycode
+from headrace.core.records import from_record, to_record
 from tests.places import place_at
 
 
@@ -144,7 +145,7 @@ def test_of_what_concerns_all_keys_chunks_that_do_not_show_it_are_torn() -> None
 def test_a_handoff_survives_being_written_down() -> None:
     part = ByChunk((_chunk(None, 10), _chunk(20, None, "15:30:25,27")), 2)
     part = part.plus([Chunk(gap, part.chunks[0].handoff) for gap in [_one_key(15)]])
-    assert ByChunk.from_record(json.loads(json.dumps(part.as_record()))) == part
+    assert from_record(ByChunk, json.loads(json.dumps(to_record(part)))) == part
 
 
 def test_chunks_of_a_source_that_counts_its_commits_hold_what_lies_before_them() -> None:
@@ -154,7 +155,7 @@ def test_chunks_of_a_source_that_counts_its_commits_hold_what_lies_before_them()
     names = pa.array(["u:1", "u:2", "u:3", "u:4"])
     assert whole.holds(_codes(5, 5, 15, 15), times, names).to_pylist() == [True, False, True, False]
     assert whole.incomplete(times.slice(1, 1), names.slice(1, 1)) == (low.span,)
-    assert ByChunk.from_record(json.loads(json.dumps(whole.as_record()))) == whole
+    assert from_record(ByChunk, json.loads(json.dumps(to_record(whole)))) == whole
     mixed = ByChunk((_chunk(None, 10), whole.chunks[1]))
     with pytest.raises(ValueError, match="in two ways"):
         mixed.holds(_codes(5), pa.array([1], pa.int64()), pa.array([1], pa.int64()))

@@ -10,6 +10,7 @@ import pytest
 
 from headrace.core.conversion import Conversion, Part, Take, Value
 from headrace.core.evolve import Converts, CopyNeeded, evolve
+from headrace.core.records import from_record, to_record
 from headrace.core.schema import Column, TableSchema
 
 ID = Column("id", pa.int64(), "int", "bigint", nullable=False)
@@ -77,7 +78,7 @@ def test_what_the_stream_may_still_bring_comes_along() -> None:
         (("id", "name", "more"), 1600),
     ]
     assert [known.names for known in then.schema.at_time(UNTIL).earlier] == [("id", "name", "more")]
-    assert TableSchema.from_record(then.schema.as_record()) == then.schema
+    assert from_record(TableSchema, to_record(then.schema)) == then.schema
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.core.errors import Misconfigured
-from headrace.core.handoff import ByPosition, BySet, ByXid, by_name, handoff_from_record, widen
+from headrace.core.handoff import HANDOFFS, ByPosition, BySet, ByXid, by_name, widen
+from headrace.core.records import from_record, to_record
 from headrace.sources.mysql.gtid_set import GtidSet
 from headrace.sources.postgres.lsn import Lsn, PostgresTimeline
 from tests.places import place_at
@@ -78,7 +79,7 @@ def test_a_position_holds_what_lies_before_it() -> None:
     ],
 )
 def test_a_handoff_survives_being_written_down(handoff: ByPosition | ByXid) -> None:
-    assert handoff_from_record(json.loads(json.dumps(handoff.as_record()))) == handoff
+    assert from_record(HANDOFFS, json.loads(json.dumps(to_record(handoff)))) == handoff
 
 
 @pytest.mark.parametrize("text", ["", "10:20", "10:20:10,", "20:10:", "a:b:", "10:20:10;11"])

@@ -9,6 +9,7 @@ import pytest
 
 from headrace.core.errors import Misconfigured
 from headrace.core.position import ORIGIN, Position
+from headrace.core.records import from_record, to_record
 from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.spelling import SPELLING
 from tests.places import place_at
@@ -40,10 +41,10 @@ def test_where_nothing_is_known_yet_lsns_are_times() -> None:
 @pytest.mark.parametrize("record", ["0/10", {"time": 1}, {"time": "x", "text": ""}, None])
 def test_what_is_no_position_as_it_is_written_down_is_a_coded_error(record: Any) -> None:
     with pytest.raises(Misconfigured) as caught:
-        Position.from_record(record)
+        from_record(Position, record)
     assert (caught.value.code, bool(caught.value.hint)) == ("POSITION_MALFORMED", True)
 
 
 def test_people_are_not_shown_by_what_a_place_is_known_again() -> None:
     position = Position(9, "0-1-2 last 0-1-2@17@4@ab@log.000001")
-    assert (str(position), position.as_record()["text"]) == ("0-1-2", position.text)
+    assert (str(position), to_record(position)["text"]) == ("0-1-2", position.text)

@@ -6,6 +6,7 @@ from headrace.core import difference
 from headrace.core.change_batch import change_schema
 from headrace.core.history import history_schema
 from headrace.core.key_events import KeyEvent
+from headrace.core.records import from_record, to_record
 from headrace.core.schema import Column, TableSchema
 from headrace.core.transaction_id import TransactionId
 from headrace.core.truncation import Truncation, ends, take_back
@@ -22,7 +23,7 @@ def test_history_calls_a_gtid_by_its_name() -> None:
 
 
 def test_a_schema_remembers_how_transactions_are_named() -> None:
-    assert TableSchema.from_record(SCHEMA.as_record()) == SCHEMA
+    assert from_record(TableSchema, to_record(SCHEMA)) == SCHEMA
 
 
 def test_rows_that_a_truncation_took_name_its_transaction() -> None:

@@ -58,7 +58,7 @@ def test_a_run_that_begins_replaces_the_last_word_of_the_one_before_at_once(tmp_
     try:
         said = statusfile.read(store, "main")
         assert said is not None
-        assert said.said.state == "starting"
+        assert said.record.state == "starting"
     finally:
         now.leave()
 
@@ -116,8 +116,10 @@ def _said(store: Store) -> SourceStatus:
     found = statusfile.read(store, "main")
     assert found is not None
     # The lag is as of now.
-    position = found.said.position
-    return found.said if position is None else replace(found.said, position=replace(position, lag_seconds=0))
+    position = found.record.position
+    return (
+        found.record if position is None else replace(found.record, position=replace(position, lag_seconds=0))
+    )
 
 
 def test_the_tables_beside_are_asked_for_the_more_seldom_the_longer_that_takes(

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from headrace.core.errors import Misconfigured
+from headrace.core.records import to_record
 from headrace.sources import registry
 from headrace.sources.contract.source import Source
 
@@ -34,7 +35,7 @@ def test_an_unknown_source_is_refused_without_its_password(
         find(asked)
     assert caught.value.code == "SOURCE_UNKNOWN"
     assert shown in str(caught.value)
-    assert "secret" not in str(caught.value.as_record())
+    assert "secret" not in str(to_record(caught.value))
 
 
 def test_an_option_of_several_kinds_means_the_same() -> None:

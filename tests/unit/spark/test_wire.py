@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.core.errors import Definite, Misconfigured, Transient
+from headrace.core.records import to_record
 from headrace.spark import wire
 from headrace.spark.wire import BUG, ERROR, RESULT, Row
 
@@ -59,7 +60,7 @@ def test_an_error_of_ours_arrives_with_family_code_and_hint(kind: type[Definite]
     arrived = wire.to_error(row)
     assert (row.kind, row.item, row.grp) == (ERROR, 3, "g")
     assert type(arrived) is kind
-    assert arrived.as_record() == kind("SOME_CODE", "primary", detail="detail", hint="type this").as_record()
+    assert to_record(arrived) == to_record(kind("SOME_CODE", "primary", detail="detail", hint="type this"))
     assert "test_wire.py" in arrived.__notes__[0]
 
 

@@ -100,7 +100,7 @@ def returning() -> SourceStatus:
     said = healthy()
     assert said.tables is not None
     held = {"public.new": _table(1, state="stopped", error=REASON, follows=True),
-            "public.gone": _table(2, state="stopped", error=REASON, follows=True, gone=True),
+            "public.gone": _table(2, state="stopped", error=REASON, follows=True, is_missing=True),
             "public.later": _table(3, state="stopped", error=REASON,
                                    follows=True, retry_at=_ago(-60))}  # fmt: skip
     return replace(said, tables={**said.tables, **held})

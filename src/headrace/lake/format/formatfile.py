@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import json
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.core.errors import Misconfigured
+from headrace.core.records import from_record, on_disk, to_record
 from headrace.lake.format import layout
 from headrace.lake.store.contract import Store
 
@@ -25,7 +26,7 @@ FORMAT = 1
 class Format:
     """The format of a lake, and the lake's own id."""
 
-    number: int
+    number: int = field(metadata=on_disk("format"))
     lake_id: str
 
 
@@ -66,17 +67,20 @@ def create_lake(store: Store) -> Format:
     """Open the lake at `store`, or make one where there is nothing at all."""
     if not is_new(store):
         return open_lake(store)
-    new = {"format": FORMAT, "lake_id": uuid.uuid4().hex}
     # Two processes may do this at once; both then read what the first of them wrote.
-    store.put_if_absent(layout.FORMAT, json.dumps(new).encode())
+    store.put_if_absent(layout.FORMAT, _text(Format(FORMAT, uuid.uuid4().hex)))
     store.sync([layout.FORMAT])
     return open_lake(store)
 
 
 def rename(store: Store, lake_id: str) -> None:
     """Give the lake another id: a copy gets one of its own (`placefile`)."""
-    store.put(layout.FORMAT, json.dumps({"format": open_lake(store).number, "lake_id": lake_id}).encode())
+    store.put(layout.FORMAT, _text(Format(open_lake(store).number, lake_id)))
     store.sync([layout.FORMAT])
+
+
+def _text(format: Format) -> bytes:
+    return json.dumps(to_record(format)).encode()
 
 
 def _parse(data: bytes) -> Format:
@@ -84,8 +88,8 @@ def _parse(data: bytes) -> Format:
         record = json.loads(data)
         if "version" in record:
             raise _unreleased_error()
-        return Format(number=int(record["format"]), lake_id=str(record["lake_id"]))
-    except (ValueError, KeyError, TypeError) as error:
+        return from_record(Format, {key: record[key] for key in ("format", "lake_id")})
+    except (ValueError, LookupError, TypeError) as error:
         raise Misconfigured(
             "LAKE_FORMAT_DAMAGED",
             f'the file "{layout.FORMAT}" of this lake cannot be read',

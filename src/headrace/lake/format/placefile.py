@@ -13,10 +13,11 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from headrace.core.errors import Misconfigured
+from headrace.core.records import on_disk, parse, to_record
 from headrace.lake.format import formatfile, layout
 from headrace.lake.store.contract import Store
 
@@ -34,7 +35,7 @@ class LakePlace:
 
     url: str
     lake_id: str
-    copy_of: str | None = None
+    copy_of: str | None = field(default=None, metadata=on_disk(optional=True))
 
 
 def require(store: Store) -> LakePlace:
@@ -62,8 +63,7 @@ def settle(store: Store, why: Elsewhere | None = None) -> LakePlace:
         known = LakePlace(here, known.lake_id, known.copy_of)
     else:
         known = LakePlace(here, uuid.uuid4().hex, known.lake_id)
-    record = {"url": known.url, "lake_id": known.lake_id, "copy_of": known.copy_of}
-    store.put(layout.PLACE, json.dumps(record).encode())
+    store.put(layout.PLACE, json.dumps(to_record(known)).encode())
     store.sync([layout.PLACE])
     if known.lake_id != formatfile.open_lake(store).lake_id:
         formatfile.rename(store, known.lake_id)
@@ -76,9 +76,8 @@ def read(store: Store) -> LakePlace | None:
     if data is None:
         return None
     try:
-        record = json.loads(data)
-        return LakePlace(str(record["url"]), str(record["lake_id"]), record.get("copy_of"))
-    except (ValueError, KeyError, TypeError, AttributeError):
+        return parse(LakePlace, data)
+    except ValueError:
         raise Misconfigured(
             "LAKE_PLACE_DAMAGED",
             f'the file "{layout.PLACE}" of this lake cannot be read',

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from headrace.core.records import parse, to_record
 from headrace.lake.format import layout
 
 Json = Any
@@ -69,23 +70,11 @@ class Plan:
     upstream_earliest_commit_ts: str | None = None  # ISO 8601, UTC
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True)
+        return json.dumps(to_record(self), separators=(",", ":"), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
-        raw = json.loads(text)
-        raw["steps"] = tuple(
-            TableStep(
-                path=step["path"],
-                base=step["base"],
-                add=tuple(DataFile(**file) for file in step["add"]),
-                remove=tuple(step["remove"]),
-                schema=step["schema"],
-                rewrite=step["rewrite"],
-            )
-            for step in raw["steps"]
-        )
-        return cls(**raw)
+        return parse(cls, text)
 
 
 class Plans(Protocol):

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
+from headrace.core.records import from_record, to_record
 from headrace.lake.format import layout
 from headrace.lake.store.contract import Store
 
@@ -28,7 +29,7 @@ class TableProof:
 def write(store: Store, source: str, tables: Mapping[str, TableProof]) -> None:
     """Note the outcomes of these tables; those of others stay."""
     known = {**read(store, source), **tables}
-    record = {name: asdict(proof) for name, proof in sorted(known.items())}
+    record = {name: to_record(proof) for name, proof in sorted(known.items())}
     store.put(layout.proof_key(source), json.dumps({"tables": record}).encode(), lasting=False)
 
 
@@ -37,9 +38,6 @@ def read(store: Store, source: str) -> dict[str, TableProof]:
     try:
         record = json.loads(store.get(layout.proof_key(source)) or b"{}")
         known = record.get("tables", {}).items()
-        return {name: TableProof(*(proof.get(each) for each in _FIELDS)) for name, proof in known}
+        return {name: from_record(TableProof, proof, lenient=True) for name, proof in known}
     except (ValueError, TypeError, AttributeError):
         return {}
-
-
-_FIELDS = ("outcome", "at", "position", "code")

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.core.errors import Misconfigured
+from headrace.core.records import from_record, on_disk, to_record
 from headrace.lake.format import layout
 from headrace.lake.store.contract import Store
 
@@ -29,22 +30,23 @@ _OF_ALL = frozenset({"kind", "connection", "views", "materialized"})  # of a sou
 class RegisteredSource:
     """A source as it was created."""
 
-    name: str
+    name: str = field(metadata=on_disk(outside=True))
     kind: str
     connection: str
-    options: Mapping[str, str]  # of its kind
+    options: Mapping[str, str] = field(metadata=on_disk(outside=True))  # of its kind
     views: tuple[str, ...] | None = None
-    materialized: bool = False
+    is_materialized: bool = field(default=False, metadata=on_disk("materialized"))
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredView:
     """A view that somebody wrote."""
 
-    name: str
+    name: str = field(metadata=on_disk(outside=True))
     text: str
-    materialized: bool = False
-    columns: Mapping[str, Columns] = field(default_factory=dict)  # by source
+    is_materialized: bool = field(default=False, metadata=on_disk("materialized", optional=True))
+    # Of the tables that it reads, by source.
+    columns: Mapping[str, Columns] = field(default_factory=dict, metadata=on_disk(optional=True))
 
 
 class Registry:
@@ -57,7 +59,10 @@ class Registry:
         return {name: _source(name, raw) for name, raw in self._all(layout.REGISTERED_SOURCES).items()}
 
     def views(self) -> dict[str, RegisteredView]:
-        return {name: RegisteredView(name, **raw) for name, raw in self._all(layout.REGISTERED_VIEWS).items()}
+        return {
+            name: from_record(RegisteredView, raw, name=name)
+            for name, raw in self._all(layout.REGISTERED_VIEWS).items()
+        }
 
     def add(self, thing: RegisteredSource | RegisteredView) -> bool:
         """Register it; False where its name is taken."""
@@ -90,10 +95,8 @@ def _key(thing: RegisteredSource | RegisteredView) -> str:
 
 
 def _text(thing: RegisteredSource | RegisteredView) -> bytes:
-    record = asdict(thing)
-    del record["name"]
-    record |= record.pop("options", {})
-    return json.dumps(record, sort_keys=True).encode()
+    options = thing.options if isinstance(thing, RegisteredSource) else {}
+    return json.dumps({**to_record(thing), **options}, sort_keys=True).encode()
 
 
 def _parse(key: str, data: bytes) -> dict[str, Any]:
@@ -109,12 +112,6 @@ def _parse(key: str, data: bytes) -> dict[str, Any]:
 
 
 def _source(name: str, raw: Mapping[str, Any]) -> RegisteredSource:
-    views = raw["views"]
-    return RegisteredSource(
-        name=name,
-        kind=raw["kind"],
-        connection=raw["connection"],
-        options={key: value for key, value in raw.items() if key not in _OF_ALL},
-        views=None if views is None else tuple(views),
-        materialized=raw["materialized"],
-    )
+    options = {key: value for key, value in raw.items() if key not in _OF_ALL}
+    known = {key: value for key, value in raw.items() if key in _OF_ALL}
+    return from_record(RegisteredSource, known, name=name, options=options)

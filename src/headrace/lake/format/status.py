@@ -1,4 +1,4 @@
-"""The status of a source, as its owner says it; `as_record` is what the file holds.
+"""The status of a source, as its owner says it; the file holds its record (`core.records`).
 
     SourceStatus ─┬─ PositionStatus    how far marks, stream and acknowledgement are
                   ├─ WorkStatus        what the loop does at this moment, and what Spark waits for
@@ -26,12 +26,11 @@ A run repeats its record each second, whatever its loop does. So each fact that 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
-Json = dict[str, Any]
-T = TypeVar("T")
+from headrace.core.records import from_record, on_disk
 
 CONTACT_SECONDS = 15.0  # a healthy run hears its source at least every five
 TIME_SPEC = "milliseconds"
@@ -42,9 +41,9 @@ class PositionStatus:
     """The progress of a source: positions as the source writes them, and how much the lake is behind."""
 
     frontier: str = ""  # of the newest mark
-    received: str = ""
+    received_until: str = field(default="", metadata=on_disk("received"))
     source: str = ""
-    acknowledged: str | None = None
+    acknowledged_until: str | None = field(default=None, metadata=on_disk("acknowledged"))
     complete_until: str | None = None  # the source's clock: the newest mark holds all that is older
     lag_bytes: int = 0
     lag_seconds: float = 0.0
@@ -68,11 +67,12 @@ class WorkStatus:
 class UpstreamStatus:
     """The source's word on what it holds for us: figures by its own names, and lines for people."""
 
-    figures: Mapping[str, Any] = field(default_factory=dict)
-    lines: tuple[str, ...] = ()
-    at: str | None = None
-    retained_bytes: int | None = None  # of its log, that it holds back for us
-    limit_bytes: int | None = None  # beyond which it, or we, end that
+    figures: Mapping[str, Any] = field(default_factory=dict, metadata=on_disk("upstream"))
+    lines: tuple[str, ...] = field(default=(), metadata=on_disk("upstream_lines"))
+    at: str | None = field(default=None, metadata=on_disk("upstream_at"))
+    # The bytes of its log that it holds back for us, and beyond which it, or we, end that.
+    retained_bytes: int | None = field(default=None, metadata=on_disk("upstream_retained_bytes"))
+    limit_bytes: int | None = field(default=None, metadata=on_disk("upstream_limit_bytes"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class EpochStatus:
 
     driver: int = 0
     spark: int = 0
-    layered: int = 0
+    from_sorted_runs: int = field(default=0, metadata=on_disk("layered"))
     newest: int = 0
 
 
@@ -129,22 +129,10 @@ class ProcessStatus:
 class CopyStatus:
     """The progress of a copy; what is known of it is an estimate."""
 
-    rows_known: int = 0
-    rows_done: int = 0
-    bytes_known: int = 0
-    bytes_done: int = 0
-
-    def as_record(self) -> Json:
-        return {f"{_COPY}{name}": value for name, value in asdict(self).items()}
-
-    @classmethod
-    def of(cls, record: Mapping[str, Any]) -> CopyStatus | None:
-        """The copy that a record tells of, if it does."""
-        found = {name.removeprefix(_COPY): value for name, value in record.items() if name.startswith(_COPY)}
-        return _value(cls, found) if found else None
-
-
-_COPY = "snapshot_"
+    rows_known: int = field(default=0, metadata=on_disk("snapshot_rows_known"))
+    rows_done: int = field(default=0, metadata=on_disk("snapshot_rows_done"))
+    bytes_known: int = field(default=0, metadata=on_disk("snapshot_bytes_known"))
+    bytes_done: int = field(default=0, metadata=on_disk("snapshot_bytes_done"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,22 +150,13 @@ class TableStatus:
     stopped_at: Any = None
     schema_version: int | None = None  # the number of the history that goes on under its columns
     schema_since: Any = None
-    copy: CopyStatus | None = None
     unseen_since: str | None = None  # since when it is in no mark, as somebody may be altering it
     holder: str | None = None  # who that is, where it is known
     follows: bool = False  # it stopped, and the run takes it up again by itself
     retry_at: str | None = None  # when it tries that again, after it was in vain
-    gone: bool = False  # it is not at the source any more
+    is_missing: bool = field(default=False, metadata=on_disk("gone"))  # at the source
     columns_left_out: tuple[str, ...] = ()  # that the source does not send, so that the lake has none of them
-
-    def as_record(self) -> Json:
-        return _without(self, "copy") | ({} if self.copy is None else self.copy.as_record())
-
-    @classmethod
-    def of(cls, record: Mapping[str, Any]) -> TableStatus:
-        """Read the record of a table."""
-        left_out = tuple(record.get("columns_left_out") or ())
-        return _value(cls, {**record, "copy": CopyStatus.of(record), "columns_left_out": left_out})
+    copy: CopyStatus | None = field(default=None, metadata=on_disk(inline=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,14 +184,12 @@ class SourceStatus:
         default_factory=dict
     )  # by their codes; what is over is not among them
     warned_since: Mapping[str, str] = field(default_factory=dict)
-    unmirrored: Mapping[str, str] = field(default_factory=dict)  # what the patterns match: code by name
+    # Those that the patterns match: code by name.
+    unmirrored_tables: Mapping[str, str] = field(default_factory=dict, metadata=on_disk("unmirrored"))
     unmirrored_at: str | None = None
     position: PositionStatus | None = None
-    upstream: UpstreamStatus | None = None
-    streamed: RunningStatus | None = None
+    running: RunningStatus | None = field(default=None, metadata=on_disk("streamed"))
     epochs: EpochStatus | None = None
-    copy: CopyStatus | None = None
-    tables: Mapping[str, TableStatus] | None = None
     marked_at: str | None = None  # when the newest mark was published
     totals: TotalsStatus | None = None
     processes: Mapping[str, ProcessStatus] = field(default_factory=dict)  # by role
@@ -222,6 +199,9 @@ class SourceStatus:
     contact_at: str | None = None
     work: WorkStatus | None = None  # the loop's
     spark: WorkStatus | None = None  # what Spark waits for, if it does
+    upstream: UpstreamStatus | None = field(default=None, metadata=on_disk(inline=True))
+    copy: CopyStatus | None = field(default=None, metadata=on_disk("snapshot", sparse=True))
+    tables: Mapping[str, TableStatus] | None = field(default=None, metadata=on_disk(sparse=True))
 
     def lag_seconds(self, now: datetime) -> float | None:
         """The seconds that the lake may be behind its source at a moment; None where nothing is known.
@@ -243,55 +223,10 @@ class SourceStatus:
         """The seconds since the source last answered."""
         return seconds_since(self.contact_at or self.updated_at, now)
 
-    def as_record(self) -> Json:
-        """The status as JSON holds it."""
-        record = _without(self, "copy", "tables", "upstream")
-        if self.upstream is not None:
-            record |= {
-                "upstream": dict(self.upstream.figures),
-                "upstream_lines": list(self.upstream.lines),
-                "upstream_at": self.upstream.at,
-            }
-            record |= {f"upstream_{name}": getattr(self.upstream, name) for name in _RETAINED}
-        if self.copy is not None:
-            record["snapshot"] = self.copy.as_record()
-        if self.tables is not None:
-            record["tables"] = {name: table.as_record() for name, table in self.tables.items()}
-        return record
-
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> SourceStatus:
-        """Read the record of a source."""
-        known = dict(record)
-        upstream, lines = known.pop("upstream", None), known.pop("upstream_lines", ())
-        retained = {name: known.pop(f"upstream_{name}", None) for name in _RETAINED}
-        upstream_at = known.pop("upstream_at", None)
-        tables = known.pop("tables", None)
-        for name, kind in _PARTS.items():
-            known[name] = None if known.get(name) is None else _value(kind, known[name])
-        known["copy"] = CopyStatus.of(known.pop("snapshot", None) or {})
-        altered = known.pop("alterations", ())
-        known["alterations"] = tuple(_value(AlterationStatus, each) for each in altered)
-        known["upstream"] = (
-            None if upstream is None else UpstreamStatus(upstream, tuple(lines), upstream_at, **retained)
-        )
-        known["totals"] = _totals(known.get("totals"))
-        known["processes"] = {
-            role: _value(ProcessStatus, use) for role, use in known.get("processes", {}).items()
-        }
-        known["tables"] = (
-            None if tables is None else {name: TableStatus.of(table) for name, table in tables.items()}
-        )
-        return _value(cls, known)
-
-
-_PARTS: Mapping[str, type] = {
-    "position": PositionStatus,
-    "streamed": RunningStatus,
-    "epochs": EpochStatus,
-    "work": WorkStatus,
-    "spark": WorkStatus,
-}
+        """Read the record of a source, as far as it goes."""
+        return from_record(cls, record, lenient=True)
 
 
 def moment_text(seconds: float) -> str:
@@ -305,45 +240,3 @@ def seconds_since(moment: str | None, now: datetime) -> float | None:
         return max(0.0, (now - datetime.fromisoformat(moment)).total_seconds()) if moment else None
     except (ValueError, TypeError):  # another release's
         return None
-
-
-_RETAINED = ("retained_bytes", "limit_bytes")
-
-
-def _totals(record: Mapping[str, Any] | None) -> TotalsStatus | None:
-    if record is None:
-        return None
-    steps = {
-        name: _value(StepStatus, {**step, "counts": tuple(step.get("counts", ()))})
-        for name, step in record.get("steps", {}).items()
-    }
-    return _value(TotalsStatus, {**record, "steps": steps})
-
-
-def _value(kind: type[T], record: Mapping[str, Any]) -> T:
-    known = {each.name: str(each.type) for each in fields(kind)}  # type: ignore[arg-type]
-    return kind(
-        **{name: value for name, value in record.items() if name in known and _fits(value, known[name])}
-    )
-
-
-def _fits(value: Any, declared: str) -> bool:
-    """Tell whether a value of another release's record is what we take it for; others are left out."""
-    wanted = _PLAIN.get(declared.removesuffix(" | None"))
-    if wanted is None or (value is None and declared.endswith(" | None")):
-        return True
-    return isinstance(value, wanted) and not isinstance(value, bool)
-
-
-_PLAIN: Mapping[str, tuple[type, ...]] = {
-    "int": (int,),
-    "float": (int, float),
-    "str": (str,),
-    "Mapping[str, str]": (dict,),
-    "Mapping[str, int]": (dict,),
-    "Mapping[str, Any]": (dict,),
-}
-
-
-def _without(value: Any, *names: str) -> Json:
-    return {name: each for name, each in asdict(value).items() if name not in names}

@@ -11,6 +11,7 @@ import json
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from headrace.core.records import to_record
 from headrace.lake.format import layout
 from headrace.lake.format.status import TIME_SPEC, SourceStatus
 from headrace.lake.store.contract import Store
@@ -20,20 +21,20 @@ from headrace.lake.store.contract import Store
 class Status:
     """The newest word of the owner, and how long ago it came, in seconds."""
 
-    said: SourceStatus
+    record: SourceStatus
     age: float
 
 
 def write(store: Store, source: str, status: SourceStatus, *, now: datetime | None = None) -> None:
     """Replace the source's status."""
-    wrapped = {"written_at": (now or datetime.now(UTC)).isoformat(), "record": status.as_record()}
+    wrapped = {"written_at": (now or datetime.now(UTC)).isoformat(), "record": to_record(status)}
     store.put(layout.status_key(source), json.dumps(wrapped).encode(), lasting=False)
 
 
 def mark_dropped(store: Store, source: str) -> None:
     """Write down that what was made upstream for a source is gone: nobody runs it, and no warning holds."""
     now, before = datetime.now(UTC), read(store, source)
-    said = SourceStatus(source, "dropped") if before is None else before.said
+    said = SourceStatus(source, "dropped") if before is None else before.record
     moment = now.isoformat(timespec=TIME_SPEC)
     over = replace(
         said,
@@ -72,4 +73,4 @@ def read(store: Store, source: str, *, now: datetime | None = None) -> Status | 
         return None
     age = ((now or datetime.now(UTC)) - written).total_seconds()
     # A clock that was set back, or another machine's, must not make a status younger than now.
-    return Status(said=said, age=max(0.0, age))
+    return Status(record=said, age=max(0.0, age))

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Protocol
 
+from headrace.core.records import on_disk, parse, to_record
 from headrace.lake.format import layout
 
 
@@ -41,8 +42,9 @@ class Durable:
     """All up to the mark of `epoch` is durable; with `until`, the epochs after it up to that one go."""
 
     epoch: int
-    until: int | None = None
-    id: str = ""  # of that taking back: what stands in the commits that it makes
+    until: int | None = field(default=None, metadata=on_disk(sparse=True))
+    # Of that taking back: it stands in the commits that it makes.
+    id: str = field(default="", metadata=on_disk(sparse=True))
 
 
 def read(files: DurableFiles, source: str) -> Durable | None:
@@ -50,17 +52,13 @@ def read(files: DurableFiles, source: str) -> Durable | None:
     data = files.get(layout.durable_key(source))
     if data is None:
         return None
-    record: dict[str, Any] = json.loads(data)
-    return Durable(record["epoch"], record.get("until"), record.get("id", ""))
+    return parse(Durable, data)
 
 
 def write(files: DurableFiles, source: str, durable: Durable) -> None:
     """Write it down, durably."""
     if files.durable_at_once:
         return
-    record: dict[str, Any] = {"epoch": durable.epoch}
-    if durable.until is not None:
-        record |= {"until": durable.until, "id": durable.id}
     key = layout.durable_key(source)
-    files.put(key, json.dumps(record).encode())
+    files.put(key, json.dumps(to_record(durable)).encode())
     files.sync([key])

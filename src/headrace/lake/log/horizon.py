@@ -15,9 +15,10 @@ Written by the source's owner (`headrace maintain`), read by `read.intervals`.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
+from headrace.core.records import on_disk, parse, to_record
 from headrace.lake.format import layout
 from headrace.lake.store.contract import Store
 
@@ -28,7 +29,7 @@ class Reach:
 
     time: int
     since: datetime
-    gone_before: int | None = None
+    gone_before: int | None = field(default=None, metadata=on_disk("gone"))
 
 
 def read(store: Store, source: str) -> Reach | None:
@@ -36,13 +37,11 @@ def read(store: Store, source: str) -> Reach | None:
     data = store.get(layout.reach_key(source))
     if data is None:
         return None
-    raw = json.loads(data)
-    return Reach(raw["time"], datetime.fromisoformat(raw["since"]), raw["gone"])
+    return parse(Reach, data)
 
 
 def write(store: Store, source: str, reach: Reach) -> None:
     """Move the reach on, durably."""
     key = layout.reach_key(source)
-    record = {"time": reach.time, "since": reach.since.isoformat(), "gone": reach.gone_before}
-    store.put(key, json.dumps(record).encode())
+    store.put(key, json.dumps(to_record(reach)).encode())
     store.sync([key])

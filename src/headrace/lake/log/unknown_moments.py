@@ -15,14 +15,17 @@ A lake from before there was this record has none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from headrace.core.records import as_list, from_record, to_record
+
 KEY = "unseen"  # in the catalog
 
 
+@as_list
 @dataclass(frozen=True, slots=True)
 class TimeGap:
     """Moments after the one and before the other; without `after`, all before."""
@@ -39,14 +42,9 @@ def of(records: Mapping[str, Any]) -> tuple[TimeGap, ...] | None:
     found = records.get(KEY)
     if found is None:
         return None
-    return tuple(
-        TimeGap(None if after is None else datetime.fromisoformat(after), datetime.fromisoformat(until))
-        for after, until in found
-    )
+    return tuple(from_record(TimeGap, each) for each in found)
 
 
-def record(stretches: tuple[TimeGap, ...]) -> list[list[str | None]]:
+def record(gaps: Iterable[TimeGap]) -> list[Any]:
     """Return the records that the catalog keeps."""
-    return [
-        [None if each.after is None else each.after.isoformat(), each.until.isoformat()] for each in stretches
-    ]
+    return [to_record(gap) for gap in gaps]

@@ -26,6 +26,7 @@ from typing import Any
 from headrace.core.errors import Misconfigured
 from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
+from headrace.core.records import to_record
 from headrace.lake.format import layout
 from headrace.pipeline.commands import resync
 from headrace.pipeline.commands.capture import Capturing, SourcePlace
@@ -77,7 +78,7 @@ def choose(owner: Owner, patterns: tuple[str, ...]) -> Steps:
     return {
         "added": [str(table.name) for table in new],
         "already": _standing(ledger, already),
-        "left_out": {str(name): error.as_record() for name, error in report.left_out.items()},
+        "left_out": {str(name): to_record(error) for name, error in report.left_out.items()},
     }
 
 

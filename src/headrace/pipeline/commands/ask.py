@@ -15,8 +15,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headrace.core.errors import HeadraceError, Misconfigured, from_record
+from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.position import Position
+from headrace.core.records import from_record
 from headrace.lake.format import requests
 from headrace.lake.read.lake import Lake
 from headrace.lake.store.contract import Store
@@ -98,7 +99,7 @@ def _ask_owner(store: Store, source: str, kind: str, arguments: Mapping[str, Any
 
 def _good(answer: Answer) -> Answer:
     if "error" in answer:
-        raise from_record(answer["error"])
+        raise from_record(HeadraceError, answer["error"])
     return answer
 
 

@@ -32,6 +32,7 @@ from typing import Any
 
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import TableName
+from headrace.core.records import to_record
 from headrace.lake.format import requests
 from headrace.lake.format.requests import Request
 from headrace.lake.store.local import LocalStore
@@ -168,7 +169,7 @@ class CommandQueue:
         except HeadraceError as error:
             if owner.ledger.torn:
                 raise
-            outcome = {"error": error.as_record()}
+            outcome = {"error": to_record(error)}
         if outcome is not None and request is not None:
             requests.answer(owner.place.store, owner.ledger.name, request, outcome)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from headrace.core.chunks import AnyHandoff, ByChunk
 from headrace.core.failpoint import failpoint
+from headrace.core.handoff import ByPosition, ByXid
 from headrace.core.names import TableName
 from headrace.pipeline.copy.context import ChunkCopied, CopiedTable, Portion, RewriteDone
 from headrace.pipeline.state import kept_files
@@ -106,6 +107,7 @@ def awaited_folders(ledger: Ledger) -> dict[TableName, str]:
 def _with_copy(ledger: Ledger, record: TableRecord, copied: CopiedTable) -> TableRecord:
     if record.old_rows is not None:
         failpoint("evolve.join.before", str(record.name))
+    assert isinstance(copied.handoff, ByPosition | ByXid | ByChunk)
     whole = replace(record, handoff=copied.handoff, raw_columns=copied.raw_columns, old_rows=None)
     return _complete(ledger, whole)
 
@@ -114,11 +116,11 @@ def _complete(ledger: Ledger, record: TableRecord) -> TableRecord:
     """A table whose copy is in. It goes with the others where the stream is there, and had nothing for it."""
     assert record.handoff is not None
     copied = record.on(TableEvent.COPIED, since=_since(record, record.handoff))
-    stands = record.applied or ledger.position
+    stands = record.frontier or ledger.position
     is_behind = any(kept_files.is_needed(file, {record.name: stands}) for file in ledger.kept.values())
     # What the stream has yet to bring from before is perhaps of other columns.
     is_ahead = stands > ledger.position
-    return copied if is_behind or is_ahead else copied.on(TableEvent.CAUGHT_UP, applied=None)
+    return copied if is_behind or is_ahead else copied.on(TableEvent.CAUGHT_UP, frontier=None)
 
 
 def _since(record: TableRecord, handoff: AnyHandoff) -> int | None:
@@ -141,7 +143,7 @@ def _portion(record: TableRecord, parts: list[RewriteDone]) -> tuple[TableRecord
     assert record.old_rows is not None
     files = tuple(file for part in parts for file in part.files)
     outcome = Outcome(record.name, add=files, rows=sum(part.rows for part in parts))
-    return replace(record, old_rows=replace(record.old_rows, done=parts[-1].last_file)), outcome
+    return replace(record, old_rows=replace(record.old_rows, last_file=parts[-1].last_file)), outcome
 
 
 def _outcome(parts: list[ChunkCopied]) -> Outcome:

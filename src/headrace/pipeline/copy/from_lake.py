@@ -5,7 +5,7 @@
 The rows are those of the epoch in which the table left the marks (`stream.rewriting`), so the stream holds
 all that came later, and nothing that came before. The source is not read. Files are taken by their names, in
 order, some bundles at a time, and each such portion is committed with the name of its last file
-(`OldRows.done`): there the next run goes on. Files of a portion that was not finished are orphans.
+(`OldRows.last_file`): there the next run goes on. Files of a portion that was not finished are orphans.
 
 A version that cannot be read any more (a retention of minutes) is no misfortune: the table is copied from
 its source then. So it is where a fault of ours ends the work, which would end it in every run.
@@ -79,12 +79,12 @@ class Rewriting(CopyThread):
     def _portions(self, table: _Table) -> Iterator[RewriteDone]:
         """The portions that are missing of the table, under its new columns, as long as it is wanted."""
         files = LakeTable(self.site.lake.open(), table.task.folder).at(table.old.version).files().values()
-        missing = [file for file in files if file.path > table.old.done]
+        missing = [file for file in files if file.path > table.old.last_file]
         fit, progress = self._fit(sum(file.rows for file in missing)), _progress(files)
         self.site.await_started(fit)
         jobs = self.site.beside(fit, spare=True)
         self.site.progress[table.record.name] = progress
-        _advance(progress, [file for file in files if file.path <= table.old.done])
+        _advance(progress, [file for file in files if file.path <= table.old.last_file])
         bundles = _bundles(missing)
         while portion := list(islice(bundles, ROUND_TASKS)):
             self.site.check_stop()
@@ -141,7 +141,7 @@ def _advance(progress: CopyProgress, files: Iterable[LiveFile]) -> None:
 
 def _copy_done(table: _Table) -> CopiedTable:
     """The end of it: all portions are told of."""
-    assert table.record.applied is not None
+    assert table.record.frontier is not None
     return CopiedTable(
         name=table.record.name,
         folder=table.task.folder,
@@ -149,7 +149,7 @@ def _copy_done(table: _Table) -> CopiedTable:
         rows=0,
         errors=(),
         raw_columns=(),
-        handoff=ByPosition(table.record.applied),
+        handoff=ByPosition(table.record.frontier),
     )
 
 

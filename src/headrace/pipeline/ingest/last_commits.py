@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from headrace.core.records import from_record
 from headrace.spool.layout import Records
 
 COMMITS_KEY = "commits"  # in the lake's catalog
@@ -54,20 +55,8 @@ class LastCommits:
         ids = [id_of(commit.number) for commit in newest]
         return LastCommits(since, newest, max(*ids, self.newest or 0))
 
-    def as_record(self) -> dict[str, Any]:
-        return {
-            "since": self.since,
-            "commits": [list(commit) for commit in self.commits],
-            "newest": self.newest,
-        }
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> LastCommits:
-        commits = tuple(Commit(*commit) for commit in record["commits"])
-        return cls(record["since"], commits, record["newest"])
-
 
 def last_commits_of(catalog: Mapping[str, Any]) -> LastCommits | None:
     """Read the last commits from the catalog of a source; None in a lake of a version that kept none."""
     record = catalog.get(COMMITS_KEY)
-    return None if record is None else LastCommits.from_record(record)
+    return None if record is None else from_record(LastCommits, record)

@@ -31,8 +31,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headrace.core.errors import HeadraceError, Transient, from_record
+from headrace.core.errors import HeadraceError, Transient
 from headrace.core.position import Position
+from headrace.core.records import from_record, to_record
 from headrace.pipeline.ingest import worker
 from headrace.pipeline.ingest.last_commits import LastCommits
 from headrace.pipeline.ingest.worker import ORPHANED, PATIENCE, ReceiverOrders
@@ -98,7 +99,7 @@ class Feed:
             identity=self.identity,
             upstream=self.upstream,
             frontier=frontier,
-            reached=frontier,  # or further: the process sees what the spool has
+            received_until=frontier,  # or further: the process sees what the spool has
             newest=None if self.last is None else self.last.newest,
             running=self.streaming,
             silence=self.silence,
@@ -171,7 +172,7 @@ class Receiver:
 
     def acknowledge(self, frontier: Position) -> None:
         """Let the source forget what lies before `frontier`: all of it is durable in the lake."""
-        self._tell(json.dumps({"ack": frontier.as_record()}))
+        self._tell(json.dumps({"ack": to_record(frontier)}))
 
     def stop(self) -> None:
         """End the process, after it has passed on the last acknowledgement."""
@@ -228,7 +229,7 @@ class Receiver:
     def _heed(self, event: dict[str, Any]) -> None:
         kind = event.pop("event")
         if kind == "failed":
-            self._failure = from_record(event["error"])
+            self._failure = from_record(HeadraceError, event["error"])
         elif kind == "streaming":
             self._progress = ReceiverProgress(
                 streaming=True,

@@ -32,7 +32,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ from typing import Any
 from headrace.core.errors import HeadraceError
 from headrace.core.failpoint import failpoint
 from headrace.core.position import ORIGIN, Position
+from headrace.core.records import from_record, parse, to_record
 from headrace.pipeline.ingest.last_commits import LastCommits
 from headrace.pipeline.ingest.replay_check import RecentTransactions
 from headrace.pipeline.ingest.store_stream import Intake
@@ -70,15 +71,11 @@ class ReceiverOrders:
     patience: float = PATIENCE
 
     def to_json(self) -> str:
-        last = None if self.last is None else self.last.as_record()
-        return json.dumps({**asdict(self), "stream": self.stream.as_record(), "last": last})
+        return json.dumps(to_record(self))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> ReceiverOrders:
-        raw = json.loads(text)
-        raw["stream"] = Orders.from_record(raw["stream"])
-        raw["last"] = LastCommits.from_record(raw["last"]) if raw["last"] else None
-        return cls(**raw)
+        return parse(cls, text)
 
 
 class Commands(threading.Thread):
@@ -96,7 +93,7 @@ class Commands(threading.Thread):
             self.heard += 1
             command = json.loads(line)
             if "ack" in command:
-                self.acknowledged = max(self.acknowledged, Position.from_record(command["ack"]))
+                self.acknowledged = max(self.acknowledged, from_record(Position, command["ack"]))
             if command.get("stop"):
                 self.stopped.set()
                 return
@@ -246,7 +243,9 @@ def receive(orders: ReceiverOrders, lines: io.FileIO) -> None:
             writer.places.say(wanted.frontier)
         changed = partial(source.history_changed, wanted.upstream)
         known = RecentTransactions.of(folder, changed, orders.last, wanted.frontier.time)
-        with closing(source.open_stream(replace(wanted, reached=_spooled_until(writer, at)))) as stream:
+        with closing(
+            source.open_stream(replace(wanted, received_until=_spooled_until(writer, at)))
+        ) as stream:
             again = known.from_start(stream.start.time)
             emit(
                 event="streaming",
@@ -266,7 +265,7 @@ def main() -> int:
     try:
         receive(orders, lines)
     except HeadraceError as error:
-        emit(last=True, event="failed", error=error.as_record())
+        emit(last=True, event="failed", error=to_record(error))
         return 1
     emit(last=True, event="stopped")
     return 0

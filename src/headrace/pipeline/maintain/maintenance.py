@@ -24,6 +24,7 @@ from typing import Any
 
 from headrace.core.errors import Definite, HeadraceError
 from headrace.core.failpoint import failpoint
+from headrace.core.records import on_disk, to_record
 from headrace.lake.format import layout
 from headrace.lake.log import horizon
 from headrace.lake.log.commit import plan_base
@@ -56,17 +57,16 @@ class MaintenanceReport:
     """The work that was done, or would be."""
 
     dry_run: bool
-    compacted: dict[str, int] = field(default_factory=lambda: {"before": 0, "after": 0})
+    file_counts: dict[str, int] = field(
+        default_factory=lambda: {"before": 0, "after": 0}, metadata=on_disk("compacted")
+    )
     marks: dict[str, int] = field(default_factory=lambda: {"dropped": 0, "files_before": 0, "files_after": 0})
     history: dict[str, Any] = field(default_factory=lambda: {"reaches_back_to": None, "files_expired": 0})
-    deleted: dict[str, int] = field(default_factory=dict)
+    deleted_files: dict[str, int] = field(default_factory=dict, metadata=on_disk("deleted"))
     left_alone: dict[str, str] = field(default_factory=dict)
 
     def leave(self, folder: str, error: HeadraceError) -> None:
         self.left_alone[layout.place(folder)] = error.code
-
-    def as_record(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +106,10 @@ def maintain(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
         order.dry,
     )
     swept = yield partial(sweeper.sweep, report.leave)
-    report.deleted = {name: getattr(swept, name) for name in swept.__slots__}
+    report.deleted_files = {name: getattr(swept, name) for name in swept.__slots__}
     if order.dry and report.marks["dropped"] and order.keeping.grace:
-        report.deleted["plans"] = 0  # the marks that go would keep them for that long
-    return report.as_record()
+        report.deleted_files["plans"] = 0  # the marks that go would keep them for that long
+    return to_record(report)
 
 
 def _await_durable(ledger: Ledger) -> None:
@@ -128,7 +128,7 @@ def _compact(owner: Owner, order: Order, report: MaintenanceReport) -> Generator
     survey = Survey(ledger.name, ledger.mark.epoch + 1, ledger.address, tuple(tables), order.least[0])
     bundles = yield survey.bundles
     if order.dry:
-        report.compacted = {"before": sum(len(b.paths) for b in bundles), "after": len(bundles)}
+        report.file_counts = {"before": sum(len(b.paths) for b in bundles), "after": len(bundles)}
         return
     for portion in compact.batches(bundles, EPOCH_BYTES):
         much = sum(bundle.size for bundle in portion) > DRIVER_BYTES
@@ -175,8 +175,8 @@ def _publish(owner: Owner, done: list[BundleResult], report: MaintenanceReport) 
     rewrites: dict[str, Rewrite] = {}
     for each in done:
         bundle = each.bundle
-        report.compacted["before"] += len(bundle.paths)
-        report.compacted["after"] += len(each.files)
+        report.file_counts["before"] += len(bundle.paths)
+        report.file_counts["after"] += len(each.files)
         if bundle.table is not None:
             outcomes.take(Outcome(bundle.table.name, add=each.keyed_files, remove=bundle.paths))
         else:

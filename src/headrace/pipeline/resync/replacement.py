@@ -63,10 +63,10 @@ def staged_record(record: TableRecord, copy_id: str, position: Position) -> Tabl
     return replace(
         record,
         state=after(State.ABSENT, TableEvent.CHOSEN),
-        applied=position,
+        frontier=position,
         handoff=None,
         since=None,
-        held=0,
+        held_transactions=0,
         raw_columns=(),
         error=None,
         stopped_at=None,
@@ -162,7 +162,7 @@ def epoch(
             replace(
                 copy,
                 state=old.on(TableEvent.RECONCILED).state,
-                applied=None,
+                frontier=None,
                 handoff=None,
                 since=old.since if continues else frontier.time,
                 raw_columns=tuple(sorted({*old.raw_columns, *copy.raw_columns})),

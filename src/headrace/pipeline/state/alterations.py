@@ -9,13 +9,12 @@ those after it, until another takes its place. Made by whoever follows a change 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 from headrace.core.errors import HeadraceError, LayoutUnknown, ShapeChanged
 from headrace.core.position import Position
+from headrace.core.records import on_disk
 
 MOST_COPIES = 2  # of a table whose stream is read otherwise than its catalog
 
@@ -36,16 +35,8 @@ class Alteration:
     at: Position
     way: Way
     what: str
-    times: int = 1  # how often in a row it was copied for this reason
-
-    def as_record(self) -> dict[str, Any]:
-        record = {"epoch": self.epoch, "at": self.at.as_record(), "way": self.way.value, "what": self.what}
-        return record | ({"times": self.times} if self.times > 1 else {})
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Alteration:
-        at = Position.from_record(record["at"])
-        return cls(record["epoch"], at, Way(record["way"]), record["what"], record.get("times", 1))
+    # How often in a row it was copied for this reason.
+    times: int = field(default=1, metadata=on_disk(sparse=True))
 
 
 def entry_of_copy(

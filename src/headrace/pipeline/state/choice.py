@@ -59,7 +59,7 @@ def new_record(table: TableDef, start: Position) -> TableRecord:
         number=table.number,
         schema=table.schema,
         details=table.details,
-        applied=start,
+        frontier=start,
     )
 
 

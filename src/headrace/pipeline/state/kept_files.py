@@ -18,11 +18,12 @@ fifteen files a level, or one in fifteen for each `MOST_BYTES`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.core.names import TableName
 from headrace.core.position import Position
+from headrace.core.records import from_record, on_disk, to_record
 from headrace.lake.format import layout
 from headrace.lake.store.contract import Store
 from headrace.pipeline.state.records import TableRecord
@@ -39,55 +40,33 @@ MOST_BYTES = 32 << 20  # of the files that go into one
 class LateFile:
     """A file: what one epoch, or several in a row, had for some tables."""
 
-    name: str
-    frontier: Position  # the frontier of its last epoch: all that it holds lies before
+    name: str = field(metadata=on_disk(outside=True))
+    # The frontier of its last epoch: all that it holds lies before.
+    frontier: Position = field(metadata=on_disk("reached"))
     tables: frozenset[TableName]
     size: int  # of its pieces
     changes: int
     truncates: bool
     length: int = 0  # of the whole file
     level: int = 0
-    replaces: frozenset[str] = frozenset()  # the files that it took in; told by its own epoch alone
+    # The files that it took in; told by its own epoch alone.
+    replaces: frozenset[str] = field(default=frozenset(), metadata=on_disk(outside=True))
 
     @property
     def record_key(self) -> str:
         return KEY + self.name
 
-    def as_record(self) -> dict[str, Any]:
-        return {
-            "reached": self.frontier.as_record(),
-            "tables": sorted(map(str, self.tables)),
-            "size": self.size,
-            "changes": self.changes,
-            "truncates": self.truncates,
-            "length": self.length,
-            "level": self.level,
-        }
-
-    @classmethod
-    def from_record(cls, name: str, record: Mapping[str, Any]) -> LateFile:
-        return cls(
-            name=name,
-            frontier=Position.from_record(record["reached"]),
-            tables=frozenset(map(TableName.parse, record["tables"])),
-            size=record["size"],
-            changes=record["changes"],
-            truncates=record["truncates"],
-            length=record["length"],
-            level=record["level"],
-        )
-
 
 def kept_of(catalog: Mapping[str, Any]) -> dict[str, LateFile]:
     """The files that the catalog names, in the order of their epochs."""
     names = sorted(key[len(KEY) :] for key in catalog if key.startswith(KEY))
-    return {name: LateFile.from_record(name, catalog[KEY + name]) for name in names}
+    return {name: from_record(LateFile, catalog[KEY + name], name=name) for name in names}
 
 
 def moves(before: Mapping[str, LateFile], after: Mapping[str, LateFile]) -> dict[str, Any]:
     """Tell the catalog of files that come and go."""
     gone: dict[str, Any] = {before[name].record_key: None for name in before.keys() - after.keys()}
-    return gone | {file.record_key: file.as_record() for name, file in after.items() if name not in before}
+    return gone | {file.record_key: to_record(file) for name, file in after.items() if name not in before}
 
 
 def whole(store: Store, source: str, state: Mapping[str, Any]) -> bool:
@@ -113,7 +92,7 @@ def _file_whole(store: Store, key: str, size: int) -> bool:
 
 def behind(records: Iterable[TableRecord]) -> dict[TableName, Position]:
     """Find how far each table is for which the stream is kept."""
-    return {r.name: r.applied for r in records if r.state.keeps_stream and r.applied is not None}
+    return {r.name: r.frontier for r in records if r.state.keeps_stream and r.frontier is not None}
 
 
 def is_needed(file: LateFile, behind: Mapping[TableName, Position]) -> bool:

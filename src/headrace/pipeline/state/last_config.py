@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from headrace.core.errors import Misconfigured, PositionDoubtful
 from headrace.core.names import TableName
+from headrace.core.records import to_record
 from headrace.lake.format import layout
 from headrace.lake.format.registry import RegisteredSource, Registry
 from headrace.lake.log import catalog
@@ -86,9 +87,9 @@ def _from_record(record: SourceRecord) -> SourceConfig:
 def remember(store: Store, name: str, config: SourceConfig, lake: LakeConfig) -> None:
     """Write down what a run is configured to do; whole or not at all, and durable."""
     address = registry.by_address(config.url).address(config.url)
-    source = asdict(config) | {"url": address.without_secrets()}
+    source = to_record(config) | {"url": address.without_secrets()}
     source |= source.pop("options")  # beside the others, as in a configuration
-    kept = {key: value for key, value in asdict(lake).items() if key != "path"}
+    kept = {key: value for key, value in to_record(lake).items() if key != "path"}
     data = json.dumps({"lake": kept, "source": source}, sort_keys=True).encode()
     key = layout.remembered_key(name)
     if store.get(key) != data:

@@ -19,6 +19,7 @@ from headrace.core.errors import Definite, Transient
 from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
 from headrace.core.position import Position
+from headrace.core.records import to_record
 from headrace.lake.format import layout
 from headrace.lake.format.plan import Plan
 from headrace.lake.log import catalog, unknown_moments
@@ -112,7 +113,7 @@ class Ledger:
         Of one that begins at a later position nothing is kept before the stream is there.
         """
         behind = (record for record in self.present if record.state is State.CATCHING_UP)
-        return [record for record in behind if (record.applied or self.position) <= self.position]
+        return [record for record in behind if (record.frontier or self.position) <= self.position]
 
     @property
     def awaited_tables(self) -> dict[TableName, TableRecord]:
@@ -153,7 +154,7 @@ class Ledger:
             history_folder=folders.history,
             errors_folder=folders.errors,
             routes=Routes.over(()),
-            applied_until=(record.applied or self.position).time,
+            applied_until=(record.frontier or self.position).time,
             handoff=record.handoff if held else None,
             raw_columns=() if record.schema.full else record.raw_columns,
             strict=self._strict,
@@ -276,11 +277,11 @@ def _unseen_tables(tables: Mapping[TableName, TableRecord], mark: Mark) -> froze
 
 def _state(epoch: Epoch, source: SourceRecord | None) -> dict[str, Any]:
     state: dict[str, Any] = {record.key: None for record in epoch.removed_tables}
-    state |= {record.key: record.as_record() for record in epoch.records}
+    state |= {record.key: to_record(record) for record in epoch.records}
     if source is not None:
-        state[SOURCE_KEY] = source.as_record()
+        state[SOURCE_KEY] = to_record(source)
     if epoch.commits is not None:
-        state[COMMITS_KEY] = epoch.commits.as_record()
+        state[COMMITS_KEY] = to_record(epoch.commits)
     return state
 
 

@@ -51,9 +51,9 @@ def living_owner(store: Store, source: str, me: Mapping[str, Any] | None = None)
     A thread of this very process may be one, for whoever does not want to own the source himself.
     """
     status = statusfile.read(store, source)
-    if status is None or status.said.state in ENDED:
+    if status is None or status.record.state in ENDED:
         return None
-    owner = status.said.owner
+    owner = status.record.owner
     if owner == me:
         return None
     if is_beside(owner):
@@ -62,7 +62,7 @@ def living_owner(store: Store, source: str, me: Mapping[str, Any] | None = None)
             return None
         if pid != os.getpid() and status.age <= FRESH_SECONDS:
             return owner
-    return owner if _moves(store, source, status.said) else None
+    return owner if _moves(store, source, status.record) else None
 
 
 def is_beside(owner: Mapping[str, Any]) -> bool:
@@ -84,6 +84,6 @@ def _moves(store: Store, source: str, before: SourceStatus) -> bool:
     while time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
         now = statusfile.read(store, source)
-        if now is not None and now.said.updated_at != before.updated_at:
-            return now.said.state not in ENDED
+        if now is not None and now.record.updated_at != before.updated_at:
+            return now.record.state not in ENDED
     return False

@@ -20,6 +20,7 @@ from typing import Any
 
 from headrace.core.errors import HeadraceError, Transient
 from headrace.core.position import Position
+from headrace.core.records import from_record, to_record
 from headrace.lake.format import requests
 from headrace.lake.log.marks import Mark, Marks
 from headrace.lake.store.contract import Store
@@ -36,7 +37,7 @@ ALIVE_SECONDS = 5.0
 
 def reach(owner: Owner, arguments: Mapping[str, Any]) -> dict[str, str]:
     """The deed: have a mark at this frontier as soon as the stream is there, also where nothing happens."""
-    owner.reach(Position.from_record(arguments["frontier"]))
+    owner.reach(from_record(Position, arguments["frontier"]))
     return {"frontier": str(owner.ledger.frontier)}
 
 
@@ -83,7 +84,7 @@ def marks_from(wait: Wait) -> Iterator[Mark]:
 @contextmanager
 def _request_mark(store: Store, name: str, frontier: Position) -> Iterator[None]:
     """A request for the mark, for as long as it is waited for."""
-    request = requests.ask(store, name, REACH, {"frontier": frontier.as_record()})
+    request = requests.ask(store, name, REACH, {"frontier": to_record(frontier)})
     try:
         yield
     finally:

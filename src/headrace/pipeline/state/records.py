@@ -12,15 +12,16 @@ the tables hold are always of the same epoch.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headrace.core.chunks import AnyHandoff, ByChunk, exact_from
 from headrace.core.conversion import Conversion
-from headrace.core.errors import HeadraceError, from_record
-from headrace.core.handoff import ByPosition, handoff_from_record
+from headrace.core.errors import HeadraceError
+from headrace.core.handoff import ByPosition, ByXid
 from headrace.core.names import TableName
 from headrace.core.position import Position
+from headrace.core.records import from_record, on_disk
 from headrace.core.schema import TableSchema
 from headrace.pipeline.state.alterations import Alteration
 from headrace.pipeline.state.table_state import State, TableEvent, after
@@ -49,7 +50,7 @@ class SourceRecord:
     upstream: Json
     start: Position
     patterns: tuple[str, ...]
-    recovering: Position | None = None
+    recovering: Position | None = field(default=None, metadata=on_disk(optional=True))
     incarnation: int = 1
 
     def at(self, time: int, near: Position) -> Position:
@@ -66,52 +67,18 @@ class SourceRecord:
         """The facts of its objects upstream, without a connection."""
         return registry.by_kind(self.kind).describe(self.upstream)
 
-    def as_record(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "address": self.address,
-            "identity": self.identity,
-            "upstream": self.upstream,
-            "start": self.start.as_record(),
-            "patterns": list(self.patterns),
-            "recovering": _position_record(self.recovering),
-            "incarnation": self.incarnation,
-        }
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> SourceRecord:
-        known = dict(record)
-        known["start"] = Position.from_record(known["start"])
-        known["patterns"] = tuple(known["patterns"])
-        known["recovering"] = _position(known.get("recovering"))
-        return cls(**known)
-
 
 @dataclass(frozen=True, slots=True)
 class OldRows:
     """The rows of a table under the columns that it had: what a version of its folder holds.
 
-    `done` is the path of the last of its files, by name, whose rows are written again and committed.
+    `last_file` is the path of the last of its files, by name, whose rows are written again and committed.
     """
 
     version: int
     schema: TableSchema
     conversion: Conversion  # to the columns that it has now
-    done: str = ""
-
-    def as_record(self) -> dict[str, Any]:
-        return {
-            "version": self.version,
-            "schema": self.schema.as_record(),
-            "conversion": self.conversion.as_record(),
-            "done": self.done,
-        }
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> OldRows:
-        schema = TableSchema.from_record(record["schema"])
-        conversion = Conversion.from_record(record["conversion"])
-        return cls(record["version"], schema, conversion, record.get("done", ""))
+    last_file: str = field(default="", metadata=on_disk("done", optional=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +87,7 @@ class TableRecord:
 
     `number` is how the stream numbers it, and `details` are the source's own, which it is compared with.
     `raw_columns` are the columns that ever met a value without a lake form (`pipeline.tasks.raw_values`).
-    `applied` is the table's own frontier while its part of the stream is kept for it (`stream.late_stream`):
+    `frontier` is the table's own while its part of the stream is kept for it (`stream.late_stream`):
     what it has not taken yet begins there; None means that it stands where the source stands. `since` is the
     time from which its history is exact. A table that came `late`, while the stream was there already, has
     none from before its copy (`told_from`). `stopped_at` is how far the stream had been followed when it
@@ -135,17 +102,17 @@ class TableRecord:
     number: int
     schema: TableSchema
     details: Json
-    applied: Position | None
-    handoff: AnyHandoff | None = None
+    frontier: Position | None = field(metadata=on_disk("applied"))
+    handoff: ByPosition | ByXid | ByChunk | None = None
     since: int | None = None
-    held: int = 0
+    held_transactions: int = field(default=0, metadata=on_disk("held"))
     raw_columns: tuple[int, ...] = ()
     error: HeadraceError | None = None
     stopped_at: Position | None = None
-    late: bool = False
+    late: bool = field(default=False, metadata=on_disk("added_live"))
     copy_id: str | None = None
-    old_rows: OldRows | None = None
-    alteration: Alteration | None = None
+    old_rows: OldRows | None = field(default=None, metadata=on_disk(optional=True))
+    alteration: Alteration | None = field(default=None, metadata=on_disk(optional=True))
 
     @property
     def key(self) -> str:
@@ -188,70 +155,17 @@ class TableRecord:
             return self.error
         return self.error.adding(f'{self.name} was followed up to "{self.stopped_at}"')
 
-    def as_record(self) -> dict[str, Any]:
-        return {
-            "name": str(self.name),
-            "state": self.state.value,
-            "number": self.number,
-            "schema": self.schema.as_record(),
-            "details": self.details,
-            "applied": _position_record(self.applied),
-            "handoff": None if self.handoff is None else self.handoff.as_record(),
-            "since": self.since,
-            "held": self.held,
-            "raw_columns": list(self.raw_columns),
-            "error": None if self.error is None else self.error.as_record(),
-            "stopped_at": _position_record(self.stopped_at),
-            "added_live": self.late,
-            "copy_id": self.copy_id,
-            "old_rows": None if self.old_rows is None else self.old_rows.as_record(),
-            "alteration": None if self.alteration is None else self.alteration.as_record(),
-        }
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> TableRecord:
-        return cls(
-            name=TableName.parse(record["name"]),
-            state=State(record["state"]),
-            number=record["number"],
-            schema=TableSchema.from_record(record["schema"]),
-            details=record["details"],
-            applied=_position(record["applied"]),
-            handoff=None if record["handoff"] is None else _handoff(record["handoff"]),
-            since=record["since"],
-            held=record["held"],
-            raw_columns=tuple(record["raw_columns"]),
-            error=None if record["error"] is None else from_record(record["error"]),
-            stopped_at=_position(record["stopped_at"]),
-            late=record["added_live"],
-            copy_id=record["copy_id"],
-            old_rows=None if (old := record.get("old_rows")) is None else OldRows.from_record(old),
-            alteration=None if (last := record.get("alteration")) is None else Alteration.from_record(last),
-        )
-
 
 def tables_of(catalog: Mapping[str, Any], prefix: str = TABLE_PREFIX) -> dict[TableName, TableRecord]:
     """All table records of a source's catalog, or those of new copies, by name."""
-    records = (TableRecord.from_record(r) for k, r in catalog.items() if k.startswith(prefix))
+    records = (from_record(TableRecord, r) for k, r in catalog.items() if k.startswith(prefix))
     return {record.name: record for record in records}
 
 
 def source_of(catalog: Mapping[str, Any]) -> SourceRecord | None:
     """The source's own record, or None before its first epoch."""
     record = catalog.get(SOURCE_KEY)
-    return None if record is None else SourceRecord.from_record(record)
-
-
-def _position(record: Mapping[str, Any] | None) -> Position | None:
-    return None if record is None else Position.from_record(record)
-
-
-def _position_record(position: Position | None) -> dict[str, Any] | None:
-    return None if position is None else position.as_record()
-
-
-def _handoff(record: Mapping[str, Any]) -> AnyHandoff:
-    return ByChunk.from_record(record) if record["by"] == "chunk" else handoff_from_record(record)
+    return None if record is None else from_record(SourceRecord, record)
 
 
 def told_from(handoff: AnyHandoff) -> Position:

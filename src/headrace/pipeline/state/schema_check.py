@@ -160,6 +160,6 @@ def _changed_error(record: TableRecord, change: Change, span: tuple[Position, Po
     return ShapeChanged(
         "TABLE_CHANGED",
         f"{record.name} is not what was copied: {change.what}",
-        detail=f'noticed between the positions "{record.applied or span[0]}" and "{span[1]}"',
+        detail=f'noticed between the positions "{record.frontier or span[0]}" and "{span[1]}"',
         hint=way_back(record, change),
     )

@@ -147,7 +147,7 @@ def _joining(run: MarkRun) -> bool:
     position = run.ledger.position
     ahead = (r for r in run.ledger.present if r.state is State.CATCHING_UP)
     joining = any(r.state is State.JOINING for r in run.ledger.followed_tables)
-    return joining or any(r.applied is not None and r.applied > position for r in ahead)
+    return joining or any(r.frontier is not None and r.frontier > position for r in ahead)
 
 
 def _may_join(run: MarkRun, frontier: Position) -> bool:

@@ -212,7 +212,7 @@ def _build_side(
 def catch_up(ledger: Ledger, runner: EpochRunner, check: RecordsCheck) -> Epoch:
     """Tables whose copy is in take a portion of what was kept for them, at most an epoch's."""
     behind = {record.name: record for record in ledger.catching_up}
-    stand = {name: record.applied or ledger.position for name, record in behind.items()}
+    stand = {name: record.frontier or ledger.position for name, record in behind.items()}
     taken = late_stream.portion(ledger.kept.values(), stand, ledger.position, batches.EPOCH_BYTES)
     changed = check.changed_tables(behind.values())
     tasks = {r.number: _task(ledger, r, check) for r in behind.values() if r.name not in changed}
@@ -257,9 +257,9 @@ def _caught_up(
         return record.with_error(failures[record.name], ledger.position)
     after = _with_counts(check.renew(record), good)
     if not taken.all:
-        return replace(after, applied=max(after.applied or taken.frontier, taken.frontier))
+        return replace(after, frontier=max(after.frontier or taken.frontier, taken.frontier))
     position = ledger.position
-    return _joining(after.on(TableEvent.CAUGHT_UP, applied=None), position, position, ledger)
+    return _joining(after.on(TableEvent.CAUGHT_UP, frontier=None), position, position, ledger)
 
 
 def _keep_for_waiting(
@@ -273,7 +273,7 @@ def _keep_for_waiting(
     """Keep the batch's part for those that wait for their copy, or begin to with this epoch (`changed`)."""
     after = {record.key: record for record in (*ledger.present, *changed)}
     keeping = [record for record in after.values() if record.state.keeps_stream]
-    waiting = [r for r in keeping if (r.applied or frontier) < frontier]
+    waiting = [r for r in keeping if (r.frontier or frontier) < frontier]
     if not waiting or not len(batch.transactions):
         return None
     tables = {record.name: record.number for record in waiting}
@@ -443,7 +443,12 @@ def _with_counts(record: TableRecord, outcomes: Mapping[TableName, Outcome]) -> 
     raw_columns = tuple(sorted({*record.raw_columns, *outcome.unfit_columns}))
     # A frontier, as `since` always is: the table is exact at the truncation's own time.
     since = max(record.since or 0, outcome.forgets + 1) if outcome.forgets else record.since
-    return replace(record, held=record.held + outcome.held_count, raw_columns=raw_columns, since=since)
+    return replace(
+        record,
+        held_transactions=record.held_transactions + outcome.held_count,
+        raw_columns=raw_columns,
+        since=since,
+    )
 
 
 def _joining(record: TableRecord, reached: Position, frontier: Position, ledger: Ledger) -> TableRecord:

@@ -37,6 +37,7 @@ import numpy as np
 from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
 from headrace.core.position import Position
+from headrace.core.records import to_record
 from headrace.lake.format import layout
 from headrace.lake.store.contract import Store
 from headrace.lake.store.many import at_once
@@ -156,7 +157,7 @@ def _select(slices: Iterable[Slice], reader: SpoolReader, tables: Collection[int
 
 def _entry(piece: SelectedBytes, start: int) -> dict[str, Any]:
     place = {"start": start, "stop": start + len(piece.data), "crc": zlib.crc32(piece.data.data)}
-    return place | piece.context.as_record()
+    return place | to_record(piece.context)
 
 
 # --- reading ------------------------------------------------------------------------------------
@@ -214,9 +215,13 @@ def _pieces(lake: LakeAddress, source: str, decoder: Decoder, file: LateFile) ->
     return [_slice(decoder, KeptPiece(lake, key, each["crc"]), each, data) for each in entries]
 
 
+_PLACE = frozenset(("start", "stop", "crc"))  # of an entry; the rest is the context
+
+
 def _slice(decoder: Decoder, place: KeptPiece, entry: dict[str, Any], data: bytes | None) -> Slice:
     """A piece as a slice; of a small file it carries its bytes, which are verified now."""
-    context, start, stop = decoder.restore(entry), entry["start"], entry["stop"]
+    start, stop = entry["start"], entry["stop"]
+    context = decoder.restore({key: part for key, part in entry.items() if key not in _PLACE})
     if data is None:
         return Slice(decoder, context, start, stop, kept_piece=place)
     own = data[start:stop]

@@ -74,7 +74,7 @@ def retake(
     outcomes.take(Outcome(record.name))
     for answer in jobs.run(empty, items):
         outcomes.take(unpack(answer, Outcome))
-    after = record.on(TableEvent.LACKING, handoff=rest, applied=record.applied or stands)
+    after = record.on(TableEvent.LACKING, handoff=rest, frontier=record.frontier or stands)
     return after, outcomes.tables[record.name]
 
 

@@ -36,7 +36,7 @@ def with_truncations(
         new = each.decoder.truncations(each.read(reader), each.context, wanted)
         for table, some in new.items():
             found.setdefault(table, []).extend(some)
-    # Slices of one transaction may hold its truncations in any order (`TableSchema.ordered`).
+    # Slices of one transaction may hold its truncations in any order (`TableSchema.is_ordered`).
     return {table: _with(task, sorted(found.get(table, []))) for table, task in tasks.items()}
 
 

@@ -511,7 +511,7 @@ def _compare(
         different_buckets=len(uneven),
         narrowed_buckets=found.buckets,
         differences=tuple(differences[: asked.most_named]),
-        unnamed=max(0, len(found.differences) + lost.count - asked.most_named),
+        unlisted_rows=max(0, len(found.differences) + lost.count - asked.most_named),
         epoch=table.mark.epoch,
         error=table.error,
     )

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured
+from headrace.core.records import on_disk, to_record
 
 EQUAL, DIFFERENT, NOT_COMPARED = "equal", "different", "not compared"
 MISSING, EXTRA, CHANGED = "missing", "extra", "changed"
@@ -31,23 +32,15 @@ class Difference:
     columns: tuple[str, ...] = ()  # that differ, of a changed row
     copies: int = 1
     raw: bool = False  # it is the text of a value without a lake form
-    source: Texts | None = None
-    lake: Texts | None = None
-
-    def as_record(self) -> dict[str, Any]:
-        record: dict[str, Any] = {"kind": self.kind, "key": dict(self.key), "columns": list(self.columns)}
-        record |= {"copies": self.copies, "raw": self.raw}
-        for side in ("source", "lake"):
-            values = getattr(self, side)
-            record |= {} if values is None else {side: dict(values)}
-        return record
+    source: Texts | None = field(default=None, metadata=on_disk(sparse=True))
+    lake: Texts | None = field(default=None, metadata=on_disk(sparse=True))
 
 
 @dataclass(frozen=True, slots=True)
 class TableVerdict:
     """The verdict on one table; numbers are of what was compared."""
 
-    name: str
+    name: str = field(metadata=on_disk(outside=True))
     outcome: str
     rows: int = 0  # at the source
     lake_rows: int = 0
@@ -56,24 +49,9 @@ class TableVerdict:
     different_buckets: int = 0
     narrowed_buckets: int = 0  # of those: looked into row by row
     differences: tuple[Difference, ...] = ()
-    unnamed: int = 0  # rows that differ and are not listed
+    unlisted_rows: int = field(default=0, metadata=on_disk("unnamed"))  # that differ
     epoch: int | None = None  # the mark that the table was read at
     error: HeadraceError | None = None
-
-    def as_record(self) -> dict[str, Any]:
-        return {
-            "outcome": self.outcome,
-            "rows": self.rows,
-            "lake_rows": self.lake_rows,
-            "texts": self.texts,
-            "buckets": self.buckets,
-            "different_buckets": self.different_buckets,
-            "narrowed_buckets": self.narrowed_buckets,
-            "differences": [difference.as_record() for difference in self.differences],
-            "unnamed": self.unnamed,
-            "epoch": self.epoch,
-            "error": None if self.error is None else self.error.as_record(),
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +63,18 @@ class Verdict:
     position: str  # all that the snapshot shows committed before it
     seconds: float
     tables: tuple[TableVerdict, ...]
-    unmirrored: Mapping[str, str] = field(default_factory=dict)  # that the patterns match: code by name
+    unmirrored_tables: Mapping[str, str] = field(
+        default_factory=dict
+    )  # that the patterns match: code by name
 
-    def as_record(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
+        """The verdict as `--json` prints it."""
         return {
             "snapshot": self.snapshot,
             "position": self.position,
             "seconds": round(self.seconds, 3),
-            "tables": {table.name: table.as_record() for table in self.tables},
-            "unmirrored": dict(self.unmirrored),
+            "tables": {table.name: to_record(table) for table in self.tables},
+            "unmirrored": dict(self.unmirrored_tables),
         }
 
     def of(self, outcome: str) -> list[TableVerdict]:

@@ -38,10 +38,11 @@ Effects = dict[int, list[StatementEffect]]  # by the table's number
 
 
 class Context(Protocol):
-    """All that bytes of a stream need to be decoded. A value: it pickles, and compares by contents."""
+    """All that bytes of a stream need to be decoded.
 
-    def as_record(self) -> Json:
-        """The context as JSON can hold it, for bytes that are kept; the decoder reads it again."""
+    A dataclass that pickles and compares by contents. Bytes that are kept have its record beside them
+    (`core.records`), which the decoder reads again.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ class Decoder(Protocol):
         """The context of bytes that begin between two transactions, behind these layouts of tables."""
 
     def restore(self, record: Json) -> Context:
-        """The inverse of `Context.as_record`."""
+        """Read the record of a context."""
 
     def split(self, data: Bytes, context: Context) -> tuple[int, Context]:
         """Tell how many of these bytes stand for themselves, and the context of what follows them.

@@ -13,6 +13,7 @@ from typing import Any
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
+from headrace.core.records import to_record
 from headrace.sources.contract.values import Json, TableDef, TableSize
 
 
@@ -89,11 +90,11 @@ class Finding:
             return self
         return replace(self, level=Level.WARNING, leaves_out=True)
 
-    def as_record(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """The finding as `--json` prints it."""
         return {
             "level": str(self.level),
-            **self.error.as_record(),
+            **to_record(self.error),
             "mend": list(self.mend),
             "table": None if self.table is None else str(self.table),
             "leaves_out": [str(name) for name in sorted(self.concerned_tables)] if self.leaves_out else [],

@@ -24,8 +24,8 @@ A read brings bytes, and which transactions are in them:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,7 @@ import numpy.typing as npt
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.core.position import Position
+from headrace.core.records import on_disk
 from headrace.sources.contract.values import Json
 
 Bytes = npt.NDArray[np.uint8]
@@ -106,18 +107,10 @@ class Orders:
     identity: Json  # of who has to answer: `Session.identity`
     upstream: Json
     frontier: Position  # what the lake holds
-    reached: Position  # what was ever received: the frontier, or past it
+    received_until: Position = field(metadata=on_disk("reached"))  # the frontier, or past it
     newest: int | None = None  # the largest id of a transaction that is known to have committed there
     running: bool = False  # large transactions while they run, where the source can
     silence: float | None = None  # for so many seconds a stream may be silent; None: as the source has it
-
-    def as_record(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Orders:
-        frontier, reached = (Position.from_record(record[name]) for name in ("frontier", "reached"))
-        return cls(**{**record, "frontier": frontier, "reached": reached})
 
 
 class Stream(Protocol):

@@ -9,6 +9,7 @@ from typing import ClassVar
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.core.position import Position
+from headrace.core.records import to_record
 from headrace.sources.contract.copying import CopyOrder
 from headrace.sources.contract.mirror import ClockReading, Health, StreamOrder, StreamOrigin, Successor
 from headrace.sources.contract.values import (
@@ -47,7 +48,7 @@ class MysqlServerConnection:
 
     @property
     def identity(self) -> Json:
-        return self.actual_identity.as_record()
+        return to_record(self.actual_identity)
 
     @property
     def is_closed(self) -> bool:

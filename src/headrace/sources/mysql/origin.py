@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 
 from headrace.core.names import TableName
 from headrace.core.position import Position
+from headrace.core.records import to_record
 from headrace.sources.contract.findings import Level
 from headrace.sources.contract.mirror import StreamOrder, StreamOrigin
 from headrace.sources.contract.values import Waiting
@@ -97,7 +98,7 @@ def origin_of(stream_start: MysqlStart, *, fresh: bool, begun_at: int | None) ->
         start = upstream.log.position(start.text)
     return StreamOrigin(
         stream_start.identity.lasting_part(),
-        upstream.as_record(),
+        to_record(upstream),
         start,
         fresh=fresh,
         begun_at=begun_at,

@@ -12,6 +12,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from headrace.core.chunks import Bound
+from headrace.core.records import from_record, to_record
 from headrace.core.schema import TableSchema
 from headrace.sources.contract.copying import Reader as AnyReader
 from headrace.sources.contract.findings import CheckReport, Wish
@@ -55,7 +56,7 @@ class MysqlSource:
             raise
 
     def plan(self, lake_id: str, name: str, options: Mapping[str, str]) -> Json:
-        return upstreams.plan(options).as_record()
+        return to_record(upstreams.plan(options))
 
     def describe(self, upstream: Json) -> UpstreamFacts:
         known = MysqlUpstream.of(upstream)
@@ -68,7 +69,9 @@ class MysqlSource:
         return MysqlDecoder(self.flavour)
 
     def reader(self, address: AnyAddress, identity: Json, ticket: Json, *, role: str) -> AnyReader:
-        return reader(MysqlAddress.parse(address.text), MysqlIdentity(**identity), ticket, role=role)
+        return reader(
+            MysqlAddress.parse(address.text), from_record(MysqlIdentity, identity), ticket, role=role
+        )
 
     def key_bounds(self, schema: TableSchema, keys: pa.Table) -> list[Bound] | None:
         return key_range.bounds(schema, keys)

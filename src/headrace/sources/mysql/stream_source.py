@@ -12,6 +12,7 @@ from typing import ClassVar
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.core.position import Position
+from headrace.core.records import to_record
 from headrace.sources.contract.stream import Orders, StreamRead, StreamSource
 from headrace.sources.contract.values import Json
 from headrace.sources.mysql.session.address import MysqlAddress
@@ -53,7 +54,7 @@ class MysqlStreamSource:
         wanted = DumpRequest(
             tables=upstream.tables,
             frontier=orders.frontier,
-            received_until=orders.reached,
+            received_until=orders.received_until,
             log=upstream.log,
             identity=orders.identity,
             silence=orders.silence,
@@ -63,7 +64,7 @@ class MysqlStreamSource:
     def picking(self, upstream: Json, tables: Collection[TableName], options: Mapping[str, str]) -> Json:
         """Add these tables to the record: the binlog has those of the whole server."""
         names = tuple(sorted((each.schema, each.name) for each in tables))
-        return replace(MysqlUpstream.of(upstream), tables=names).as_record()
+        return to_record(replace(MysqlUpstream.of(upstream), tables=names))
 
     def history_changed(
         self, upstream: Json, sent_times: Sequence[int], again: Sequence[int]

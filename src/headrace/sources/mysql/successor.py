@@ -15,6 +15,7 @@ from collections.abc import Container
 from dataclasses import replace
 
 from headrace.core.position import Position
+from headrace.core.records import to_record
 from headrace.sources.contract.mirror import Successor
 from headrace.sources.contract.values import Json
 from headrace.sources.mysql.binlog_position import LoggedTransaction, MariadbProgress, MysqlProgress, parse_of
@@ -55,7 +56,7 @@ def successor(
             f"{identity.server} does not send what follows: {reason.detail or reason.primary}"
         )
     unlogged = str(log_end.unlogged_gtids(session))
-    return Successor(identity.lasting_part(), replace(upstream, unlogged=unlogged).as_record())
+    return Successor(identity.lasting_part(), to_record(replace(upstream, unlogged=unlogged)))
 
 
 def _with_another_log(
@@ -84,7 +85,7 @@ def _with_another_log(
         unlogged = str(found) if found == progress.ended and not progress.prepared.parts else None
     if unlogged is None or unlogged == upstream.unlogged:
         return None
-    return Successor(known, replace(upstream, unlogged=unlogged).as_record())
+    return Successor(known, to_record(replace(upstream, unlogged=unlogged)))
 
 
 def forgotten_gtids(

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.sources.contract.values import Json
+from headrace.core.records import from_record
 from headrace.sources.mysql.binlog_position import MysqlTimeline
 from headrace.sources.mysql.declaration import ACCEPT, REFUSE, UNLOGGED_CASCADES
 
@@ -34,20 +34,8 @@ class MysqlUpstream:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> MysqlUpstream:
-        """Read the record of it."""
-        tables = tuple((database, table) for database, table in record["tables"])
-        folded = record.get("folded", False)  # earlier versions did not ask
-        return cls(tables, record["base"], record["unlogged"], record["accepts_cascades"], folded)
-
-    def as_record(self) -> Json:
-        """The record that the lake stores and hands back."""
-        return {
-            "tables": [list(table) for table in self.tables],
-            "base": self.base,
-            "unlogged": self.unlogged,
-            "accepts_cascades": self.accepts_cascades,
-            "folded": self.folded,
-        }
+        """Read the record of it, which the lake stores and hands back."""
+        return from_record(cls, record)
 
     @property
     def log(self) -> MysqlTimeline:

@@ -15,10 +15,11 @@ from collections.abc import Collection, Iterable, Sequence
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
+from headrace.core.records import from_record
 from headrace.sources.contract.errors import TableBusy
 from headrace.sources.contract.values import ExaminedTables, TableDef
 from headrace.sources.postgres.catalog.definitions import read_entries, read_entries_by_name
-from headrace.sources.postgres.catalog.table_def import TableEntry, definition, from_record
+from headrace.sources.postgres.catalog.table_def import TableEntry, definition
 from headrace.sources.postgres.copy.table_access import overtaken
 from headrace.sources.postgres.objects import PostgresUpstream
 from headrace.sources.postgres.preflight.members import unfit_members, unfit_tables
@@ -103,7 +104,7 @@ def define(connection: Session, upstream: PostgresUpstream, tables: Iterable[Tab
     One whose membership in the user's publication is another one by now was sent otherwise at the beginning
     of a stream that was made in between.
     """
-    before = {table.number: from_record(table.details) for table in tables}
+    before = {table.number: from_record(TableEntry, table.details) for table in tables}
     now = read_entries(connection, list(before), [upstream.publication])
     found = _members(connection, upstream, now.values())
     if upstream.owns_publication:
@@ -114,7 +115,7 @@ def define(connection: Session, upstream: PostgresUpstream, tables: Iterable[Tab
 
 
 def _table_origin(entry: TableEntry) -> list[str]:
-    return [membership.made for membership in entry.memberships]
+    return [membership.life for membership in entry.memberships]
 
 
 def partly(

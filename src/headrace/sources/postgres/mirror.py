@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.core.position import Position
+from headrace.core.records import from_record, to_record
 from headrace.sources.contract.copying import CopyOrder
 from headrace.sources.contract.mirror import (
     CapturedTables,
@@ -28,7 +29,7 @@ from headrace.sources.contract.values import (
 from headrace.sources.postgres import capture
 from headrace.sources.postgres import upstream as upstreams
 from headrace.sources.postgres.catalog.entry_memory import EntryMemory
-from headrace.sources.postgres.catalog.table_def import columns_left_out, from_record
+from headrace.sources.postgres.catalog.table_def import TableEntry, columns_left_out
 from headrace.sources.postgres.copy.measure import PostgresMeasure, measure
 from headrace.sources.postgres.copy.plan import (
     PostgresCopyPlan,
@@ -59,7 +60,7 @@ class PostgresConnection:
 
     @property
     def identity(self) -> Json:
-        return self.actual_identity.as_record()
+        return to_record(self.actual_identity)
 
     @property
     def is_closed(self) -> bool:
@@ -178,7 +179,7 @@ class PostgresCaptures:
         return capture.unwritable(self.session, self.upstream)
 
     def columns_left_out(self, details: Json) -> tuple[str, ...]:
-        return columns_left_out(from_record(details))
+        return columns_left_out(from_record(TableEntry, details))
 
     def advance_log(self) -> bool:
         if not self.standby:

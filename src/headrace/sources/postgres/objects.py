@@ -6,11 +6,11 @@ Made by `upstream`; a lake stores it, and hands it back with whatever it asks fo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from headrace.core.position import Position
-from headrace.sources.contract.values import Json
+from headrace.core.records import from_record
 from headrace.sources.postgres.lsn import Lsn, PostgresTimeline
 
 
@@ -31,12 +31,8 @@ class PostgresUpstream:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> PostgresUpstream:
-        """Read the record of it."""
-        return cls(**record)
-
-    def as_record(self) -> Json:
-        """The record that the lake stores and hands back."""
-        return asdict(self)
+        """Read the record of it, which the lake stores and hands back."""
+        return from_record(cls, record)
 
     @property
     def log(self) -> PostgresTimeline:

@@ -18,7 +18,7 @@ from headrace.sources.postgres.session.statements import Session, query
 
 def limits(entry: TableEntry) -> str | None:
     """Name what the publication leaves out of the table; None where it sends all of it."""
-    left_out = {a.name for a in entry.attributes if not a.generated} - {a.name for a in entry.columns}
+    left_out = {a.name for a in entry.attributes if not a.generation} - {a.name for a in entry.columns}
     said = [
         "rows that its row filter does not let through" if entry.filter else "",
         f"columns that its list lacks: {_quote(left_out)}" if left_out else "",

@@ -12,6 +12,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from headrace.core.chunks import Bound
+from headrace.core.records import from_record, to_record
 from headrace.core.schema import Column, TableSchema
 from headrace.core.transaction_id import TransactionId
 from headrace.core.truncation import Truncations
@@ -74,14 +75,14 @@ class PostgresDecoder:
             xid=transaction.number,
             commit_ts=transaction.commit_ts,
             ordinals={},
-            streamed=True,
-            aborted=transaction.aborted_parts,
+            in_stream=True,
+            rolled_back=transaction.aborted_parts,
             by_subtransaction=transaction.time is None,
         )
         return PostgresStreamContext(inside=inside)
 
     def restore(self, record: Json) -> PostgresStreamContext:
-        return PostgresStreamContext.from_record(record)
+        return from_record(PostgresStreamContext, record)
 
     def whole(self, data: Bytes, context: Context) -> Bytes:
         return slicing.whole(data, own(context))
@@ -132,7 +133,7 @@ class PostgresSource:
             raise
 
     def plan(self, lake_id: str, name: str, options: Mapping[str, str]) -> Json:
-        return upstreams.plan(lake_id, name, options).as_record()
+        return to_record(upstreams.plan(lake_id, name, options))
 
     def describe(self, upstream: Json) -> UpstreamFacts:
         known = PostgresUpstream.of(upstream)
@@ -154,7 +155,10 @@ class PostgresSource:
 
     def reader(self, address: AnyAddress, identity: Json, ticket: Json, *, role: str) -> PostgresReader:
         return PostgresReader(
-            PostgresFollower(PostgresAddress(address.text), PostgresIdentity(**identity), role=role), ticket
+            PostgresFollower(
+                PostgresAddress(address.text), from_record(PostgresIdentity, identity), role=role
+            ),
+            ticket,
         )
 
     def key_bounds(self, schema: TableSchema, keys: pa.Table) -> list[Bound] | None:

@@ -57,7 +57,7 @@ class PostgresStreamSource:
             slot=upstream.slot,
             publications=(upstream.publication,),
             frontier=upstream.log.lsn(orders.frontier),
-            received_until=upstream.log.lsn(orders.reached),
+            received_until=upstream.log.lsn(orders.received_until),
             identity=PostgresIdentity(**orders.identity),
             streaming=orders.running,
             silence=orders.silence,

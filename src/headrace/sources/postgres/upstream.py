@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, PositionLost
 from headrace.core.names import TableName
 from headrace.core.position import Position
+from headrace.core.records import to_record
 from headrace.sources.contract.mirror import StreamOrder, StreamOrigin
 from headrace.sources.contract.values import Json, Waiting
 from headrace.sources.postgres.lsn import Lsn
@@ -138,14 +139,14 @@ def origin_of(stream_start: PostgresStart, *, fresh: bool, begun_at: int | None)
         stream_start.upstream.position(stream_start.start),
     )
     if stream_start.received_until is None:
-        return StreamOrigin(known, upstream.as_record(), start, fresh, begun_at)
+        return StreamOrigin(known, to_record(upstream), start, fresh, begun_at)
     if upstream.position(stream_start.end) < stream_start.received_until:
         upstream = replace(
             upstream, base=upstream.log.behind(stream_start.received_until, stream_start.start).base
         )
     position = upstream.log.at(max(upstream.position(stream_start.start), stream_start.received_until).time)
     other = upstream.base != stream_start.upstream.base or known != stream_start.left_identity
-    return StreamOrigin(known, upstream.as_record(), position, fresh, begun_at, another_life=other)
+    return StreamOrigin(known, to_record(upstream), position, fresh, begun_at, another_life=other)
 
 
 def _start(

@@ -96,7 +96,7 @@ def passing(
     trees: Mapping[int, Iterable[Branch]],
 ) -> frozenset[str]:
     """The roots, by key, beneath which a tick shows a partition that the look does not."""
-    there = {number: {(each.oid, each.attached) for each in tree} for number, tree in trees.items()}
+    there = {number: {(each.oid, each.attached_by) for each in tree} for number, tree in trees.items()}
     return frozenset(
         key
         for key, those in places.items()

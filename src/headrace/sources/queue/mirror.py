@@ -12,6 +12,7 @@ from typing import ClassVar
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.core.position import Position
+from headrace.core.records import to_record
 from headrace.sources.contract.copying import CopyOrder
 from headrace.sources.contract.mirror import (
     CapturedTables,
@@ -59,7 +60,7 @@ class QueueConnection:
 
     @property
     def identity(self) -> Json:
-        return self.actual_identity.as_record()
+        return to_record(self.actual_identity)
 
     @property
     def is_closed(self) -> bool:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from headrace.core.errors import Misconfigured
 from headrace.core.names import quote_identifier
-from headrace.sources.contract.values import Json
+from headrace.core.records import from_record
 from headrace.sources.queue.position import QueueTimeline
 
 VERSION = 4  # of what stands in the schema (`docs/formats.md`)
@@ -134,12 +134,8 @@ class QueueUpstream:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> QueueUpstream:
-        """Read the record of it."""
-        return cls(**record)
-
-    def as_record(self) -> Json:
-        """The record that the lake stores and hands back."""
-        return asdict(self)
+        """Read the record of it, which the lake stores and hands back."""
+        return from_record(cls, record)
 
     @property
     def objects(self) -> Objects:

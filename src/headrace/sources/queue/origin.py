@@ -21,6 +21,7 @@ from dataclasses import replace
 
 from headrace.core.errors import HeadraceError
 from headrace.core.position import Position
+from headrace.core.records import to_record
 from headrace.sources.contract.errors import TableBusy
 from headrace.sources.contract.mirror import StreamOrder, StreamOrigin
 from headrace.sources.contract.values import Waiting
@@ -68,7 +69,7 @@ def establish(
     start = tick.position(upstream.log)
     return StreamOrigin(
         lasting_part(identity),
-        upstream.as_record(),
+        to_record(upstream),
         start,
         fresh=True,
         begun_at=tick.taken,

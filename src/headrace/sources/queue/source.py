@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from headrace.core.chunks import Bound
+from headrace.core.records import from_record, to_record
 from headrace.core.schema import TableSchema
 from headrace.sources.contract.findings import CheckReport, Wish
 from headrace.sources.contract.mirror import Address as AnyAddress
@@ -46,7 +47,7 @@ class QueueSource:
             raise
 
     def plan(self, lake_id: str, name: str, options: Mapping[str, str]) -> Json:
-        return plan(lake_id, name, options).as_record()
+        return to_record(plan(lake_id, name, options))
 
     def describe(self, upstream: Json) -> UpstreamFacts:
         return UpstreamFacts(options=options_of(QueueUpstream.of(upstream)))
@@ -69,7 +70,7 @@ class QueueSource:
 
     def reader(self, address: AnyAddress, identity: Json, ticket: Json, *, role: str) -> QueueReader:
         return QueueReader(
-            QueueAddress.parse(address.text).server, PostgresIdentity(**identity), ticket, role
+            QueueAddress.parse(address.text).server, from_record(PostgresIdentity, identity), ticket, role
         )
 
     def key_bounds(self, schema: TableSchema, keys: pa.Table) -> list[Bound] | None:

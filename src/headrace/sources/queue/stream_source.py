@@ -12,6 +12,7 @@ from typing import ClassVar
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.core.position import Position
+from headrace.core.records import to_record
 from headrace.sources.contract.stream import Orders, StreamRead, StreamSource
 from headrace.sources.contract.values import Json
 from headrace.sources.queue.objects import QueueUpstream
@@ -52,12 +53,12 @@ class QueueStreamSource:
 
     def open_stream(self, orders: Orders) -> Ticks:
         known = QueueUpstream.of(orders.upstream)
-        wanted = QueueRequest(known, orders.frontier, orders.reached, orders.identity)
+        wanted = QueueRequest(known, orders.frontier, orders.received_until, orders.identity)
         return Ticks(QueueStream.open(QueueAddress.parse(orders.address).server, wanted))
 
     def picking(self, upstream: Json, tables: Collection[TableName], options: Mapping[str, str]) -> Json:
         """The queue, with the pauses of this run; triggers write down the tables that are wanted."""
-        return with_pauses(QueueUpstream.of(upstream), options).as_record()
+        return to_record(with_pauses(QueueUpstream.of(upstream), options))
 
     def history_changed(
         self, upstream: Json, sent_times: Sequence[int], again: Sequence[int]

@@ -54,11 +54,11 @@ _ALWAYS, _ORIGIN = "A", "O"  # pg_trigger.tgenabled
 class Triggers:
     """Our triggers on one table, as the catalog has them."""
 
-    wanted: tuple[Trigger, ...]
+    expected_triggers: tuple[Trigger, ...]
     names: tuple[str, ...]  # of all that call our function
     flaw: str | None  # why not all changes are captured, or why some are twice
     always: bool  # sessions in the replica role are captured, too
-    made: str  # another text after whatever was done to them, or to the function
+    life: str  # another text after whatever was done to them, or to the function
     clones: Mapping[int, Clone] = field(default_factory=dict)  # of a root: by the table beneath it
 
 
@@ -108,7 +108,7 @@ def _wanted_triggers(connection: Session, oids: Sequence[int]) -> dict[int, tupl
 @dataclass(frozen=True, slots=True)
 class _Row:
     name: str
-    enabled: str
+    firing: str  # pg_trigger.tgenabled
     type: int
     old_rows: str | None
     new_rows: str | None
@@ -136,19 +136,19 @@ def _triggers(
     flaws += [f'trigger "{name}" captures once more' for name in known if name not in wanted]
     flaws += [each.flaw for each in clones]
     return Triggers(
-        wanted=expected,
+        expected_triggers=expected,
         names=tuple(row.name for row in rows if row.calls or row.name in wanted),
         flaw=next((flaw for flaw in (function.flaw, *flaws) if flaw is not None), None),
-        always={each.enabled for each in rows} | {each.enabled for each in clones} <= {_ALWAYS},
-        made="; ".join([function.life, *(f"{row.life} {row.enabled}" for row in rows)]),
-        clones={each.table: Clone(f"{each.life} {each.enabled}", each.by or 0) for each in clones},
+        always={each.firing for each in rows} | {each.firing for each in clones} <= {_ALWAYS},
+        life="; ".join([function.life, *(f"{row.life} {row.firing}" for row in rows)]),
+        clones={each.table: Clone(f"{each.life} {each.firing}", each.by or 0) for each in clones},
     )
 
 
 def _flaw(name: str, wanted: Trigger, row: _Row | None) -> str | None:
     if row is None:
         return f'trigger "{name}" is missing'
-    if row.enabled not in (_ALWAYS, _ORIGIN):
+    if row.firing not in (_ALWAYS, _ORIGIN):
         return f'trigger "{name}" is disabled'
     shape = (wanted.type, "old_rows" if wanted.old_rows else None, "new_rows" if wanted.new_rows else None)
     if not row.plain or (row.type, row.old_rows, row.new_rows) != shape:
@@ -184,14 +184,14 @@ class _ClonedTrigger:
     table: int
     schema: str
     name: str
-    enabled: str | None
-    cloned: bool | None
+    firing: str | None  # pg_trigger.tgenabled
+    is_clone: bool | None
     life: str
     by: int | None
 
     @property
     def flaw(self) -> str | None:
-        if self.enabled in (_ALWAYS, _ORIGIN) and self.cloned:
+        if self.firing in (_ALWAYS, _ORIGIN) and self.is_clone:
             return None
         return f"the trigger of its partition {TableName(self.schema, self.name)} is missing or disabled"
 
@@ -263,7 +263,7 @@ def make_triggers(connection: Session, objects: Objects, oid: int, table: TableN
     if _read_function(connection, objects).flaw is not None:
         _execute(connection, objects, (table, found), capture_function(objects))
         found = read_triggers(connection, objects, [oid])[oid]
-    if found.wanted[0].root and not _is_public(connection, objects):
+    if found.expected_triggers[0].root and not _is_public(connection, objects):
         _execute(connection, objects, (table, found), permission(objects))
     owner = _owns(connection, [oid, *beneath(connection, oid)])
     if found.flaw is None and (found.always or not owner):
@@ -286,7 +286,7 @@ def trigger_statements(
     """The statements that give a table its triggers, in the place of those that were found."""
     return [
         *(f"DROP TRIGGER {quote_identifier(name)} ON {table}" for name in existing.names),
-        *(trigger.statement(objects, str(table)) for trigger in existing.wanted),
+        *(trigger.statement(objects, str(table)) for trigger in existing.expected_triggers),
         *(always_statements(objects, table, existing) if always else ()),
     ]
 
@@ -297,7 +297,7 @@ def always_statements(objects: Objects, table: TableName, existing: Triggers) ->
         # Of a root with all beneath it; the server gives to a new partition what the root has.
         f"ALTER TABLE {'' if trigger.root else 'ONLY '}{table} ENABLE ALWAYS TRIGGER"
         f" {quote_identifier(trigger.name(objects))}"
-        for trigger in existing.wanted
+        for trigger in existing.expected_triggers
     ]
 
 

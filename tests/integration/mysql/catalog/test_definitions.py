@@ -9,12 +9,13 @@ from contextlib import closing
 import pytest
 
 from headrace.core.names import TableName
+from headrace.core.records import to_record
 from headrace.decode.mysql import table_map
 from headrace.decode.mysql.framing import TABLE_MAP
 from headrace.sources.mysql.catalog import definitions
 from headrace.sources.mysql.catalog.candidates import candidates, sizes
 from headrace.sources.mysql.catalog.definitions import look
-from headrace.sources.mysql.catalog.table_def import TableLook, definition, from_record, schema_of, to_record
+from headrace.sources.mysql.catalog.table_def import TableLook, definition, recorded_look, schema_of
 from headrace.sources.mysql.decode.layouts import positions
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
@@ -168,7 +169,7 @@ def test_a_look_is_another_after_each_change_that_means_something(
         db.execute(statement)
         assert seen() != before, statement
         before = seen()
-        assert from_record(json.loads(json.dumps(to_record(before)))) == before
+        assert recorded_look(json.loads(json.dumps(to_record(before)))) == before
 
 
 def test_names_that_differ_in_case_alone_are_two_tables(db: Database, session: MysqlConnection) -> None:

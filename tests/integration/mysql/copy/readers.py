@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from headrace.core.errors import HeadraceError
+from headrace.core.records import to_record
 from headrace.sources.mysql.copy.follower import MysqlFollower
 from headrace.sources.mysql.copy.ticket import Ticket
 from headrace.sources.mysql.session.address import MysqlAddress
@@ -29,7 +30,7 @@ class Reader:
 
     def __init__(self, url: str, identity: MysqlIdentity, ticket: Ticket, question: str) -> None:
         self._said, said = _PROCESSES.Pipe(duplex=False)
-        arguments = (said, url, identity, ticket.as_record(), question)
+        arguments = (said, url, identity, to_record(ticket), question)
         self.process = _PROCESSES.Process(target=_read, args=arguments, daemon=True)
         self.process.start()
         said.close()

@@ -217,8 +217,8 @@ def test_what_was_read_counts_though_the_leader_is_gone(bank: Database) -> None:
         assert isinstance(handoff, ByPosition)
         assert isinstance(settled, ByPosition)
         assert settled.frontier == handoff.frontier
-        assert settled.settled is not None
-        assert settled.settled.time == BASE + executed(bank)
+        assert settled.settled_at is not None
+        assert settled.settled_at.time == BASE + executed(bank)
 
 
 def test_a_piece_may_be_read_for_longer_than_a_session_may_sleep(

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 import pytest
 
 from headrace.core.names import TableName
+from headrace.core.records import to_record
 from headrace.sources.mysql.preflight import script
 from headrace.testing.mysql import Server
 from headrace.testing.mysql.server import quoted
@@ -138,6 +139,6 @@ def test_no_finding_and_no_error_shows_a_password(stage: Scene) -> None:
     stage.execute(f"REVOKE REPLICATION SLAVE ON *.* FROM {stage.reader}")
     stage.execute("CREATE TABLE m (id int PRIMARY KEY) ENGINE = MyISAM")
     report = stage.check(f"{stage.db.name}.*", "a😀.*", "`", "*.nothing")
-    shown = repr(report) + "".join(str(finding.as_record()) for finding in report.findings)
+    shown = repr(report) + "".join(str(to_record(finding)) for finding in report.findings)
     assert stage.password not in shown
     assert "PASSWORD" not in shown  # MariaDB's SHOW GRANTS has a hash behind this word

@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 from headrace.core.errors import PositionDoubtful
+from headrace.core.records import to_record
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import MysqlIdentity, identify, prove, verify
@@ -28,7 +29,7 @@ def test_a_server_is_known_again_after_a_restart(server: Server) -> None:
     after = identity(server)
     verify(after, before)
     prove(after, before.lasting_part())
-    prove(after, before.as_record())
+    prove(after, to_record(before))
 
 
 @pytest.mark.full
@@ -37,7 +38,7 @@ def test_another_server_is_refused_and_so_is_a_copy_beside_the_first(server: Ser
     expected = identity(server)
     kind = mariadb if server.flavour.is_mariadb else mysql
     with kind() as other:
-        for record in (expected.lasting_part(), expected.as_record()):
+        for record in (expected.lasting_part(), to_record(expected)):
             with pytest.raises(PositionDoubtful) as caught:
                 prove(identity(other), record)
             assert caught.value.code == "MY_ANOTHER_SERVER"

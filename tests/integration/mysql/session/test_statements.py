@@ -11,6 +11,7 @@ from typing import NoReturn
 import pytest
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
+from headrace.core.records import to_record
 from headrace.sources.mysql.session import statements
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
@@ -271,7 +272,7 @@ def test_an_error_shows_nothing_of_its_statement(database: Database, statement: 
         with pytest.raises(HeadraceError) as caught:
             query(session, statement)
         error = caught.value
-        assert SECRET not in f"{error}{error!r}{error.as_record()}"
+        assert SECRET not in f"{error}{error!r}{to_record(error)}"
         assert error.__suppress_context__
         assert query(session, "SELECT 1") == [(1,)]
 

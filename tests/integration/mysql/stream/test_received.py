@@ -14,6 +14,7 @@ import pytest
 
 from headrace.core.errors import HeadraceError
 from headrace.core.position import STEP
+from headrace.core.records import to_record
 from headrace.pipeline.ingest.replay_check import RecentTransactions
 from headrace.pipeline.ingest.store_stream import Intake
 from headrace.sources.contract.stream import Orders, Stream
@@ -43,10 +44,10 @@ def orders_of(database: Database) -> Orders:
     """An order to follow a table from now on."""
     address = MysqlAddress.parse(database.server.url(user="mirror"))
     with connect(address, role="test") as session:
-        identity = identify(session).as_record()
+        identity = to_record(identify(session))
     upstream = MysqlUpstream(((database.name, "t"),), BASE)
     start = upstream.log.position(position(database.server))
-    return Orders(database.server.url(user="mirror"), identity, upstream.as_record(), start, start)
+    return Orders(database.server.url(user="mirror"), identity, to_record(upstream), start, start)
 
 
 @contextmanager
@@ -59,7 +60,7 @@ def receiving(folder: Path, orders: Orders) -> Iterator[tuple[SpoolWriter, Intak
         )
         reached = writer.places.newest
         assert reached is not None
-        with closing(STREAM_SOURCE.open_stream(replace(orders, reached=reached))) as stream:
+        with closing(STREAM_SOURCE.open_stream(replace(orders, received_until=reached))) as stream:
             yield writer, Intake(writer, known.from_start(stream.start.time)), stream
 
 

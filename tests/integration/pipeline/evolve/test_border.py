@@ -16,6 +16,7 @@ import polars as pl
 import pytest
 
 from headrace.core.errors import HeadraceError
+from headrace.core.records import to_record
 from headrace.lake.log.marks import Mark
 from headrace.lake.read.lake import Lake
 from headrace.lake.store.open import open_store
@@ -34,7 +35,6 @@ pytestmark = pytest.mark.server
 BETWEEN = [f"c{number}" for number in range(32)]
 NARROW = ["id", "n", *BETWEEN]
 WIDE = [*NARROW, "more"]
-_as_record = TableRecord.as_record
 
 
 @dataclass(frozen=True)
@@ -141,13 +141,16 @@ NEWER = {
 }
 
 
-def _as_recorded_before(record: TableRecord) -> Any:
+def _as_recorded_before(record: Any) -> Any:
+    if not isinstance(record, TableRecord):
+        return to_record(record)
+
     def older(value: Any) -> Any:
         if isinstance(value, dict):
             return {key: older(each) for key, each in value.items() if key not in NEWER}
         return [older(each) for each in value] if isinstance(value, list | tuple) else value
 
-    told = older(_as_record(record))
+    told = older(to_record(record))
     for membership in told["details"]["memberships"]:
         del membership["generated"]  # which a column had then, and has
     return told
@@ -164,7 +167,7 @@ def test_a_lake_of_a_release_before_versions_follows_what_is_altered(
     began = mirrors.once().marks()[-1]
     ledger = Ledger(open_store(str(mirrors.path)), "main")
     with monkeypatch.context() as patch:
-        patch.setattr(TableRecord, "as_record", _as_recorded_before)
+        patch.setattr("headrace.pipeline.state.ledger.to_record", _as_recorded_before)
         ledger.publish(Epoch("stream", ledger.frontier, records=tuple(ledger.tables.values())))
     for name, way in (("early", Way.COPIED), ("later", Way.ADDED)):
         mirrors.database.execute(f"UPDATE {name} SET id = 3 WHERE id = 1", user="app")

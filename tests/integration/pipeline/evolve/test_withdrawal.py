@@ -51,7 +51,7 @@ def writes(database: Database, table: str) -> bool:
 def warned(mirrors: Mirrors) -> Mapping[str, str]:
     """Read the warnings in the run's status."""
     status = statusfile.read(mirrors.lake.store, "main")
-    return {} if status is None else status.said.warnings
+    return {} if status is None else status.record.warnings
 
 
 def without_key(table: str) -> str:

@@ -18,6 +18,7 @@ import pytest
 import headrace
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.position import Position
+from headrace.core.records import to_record
 from headrace.lake.format import layout
 from headrace.lake.read.lake import Lake
 from headrace.pipeline.ingest.supervisor import Feed, Receiver
@@ -225,7 +226,7 @@ def spool_ahead(source: Source) -> None:
     with closing(connect(address, role="test")) as connection:
         identity, end = identify(connection), wal_end(connection)
     spool = source.path / "_headrace" / "spool" / "main"
-    feed = Feed(record.kind, address, identity.as_record(), record.upstream, spool, streaming=True)
+    feed = Feed(record.kind, address, to_record(identity), record.upstream, spool, streaming=True)
     receiver = Receiver(feed)
     receiver.start(source.lake.marks()[-1].position)
     try:

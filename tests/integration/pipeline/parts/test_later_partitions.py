@@ -44,7 +44,7 @@ def mirrored(mirrors: Mirrors) -> Mirrors:
 
 def warnings(mirrors: Mirrors) -> dict[str, str]:
     status = statusfile.read(mirrors.lake.store, "main")
-    return {} if status is None else dict(status.said.warnings)
+    return {} if status is None else dict(status.record.warnings)
 
 
 def test_the_look_tells_it_and_a_copy_goes_on_once_it_is_readable(

@@ -15,13 +15,14 @@ import pytest
 from headrace.core.chunks import KeySpan
 from headrace.core.errors import Definite, Misconfigured, Transient
 from headrace.core.names import TableName
+from headrace.core.records import to_record
 from headrace.sources.contract.copying import KeyRange
 from headrace.sources.contract.errors import TableBusy
 from headrace.sources.contract.values import Json
 from headrace.sources.postgres.catalog.definitions import read_entries_by_name
 from headrace.sources.postgres.catalog.locks import measure
 from headrace.sources.postgres.catalog.sizes import RelationSize, sizes
-from headrace.sources.postgres.catalog.table_def import TableEntry, schema_of, to_record
+from headrace.sources.postgres.catalog.table_def import TableEntry, schema_of
 from headrace.sources.postgres.copy import follower as pages
 from headrace.sources.postgres.copy import key_range
 from headrace.sources.postgres.copy.follower import PostgresFollower, copy, following

@@ -8,6 +8,7 @@ import pytest
 
 from headrace.cli import main as cli
 from headrace.core.errors import HeadraceError
+from headrace.core.records import to_record
 from headrace.sources.contract.findings import Level
 from headrace.sources.postgres.preflight import PostgresWish, examine, script
 from headrace.sources.postgres.session.address import PostgresAddress
@@ -31,7 +32,7 @@ def test_the_replication_attribute_is_asked_for_and_mended(db: Database) -> None
 def test_another_server_than_expected_is_an_error(db: Database) -> None:
     address = PostgresAddress.parse(db.url(user="app"))
     with closing(connect(PostgresAddress.parse(db.server.url(user="app")), role="test")) as session:
-        elsewhere = identify(session).as_record()
+        elsewhere = to_record(identify(session))
     report = examine(address, PostgresWish(("good",), identity=elsewhere))
     assert [finding.code for finding in report.errors] == ["PG_ANOTHER_DATABASE"]
 
@@ -87,7 +88,7 @@ def test_transactions_that_a_slot_would_wait_for_are_named(
         writer.execute("BEGIN; INSERT INTO good VALUES (7, 'secret value')")
         finding = the(check(db), "PG_TRANSACTIONS_OPEN")
         assert f"pid {writer.info.backend_pid}" in str(finding.error.detail)
-        assert "secret value" not in str(finding.as_record())
+        assert "secret value" not in str(to_record(finding))
 
 
 def test_a_login_that_fails_is_raised_and_not_a_finding(db: Database) -> None:

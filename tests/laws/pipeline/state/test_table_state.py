@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from headrace.core.names import TableName
+from headrace.core.records import from_record, to_record
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_state import (
     MEANINGS,
@@ -91,8 +92,8 @@ def test_what_a_state_means_fits_together() -> None:
 def test_a_state_comes_back_from_the_catalog(state: State) -> None:
     for copy_id in {State.LIVE: (None,), State.READY: ("1-0",)}.get(state, (None, "1-0")):
         record = replace(RECORD, state=state, copy_id=copy_id)
-        assert TableRecord.from_record(record.as_record()) == record
-        assert record.as_record()["state"] == state.value
+        assert from_record(TableRecord, to_record(record)) == record
+        assert to_record(record)["state"] == state.value
 
 
 def _reached(start: State) -> set[State]:

@@ -39,7 +39,7 @@ def _said(each: Slice, oids: tuple[int, ...]) -> list[tuple[int, object]]:
 def _rolled_back(each: Slice) -> bool:
     """Whether something of it was rolled back."""
     assert isinstance(each.context, PostgresStreamContext)
-    return each.context.inside is not None and bool(each.context.inside.aborted)
+    return each.context.inside is not None and bool(each.context.inside.rolled_back)
 
 
 @given(pieces=st.lists(st.one_of(plain(), streamed()), max_size=4), count=st.integers(1, 3))

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.core.names import TableName
+from headrace.core.records import to_record
 from headrace.decode.kernel import Bytes
 from headrace.sources.contract.decoder import (
     Context,
@@ -90,7 +91,7 @@ def test_any_split_says_the_same(data: Bytes, lengths: list[int]) -> None:
 @given(streams(), st.lists(st.integers(0, 400), max_size=4))
 def test_a_context_survives_its_record_and_a_pickle(data: Bytes, lengths: list[int]) -> None:
     for _, context in cut(data, BETWEEN, lengths):
-        assert DECODER.restore(json.loads(json.dumps(context.as_record()))) == context
+        assert DECODER.restore(json.loads(json.dumps(to_record(context)))) == context
         assert pickle.loads(pickle.dumps(context)) == context
 
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from headrace.core.errors import Definite
 from headrace.core.names import TableName
+from headrace.core.records import to_record
 from headrace.core.schema import Column, TableSchema
 from headrace.core.truncation import Truncation
 from headrace.decode.kernel import Bytes
@@ -32,7 +33,7 @@ COLUMNS = (
     Column("id", pa.int32(), "int", "integer", nullable=False),
     Column("name", pa.string(), "text", "text"),
 )
-SCHEMA = TableSchema(COLUMNS, ("id",), full=True, ordered=False)
+SCHEMA = TableSchema(COLUMNS, ("id",), full=True, is_ordered=False)
 # A virtual column stands in a row's text, and nobody mirrors it.
 DETAILS = {
     "attributes": [
@@ -131,7 +132,7 @@ def test_a_selection_says_all_of_its_tables_and_nothing_of_others(
 def test_a_context_travels_and_is_kept(data: Bytes, length: int) -> None:
     context = DECODER.split(data[:length], DECODER.between(()))[1]
     assert pickle.loads(pickle.dumps(context)) == context
-    assert DECODER.restore(json.loads(json.dumps(context.as_record()))) == context
+    assert DECODER.restore(json.loads(json.dumps(to_record(context)))) == context
     assert pickle.loads(pickle.dumps(DECODER)) == DECODER
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.core.records import to_record
 from headrace.sources.queue.batch import TxidSnapshot
 from headrace.sources.queue.ddl.column_times import TickInterval, moment_of
 from headrace.sources.queue.decode import layouts
@@ -78,7 +79,7 @@ def test_a_row_is_of_its_own_layout_or_of_none(width: int, looks: list[list[tupl
             for values in ([time for time, _ in table.rows], [len(there) for _, there in table.rows])
         )
         found = table.known.of_rows(counts.astype(np.int32), times).tolist()
-        read = [None if place < 0 else table.known.known[place].numbers for place in found]
+        read = [None if place < 0 else table.known.layouts[place].numbers for place in found]
         assert all(given in (None, there) for given, (_, there) in zip(read, table.rows, strict=True))
         doubts = table.known.doubts
         for given_, (time, there) in zip(read, table.rows, strict=True):
@@ -96,7 +97,7 @@ def test_columns_that_came_alone_or_went_alone_leave_no_doubt() -> None:
     for each in (came, went):
         assert each is not None
         assert each.doubts == []
-        assert layouts.from_details({layouts.KEY: json.loads(json.dumps(each.to_record()))}) == each
+        assert layouts.from_details({layouts.KEY: json.loads(json.dumps(to_record(each)))}) == each
     assert came is not None
     assert came.missing == {4: "7", 5: None}
 
@@ -107,7 +108,12 @@ def test_a_column_that_came_where_another_went_is_told_by_ticks_alone() -> None:
     assert found is not None
     times = np.array([7, 8, 15, 16], np.int64)
     read = found.of_rows(np.full(4, 2, np.int32), times).tolist()
-    assert [place if place < 0 else found.known[place].numbers for place in read] == [(1, 2), -1, -1, (1, 3)]
+    assert [place if place < 0 else found.layouts[place].numbers for place in read] == [
+        (1, 2),
+        -1,
+        -1,
+        (1, 3),
+    ]
 
 
 def test_nothing_is_said_of_columns_of_which_nobody_knows_when_they_went() -> None:

@@ -15,6 +15,7 @@ from typing import Any, cast
 import pytest
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
+from headrace.core.records import to_record
 from headrace.lake.format import formatfile, requests, statusfile
 from headrace.lake.format.status import SourceStatus
 from headrace.lake.store.contract import Store
@@ -195,7 +196,7 @@ def test_a_living_owner_is_asked_and_its_error_is_raised(path: Path) -> None:
         _until(lambda: bool(requests.pending(store, "main")))
         [request] = requests.pending(store, "main")
         error = Definite("SO_IT_IS", "it cannot be", hint="leave it")
-        requests.answer(store, "main", request, {"error": error.as_record()})
+        requests.answer(store, "main", request, {"error": to_record(error)})
 
     thread = threading.Thread(target=answer)
     thread.start()

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.core.errors import Definite, Transient
+from headrace.core.records import from_record, to_record
 from headrace.decode.kernel import Bytes
 from headrace.pipeline.ingest import replay_check
 from headrace.pipeline.ingest.last_commits import LastCommits
@@ -273,7 +274,7 @@ def test_what_the_lake_remembers_counts_where_the_spool_is_lost(tmp_path: Path) 
     last = LastCommits(0).followed_by(records[:2], id_of).followed_by(records[2:], id_of)
     assert [commit.time for commit in last.commits] == list(range(120, 200, 10))
     assert (last.since, last.newest) == (120, 190)
-    assert LastCommits.from_record(last.as_record()) == last
+    assert from_record(LastCommits, to_record(last)) == last
     again = [whole(lsn, lsn + 10, lsn, 1) for lsn in range(90, 220, 10) if lsn != 150]
     for name, frontier in (("lost", 120), ("older", 170)):  # what a spool has of them besides does no harm
         lake = (last, 200)

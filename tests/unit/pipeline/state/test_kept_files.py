@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.core.names import TableName
+from headrace.core.records import to_record
 from headrace.pipeline.state import kept_files
 from headrace.pipeline.state.kept_files import MOST_BYTES, TOGETHER, LateFile, to_replace
 from tests.places import place_at
@@ -46,6 +47,6 @@ def test_a_file_that_was_taken_in_is_known_to_the_catalog_no_more() -> None:
     one, other = (LateFile(name, place_at(8), NAMES, 9, 1, False, 20, 0) for name in ("1", "2"))
     both = LateFile("3", place_at(9), NAMES, 27, 3, False, 60, 1, frozenset({"1", "2"}))
     moved = kept_files.moves({"1": one, "2": other}, {"3": both})
-    assert moved == {"late/1": None, "late/2": None, "late/3": both.as_record()}
-    again = kept_files.kept_of({"late/3": both.as_record()})["3"]
+    assert moved == {"late/1": None, "late/2": None, "late/3": to_record(both)}
+    again = kept_files.kept_of({"late/3": to_record(both)})["3"]
     assert (again.level, again.length, again.size) == (1, 60, 27)

@@ -37,7 +37,7 @@ SOURCE = source_record(upstream=PostgresUpstream("s", "p", publication_oid=5), s
 NAME = TableName("public", "late")
 WAITS = TableRecord(NAME, State.PENDING, 5, text_table(), {}, place_at(0x20), late=True)
 _WHEN = ("before", "after")
-COPIED = replace(staged_record(WAITS, "1-0", place_at(0x90)), state=State.JOINING, applied=None)
+COPIED = replace(staged_record(WAITS, "1-0", place_at(0x90)), state=State.JOINING, frontier=None)
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_what_is_kept_of_the_stream_goes_when_every_table_has_taken_it(ledger: L
     assert ledger.kept == {"1": first, "2": second}
     taking = replace(WAITS, state=State.CATCHING_UP)
     for applied, left in ((0x20, {"1", "2"}), (0x90, {"2"}), (0xA0, set())):
-        ledger.publish(Epoch("late", place_at(0xA0), records=(replace(taking, applied=place_at(applied)),)))
+        ledger.publish(Epoch("late", place_at(0xA0), records=(replace(taking, frontier=place_at(applied)),)))
         assert set(ledger.kept) == left
     assert Ledger(ledger.store, "main").kept == {}
 

@@ -102,8 +102,8 @@ def test_a_status_that_cannot_be_written_is_written_again_as_soon_as_it_can_be(t
     reporter.settle("stopped")
     status = statusfile.read(store, "main")
     assert status is not None
-    assert status.said.state == "stopped"
-    assert status.said.warnings == {}
+    assert status.record.state == "stopped"
+    assert status.record.warnings == {}
 
 
 def test_half_a_status_is_none(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ from itertools import islice
 
 import pytest
 
-from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient, from_record
+from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
+from headrace.core.records import from_record, to_record
 from headrace.lake.log.syncing import fenced_error
 from headrace.pipeline.state import policy
 from headrace.pipeline.state.policy import Patience
@@ -41,7 +42,7 @@ def test_a_server_that_was_never_met_is_not_waited_for() -> None:
         doubtful = kind(code, "no connection", hint="check host and port")
         assert policy.retries(doubtful)
         assert not policy.retries(doubtful, has_answered=False)
-        assert not policy.retries(from_record(doubtful.as_record()), has_answered=False), (
+        assert not policy.retries(from_record(HeadraceError, to_record(doubtful)), has_answered=False), (
             "as the receiver says it"
         )
     assert policy.retries(Transient("PG_CONNECTION_LOST", "lost", hint="wait"), has_answered=False)
@@ -61,7 +62,7 @@ def test_a_server_that_was_never_met_is_not_waited_for() -> None:
 )
 def test_a_right_that_the_run_had_is_waited_for(kind: type[HeadraceError]) -> None:
     for code in kind.codes:
-        withheld = from_record(kind(code, "denied", hint="GRANT it").as_record())
+        withheld = from_record(HeadraceError, to_record(kind(code, "denied", hint="GRANT it")))
         assert policy.retries(withheld, was_admitted=True)
         assert not policy.retries(withheld), "a person has just started the run"
         assert policy.exit_code(withheld) == 2
@@ -87,7 +88,9 @@ def test_once_gives_up_after_some_attempts() -> None:
 )
 def test_a_spool_of_which_a_part_is_wrong_or_gone_is_forgotten(error: HeadraceError, spoilt: bool) -> None:
     assert policy.spoils_the_spool(error) is spoilt
-    assert policy.spoils_the_spool(from_record(error.as_record())) is spoilt, "as the receiver says it"
+    assert policy.spoils_the_spool(from_record(HeadraceError, to_record(error))) is spoilt, (
+        "as the receiver says it"
+    )
 
 
 def test_a_source_that_became_anothers_is_disowned() -> None:

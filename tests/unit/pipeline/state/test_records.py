@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from headrace.core.errors import Definite
 from headrace.core.names import TableName
+from headrace.core.records import from_record, to_record
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_state import State
 from tests.places import place_at
@@ -21,7 +22,7 @@ def test_a_table_that_stops_says_why_and_up_to_where_it_was_followed() -> None:
     assert (stopped.state, stopped.error, stopped.stopped_at) == (State.STOPPED, ERROR, place_at(0x15))
     assert stopped.stop is not None
     assert stopped.stop.detail == 'public.t was followed up to "0/15"'
-    again = TableRecord.from_record(stopped.as_record())
+    again = from_record(TableRecord, to_record(stopped))
     assert again.stop is not None
     assert str(again.stop) == str(stopped.stop)
     assert replace(again, error=ERROR) == stopped

@@ -88,7 +88,7 @@ def test_events_of_one_time_are_netted_across_slices_before_a_row_is_vouched_for
     tmp_path: Path, ordered: bool
 ) -> None:
     """The inner statement's slice holds what came last, of a row that is there and of one that is not."""
-    schema = replace(text_table(full=True), ordered=ordered)
+    schema = replace(text_table(full=True), is_ordered=ordered)
     store, name = open_store(tmp_path), TableName("public", "t")
     task = TableTask(name, schema, "t", "h", "e", Routes.over(()), 0)
     present = table_of(schema, ("a", "0", ""))

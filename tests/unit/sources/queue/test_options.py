@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from headrace.core.errors import Misconfigured
+from headrace.core.records import to_record
 from headrace.sources.queue.objects import QueueUpstream
 from headrace.sources.queue.options import options_of, plan
 from headrace.sources.queue.stream_source import QueueStreamSource
@@ -26,7 +27,7 @@ def test_a_stream_is_read_with_the_pauses_of_its_run(
     options: Mapping[str, str], pauses: tuple[float, float]
 ) -> None:
     known = plan("01JABCDEFG", "main", {"tick": "7", "idle_tick": "9", "queue": "ours"})
-    picked = QueueUpstream.of(QueueStreamSource().picking(known.as_record(), (), options))
+    picked = QueueUpstream.of(QueueStreamSource().picking(to_record(known), (), options))
     assert (picked.pause, picked.idle_pause) == pauses
     assert picked.queue == "ours"
 
@@ -38,7 +39,7 @@ def test_a_mirror_is_held_to_its_queue_and_schema_alone() -> None:
 
 @pytest.mark.parametrize("text", ["0", "never", "nan", "1e9", "-1"])
 def test_a_pause_that_cannot_be_is_refused_by_each_run(text: str) -> None:
-    known = plan("01JABCDEFG", "main", {}).as_record()
+    known = to_record(plan("01JABCDEFG", "main", {}))
     with pytest.raises(Misconfigured) as refused:
         QueueStreamSource().picking(known, (), {"idle_tick": text})
     assert refused.value.code == "QUEUE_PAUSE_MALFORMED"

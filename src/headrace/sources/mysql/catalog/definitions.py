@@ -139,7 +139,7 @@ def _column(values: Sequence[Value], *, inner: bool) -> ColumnRow:
         charset=text(charset),
         collation=text(collation),
         nullable=nullable == "YES",
-        generated="" if generated is None else ("v" if generated[1] == "VIRTUAL" else "s"),
+        generation="" if generated is None else ("v" if generated[1] == "VIRTUAL" else "s"),
         expression=_ESCAPED.sub(_unescape, formula) if inner else formula,
         invisible="INVISIBLE" in str(extra),
         precision=precision,
@@ -166,7 +166,7 @@ def _keys(connection: MysqlConnection, columns: dict[TableName, list[ColumnRow]]
 
 def _never_null(columns: Iterable[ColumnRow]) -> set[str]:
     """The columns that a key may have; the server knows no rows by virtual ones."""
-    return {row.name for row in columns if not row.nullable and row.generated != "v"}
+    return {row.name for row in columns if not row.nullable and row.generation != "v"}
 
 
 def _whole(

@@ -30,13 +30,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.core.names import TableName
+from headrace.core.records import from_record, on_disk, to_record
 from headrace.core.schema import TableSchema
 from headrace.core.transaction_id import TransactionId
-from headrace.sources.contract.values import Json, TableDef
+from headrace.sources.contract.values import TableDef
 from headrace.sources.mysql.types.columns import column_of
 
 _BYTES = 6
@@ -59,7 +60,7 @@ class ColumnRow:
     charset: str | None
     collation: str | None
     nullable: bool
-    generated: str  # '' no, 's' stored, 'v' virtual
+    generation: str = field(metadata=on_disk("generated"))  # '' no, 's' stored, 'v' virtual
     expression: str  # of a generated column
     invisible: bool
     precision: int | None  # of numbers
@@ -70,6 +71,7 @@ class ColumnRow:
 
 # In these, two codes are one character of Unicode: asked of both servers, code by code.
 CODES_ALIKE = frozenset(("armscii8", "big5", "cp932", "eucjpms", "sjis", "tis620", "ujis"))
+STATEMENTS = frozenset(("passed", "versions"))  # of a table's details, beside its look
 LABEL = re.compile(r"'(?:[^']|'')*'")  # as the server quotes one
 
 
@@ -84,9 +86,12 @@ class TableLook:
     keys: tuple[tuple[str, ...], ...]  # unique, of columns that cannot be NULL; the primary key first
     primary: bool = False  # the first of them is the primary key, if it has one
     cascades: tuple[str, ...] = ()  # foreign keys that change or remove rows of this table, unlogged
-    counting: str = ""  # the column that is AUTO_INCREMENT; older records do not say
-    readable: bool = True  # we may SELECT every column
-    charset: str = ""  # of texts whose definition names none; older records do not say
+    # The column that is AUTO_INCREMENT; older records do not say.
+    counting: str = field(default="", metadata=on_disk(optional=True))
+    # We may SELECT every column: of the moment, and no part of what the table is.
+    readable: bool = field(default=True, metadata=on_disk(outside=True))
+    # Of texts whose definition names none; older records do not say.
+    charset: str = field(default="", metadata=on_disk(optional=True))
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -109,27 +114,9 @@ def schema_of(look: TableLook) -> TableSchema:
     return TableSchema(columns=columns, key=look.key, full=True, transaction=TransactionId.GTID)
 
 
-def to_record(look: TableLook) -> Json:
-    """The look as JSON can hold it. What we may read is of the moment, and no part of what the table is."""
-    record = asdict(look)
-    record["name"] = str(look.name)
-    del record["readable"]
-    return record
-
-
-def from_record(record: Mapping[str, Any]) -> TableLook:
-    """The inverse of `to_record`."""
-    return TableLook(
-        name=TableName.parse(record["name"]),
-        kind=record["kind"],
-        engine=record["engine"],
-        columns=tuple(ColumnRow(**column) for column in record["columns"]),
-        keys=tuple(tuple(key) for key in record["keys"]),
-        primary=record["primary"],
-        cascades=tuple(record["cascades"]),
-        counting=record.get("counting", ""),
-        charset=record.get("charset", ""),
-    )
+def recorded_look(details: Mapping[str, Any]) -> TableLook:
+    """Read the look out of a table's details, where statements may stand beside it (`known_statements`)."""
+    return from_record(TableLook, {key: details[key] for key in details if key not in STATEMENTS})
 
 
 def definition(look: TableLook) -> TableDef:

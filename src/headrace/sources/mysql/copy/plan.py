@@ -22,6 +22,7 @@ from headrace.core.chunks import Bound, KeySpan
 from headrace.core.handoff import ByPosition, BySet
 from headrace.core.names import TableName
 from headrace.core.position import Position
+from headrace.core.records import to_record
 from headrace.sources.contract.copying import CopyOrder, Piece
 from headrace.sources.contract.errors import StepTooLong
 from headrace.sources.contract.values import ALONE, Json, TableDef, Waiting
@@ -108,7 +109,7 @@ class MysqlKeyWalk:
     def ticket(self) -> Json:
         return {
             "base": self.base,
-            "reached": None if self.read_until is None else self.read_until.as_record(),
+            "reached": to_record(self.read_until),
         }
 
     def next_bound(
@@ -183,7 +184,7 @@ class MysqlHeldSnapshot:
         handoff = self.handoff
         if isinstance(handoff, BySet):
             return handoff
-        return replace(handoff, settled=max(handoff.frontier, self._end()))
+        return replace(handoff, settled_at=max(handoff.frontier, self._end()))
 
     def _end(self) -> Position:
         """The end of the server's log."""
@@ -195,7 +196,7 @@ class MysqlHeldSnapshot:
 
     @property
     def ticket(self) -> Json:
-        return {"leader": self.leader.ticket.as_record(), "base": self.log.base}
+        return {"leader": to_record(self.leader.ticket), "base": self.log.base}
 
     def shares(self, pieces: Sequence[Piece]) -> list[list[Piece]]:
         dealt = shares(pieces, self.leader.ticket.readers)

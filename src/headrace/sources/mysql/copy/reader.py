@@ -36,6 +36,7 @@ import pyarrow as pa
 from headrace.core.handoff import ByPosition
 from headrace.core.names import TableName
 from headrace.core.position import Position
+from headrace.core.records import from_record
 from headrace.core.schema import Column, TableSchema
 from headrace.decode.copyrows import CopiedRows
 from headrace.sources.contract.copying import Key, KeyRange, Piece, PieceRead, Reader
@@ -80,7 +81,7 @@ class ChunkReader:
         self._identity = identity
         self._role = role
         self._log = MysqlTimeline(ticket["base"])
-        self._reached = None if ticket["reached"] is None else Position.from_record(ticket["reached"])
+        self._reached = None if ticket["reached"] is None else from_record(Position, ticket["reached"])
         self._sessions: list[MysqlConnection] = []
         self._keeper = Keeper(lambda: tuple(self._sessions), nothing)
 

@@ -18,9 +18,10 @@ holds counts as the leader's. A ticket travels as JSON.
 from __future__ import annotations
 
 import secrets
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from headrace.core.names import TableName
+from headrace.core.records import from_record
 from headrace.sources.contract.values import Json
 from headrace.sources.mysql.catalog.table_def import table_number
 
@@ -40,10 +41,7 @@ class Ticket:
 
     @classmethod
     def of(cls, record: Json) -> Ticket:
-        return cls(**record)
-
-    def as_record(self) -> Json:
-        return asdict(self)
+        return from_record(cls, record)
 
     @property
     def leader(self) -> str:

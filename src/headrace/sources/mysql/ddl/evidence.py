@@ -138,9 +138,9 @@ def _with_charset(alteration: AlterStatement, charset: str) -> AlterStatement:
 
 
 def _resolve(step: Step, charset: str) -> Step:
-    if not isinstance(step, Add | Retype) or step.declared.charset:
+    if not isinstance(step, Add | Retype) or step.declaration.charset:
         return step
-    return replace(step, declared=replace(step.declared, charset=charset))
+    return replace(step, declaration=replace(step.declaration, charset=charset))
 
 
 def _alter(columns: _Columns, alteration: AlterStatement, *, first: int) -> _Columns:
@@ -200,7 +200,7 @@ def _retype(column: _Column, step: Retype, alteration: AlterStatement) -> _Colum
         retypes=column.retypes + 1,
         strict=column.strict and alteration.strict,
         counts=column.counts or step.counts,
-        declaration=step.declared,
+        declaration=step.declaration,
     )
 
 
@@ -239,7 +239,7 @@ def _parts(last: TableLook, now: TableLook, columns: _Columns) -> Iterator[tuple
             _check_definition(last.columns[column.number], row, column, now)
             yield column.number, Take(column.number)
             continue
-        _check_said(column.add.declared, row, now)
+        _check_said(column.add.declaration, row, now)
         value = None if column.retypes else value_before(column.add, row)
         if value is None:
             raise _Unproven
@@ -252,7 +252,7 @@ def _check_column(before: ColumnRow, after: ColumnRow, column: _Column, last: Ta
         return
     counted = not column.counts or last.counting == before.name
     denied = before.nullable and not after.nullable and not column.strict
-    plain = not (before.generated or after.generated) and before.srs_id == after.srs_id
+    plain = not (before.generation or after.generation) and before.srs_id == after.srs_id
     if column.retypes != 1 or denied or not (counted and plain and is_pure(before, after)):
         raise _Unproven
 
@@ -294,8 +294,8 @@ def _spell(row: ColumnRow) -> str:
 def _check_table(last: TableLook, now: TableLook, columns: _Columns) -> None:
     """Refuse where more of the table is another: who stores it, or what is computed of its columns."""
     rows = (*last.columns, *now.columns)
-    computed = any(row.generated for row in rows)
-    if any(row.generated == "s" for row in rows):
+    computed = any(row.generation for row in rows)
+    if any(row.generation == "s" for row in rows):
         raise _Unproven
     if computed and any(column.retypes for column in columns):
         raise _Unproven

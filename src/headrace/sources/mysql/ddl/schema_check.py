@@ -42,6 +42,7 @@ from headrace.core.conversion import Conversion, Take
 from headrace.core.errors import HeadraceError, Transient
 from headrace.core.names import TableName
 from headrace.core.position import Position
+from headrace.core.records import to_record
 from headrace.core.schema import TableSchema
 from headrace.sources.contract.values import Change, ColumnDerivation, SchemaCheck, StatementLog, TableDef
 from headrace.sources.mysql.catalog.definitions import look_apart
@@ -50,9 +51,8 @@ from headrace.sources.mysql.catalog.table_def import (
     ColumnRow,
     TableLook,
     definition,
-    from_record,
+    recorded_look,
     schema_of,
-    to_record,
 )
 from headrace.sources.mysql.ddl.evidence import explain
 from headrace.sources.mysql.ddl.known_statements import with_statements
@@ -153,7 +153,7 @@ def _compare(
     for key, table in known.items():
         if table.name in hidden:
             continue
-        last, seen = from_record(table.details), looks.get(table.name)
+        last, seen = recorded_look(table.details), looks.get(table.name)
         if seen is None or not seen.columns:
             changes[key] = Change("it was dropped or renamed", None)
             continue

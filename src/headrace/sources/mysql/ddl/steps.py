@@ -12,10 +12,13 @@ and not a later one's (`ColumnDeclaration`). Values only.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
+
+from headrace.core import records
+from headrace.core.records import from_record, on_disk, to_record
 
 
 class Reason(IntEnum):
@@ -56,7 +59,9 @@ class Add:
     says_null: bool = False  # DEFAULT NULL: no other value stands in old rows
     after: str | None = None  # None: at the end
     lenient: bool = False  # IF NOT EXISTS
-    declared: ColumnDeclaration = ColumnDeclaration()
+    declaration: ColumnDeclaration = field(
+        default=ColumnDeclaration(), metadata=on_disk("declared", optional=True)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +90,9 @@ class Retype:
     after: str | None = None  # None: where it was
     counts: bool = False  # AUTO_INCREMENT
     lenient: bool = False
-    declared: ColumnDeclaration = ColumnDeclaration()
+    declaration: ColumnDeclaration = field(
+        default=ColumnDeclaration(), metadata=on_disk("declared", optional=True)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +121,18 @@ _KINDS: Mapping[str, type[Step]] = {
 _LETTERS = {kind: letter for letter, kind in _KINDS.items()}
 
 
+def _write(step: Step) -> list[Any]:
+    return [_LETTERS[type(step)], to_record(step)]
+
+
+def _read(record: Sequence[Any]) -> Step:
+    letter, values = record
+    return from_record(_KINDS[letter], values)
+
+
+records.register(Step, _write, _read)
+
+
 @dataclass(frozen=True, slots=True)
 class AlterStatement:
     """One statement. `strict` says that its session refused values that it could not keep."""
@@ -123,17 +142,9 @@ class AlterStatement:
 
     def pack(self) -> bytes:
         """The bytes of it that a frame carries."""
-        steps = [[_LETTERS[type(step)], asdict(step)] for step in self.steps]
-        return json.dumps({"steps": steps, "strict": self.strict}).encode("ascii")
+        return json.dumps(to_record(self)).encode("ascii")
 
     @classmethod
     def parse(cls, data: bytes) -> AlterStatement:
         """Read what `pack` makes."""
-        record: Any = json.loads(data)
-        return cls(tuple(_step(kind, values) for kind, values in record["steps"]), record["strict"])
-
-
-def _step(kind: str, values: Mapping[str, Any]) -> Step:
-    if "declared" in values:
-        values = {**values, "declared": ColumnDeclaration(**values["declared"])}
-    return _KINDS[kind](**values)
+        return records.parse(cls, data)

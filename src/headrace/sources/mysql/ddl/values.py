@@ -124,7 +124,7 @@ _BYTES = frozenset(("varbinary", "tinyblob", "blob", "mediumblob", "longblob"))
 
 def value_before(add: Add, row: ColumnRow) -> pa.Scalar | None:
     """The value of an added column in rows from before, as the lake holds it; None where none is proven."""
-    if row.generated:
+    if row.generation:
         return None
     try:
         column = column_of(row.name, row.column_type, row.charset)

@@ -61,26 +61,26 @@ _LABELLED = ("enum", "set")
 
 def volatile(columns: Sequence[ColumnRow]) -> list[str]:
     """The virtual columns whose values may depend on the session, in order."""
-    return [row.name for row in _unsure(columns) if row.generated == "v"]
+    return [row.name for row in _unsure(columns) if row.generation == "v"]
 
 
 def volatile_stored(columns: Sequence[ColumnRow]) -> list[str]:
     """The stored columns that may be others once a session has had the table copied, in order."""
-    return [row.name for row in _unsure(columns) if row.generated == "s"]
+    return [row.name for row in _unsure(columns) if row.generation == "s"]
 
 
 def _unsure(columns: Sequence[ColumnRow]) -> list[ColumnRow]:
     """The generated columns that nobody vouches for; what is made of one is as little."""
     unsure: set[str] = set()
     kinds = {row.name.lower(): kind for row in columns if (kind := _kind(row)) is not None}
-    generated = [row for row in columns if row.generated]
+    generated = [row for row in columns if row.generation]
     while more := [row for row in generated if row.name not in unsure and not _is_sure(row, kinds, columns)]:
         unsure |= {row.name for row in more}
         # Of one that is stored all that read it see the same.
         kinds = {
             name: kind
             for name, kind in kinds.items()
-            if name not in {row.name.lower() for row in more if row.generated == "v"}
+            if name not in {row.name.lower() for row in more if row.generation == "v"}
         }
     return [row for row in generated if row.name in unsure]
 
@@ -89,7 +89,7 @@ def _kind(row: ColumnRow) -> ValueKind | None:
     kind = _KINDS.get(row.data_type)
     if row.data_type in _WHOLE and "unsigned" in row.column_type:
         return ValueKind.UNSIGNED
-    return _MADE.get(kind, kind) if kind and row.generated == "v" else kind
+    return _MADE.get(kind, kind) if kind and row.generation == "v" else kind
 
 
 def _is_sure(row: ColumnRow, kinds: Mapping[str, ValueKind], columns: Sequence[ColumnRow]) -> bool:

@@ -31,6 +31,7 @@ import pyarrow as pa
 from headrace.core.conversion import Conversion
 from headrace.core.errors import Definite, LayoutUnknown, RowsUntold, ShapeChanged
 from headrace.core.names import TableName
+from headrace.core.records import from_record
 from headrace.core.truncation import Truncation, Truncations
 from headrace.decode.kernel import Bytes, Ints
 from headrace.decode.mysql import table_map
@@ -185,7 +186,7 @@ def _counts(wanted: TableFilter, time: int) -> bool:
 def _has_volatile_stored(wanted: TableFilter) -> bool:
     """Tell whether columns of the table are others once a session has had it copied."""
     columns = wanted.details.get("columns", ())
-    return bool(volatile_stored([ColumnRow(**each) for each in columns]))
+    return bool(volatile_stored([from_record(ColumnRow, each) for each in columns]))
 
 
 def concerns(table_filter: TableFilter, database: str, table: str) -> bool:

@@ -13,15 +13,14 @@ Made and read by the decoder alone; everybody above carries it without a look in
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from headrace.core.names import TableName
+from headrace.core.records import on_disk
 from headrace.decode.mysql import table_map
 from headrace.decode.mysql.framing import HEADER
 from headrace.sources.contract.decoder import Context
-from headrace.sources.contract.values import Json
 from headrace.sources.mysql.catalog.table_def import table_number
 
 
@@ -30,7 +29,7 @@ class MysqlOpenTransaction:
     """The transaction in whose middle bytes begin, with the changes that each table had before."""
 
     time: int
-    name: str  # its GTID
+    name: str = field(metadata=on_disk("gtid"))
     commit_ts: int
     ordinals: Mapping[int, int]  # by the table's number
     maps: tuple[bytes, ...] = ()  # whole frames, of each id the newest
@@ -54,13 +53,6 @@ class MysqlStreamContext:
         ordinals = {table: count for table, count in self.inside.ordinals.items() if table in tables}
         return MysqlStreamContext(replace(self.inside, ordinals=ordinals, maps=maps))
 
-    def as_record(self) -> Json:
-        return {"inside": None if self.inside is None else _as_record(self.inside)}
-
-    @classmethod
-    def from_record(cls, record: Json) -> MysqlStreamContext:
-        return cls(None if record["inside"] is None else _from_record(record["inside"]))
-
 
 def own(context: Context) -> MysqlStreamContext:
     """The context that came back from above."""
@@ -71,23 +63,3 @@ def own(context: Context) -> MysqlStreamContext:
 def number_of(frame: bytes) -> int:
     """The number of the table that a table map is of."""
     return table_number(TableName(*table_map.names(frame[HEADER:])))
-
-
-def _as_record(inside: MysqlOpenTransaction) -> Json:
-    return {
-        "time": inside.time,
-        "gtid": inside.name,
-        "commit_ts": inside.commit_ts,
-        "ordinals": [[table, count] for table, count in inside.ordinals.items()],
-        "maps": [base64.b64encode(frame).decode() for frame in inside.maps],
-    }
-
-
-def _from_record(record: Json) -> MysqlOpenTransaction:
-    return MysqlOpenTransaction(
-        time=record["time"],
-        name=record["gtid"],
-        commit_ts=record["commit_ts"],
-        ordinals=dict(record["ordinals"]),
-        maps=tuple(map(base64.b64decode, record["maps"])),
-    )

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
+from headrace.core.records import from_record
 from headrace.core.schema import Column
 from headrace.core.transaction_id import TransactionId
 from headrace.core.truncation import Truncations
@@ -58,7 +59,7 @@ class MysqlDecoder:
         )
 
     def restore(self, record: Json) -> MysqlStreamContext:
-        return MysqlStreamContext.from_record(record)
+        return from_record(MysqlStreamContext, record)
 
     def whole(self, data: Bytes, context: Context) -> Bytes:
         return slicing.whole(data, own(context))

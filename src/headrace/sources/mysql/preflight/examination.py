@@ -199,8 +199,8 @@ def costly_ddl(look: TableLook) -> tuple[str, ...]:
 
 
 def _costs(look: TableLook) -> Iterator[str]:
-    computed = ", ".join(f'"{row.name}"' for row in look.columns if row.generated)
-    if any(row.generated == "s" for row in look.columns):
+    computed = ", ".join(f'"{row.name}"' for row in look.columns if row.generation)
+    if any(row.generation == "s" for row in look.columns):
         yield f"copied anew by every change of its columns: it has stored generated ones ({computed})"
     elif computed:
         yield f"copied anew by every column that is defined anew: it has generated ones ({computed})"

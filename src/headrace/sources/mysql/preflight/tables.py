@@ -177,7 +177,7 @@ def _cascades(look: TableLook, level: Level) -> Iterator[Finding]:
 
 
 def _unlogged_findings(look: TableLook) -> Iterator[Finding]:
-    names = [row.name for row in look.columns if row.generated]
+    names = [row.name for row in look.columns if row.generation]
     if names:
         yield Finding(
             Level.ERROR,

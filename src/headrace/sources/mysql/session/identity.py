@@ -4,7 +4,7 @@ A MySQL server has a `server_uuid`, made when its data folder is first used with
 there `server_id`, host and `gtid_domain_id` stand for it, and `server_uid`, a digest of the machine and the
 port, where its release has that.
 
-    as_record    all that is known, for connections made at the same time as this one: a name that leads to
+    the record   all that is known, for connections made at the same time as this one: a name that leads to
                  two servers, or a copy of the data folder started beside the first, shows in host and port
     known        what lasts over restarts: by it the lake knows the source again
 
@@ -14,9 +14,10 @@ transactions that it has executed no longer hold all that we have (the stream lo
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from headrace.core.errors import Misconfigured, PositionDoubtful
+from headrace.core.records import from_record
 from headrace.sources.contract.values import Json
 from headrace.sources.mysql.flavour import Flavour
 from headrace.sources.mysql.session.statements import MysqlConnection, query
@@ -33,10 +34,6 @@ class MysqlIdentity:
     port: int
     folder: str
     version: str
-
-    def as_record(self) -> Json:
-        """All of it, for connections that are made at the same time as this one."""
-        return asdict(self)
 
     def lasting_part(self) -> Json:
         """The part that lasts: by it the lake knows the source again."""
@@ -103,7 +100,7 @@ def verify(actual: MysqlIdentity, expected_identity: MysqlIdentity) -> None:
 def prove(actual: MysqlIdentity, record: Json) -> None:
     """Refuse a server that is not the one of a record: an identity, or what lasts of it."""
     if "folder" in record:
-        verify(actual, MysqlIdentity(**record))
+        verify(actual, from_record(MysqlIdentity, record))
     elif actual.lasting_part() != {name: record.get(name) for name in ("flavour", "server")}:
         raise another_server(f"{_show(actual)}, was {Flavour(record['flavour']).label} {record['server']}")
 

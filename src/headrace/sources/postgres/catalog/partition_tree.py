@@ -27,6 +27,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from headrace.core.names import TableName
+from headrace.core.records import on_disk
 
 LEAF, ROOT, FOREIGN = "r", "p", "f"  # pg_class.relkind of what a tree holds
 
@@ -42,7 +43,8 @@ class Branch:
     kind: str
     persistence: str
     filenode: int
-    attached: int  # the transaction (its 32 bits) that wrote its place in the tree
+    # The transaction (its 32 bits) that wrote its place in the tree.
+    attached_by: int = field(metadata=on_disk("attached"))
     born: bool  # it was made as a partition
     leaving: bool  # DETACH CONCURRENTLY has begun, and is not over
     identity: str  # pg_class.relreplident
@@ -50,7 +52,8 @@ class Branch:
     missing: tuple[
         tuple[str, str | None], ...
     ]  # columns with a value in rows from before them, and that value
-    empty: bool = field(default=False, compare=False)  # its file has no page: asked of new ones alone
+    # Its file has no page: asked of new ones alone.
+    empty: bool = field(default=False, compare=False, metadata=on_disk(outside=True))
 
     @property
     def name(self) -> TableName:
@@ -113,7 +116,7 @@ def _branch_differs(before: Branch, after: Branch | None) -> str | None:
     name = before.name
     if after is None or after.leaving:
         return f"its partition {name} was detached or dropped"
-    if (before.parent, before.attached) != (after.parent, after.attached):
+    if (before.parent, before.attached_by) != (after.parent, after.attached_by):
         return f"its partition {name} was detached and attached again"
     if (before.kind, before.persistence) != (after.kind, after.persistence):
         return f"its partition {name} was made logged or unlogged"
@@ -171,5 +174,5 @@ def leaves(tree: Iterable[Branch]) -> list[Branch]:
 
 def fingerprint(tree: Iterable[Branch]) -> int:
     """A number that tells which partitions are in the tree, and since when."""
-    places = sorted((branch.oid, branch.attached, branch.leaving) for branch in tree)
+    places = sorted((branch.oid, branch.attached_by, branch.leaving) for branch in tree)
     return zlib.crc32(repr(places).encode())

@@ -20,7 +20,7 @@ A look at a table as a record of the lake's catalog, and back.
 What the last look showed has to outlive the process: DDL that happened while nobody ran is found by
 comparing the first look of the new run with the recorded one.
 
-A record of an older release lacks what was not asked for then, and holds what no longer is. It is read
+A record of an older release lacks what was not asked for then. It is read
 as a look whose unknown parts are None (`alteration` says what is compared instead), and is
 replaced at the first look that shows more.
 """
@@ -28,10 +28,11 @@ replaced at the first look that shows more.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headrace.core.names import TableName
+from headrace.core.records import from_record, on_disk, to_record
 from headrace.core.schema import TableSchema
 from headrace.sources.contract.values import TableDef
 from headrace.sources.postgres.catalog.partition_tree import Branch, identity_differs, leaves
@@ -43,18 +44,21 @@ PERMANENT = "p"
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """One column as the catalog has it; `shown` is its type as the server writes it."""
+    """One column as the catalog has it."""
 
     number: int
     name: str
     type: int
     typmod: int
     not_null: bool
-    generated: str  # '' no, 's' stored, 'v' virtual
-    shown: str
-    made: str = ""  # the transaction that wrote the column's row in the catalog
-    missing: bool | None = None  # rows from before it have a value all the same; None: not asked for then
-    value: str | None = None  # that value, if it is short
+    generation: str = field(metadata=on_disk("generated"))  # '' no, 's' stored, 'v' virtual
+    type_text: str = field(metadata=on_disk("shown"))  # as the server writes it
+    # The transaction that wrote the column's row in the catalog.
+    written_by: str = field(default="", metadata=on_disk("made", optional=True))
+    # Rows from before it have a value all the same; None: not asked for then.
+    missing: bool | None = field(default=None, metadata=on_disk(optional=True))
+    # That value, if it is short.
+    value: str | None = field(default=None, metadata=on_disk(optional=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,8 @@ class ReplicaIdentity:
     kind: str  # pg_class.relreplident: d default, n nothing, f full, i index
     index: int  # the index's oid, 0 for none
     key: tuple[str, ...]  # its columns, in order
-    constraint: int = 0  # the primary key's oid, which outlives a REINDEX; 0 for none
+    # The primary key's oid, which outlives a REINDEX; 0 for none.
+    constraint: int = field(default=0, metadata=on_disk(optional=True))
 
     @property
     def full(self) -> bool:
@@ -75,7 +80,7 @@ class ReplicaIdentity:
 class Membership:
     """The way in which a publication holds the table: by name, by schema, by an ancestor, or with all tables.
 
-    `made` tells a membership from one that looks the same and was made later: what was written between
+    `life` tells a membership from one that looks the same and was made later: what was written between
     the two is not in the stream. It names the publication's row, with the transaction that wrote it, and
     the row that lists the table: no statement alters that one in place, so filter and list are as they were.
     `lives` does so for what makes the table a member without a row of its own: its place under an
@@ -83,21 +88,27 @@ class Membership:
     """
 
     publication: str
-    filtered: bool
+    has_filter: bool = field(metadata=on_disk("filtered"))
     columns: tuple[int, ...] | None
-    made: str
-    named: bool = False  # the publication names this very table: the server keeps it logged
-    inherited: bool = False  # it is an ancestor that is the member
-    by_schema: bool = False  # the publication holds the member's schema
-    via_root: bool = False  # changes of partitions are sent under the name of an ancestor
-    lives: str | None = None
-    filter_columns: tuple[int, ...] = ()  # of the row filter; it never asks for the whole row
-    generated: bool = False  # stored generated columns are sent where no list says which
+    life: str = field(metadata=on_disk("made"))
+    # The publication names this very table: the server keeps it logged.
+    by_name: bool = field(default=False, metadata=on_disk("named", optional=True))
+    # It is an ancestor that is the member.
+    by_ancestor: bool = field(default=False, metadata=on_disk("inherited", optional=True))
+    # The publication holds the member's schema.
+    by_schema: bool = field(default=False, metadata=on_disk(optional=True))
+    # Changes of partitions are sent under the name of an ancestor.
+    via_root: bool = field(default=False, metadata=on_disk(optional=True))
+    lives: str | None = field(default=None, metadata=on_disk(optional=True))
+    # Of the row filter; it never asks for the whole row.
+    filter_columns: tuple[int, ...] = field(default=(), metadata=on_disk(optional=True))
+    # Stored generated columns are sent where no list says which.
+    sends_generated: bool = field(default=False, metadata=on_disk("generated", optional=True))
 
     @property
     def filters(self) -> bool:
         """Tell whether rows are left out: the server goes by no filter of a table whose schema it holds."""
-        return self.filtered and not self.by_schema
+        return self.has_filter and not self.by_schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,17 +126,20 @@ class TableEntry:
     memberships: tuple[Membership, ...]
     policies: bool  # row-level security is on for the table
     types: tuple[TypeEntry, ...]  # the types of users that its columns reach
-    toast: int = 0  # the oid of its TOAST table, 0 for none
-    width: int = 0  # columns that it ever had; 0: not asked for then
-    tree: tuple[Branch, ...] = ()  # of a partitioned table: what is beneath it
+    # The oid of its TOAST table, 0 for none.
+    toast: int = field(default=0, metadata=on_disk(optional=True))
+    # Columns that it ever had; 0: not asked for then.
+    width: int = field(default=0, metadata=on_disk(optional=True))
+    # Of a partitioned table: the tables beneath it.
+    tree: tuple[Branch, ...] = field(default=(), metadata=on_disk(optional=True))
     # Transactions (their 32 bits) that replaced a row which this was read from: not over yet, or rolled back.
-    replacing: frozenset[int] = field(default=frozenset(), compare=False)
+    replacing: frozenset[int] = field(default=frozenset(), compare=False, metadata=on_disk(outside=True))
 
     @property
     def columns(self) -> tuple[Attribute, ...]:
         """The columns that are mirrored: those that the publication sends, in the stream's order."""
         sent = sent_columns(self.memberships)
-        return tuple(a for a in self.attributes if sent(a.number, a.generated))
+        return tuple(a for a in self.attributes if sent(a.number, a.generation))
 
     @property
     def filter(self) -> Membership | None:
@@ -140,14 +154,14 @@ class TableEntry:
         schema.
         """
         return bool(self.ancestors) and any(
-            member.via_root and (member.inherited or not (member.named or member.by_schema))
+            member.via_root and (member.by_ancestor or not (member.by_name or member.by_schema))
             for member in self.memberships
         )
 
 
 def deciding(memberships: Sequence[Membership]) -> Sequence[Membership]:
     """The memberships that filter and list are taken from: the table's own row goes before its ancestors'."""
-    return [membership for membership in memberships if not membership.inherited] or memberships
+    return [membership for membership in memberships if not membership.by_ancestor] or memberships
 
 
 def sent_columns(memberships: Sequence[Membership]) -> Callable[[int, str], bool]:
@@ -160,14 +174,14 @@ def sent_columns(memberships: Sequence[Membership]) -> Callable[[int, str], bool
     if lists and len(lists) == len(members):
         listed = frozenset().union(*lists)
         return lambda number, generated: number in listed
-    kinds = ("", "s") if any(membership.generated for membership in members) else ("",)
+    kinds = ("", "s") if any(membership.sends_generated for membership in members) else ("",)
     return lambda number, generated: generated in kinds
 
 
 def columns_left_out(entry: TableEntry) -> tuple[str, ...]:
     """The generated columns that are not in the lake, since the server does not send them."""
     sent = {column.number for column in entry.columns}
-    return tuple(a.name for a in entry.attributes if a.generated and a.number not in sent)
+    return tuple(a.name for a in entry.attributes if a.generation and a.number not in sent)
 
 
 def watched_columns(
@@ -177,13 +191,13 @@ def watched_columns(
     if all(membership.columns is None for membership in deciding(memberships)):
         return attributes
     sent = sent_columns(memberships)
-    return tuple(a for a in attributes if sent(a.number, a.generated))
+    return tuple(a for a in attributes if sent(a.number, a.generation))
 
 
 def schema_of(entry: TableEntry) -> TableSchema:
     """The table's columns and identity, as the lake will know them."""
     types = {known.oid: known for known in entry.types}
-    columns = tuple(column_of(a.name, a.type, a.typmod, a.shown, types) for a in entry.columns)
+    columns = tuple(column_of(a.name, a.type, a.typmod, a.type_text, types) for a in entry.columns)
     # A key with a column that is not sent (a generated one, possible with identity FULL) is not ours to use.
     key = entry.identity.key if set(entry.identity.key) <= {c.name for c in columns} else ()
     return TableSchema(columns=columns, key=key, full=entry.identity.full)
@@ -194,7 +208,7 @@ def as_shown(schema: TableSchema, entry: TableEntry) -> TableSchema:
 
     All else stays as it was decided when the table was chosen.
     """
-    shown = {attribute.name: attribute.shown for attribute in entry.columns}
+    shown = {attribute.name: attribute.type_text for attribute in entry.columns}
     columns = (replace(c, source_type=shown.get(c.name, c.source_type)) for c in schema.columns)
     return replace(schema, columns=tuple(columns))
 
@@ -207,7 +221,7 @@ def identity_flaw(entry: TableEntry, server_version: int) -> str | None:
     """
     identity = entry.identity
     sent = sent_columns(entry.memberships)
-    generated = {a.name for a in entry.attributes if a.generated and not sent(a.number, a.generated)}
+    generated = {a.name for a in entry.attributes if a.generation and not sent(a.number, a.generation)}
     if identity.full:
         if generated and server_version >= 180000:
             return "its replica identity FULL includes generated columns, which are not published"
@@ -227,43 +241,14 @@ def leaf_flaw(entry: TableEntry) -> str | None:
     return next((flaw for flaw in found if flaw is not None), None)
 
 
-def to_record(entry: TableEntry) -> dict[str, Any]:
-    """The look as JSON can hold it."""
-    record = asdict(entry)
-    record["name"] = str(entry.name)
-    # Of the moment of the look, and no part of what the table is.
-    for of_the_moment in (record, *record["types"]):
-        del of_the_moment["replacing"]
-    for known in record["types"]:
-        del known["as_made"]
-    for branch in record["tree"]:
-        del branch["empty"]
-    return record
-
-
 def definition(entry: TableEntry) -> TableDef:
     """The look as those above record it, with the columns that the lake will have."""
     return TableDef(entry.name, entry.oid, schema_of(entry), to_record(entry))
 
 
-def from_record(record: Mapping[str, Any]) -> TableEntry:
-    """The inverse of `to_record`, lists being tuples again."""
-    return TableEntry(
-        **{
-            **_fields({key: value for key, value in record.items() if key != "bound"}),
-            "name": TableName.parse(record["name"]),
-            "identity": ReplicaIdentity(**_fields(record["identity"])),
-            "attributes": tuple(Attribute(**a) for a in record["attributes"]),
-            "memberships": tuple(_membership(m) for m in record["memberships"]),
-            "types": tuple(TypeEntry(**_fields(t)) for t in record["types"]),
-            "tree": tree_of(record),
-        }
-    )
-
-
 def tree_of(record: Mapping[str, Any]) -> tuple[Branch, ...]:
     """The tree beneath a partitioned table, out of a look's record."""
-    return tuple(Branch(**_fields(branch)) for branch in record.get("tree", ()))
+    return tuple(from_record(Branch, branch) for branch in record.get("tree", ()))
 
 
 def is_listed(record: Mapping[str, Any]) -> bool:
@@ -283,7 +268,7 @@ def types_of(record: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
 
 def labels_of(record: Mapping[str, Any]) -> tuple[tuple[str, ...] | None, ...]:
     """Read for each mirrored column the labels that its values may have; None for other types than enums."""
-    types = {known["oid"]: TypeEntry(**_fields(known)) for known in record.get("types", ())}
+    types = {known["oid"]: from_record(TypeEntry, known) for known in record.get("types", ())}
     if not types:
         return ()
     enums = [enum_of(a["type"], types) for a in mirrored_columns(record)]
@@ -291,20 +276,5 @@ def labels_of(record: Mapping[str, Any]) -> tuple[tuple[str, ...] | None, ...]:
 
 
 def mirrored_columns(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    sent = sent_columns([_membership(m) for m in record.get("memberships", ())])
+    sent = sent_columns([from_record(Membership, m) for m in record.get("memberships", ())])
     return [a for a in record.get("attributes", ()) if sent(a["number"], a["generated"])]
-
-
-def _membership(record: Mapping[str, Any]) -> Membership:
-    known = _fields(record)
-    if "row_filter" in known:
-        known["filtered"] = known.pop("row_filter") is not None
-    return Membership(**known)
-
-
-def _fields(record: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: _tuples(value) for key, value in record.items()}
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value

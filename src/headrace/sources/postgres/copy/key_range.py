@@ -89,7 +89,7 @@ def _disorder(entry: TableEntry, by_bytes: frozenset[tuple[int, str]]) -> str | 
             if (entry.oid, attribute.name) not in by_bytes:
                 return f'the order of its key column "{attribute.name}" is that of a language'
         elif attribute.type not in _ORDERED:
-            return f'its key column "{attribute.name}" is of type {attribute.shown}'
+            return f'its key column "{attribute.name}" is of type {attribute.type_text}'
     return None
 
 

@@ -20,6 +20,7 @@ from headrace.core.chunks import Bound, KeySpan
 from headrace.core.errors import Misconfigured
 from headrace.core.handoff import ByPosition, ByXid, shift
 from headrace.core.names import TableName
+from headrace.core.records import to_record
 from headrace.sources.contract.copying import CopyOrder, Piece
 from headrace.sources.contract.values import ALONE, Json, TableDef, Waiting
 from headrace.sources.postgres.catalog import definitions
@@ -159,7 +160,7 @@ class PostgresHeldSnapshot:
     def ticket(self) -> Json:
         return {
             "snapshot": self.leader.snapshot_id,
-            "handoff": self.handoff.as_record(),
+            "handoff": to_record(self.handoff),
             "publication": self.publication,
         }
 

@@ -19,7 +19,8 @@ from types import TracebackType
 import numpy as np
 import pyarrow as pa
 
-from headrace.core.handoff import handoff_from_record, shift
+from headrace.core.handoff import HANDOFFS, shift
+from headrace.core.records import from_record
 from headrace.core.schema import Column, TableSchema
 from headrace.decode import copyrows
 from headrace.decode.copyrows import CopiedRows
@@ -75,7 +76,7 @@ class PostgresReader:
                     transaction.close()
                 yield PieceRead(shift(seen, self._ticket["base"]), chain(ahead, rows))
             return
-        handoff = handoff_from_record(self._ticket["handoff"])
+        handoff = from_record(HANDOFFS, self._ticket["handoff"])
         pages, snapshot = _pages(piece), self._ticket["snapshot"]
         with closing(copy(connection, snapshot, names, pages, publication, record)) as buffers:
             yield PieceRead(handoff, decode(columns, buffers, record))

@@ -119,7 +119,7 @@ def derive(last: TableEntry, now: TableEntry, *, by_names: bool = True) -> tuple
     if now.kind == PARTITIONED:
         now = replace(now, attributes=tuple(_in_leaves(last, now, a) for a in now.attributes))
         added = [attribute for attribute in now.attributes if attribute.number not in before]
-    if any(a.generated or a.missing is None or (a.missing and a.value is None) for a in added):
+    if any(a.generation or a.missing is None or (a.missing and a.value is None) for a in added):
         return None
     if not _print_as_ever(last, now):
         return None
@@ -172,7 +172,7 @@ def _in_leaves(last: TableEntry, now: TableEntry, attribute: Attribute) -> Attri
 
 
 def _is_part(entry: TableEntry) -> bool:
-    return any(member.filtered or member.columns is not None for member in entry.memberships)
+    return any(member.has_filter or member.columns is not None for member in entry.memberships)
 
 
 def _called_now(last: TableEntry, now: TableEntry) -> TableEntry:
@@ -212,7 +212,7 @@ def _columns_differ(last: TableEntry, now: TableEntry, by_triggers: bool) -> str
         {
             a.number: a
             for a in watched_columns(each.attributes, each.memberships)
-            if by_triggers or a.generated != "v"
+            if by_triggers or a.generation != "v"
         }
         for each in (last, now)
     )
@@ -223,9 +223,11 @@ def _columns_differ(last: TableEntry, now: TableEntry, by_triggers: bool) -> str
         if later.name != attribute.name:
             return f'column "{attribute.name}" was renamed to "{later.name}"'
         if not is_same_form((attribute.type, attribute.typmod), (later.type, later.typmod)):
-            return f'the type of column "{later.name}" changed from {attribute.shown} to {later.shown}'
+            return (
+                f'the type of column "{later.name}" changed from {attribute.type_text} to {later.type_text}'
+            )
         in_key = later.name in last.identity.key
-        if later.generated != attribute.generated or (in_key and later.not_null != attribute.not_null):
+        if later.generation != attribute.generation or (in_key and later.not_null != attribute.not_null):
             return f'column "{later.name}" was altered'
     added = ", ".join(f'"{a.name}"' for number, a in after.items() if number not in before)
     return f"column {added} was added" if added else None
@@ -270,20 +272,20 @@ def _memberships_differ(last: TableEntry, now: TableEntry) -> bool:
     if len(last.memberships) != len(now.memberships):
         return True
     # A member by itself is one whatever becomes of its ancestors.
-    by_itself = any(not membership.inherited for membership in now.memberships)
+    by_itself = any(not membership.by_ancestor for membership in now.memberships)
     return any(
         not _is_same_membership(before, after)
-        or not (_is_unbroken(before, after) or (by_itself and after.inherited))
+        or not (_is_unbroken(before, after) or (by_itself and after.by_ancestor))
         for before, after in zip(last.memberships, now.memberships, strict=True)
     )
 
 
 def _is_same_membership(before: Membership, after: Membership) -> bool:
-    return (before.publication, before.columns, before.made, before.named) == (
+    return (before.publication, before.columns, before.life, before.by_name) == (
         after.publication,
         after.columns,
-        after.made,
-        after.named,
+        after.life,
+        after.by_name,
     )
 
 
@@ -300,10 +302,10 @@ def _memberships_changed(last: TableEntry, now: TableEntry) -> str:
 def _was_moved(last: TableEntry, now: TableEntry) -> bool:
     """Tell whether it may have been attached or detached for a while where no row of the path tells of it."""
     unknown = any(membership.lives is None for membership in last.memberships)
-    if not any(m.via_root or (m.inherited and unknown) for m in now.memberships):
+    if not any(m.via_root or (m.by_ancestor and unknown) for m in now.memberships):
         return False
-    written = {a.number: a.made for a in now.attributes}
-    made = [(a.made, written.get(a.number)) for a in last.attributes]
+    written = {a.number: a.written_by for a in now.attributes}
+    made = [(a.written_by, written.get(a.number)) for a in last.attributes]
     return bool(made) and all(before and before != after for before, after in made)
 
 
@@ -313,9 +315,9 @@ def _rewritten(last: TableEntry, now: TableEntry) -> bool:
         return False
     if last.toast and now.toast:
         return last.toast != now.toast
-    named = any(membership.named for membership in now.memberships)
+    named = any(membership.by_name for membership in now.memberships)
     return _column_origin(last) != _column_origin(now) or not (now.toast or named)
 
 
 def _column_origin(entry: TableEntry) -> tuple[int, list[str]]:
-    return entry.toast, [attribute.made for attribute in entry.attributes]
+    return entry.toast, [attribute.written_by for attribute in entry.attributes]

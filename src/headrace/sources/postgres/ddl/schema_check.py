@@ -31,6 +31,7 @@ import pyarrow as pa
 
 from headrace.core.handoff import widen
 from headrace.core.names import quote_identifier
+from headrace.core.records import from_record, to_record
 from headrace.sources.contract.values import Change, ColumnDerivation, SchemaCheck, TableDef
 from headrace.sources.postgres.catalog import definitions, table_def
 from headrace.sources.postgres.catalog.entry_memory import EntryMemory
@@ -40,8 +41,6 @@ from headrace.sources.postgres.catalog.table_def import (
     PARTITIONED,
     TableEntry,
     definition,
-    from_record,
-    to_record,
 )
 from headrace.sources.postgres.ddl.alteration import derive, differs, is_news, parts_of
 from headrace.sources.postgres.ddl.emptiness import with_emptiness
@@ -143,7 +142,7 @@ def check(
     entries = definitions.read_entries(connection, numbers, [upstream.publication], memory).values()
     now: Mapping[int, TableEntry] = {entry.oid: entry for entry in entries}
     last = {
-        key: from_record(table.details)
+        key: from_record(TableEntry, table.details)
         for key, table in records.items()
         if not memory.is_same(key, table.details, now.get(table.number))
     }
@@ -167,7 +166,7 @@ def check(
     memory.forget_records(records)
     hidden = {*server.exclusive, *with_unfinished_ddl(connection, now.values(), server.xmin)}
     hidden |= {
-        oid for oid in server.shared_locks if oid in now and all(m.inherited for m in now[oid].memberships)
+        oid for oid in server.shared_locks if oid in now and all(m.by_ancestor for m in now[oid].memberships)
     }
     hidden |= held | {oid for oid, entry in now.items() if _is_tree_hidden(entry, server)}
     locked = {key: table.number for key, table in records.items() if table.number in hidden}

@@ -252,7 +252,7 @@ def _partition_flaw(
     """
     if branch is None:
         return "it is no partition any more"
-    if 0 <= (branch.attached - xid) & 0xFFFFFFFF < _NEAR:
+    if 0 <= (branch.attached_by - xid) & 0xFFFFFFFF < _NEAR:
         return "the transaction that made it a partition wrote to it, and may have truncated it"
     if layout.identity == _FULL:
         return None

@@ -15,16 +15,15 @@ Made and read by `source` alone; everybody above carries it without a look insid
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from headrace.core.records import on_disk
 from headrace.decode.kernel import Bytes
 from headrace.decode.pgoutput import Messages, scan
 from headrace.sources.contract.decoder import Context
-from headrace.sources.contract.values import Json
 
 _OID = slice(31, 35)  # of a layout's frame: behind its length, its header and the letter
 
@@ -37,25 +36,28 @@ class PostgresOpenTransaction:
     xid: int
     commit_ts: int
     ordinals: Mapping[int, int]
-    streamed: bool = False  # its messages carry the xid of their subtransaction
-    aborted: tuple[int, ...] = ()  # the subtransactions that were rolled back
-    by_subtransaction: bool = False  # changes get the xid of their subtransaction, as the wire has it
+    # Its messages carry the xid of their subtransaction.
+    in_stream: bool = field(default=False, metadata=on_disk("streamed"))
+    # The subtransactions that were rolled back.
+    rolled_back: tuple[int, ...] = field(default=(), metadata=on_disk("struck"))
+    # Changes get the xid of their subtransaction, as the wire has it.
+    by_subtransaction: bool = field(default=False, metadata=on_disk(outside=True))
 
     def lasting(self, messages: Messages) -> Messages:
         """The messages without those of rolled-back subtransactions."""
-        return messages.take(~np.isin(messages.xid, self.aborted)) if self.aborted else messages
+        return messages.take(~np.isin(messages.xid, self.rolled_back)) if self.rolled_back else messages
 
 
 @dataclass(frozen=True, slots=True)
 class PostgresStreamContext:
     """The layouts in force where bytes begin, and the transaction that is open there."""
 
-    layouts: tuple[bytes, ...] = ()
+    layouts: tuple[bytes, ...] = field(default=(), metadata=on_disk("relations"))
     inside: PostgresOpenTransaction | None = None
 
     def messages(self, data: Bytes) -> Messages:
         """The messages of these bytes, without what was rolled back."""
-        found = scan(data, in_stream=self.inside is not None and self.inside.streamed)
+        found = scan(data, in_stream=self.inside is not None and self.inside.in_stream)
         return found if self.inside is None else self.inside.lasting(found)
 
     def only(self, tables: Collection[int]) -> PostgresStreamContext:
@@ -65,17 +67,6 @@ class PostgresStreamContext:
             return PostgresStreamContext(layouts)
         ordinals = {oid: count for oid, count in self.inside.ordinals.items() if oid in tables}
         return PostgresStreamContext(layouts, replace(self.inside, ordinals=ordinals))
-
-    def as_record(self) -> Json:
-        return {
-            "relations": [base64.b64encode(frame).decode() for frame in self.layouts],
-            "inside": None if self.inside is None else _as_record(self.inside),
-        }
-
-    @classmethod
-    def from_record(cls, record: Json) -> PostgresStreamContext:
-        layouts = tuple(map(base64.b64decode, record["relations"]))
-        return cls(layouts, None if record["inside"] is None else _from_record(record["inside"]))
 
 
 def own(context: Context) -> PostgresStreamContext:
@@ -90,25 +81,3 @@ def newest(layouts: Iterable[bytes]) -> tuple[bytes, ...]:
     for frame in layouts:
         latest[frame[_OID]] = frame
     return tuple(latest.values())
-
-
-def _as_record(inside: PostgresOpenTransaction) -> Json:
-    return {
-        "time": inside.time,
-        "xid": inside.xid,
-        "commit_ts": inside.commit_ts,
-        "ordinals": [[oid, count] for oid, count in inside.ordinals.items()],
-        "streamed": inside.streamed,
-        "struck": list(inside.aborted),
-    }
-
-
-def _from_record(record: Json) -> PostgresOpenTransaction:
-    return PostgresOpenTransaction(
-        time=record["time"],
-        xid=record["xid"],
-        commit_ts=record["commit_ts"],
-        ordinals=dict(record["ordinals"]),
-        streamed=record["streamed"],
-        aborted=tuple(record["struck"]),
-    )

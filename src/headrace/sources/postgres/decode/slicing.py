@@ -27,7 +27,7 @@ _CHANGES = (ord("I"), ord("U"), ord("D"))
 
 def split(data: Bytes, context: PostgresStreamContext) -> tuple[int, PostgresStreamContext]:
     """Count the bytes that are whole messages, and give the context behind them."""
-    found = _together(scan(data, in_stream=context.inside is not None and context.inside.streamed))
+    found = _together(scan(data, in_stream=context.inside is not None and context.inside.in_stream))
     messages = found if context.inside is None else context.inside.lasting(found)
     layouts = newest([*context.layouts, *_layouts(data, messages)])
     return found.tail, PostgresStreamContext(layouts, _after(context.inside, data, messages))
@@ -76,7 +76,7 @@ def _count(inside: PostgresOpenTransaction, data: Bytes, messages: Messages) -> 
 
 def select(data: Bytes, context: PostgresStreamContext, tables: Collection[int]) -> SelectedBytes | None:
     """The messages that say something of the tables, and the begins of their transactions."""
-    messages = scan(data, in_stream=context.inside is not None and context.inside.streamed)
+    messages = scan(data, in_stream=context.inside is not None and context.inside.in_stream)
     ours = np.isin(messages.relation, np.array(sorted(tables), np.int64))
     changed = np.isin(messages.kind, _CHANGES) & ours
     emptied = {oid: rows for oid, rows in truncates(data, messages).items() if oid in tables}

@@ -207,13 +207,13 @@ def costly_ddl(entry: TableEntry) -> tuple[str, ...]:
 
 
 def _costs(entry: TableEntry) -> Iterator[str]:
-    if any(member.filtered or member.columns is not None for member in entry.memberships):
+    if any(member.has_filter or member.columns is not None for member in entry.memberships):
         yield _PART
     if entry.kind == PARTITIONED:
         yield _TREE
     if types := _types(entry):
         yield f"copied anew where a type of its columns is altered ({types})"
-    if computed := ", ".join(f'"{a.name}"' for a in entry.attributes if a.generated == "s"):
+    if computed := ", ".join(f'"{a.name}"' for a in entry.attributes if a.generation == "s"):
         yield f"copied anew by another expression of its generated columns ({computed})"
     if schema_of(entry).is_multiset:
         yield _NO_KEY
@@ -224,7 +224,7 @@ def _types(entry: TableEntry) -> str:
     known = {each.oid: each for each in entry.types}
     found: dict[str, str] = {}
     for attribute in watched_columns(entry.attributes, entry.memberships):
-        name = attribute.shown.removesuffix("[]")
+        name = attribute.type_text.removesuffix("[]")
         if enum_of(attribute.type, known) is not None:
             found[name] = ": a label renamed"
         elif any(known[oid].kind in "ce" for oid in _within(attribute.type, known)):

@@ -233,7 +233,7 @@ def _mend_identity(entry: TableEntry, version: int) -> tuple[str, ...]:
         if flawed:
             return tuple(f"ALTER TABLE {leaf.name} REPLICA IDENTITY FULL" for leaf in flawed)
     table = f"ALTER TABLE {entry.name}"
-    generated = {a.name for a in entry.attributes if a.generated}
+    generated = {a.name for a in entry.attributes if a.generation}
     if not (generated and version >= 180000):
         names = [entry.name, *(leaf.name for leaf in leaves(entry.tree) if leaf.identity != "f")]
         return tuple(f"ALTER TABLE {name} REPLICA IDENTITY FULL" for name in names)
@@ -265,7 +265,7 @@ def check_left_out(
         each.name
         for each in entries
         for attribute in each.attributes
-        if attribute.name in lacking.get(each.name, ()) and attribute.generated == "s"
+        if attribute.name in lacking.get(each.name, ()) and attribute.generation == "s"
     }
     said = [f"{name} ({', '.join(map(quote_identifier, names))})" for name, names in sorted(lacking.items())]
     more = f" and {len(said) - _NAMED} more" if len(said) > _NAMED else ""
@@ -394,7 +394,7 @@ def _types(entry: TableEntry) -> Iterator[Finding]:
     kinds = {known.oid: known.kind for known in entry.types}
     columns = {column.name: column for column in schema_of(entry).columns}
     as_text = [
-        f'"{a.name}" {a.shown}'
+        f'"{a.name}" {a.type_text}'
         for a in entry.columns
         if columns[a.name].form == "text" and a.type not in _TEXT_TYPES and kinds.get(a.type) != "e"
     ]

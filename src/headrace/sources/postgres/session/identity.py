@@ -7,12 +7,13 @@ replaced. Called for every connection before anything is read from it.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import psycopg
 from psycopg import pq
 
 from headrace.core.errors import Misconfigured, PositionDoubtful, PositionLost
+from headrace.core.records import from_record
 from headrace.sources.contract.values import Json
 from headrace.sources.postgres.session.statements import Session, ask
 
@@ -26,10 +27,6 @@ class PostgresIdentity:
     version: int  # server_version_num, for example 180004
     database: str
     standby: bool = False
-
-    def as_record(self) -> Json:
-        """All of it, for connections that are made at the same time as this one."""
-        return asdict(self)
 
     def lasting_part(self) -> Json:
         """The part that lasts: by it the lake knows the source again."""
@@ -85,7 +82,7 @@ def verify(actual: PostgresIdentity, expected_identity: PostgresIdentity) -> Non
 def prove(actual: PostgresIdentity, record: Json) -> None:
     """Refuse a server that is not the one of a record, on the same timeline."""
     if "standby" in record:
-        verify(actual, PostgresIdentity(**record))
+        verify(actual, from_record(PostgresIdentity, record))
         return
     if (actual.system_id, actual.database) != (record["system_id"], record["database"]):
         raise another_server(

@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from headrace.core.records import on_disk
 from headrace.core.schema import Column
 
 # The oids of built-in types are fixed for ever (pg_type.dat).
@@ -73,10 +74,14 @@ class TypeEntry:
     labels: tuple[str, ...] = ()  # of an enum, in order
     attributes: tuple[tuple[int, str, int, int], ...] = ()  # of a composite: number, name, type, typmod
     # What tells these from others that look the same; None in a record of before they were asked for.
-    label_lives: tuple[str, ...] | None = None  # of an enum: the label's oid, and who wrote its row
-    width: int | None = None  # of a composite: its attributes, counting those that were dropped
-    replacing: frozenset[int] = field(default=frozenset(), compare=False)  # as in `table_def.TableEntry`
-    as_made: bool = field(default=True, compare=False)  # one statement wrote all that its values print by
+    # Of an enum: the label's oid, and who wrote its row.
+    label_lives: tuple[str, ...] | None = field(default=None, metadata=on_disk(optional=True))
+    # Of a composite: its attributes, counting those that were dropped.
+    width: int | None = field(default=None, metadata=on_disk(optional=True))
+    # As in `table_def.TableEntry`.
+    replacing: frozenset[int] = field(default=frozenset(), compare=False, metadata=on_disk(outside=True))
+    # One statement wrote all that its values print by.
+    as_made: bool = field(default=True, compare=False, metadata=on_disk(outside=True))
 
 
 def column_of(

@@ -2,7 +2,7 @@
 
 The look is that of `postgres.catalog`, which knows of a table what a publication sends. Here a table is a
 member of its queue while our triggers stand: one membership that sends all columns that are stored. Its
-`made` are the lives of triggers and function: what was disabled for a moment is another one.
+`life` are the lives of triggers and function: what was disabled for a moment is another one.
 
     key        the primary key's columns, whatever the replica identity is: rows come whole, old and new
     columns    all that are stored; of virtual ones a row that triggers see has no value
@@ -22,8 +22,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headrace.core.names import TableName
+from headrace.core.records import from_record, to_record
 from headrace.sources.contract.values import Json, TableDef
-from headrace.sources.postgres.catalog import table_def
 from headrace.sources.postgres.catalog.definitions import read_entries
 from headrace.sources.postgres.catalog.entry_memory import EntryMemory
 from headrace.sources.postgres.catalog.table_def import (
@@ -113,7 +113,7 @@ def definition(
 ) -> TableDef:
     """The look as those above record it; with what was known of partitions and layouts before, if given."""
     entry = table.entry
-    schema = replace(schema_of(entry), full=True, ordered=False)
+    schema = replace(schema_of(entry), full=True, is_ordered=False)
     return TableDef(entry.name, entry.oid, schema, to_details(table, partitions, layouts))
 
 
@@ -123,20 +123,20 @@ def to_details(
     known_layouts: Layouts | None = None,
 ) -> Json:
     """The record of a look."""
-    details = table_def.to_record(table.entry)
+    details = to_record(table.entry)
     if table.entry.kind == PARTITIONED:
         details[KEY] = to_records(table.partitions if partitions is None else partitions)
         if table.looked is not None:
             details[LOOKED] = table.looked
     if known_layouts is not None and known_layouts.matter:
-        details[layouts.KEY] = known_layouts.to_record()
+        details[layouts.KEY] = to_record(known_layouts)
     return details
 
 
 def entry_of(details: Mapping[str, Any]) -> TableEntry:
     """The table that a look showed, out of its record."""
     ours = (KEY, LOOKED, OWED, layouts.KEY)
-    return table_def.from_record({key: value for key, value in details.items() if key not in ours})
+    return from_record(TableEntry, {key: value for key, value in details.items() if key not in ours})
 
 
 _KEYS = """
@@ -199,13 +199,13 @@ def _queued_entry(
 ) -> TableEntry:
     member = Membership(
         publication=f"{objects.schema}.{objects.name}",
-        filtered=False,
+        has_filter=False,
         columns=None,
-        made="; ".join(filter(None, (triggers.made, others.what))),
-        named=True,
+        life="; ".join(filter(None, (triggers.life, others.what))),
+        by_name=True,
         via_root=True,
         lives=None if others.had_children else "",
-        generated=True,
+        sends_generated=True,
     )
     identity = key or ReplicaIdentity(_FULL, 0, ())
     tree = tuple(replace(branch, identity=_FULL, key=()) for branch in entry.tree)

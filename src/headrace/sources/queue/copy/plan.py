@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 from headrace.core.handoff import ByXid
 from headrace.core.names import TableName
+from headrace.core.records import to_record
 from headrace.sources.contract.copying import CopyOrder
 from headrace.sources.contract.values import ALONE, TableDef, Waiting
 from headrace.sources.postgres.copy import key_range
@@ -71,7 +72,7 @@ class QueueCopyPlan:
             connection.close()
             raise
         upstream = self.server.upstream
-        return PostgresKeyWalk(connection, {"upstream": upstream.as_record(), "publication": ""})
+        return PostgresKeyWalk(connection, {"upstream": to_record(upstream), "publication": ""})
 
 
 def plan(connection: Session, server: QueueCopyTarget, order: CopyOrder) -> QueueCopyPlan:

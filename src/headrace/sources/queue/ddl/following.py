@@ -187,7 +187,7 @@ class ColumnFollowing:
 
 def lives(entry: TableEntry) -> list[str]:
     """The lives of triggers and function, and of whoever else writes the table."""
-    return [member.made for member in entry.memberships]
+    return [member.life for member in entry.memberships]
 
 
 def _columns(entry: TableEntry) -> Columns:
@@ -223,7 +223,7 @@ def _retyped_columns(last: TableEntry, now: TableEntry, known: Ddl) -> list[int]
 
 
 def _is_written_again(before: Attribute, now: Attribute) -> bool:
-    return bool(before.made) and before.made != now.made
+    return bool(before.written_by) and before.written_by != now.written_by
 
 
 def _moved_columns(last: TableEntry, now: TableEntry) -> set[int]:

@@ -156,7 +156,7 @@ def _ways(
     found: _Ways = {}
     for layout in np.unique(of_row).tolist():
         mine = of_row == layout
-        there = known.known[layout].numbers
+        there = known.layouts[layout].numbers
         orders = dict.fromkeys(np.unique(leaf[mine]).tolist(), there)
         if beneath is not None:
             orders = {oid: tuple(n for n in beneath[oid].numbers if n in there) for oid in orders}

@@ -9,10 +9,9 @@ inside.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from headrace.sources.contract.decoder import Context
-from headrace.sources.contract.values import Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +27,6 @@ class QueueStreamContext:
     """The tick that is open where bytes begin, if one is."""
 
     inside: OpenTick | None = None
-
-    def as_record(self) -> Json:
-        return {"inside": None if self.inside is None else asdict(self.inside)}
-
-    @classmethod
-    def from_record(cls, record: Json) -> QueueStreamContext:
-        inside = record["inside"]
-        return cls(None if inside is None else OpenTick(**inside))
 
 
 def own(context: Context) -> QueueStreamContext:

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
+from headrace.core.records import from_record
 from headrace.core.schema import Column
 from headrace.core.transaction_id import TransactionId
 from headrace.core.truncation import Truncations
@@ -44,7 +45,7 @@ class QueueDecoder:
         return QueueStreamContext()
 
     def restore(self, record: Json) -> QueueStreamContext:
-        return QueueStreamContext.from_record(record)
+        return from_record(QueueStreamContext, record)
 
     def split(self, data: Bytes, context: Context) -> tuple[int, QueueStreamContext]:
         return slicing.split(QueueSliceData(data, own(context)))

@@ -42,8 +42,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.core.records import as_list, from_record, on_disk
 from headrace.decode.kernel import Ints, Lengths
-from headrace.sources.contract.values import Json
 from headrace.sources.postgres.catalog.table_def import types_of
 
 KEY = "layouts"  # of a look's record
@@ -60,6 +60,7 @@ class DdlSpan:
     by: int
 
 
+@as_list
 @dataclass(frozen=True, slots=True)
 class QueueLayout:
     """Columns by their numbers, in order, and the times from and up to which rows may have them."""
@@ -82,25 +83,25 @@ class Doubt:
 class Layouts:
     """The layouts of a table, the newest last; and what columns hold in rows of layouts without them."""
 
-    known: tuple[QueueLayout, ...]
+    layouts: tuple[QueueLayout, ...] = field(metadata=on_disk("known"))
     missing: Mapping[int, str | None] = field(default_factory=dict)
 
     @property
     def most(self) -> int:
         """The fields that a row may have."""
-        return max(len(layout.numbers) for layout in self.known)
+        return max(len(layout.numbers) for layout in self.layouts)
 
     @property
     def matter(self) -> bool:
         """Tell whether any row may have been written under others than those of the newest look."""
-        return len(self.known) > 1 or self.known[0].since > 0
+        return len(self.layouts) > 1 or self.layouts[0].since > 0
 
     @property
     def doubts(self) -> list[Doubt]:
         """The rows that may be of two layouts."""
         pairs = [
             Doubt(len(one.numbers), max(one.since, other.since), min(one.until, other.until))
-            for one, other in combinations(self.known, 2)
+            for one, other in combinations(self.layouts, 2)
             if len(one.numbers) == len(other.numbers)
         ]
         return [doubt for doubt in pairs if doubt.since < doubt.until]
@@ -110,26 +111,19 @@ class Layouts:
 
         None of those that have the column `behind`, which came later than that.
         """
-        mine = [each for each in self.known if number in each.numbers and behind not in each.numbers]
+        mine = [each for each in self.layouts if number in each.numbers and behind not in each.numbers]
         found = [Doubt(len(each.numbers), each.since, min(each.until, write_span.by + 1)) for each in mine]
         return [doubt for doubt in found if doubt.since < doubt.until]
 
     def of_rows(self, counts: Lengths, times: Ints) -> Ints:
         """The layout of each row, by how many fields it has and its time; -1 where it is not proven."""
         found, hits = np.full(len(counts), -1, np.int64), np.zeros(len(counts), np.int64)
-        for place, layout in enumerate(self.known):
+        for place, layout in enumerate(self.layouts):
             mine = (counts == len(layout.numbers)) & (times >= layout.since) & (times < layout.until)
             found[mine] = place
             hits += mine
         found[hits != 1] = -1
         return found
-
-    def to_record(self) -> Json:
-        """The layouts as JSON can hold them."""
-        return {
-            "known": [[list(each.numbers), each.since, each.until] for each in self.known],
-            "missing": [[number, text] for number, text in self.missing.items()],
-        }
 
 
 def from_details(details: Mapping[str, Any]) -> Layouts:
@@ -137,8 +131,7 @@ def from_details(details: Mapping[str, Any]) -> Layouts:
     record = details.get(KEY)
     if record is None:
         return Layouts((QueueLayout(tuple(each["number"] for each in details["attributes"])),))
-    known = tuple(QueueLayout(tuple(numbers), since, until) for numbers, since, until in record["known"])
-    return Layouts(known, dict(record["missing"]))
+    return from_record(Layouts, record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +159,10 @@ def between(
         return None
     if len(gone) > _MOST_GONE or len(added) << len(gone) > _MOST:
         return None
-    here = last.known[-1]
+    here = last.layouts[-1]
     steps = _merge(_steps(here, before, added, gone, spans))
-    ended = [each for each in last.known[:-1] if each.numbers not in steps]
-    for each in last.known[:-1]:
+    ended = [each for each in last.layouts[:-1] if each.numbers not in steps]
+    for each in last.layouts[:-1]:
         if each.numbers in steps:
             steps[each.numbers] = _both(steps[each.numbers], each)
     newest = steps.pop(now.numbers)
@@ -212,7 +205,7 @@ def _both(one: QueueLayout, other: QueueLayout) -> QueueLayout:
 
 def without(layouts: Layouts, time: int) -> Layouts:
     """Return the layouts once the stream has come to a time, which it will not bring again."""
-    return replace(layouts, known=tuple(each for each in layouts.known if each.until > time))
+    return replace(layouts, layouts=tuple(each for each in layouts.layouts if each.until > time))
 
 
 _ENDLESS = r"-?infinity|"

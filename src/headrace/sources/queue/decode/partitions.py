@@ -22,11 +22,12 @@ connection.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from headrace.core.records import from_record, on_disk, to_record
 from headrace.decode.kernel import Ints
 from headrace.sources.contract.values import Json
 from headrace.sources.postgres.catalog.partition_tree import Branch
@@ -40,7 +41,7 @@ KEY = "partitions"  # of a look's record
 class Clone:
     """The root's trigger on a table beneath it, as a look found it."""
 
-    made: str  # another text after whatever was done to it
+    life: str  # another text after whatever was done to it
     by: int  # the transaction (its 32 bits) that made it; 0 if somebody altered it since
 
 
@@ -49,10 +50,11 @@ class Partition:
     """A table beneath a root."""
 
     oid: int
-    made: str
-    numbers: tuple[int, ...] = ()  # none of one that is partitioned itself: it has no rows
-    attached: int | None = None
-    before: int = 0
+    life: str = field(metadata=on_disk("made"))
+    # None of one that is partitioned itself: it has no rows. One of an older release has none: a flaw.
+    numbers: tuple[int, ...] = field(default=(), metadata=on_disk(optional=True))
+    attached_by: int | None = field(default=None, metadata=on_disk("attached", optional=True))
+    before: int = field(default=0, metadata=on_disk(optional=True))
 
 
 def partitions_of(
@@ -63,7 +65,7 @@ def partitions_of(
     return {
         branch.oid: Partition(
             branch.oid,
-            clones[branch.oid].made if branch.oid in clones else "",
+            clones[branch.oid].life if branch.oid in clones else "",
             _numbers(known, columns.get(branch.oid, ())) if branch.has_rows else (),
         )
         for branch in root.tree
@@ -88,7 +90,7 @@ def renew(
 
 def _new(partition: Partition, branch: Branch, stop: int) -> Partition:
     before = 0 if branch.born else stop
-    return replace(partition, attached=branch.attached, before=before)
+    return replace(partition, attached_by=branch.attached_by, before=before)
 
 
 def alter(
@@ -120,7 +122,7 @@ def differs(
             return f"its partition {branch.name} was attached a moment ago"
         # Of a new one it is the server's own only if the statement that attached the table made it, and
         # nobody altered it since: who did in the same transaction may have written past it.
-        if (clone.made != known.made) if known is not None else (clone.by != branch.attached):
+        if (clone.life != known.life) if known is not None else (clone.by != branch.attached_by):
             return f"the trigger of its partition {branch.name} was altered"
     return None
 
@@ -130,20 +132,13 @@ def differs(
 
 def to_records(partitions: Mapping[int, Partition]) -> list[Json]:
     """The partitions of a root as JSON can hold them."""
-    return [asdict(each) for each in partitions.values()]
+    return [to_record(each) for each in partitions.values()]
 
 
 def from_details(details: Mapping[str, Any]) -> dict[int, Partition]:
     """The partitions of a root, out of a look's record."""
-    known = tuple(each.name for each in fields(Partition))
-    return {
-        # One of an older release lacks the order of its columns: its rows are a flaw.
-        each["oid"]: Partition(
-            **{name: each[name] for name in known if name in each}
-            | {"numbers": tuple(each.get("numbers", ()))}
-        )
-        for each in details.get(KEY, ())
-    }
+    known = (from_record(Partition, each) for each in details.get(KEY, ()))
+    return {each.oid: each for each in known}
 
 
 # --- rows of them ---------------------------------------------------------------------------------
@@ -157,8 +152,8 @@ def flaw(partitions: Mapping[int, Partition], layout: Ints, tx: Ints) -> tuple[i
         if known is None or not known.numbers:
             return int(rows[0]), f"{oid} is no partition of it that was recorded"
         doubtful = tx[rows] < known.before
-        if known.attached is not None:
-            doubtful |= ((known.attached - tx[rows]) & 0xFFFFFFFF) < _NEAR
+        if known.attached_by is not None:
+            doubtful |= ((known.attached_by - tx[rows]) & 0xFFFFFFFF) < _NEAR
         if doubtful.any():
             return int(rows[np.argmax(doubtful)]), f"{oid} was written to before it was known as a partition"
     return None

@@ -6,6 +6,7 @@ A standby that was promoted has another timeline; whether it goes on where we we
 
 from __future__ import annotations
 
+from headrace.core.records import from_record
 from headrace.sources.contract.values import Json
 from headrace.sources.postgres.session.identity import PostgresIdentity, another_server, verify
 
@@ -18,7 +19,7 @@ def lasting_part(identity: PostgresIdentity) -> Json:
 def prove(actual: PostgresIdentity, record: Json) -> None:
     """Refuse a server that is not the one of a record: all of an identity, or what of it lasts."""
     if "standby" in record:
-        verify(actual, PostgresIdentity(**record))
+        verify(actual, from_record(PostgresIdentity, record))
         return
     if lasting_part(actual) != {name: record[name] for name in ("system_id", "database")}:
         raise another_server(

@@ -18,7 +18,7 @@ def column(name: str, data_type: str = "int", expression: str = "", **said: str)
         charset=said.get("charset"),
         collation=None,
         nullable=True,
-        generated=said.get("generated", "v" if expression else ""),
+        generation=said.get("generated", "v" if expression else ""),
         expression=expression,
         invisible=False,
         precision=None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from headrace.core.records import to_record
 from headrace.sources.mysql.copy.ticket import Ticket
 
 
@@ -32,4 +33,4 @@ def test_no_two_names_are_one_where_letter_case_means_nothing() -> None:
 
 def test_a_ticket_travels_as_json() -> None:
     ticket = Ticket.new(7, 3)
-    assert Ticket.of(json.loads(json.dumps(ticket.as_record()))) == ticket
+    assert Ticket.of(json.loads(json.dumps(to_record(ticket)))) == ticket

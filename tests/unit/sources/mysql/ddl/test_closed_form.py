@@ -24,9 +24,9 @@ STRICT = 1 << 21
 INT = ColumnDeclaration("int")
 
 CLOSED: dict[str, list[Step]] = {
-    "ADD n int": [Add("n", declared=INT)],
+    "ADD n int": [Add("n", declaration=INT)],
     "ADD COLUMN IF NOT EXISTS `n` INT(11) UNSIGNED ZEROFILL NULL": [
-        Add("n", lenient=True, declared=ColumnDeclaration("int unsigned"))
+        Add("n", lenient=True, declaration=ColumnDeclaration("int unsigned"))
     ],
     "ADD n varchar(9) CHARACTER SET latin1 COLLATE latin1_bin DEFAULT 'it is' FIRST": [
         Add(
@@ -34,32 +34,32 @@ CLOSED: dict[str, list[Step]] = {
             "it is",
             is_text=True,
             after=FIRST,
-            declared=ColumnDeclaration("varchar(9)", charset="latin1"),
+            declaration=ColumnDeclaration("varchar(9)", charset="latin1"),
         )
     ],
     "ADD n enum('a,b', ')') NOT NULL AFTER `x y`": [
-        Add("n", after="x y", declared=ColumnDeclaration("enum('a,b',')')", not_null=True))
+        Add("n", after="x y", declaration=ColumnDeclaration("enum('a,b',')')", not_null=True))
     ],
     "ADD n decimal(9, 3) DEFAULT -1.50 COMMENT 'it''s', ADD KEY (n)": [
-        Add("n", "-1.50", declared=ColumnDeclaration("decimal(9,3)"))
+        Add("n", "-1.50", declaration=ColumnDeclaration("decimal(9,3)"))
     ],
     "ADD n bool DEFAULT TRUE UNIQUE KEY, ALGORITHM = INSTANT, LOCK=NONE": [
-        Add("n", "1", declared=ColumnDeclaration("tinyint"))
+        Add("n", "1", declaration=ColumnDeclaration("tinyint"))
     ],
-    "ADD n int DEFAULT NULL": [Add("n", says_null=True, declared=INT)],
+    "ADD n int DEFAULT NULL": [Add("n", says_null=True, declaration=INT)],
     "DROP n, DROP COLUMN IF EXISTS m RESTRICT, DROP INDEX i": [
         DropColumn("n"),
         DropColumn("m", lenient=True),
     ],
     "RENAME COLUMN a TO b, RENAME INDEX i TO j": [Rename("a", "b")],
     "CHANGE a b bigint NOT NULL AUTO_INCREMENT": [
-        Retype("a", "b", counts=True, declared=ColumnDeclaration("bigint", not_null=True))
+        Retype("a", "b", counts=True, declaration=ColumnDeclaration("bigint", not_null=True))
     ],
     "MODIFY COLUMN a double precision AFTER b": [
-        Retype("a", "a", after="b", declared=ColumnDeclaration("double"))
+        Retype("a", "a", after="b", declaration=ColumnDeclaration("double"))
     ],
     "CONVERT TO CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, ENGINE=InnoDB": [Recode("utf8mb4")],
-    "DEFAULT CHARACTER SET = 'utf8', ADD n int": [Default("utf8mb3"), Add("n", declared=INT)],
+    "DEFAULT CHARACTER SET = 'utf8', ADD n int": [Default("utf8mb3"), Add("n", declaration=INT)],
     "ROW_FORMAT=DYNAMIC COLLATE latin1_bin COMMENT 'x', ALGORITHM = COPY": [Default("latin1")],
     "COMMENT = 'x' AUTO_INCREMENT 7, ADD CONSTRAINT f FOREIGN KEY (a) REFERENCES u (id), DROP n": [
         DropColumn("n")
@@ -123,11 +123,11 @@ def test_a_statement_of_which_a_word_is_not_listed_has_none(clauses: str) -> Non
 def test_a_json_of_mariadb_is_a_text_of_its_own_charset() -> None:
     for server, kind in ((MYSQL, "json"), (MARIADB, "longtext")):
         said = ColumnDeclaration(kind, charset="utf8mb4")
-        assert steps("ADD n json", server) == AlterStatement((Add("n", declared=said),))
+        assert steps("ADD n json", server) == AlterStatement((Add("n", declaration=said),))
 
 
 def test_the_mode_of_the_session_counts() -> None:
-    assert steps("ADD n int", mode=STRICT) == AlterStatement((Add("n", declared=INT),), strict=True)
+    assert steps("ADD n int", mode=STRICT) == AlterStatement((Add("n", declaration=INT),), strict=True)
     assert steps('DROP "n"', mode=ANSI_QUOTES) == AlterStatement((DropColumn("n"),))
     assert steps('DROP "n"') is None
     assert steps("ADD n varchar(9) DEFAULT ''", MARIADB, mode=1 << 32) is None

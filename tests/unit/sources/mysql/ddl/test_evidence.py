@@ -52,9 +52,9 @@ def look(*columns: str, key: str = "id", counting: str = "", charset: str = "utf
     )
 
 
-def declared(step: Step, now: TableLook) -> Step:
+def declaration(step: Step, now: TableLook) -> Step:
     """The step; where it says no type of its column, that which the look of now has of its name."""
-    if not isinstance(step, Add | Retype) or step.declared.type:
+    if not isinstance(step, Add | Retype) or step.declaration.type:
         return step
     name = step.name if isinstance(step, Add) else step.new
     row = next((row for row in now.columns if row.name == name), None)
@@ -63,14 +63,14 @@ def declared(step: Step, now: TableLook) -> Step:
         if row is None
         else ColumnDeclaration(row.column_type, not_null=not row.nullable)
     )
-    return replace(step, declared=said)
+    return replace(step, declaration=said)
 
 
 def found(
     last: TableLook, now: TableLook, *statements: Sequence[Step], key: str = "id", strict: bool = True
 ) -> ExplainedChanges | None:
     told = [
-        (10 * n, AlterStatement(tuple(declared(step, now) for step in steps), strict))
+        (10 * n, AlterStatement(tuple(declaration(step, now) for step in steps), strict))
         for n, steps in enumerate(statements, 1)
     ]
     return explain(last, now, (key,) if key else (), told)
@@ -158,7 +158,7 @@ def test_of_a_table_with_a_stored_column_nothing_is_proven() -> None:
     last, now = (look("id", *between, "v int = id") for between in ([], ["n"]))
     assert found(last, now, [Add("n", after="id")]) is not None
     last, now = (
-        replace(each, columns=(*each.columns[:-1], replace(each.columns[-1], generated="s")))
+        replace(each, columns=(*each.columns[:-1], replace(each.columns[-1], generation="s")))
         for each in (last, now)
     )
     assert found(last, now, [Add("n", after="id")]) is None
@@ -183,13 +183,13 @@ def test_a_column_that_another_is_computed_from_is_not_defined_anew() -> None:
 )
 def test_a_type_is_what_was_said_whatever_more_the_catalog_prints(shown: str, said: str) -> None:
     last = look("id", f"a {shown}")
-    assert found(last, last, [Retype("a", "a", declared=ColumnDeclaration(said))]) is not None
-    assert found(last, last, [Retype("a", "a", declared=ColumnDeclaration(shown + " "))]) is None
+    assert found(last, last, [Retype("a", "a", declaration=ColumnDeclaration(said))]) is not None
+    assert found(last, last, [Retype("a", "a", declaration=ColumnDeclaration(shown + " "))]) is None
 
 
 def test_a_column_of_the_primary_key_is_never_null_whatever_was_said() -> None:
     last, now = look("id", "a"), look("id BIGINT", "a")
-    step = Retype("id", "id", declared=ColumnDeclaration("bigint"))
+    step = Retype("id", "id", declaration=ColumnDeclaration("bigint"))
     assert found(last, now, [step]) is not None
     unique = [replace(each, primary=False) for each in (last, now)]
     assert found(unique[0], unique[1], [step]) is None
@@ -221,15 +221,15 @@ def test_a_column_that_may_not_be_null_any_more_is_the_same_where_the_session_wa
 @pytest.mark.parametrize(
     ("now", "step"),
     [
-        (look("id", "a", "b"), Retype("b", "b", declared=ColumnDeclaration("tinyint"))),
-        (look("id", "a", "b"), Retype("b", "b", declared=ColumnDeclaration("int", not_null=True))),
-        (look("id", "a", "b INT"), Retype("b", "b", declared=ColumnDeclaration("int"))),
-        (look("id", "a", "b", "n INT"), Add("n", declared=ColumnDeclaration("int"))),
-        (look("id", "a", "b", "n int"), Add("n", declared=ColumnDeclaration("int", not_null=True))),
-        (look("id", "a", "b", "n bigint"), Add("n", "7", declared=ColumnDeclaration("int"))),
+        (look("id", "a", "b"), Retype("b", "b", declaration=ColumnDeclaration("tinyint"))),
+        (look("id", "a", "b"), Retype("b", "b", declaration=ColumnDeclaration("int", not_null=True))),
+        (look("id", "a", "b INT"), Retype("b", "b", declaration=ColumnDeclaration("int"))),
+        (look("id", "a", "b", "n INT"), Add("n", declaration=ColumnDeclaration("int"))),
+        (look("id", "a", "b", "n int"), Add("n", declaration=ColumnDeclaration("int", not_null=True))),
+        (look("id", "a", "b", "n bigint"), Add("n", "7", declaration=ColumnDeclaration("int"))),
         (
             look("id", "a", "b", "n text"),
-            Add("n", "x", is_text=True, declared=ColumnDeclaration("text", charset="latin1")),
+            Add("n", "x", is_text=True, declaration=ColumnDeclaration("text", charset="latin1")),
         ),
     ],
 )
@@ -243,7 +243,7 @@ def test_a_text_that_was_given_another_charset_and_back_is_not_proven() -> None:
     assert found(texts, texts, [Recode("latin1")]) is None
 
 
-TEXT, NARROW = Retype("a", "a"), Retype("a", "a", declared=ColumnDeclaration("text", charset="utf8mb4"))
+TEXT, NARROW = Retype("a", "a"), Retype("a", "a", declaration=ColumnDeclaration("text", charset="utf8mb4"))
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def _added(definition: str, *, mode: int = 0, mariadb: bool = False) -> Add:
 
 @pytest.mark.parametrize("typed", SHOWN)
 def test_a_type_is_spelled_as_the_catalog_does(typed: str) -> None:
-    assert _added(typed).declared.type == SHOWN[typed]
+    assert _added(typed).declaration.type == SHOWN[typed]
 
 
 @pytest.mark.parametrize("typed", UNCERTAIN)
@@ -61,13 +61,13 @@ def test_a_type_whose_spelling_is_not_certain_has_no_closed_form(typed: str) -> 
 def test_what_a_type_means_hangs_on_the_mode_and_the_server() -> None:
     with pytest.raises(Unreadable):
         _added("real", mode=1)
-    assert _added("json", mariadb=True).declared.type == "longtext"
-    assert _added("json").declared.type == "json"
+    assert _added("json", mariadb=True).declaration.type == "longtext"
+    assert _added("json").declaration.type == "json"
 
 
 def test_a_definition_says_whether_it_may_be_null_and_its_charset() -> None:
-    said = _added("char(9) COLLATE utf8_bin NOT NULL").declared
+    said = _added("char(9) COLLATE utf8_bin NOT NULL").declaration
     assert (said.not_null, said.charset) == (True, "utf8mb3")
-    assert not _added("char(9) NULL").declared.not_null
+    assert not _added("char(9) NULL").declaration.not_null
     with pytest.raises(Unreadable):
         _added("char(9) NOT NULL NULL")

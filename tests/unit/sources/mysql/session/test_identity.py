@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from headrace.core.errors import PositionDoubtful
+from headrace.core.records import to_record
 from headrace.sources.mysql.session.identity import MysqlIdentity, prove, verify
 
 SERVER = MysqlIdentity("mysql", "8a94f357-aab4-11df-86ab-c80aa9429562", 7, "db1", 3306, "/data/", "9.7.4")
@@ -15,9 +16,9 @@ SERVER = MysqlIdentity("mysql", "8a94f357-aab4-11df-86ab-c80aa9429562", 7, "db1"
 def test_what_lasts_is_the_servers_own_mark() -> None:
     moved = replace(SERVER, host="db2", port=3307, server_id=8, folder="/new/", version="9.8.0")
     prove(moved, SERVER.lasting_part())
-    prove(SERVER, SERVER.as_record())
+    prove(SERVER, to_record(SERVER))
     with pytest.raises(PositionDoubtful):
-        prove(moved, SERVER.as_record())
+        prove(moved, to_record(SERVER))
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.core.records import to_record
 from headrace.sources.contract.findings import Level
 from headrace.sources.postgres.preflight import PostgresWish
 from headrace.sources.postgres.preflight.server import check_version
@@ -12,7 +13,7 @@ from headrace.sources.postgres.session.identity import PostgresIdentity
 
 def found(version: int, *, runs: bool = False) -> list[tuple[str, Level]]:
     identity = PostgresIdentity("1", 1, version, "db")
-    wish = PostgresWish(("*.*",), identity=identity.as_record() if runs else None)
+    wish = PostgresWish(("*.*",), identity=to_record(identity) if runs else None)
     return [(finding.code, finding.level) for finding in check_version(identity, wish)]
 
 
