@@ -1,8 +1,4 @@
-"""Names and docstrings: nouns for things, verbs for functions, sentences that a tired reader understands.
-
-`participles.txt` lists the names that are still bare participles, one `path:name` a line: fields that stand
-in the records of a lake under these names. The list may only shrink.
-"""
+"""Names and docstrings: nouns for things, verbs for functions, sentences that a tired reader understands."""
 
 from __future__ import annotations
 
@@ -14,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.meta.tracked import ROOT, files, python_files, relative, tree
+from tests.meta.tracked import files, python_files, relative, tree
 
-PARTICIPLES = ROOT / "tests" / "meta" / "participles.txt"
 ROOMS = [path for path in python_files("src") if path.name == "__init__.py"]
 PRODUCT = [path for path in python_files("src") if "testing" not in path.parts]
 _IRREGULAR = set(
@@ -67,9 +62,7 @@ def test_no_name_is_a_bare_participle() -> None:
         for name in _names(tree(path))
         if _is_participle(name.rpartition(".")[2])
     }
-    listed = set(PARTICIPLES.read_text(encoding="utf-8").split())
-    assert bare - listed == set(), "a thing is a noun, a function a verb: name it so"
-    assert listed - bare == set(), "no longer needed: remove from participles.txt"
+    assert bare == set(), "a thing is a noun, a function a verb; a field says apart what it is on disk"
 
 
 @pytest.mark.parametrize(

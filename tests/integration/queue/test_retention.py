@@ -216,7 +216,7 @@ def test_nothing_that_is_committed_is_taken_for_shown(database: Database, queue:
     """A writer that nobody who ended is younger than is in no snapshot's list of those that run."""
     objects = LAKE.objects
     executed(database, ["INSERT INTO t (v) VALUES ('first')"])
-    assert tick.newest(queue.session, objects).moved
+    assert tick.newest(queue.session, objects).has_more
     first = tick.reach(queue.session, objects)
     with database.connect(user="app") as writer, database.connect(user="app") as other:
         writer.execute("BEGIN")
@@ -226,12 +226,12 @@ def test_nothing_that_is_committed_is_taken_for_shown(database: Database, queue:
         other.execute("BEGIN")
         other.execute("INSERT INTO t (v) VALUES ('undone')")
         other.execute("ROLLBACK")
-        assert not tick.newest(queue.session, objects).moved
+        assert not tick.newest(queue.session, objects).has_more
         writer.execute("COMMIT")
-    assert tick.newest(queue.session, objects).moved
+    assert tick.newest(queue.session, objects).has_more
     assert tick.reach(queue.session, objects).number == amid.number + 1
     executed(database, ["SELECT pg_current_xact_id()"])
-    assert not tick.newest(queue.session, objects).moved, "who writes elsewhere moves nothing"
+    assert not tick.newest(queue.session, objects).has_more, "who writes elsewhere moves nothing"
 
 
 def test_a_reading_of_the_clock_is_of_the_newest_tick_and_takes_none(
@@ -241,12 +241,12 @@ def test_a_reading_of_the_clock_is_of_the_newest_tick_and_takes_none(
     first = tick.take(queue.session, objects)
     executed(database, ["INSERT INTO t (v) VALUES ('x')"])
     read = log_end.clock(queue.session, LAKE)
-    assert (read.at, read.position) == (first.taken, first.position(LAKE.log)), "x may be older than now"
+    assert (read.at, read.position) == (first.taken_at, first.position(LAKE.log)), "x may be older than now"
     assert tick.newest(queue.session, objects).tick == first
     second = tick.take(queue.session, objects)
     read = log_end.clock(queue.session, LAKE)
     assert read.position == second.position(LAKE.log)
-    assert second.taken < read.at < tick.take(queue.session, objects).taken
+    assert second.taken_at < read.at < tick.take(queue.session, objects).taken_at
 
 
 @pytest.mark.parametrize("point", ["queue.turn.before", "queue.turn.after"])

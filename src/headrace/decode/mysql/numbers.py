@@ -63,7 +63,7 @@ def read_unsigned(column: TextColumn, width: int) -> npt.NDArray[np.uint64]:
 def integers(column: TextColumn, layout: LayoutColumn, type: pa.DataType) -> DecodedColumn:
     """Form `int`, and of an unsigned bigint `decimal`."""
     values = np.empty(len(column), np.int64)
-    _little(column.kinds, column.starts, column.data, layout.width, not layout.unsigned, values)
+    _little(column.kinds, column.starts, column.data, layout.width, not layout.is_unsigned, values)
     if pa.types.is_decimal(type):
         return _unsigned_column(values, column, type)
     return fixed_width(type, values.astype(_WIDTHS[type], copy=False), states_of(column))

@@ -76,7 +76,7 @@ class LayoutColumn:
     first: int = 0
     second: int = 0
     name: str | None = None
-    unsigned: bool = False
+    is_unsigned: bool = False
     collation: int = BINARY
     labels: tuple[bytes, ...] = ()
 
@@ -248,7 +248,7 @@ def _describe(
     described = list(columns)
     numeric = [i for i, column in enumerate(columns) if column.type in _NUMERIC]
     for i, unsigned in zip(numeric, _bits(fields.get(_SIGNEDNESS, b"")), strict=False):
-        described[i] = replace(described[i], unsigned=unsigned)
+        described[i] = replace(described[i], is_unsigned=unsigned)
     character = [i for i, c in enumerate(columns) if c.type in _CHARACTER or (mariadb and c.type == GEOMETRY)]
     labelled = [i for i, column in enumerate(columns) if column.type in (ENUM, SET)]
     for among, default, each in (

@@ -209,7 +209,7 @@ class LakeTable:
             schema=schemas.encode(older.schema()),
         )
 
-    def unneeded(self, hours: int, version: int) -> tuple[set[str], set[str]]:
+    def find_unneeded(self, hours: int, version: int) -> tuple[set[str], set[str]]:
         """Files that nobody needs who reads the newest version, this one, or any of the last hours.
 
         Those that the log once held, and those that it never did; both by their paths.

@@ -132,7 +132,7 @@ class Sweeper:
         there = {key.removeprefix(f"{folder}/") for key in self.store.list(folder)}
         # What a later epoch removed is still needed if a power cut takes that epoch back.
         last = self._last(table)
-        held, strays = table.unneeded(self.hours, last)
+        held, strays = table.find_unneeded(self.hours, last)
         over = {path for path in there & (held | strays) if self._over(path, held=path in held)}
         spent = sorted(over - self._pinned_files(table, over, pins))
         failpoint("maintain.files.before", layout.place(folder))

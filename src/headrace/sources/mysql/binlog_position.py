@@ -78,8 +78,8 @@ class LoggedTransaction(NamedTuple):
 class MysqlProgress:
     """The transactions that a MySQL binlog has brought: those that ended, and those that are prepared."""
 
-    ended: GtidSet = _NO_GTIDS
-    prepared: GtidSet = _NO_GTIDS
+    ended_gtids: GtidSet = _NO_GTIDS
+    prepared_gtids: GtidSet = _NO_GTIDS
     last: tuple[LoggedTransaction, ...] = ()
 
     @classmethod
@@ -88,42 +88,44 @@ class MysqlProgress:
         brought, last = _split_text(text)
         ended, found, prepared = brought.partition(_OPEN)
         progress = cls(GtidSet.parse(ended), GtidSet.parse(prepared), last)
-        if (found and not progress.prepared.parts) or _overlap(progress.ended, progress.prepared):
+        if (found and not progress.prepared_gtids.parts) or _overlap(
+            progress.ended_gtids, progress.prepared_gtids
+        ):
             raise _malformed_error(text)
         return progress
 
     def __str__(self) -> str:
-        opened = f"{_OPEN}{self.prepared}" if self.prepared.parts else ""
-        return f"{self.ended}{opened}{_print(self.last)}".lstrip()
+        opened = f"{_OPEN}{self.prepared_gtids}" if self.prepared_gtids.parts else ""
+        return f"{self.ended_gtids}{opened}{_print(self.last)}".lstrip()
 
     @property
     def resume(self) -> str:
         """The place that the server is asked to go on from."""
-        return str(self.ended)
+        return str(self.ended_gtids)
 
     @property
     def brought_gtids(self) -> GtidSet:
         """All that came, prepared or ended."""
-        return self.ended | self.prepared
+        return self.ended_gtids | self.prepared_gtids
 
     @property
     def count(self) -> int:
-        return self.ended.count + self.prepared.count
+        return self.ended_gtids.count + self.prepared_gtids.count
 
     def behind(self, gtid: Gtid, *, is_prepared: bool = False) -> MysqlProgress:
         """The progress behind a further transaction."""
         one = _only(gtid)
         if is_prepared:
-            return replace(self, prepared=self.prepared | one)
-        return replace(self, ended=self.ended | one)
+            return replace(self, prepared_gtids=self.prepared_gtids | one)
+        return replace(self, ended_gtids=self.ended_gtids | one)
 
     def without_open(self, gtid: Gtid) -> MysqlProgress:
         """Return the progress once a prepared transaction has ended, by the name of its PREPARE."""
         kept = {
             origin: [piece for span in spans for piece in _cut(span, gtid, origin)]
-            for origin, spans in self.prepared.parts
+            for origin, spans in self.prepared_gtids.parts
         }
-        return replace(self, ended=self.ended | _only(gtid), prepared=GtidSet.of(kept))
+        return replace(self, ended_gtids=self.ended_gtids | _only(gtid), prepared_gtids=GtidSet.of(kept))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,7 @@ class MariadbProgress:
 
     read: MariadbPosition = _NOWHERE
     start: MariadbPosition = _NOWHERE
-    prepared: tuple[MariadbGtid, ...] = ()
+    prepared_gtids: tuple[MariadbGtid, ...] = ()
     last: tuple[LoggedTransaction, ...] = ()
 
     @classmethod
@@ -158,9 +160,11 @@ class MariadbProgress:
 
     def __str__(self) -> str:
         last = _print(self.last)
-        if not self.prepared:
+        if not self.prepared_gtids:
             return f"{self.read}{last}".lstrip()
-        return f"{self.start}{_READ}{self.read}{_OPEN}{','.join(map(str, self.prepared))}{last}".lstrip()
+        return (
+            f"{self.start}{_READ}{self.read}{_OPEN}{','.join(map(str, self.prepared_gtids))}{last}".lstrip()
+        )
 
     @property
     def resume(self) -> str:
@@ -207,12 +211,12 @@ def holds(text: str, other: str) -> bool:
 class MysqlTimeline:
     """One life of a server's binlog: what is added to its counts to make times of them.
 
-    `unlogged` are the transactions that count as executed there and never were in it: those that did when the
-    stream began (`session.log_end`).
+    `unlogged_gtids` are the transactions that count as executed there and never were in it: those that did
+    when the stream began (`session.log_end`).
     """
 
     base: int = 0
-    unlogged: str = ""
+    unlogged_gtids: str = ""
 
     def time(self, count: int) -> int:
         """The time of the position behind so many transactions."""

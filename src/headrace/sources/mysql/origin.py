@@ -58,7 +58,9 @@ def establish(
     """Find where the stream of these tables begins, on a connection of its own."""
     with closing(connect(address, role="begin")) as session:
         verify(identify(session), identity)
-        upstream = replace(upstream, unlogged=str(log_end.unlogged_gtids(session)), folded=_folds(session))
+        upstream = replace(
+            upstream, unlogged_gtids=str(log_end.unlogged_gtids(session)), case_insensitive=_folds(session)
+        )
         end = history.end_of_log(session, identity)
         executed, fresh = _executed_gtids(session, order.names, waiting)
         # The other order would take what is unlogged from now on for something that the start holds.

@@ -56,7 +56,7 @@ def successor(
             f"{identity.server} does not send what follows: {reason.detail or reason.primary}"
         )
     unlogged = str(log_end.unlogged_gtids(session))
-    return Successor(identity.lasting_part(), to_record(replace(upstream, unlogged=unlogged)))
+    return Successor(identity.lasting_part(), to_record(replace(upstream, unlogged_gtids=unlogged)))
 
 
 def _with_another_log(
@@ -79,13 +79,13 @@ def _with_another_log(
             begin = MariadbPosition.parse(log_end.purged_gtids(session))
             files = {str(row[0]) for row in query(session, "SHOW BINARY LOGS")}
         gone = forgotten_gtids(progress, at, begin, files)
-        unlogged = None if gone is None or progress.prepared else str(MariadbPosition.of(gone))
+        unlogged = None if gone is None or progress.prepared_gtids else str(MariadbPosition.of(gone))
     else:
         found = log_end.unlogged_gtids(session)
-        unlogged = str(found) if found == progress.ended and not progress.prepared.parts else None
-    if unlogged is None or unlogged == upstream.unlogged:
+        unlogged = str(found) if found == progress.ended_gtids and not progress.prepared_gtids.parts else None
+    if unlogged is None or unlogged == upstream.unlogged_gtids:
         return None
-    return Successor(known, to_record(replace(upstream, unlogged=unlogged)))
+    return Successor(known, to_record(replace(upstream, unlogged_gtids=unlogged)))
 
 
 def forgotten_gtids(
@@ -121,4 +121,4 @@ def _holds(progress: MysqlProgress | MariadbProgress, executed: str, purged: str
         has = progress.read <= MariadbPosition.parse(executed)
         return has and MariadbPosition.parse(purged) <= progress.start
     has = progress.brought_gtids <= GtidSet.parse(executed)
-    return has and GtidSet.parse(purged) <= progress.ended
+    return has and GtidSet.parse(purged) <= progress.ended_gtids

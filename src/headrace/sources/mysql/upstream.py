@@ -8,10 +8,10 @@ records; where it is stored there are none.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.core.records import from_record
+from headrace.core.records import from_record, on_disk
 from headrace.sources.mysql.binlog_position import MysqlTimeline
 from headrace.sources.mysql.declaration import ACCEPT, REFUSE, UNLOGGED_CASCADES
 
@@ -20,17 +20,18 @@ from headrace.sources.mysql.declaration import ACCEPT, REFUSE, UNLOGGED_CASCADES
 class MysqlUpstream:
     """The tables that are picked out of the binlog, and what is added to counts to make times of them.
 
-    `base` makes times grow for ever though the server was set back. `unlogged` are the transactions that
-    counted as executed and never were in the log, when the stream began (`session.log_end.unlogged_gtids`).
-    By `accepts_cascades` somebody says that no foreign key ever changes a row unlogged. `folded` is of a
-    server for which names mean the same in any case.
+    `base` makes times grow for ever though the server was set back. `unlogged_gtids` are the transactions
+    that counted as executed and never were in the log, when the stream began
+    (`session.log_end.unlogged_gtids`). By `accepts_cascades` somebody says that no foreign key ever changes a
+    row unlogged. `case_insensitive` is of a server for which names mean the same in any case.
     """
 
     tables: tuple[tuple[str, str], ...] = ()  # database, table
     base: int = 0
-    unlogged: str = ""
+    unlogged_gtids: str = field(default="", metadata=on_disk("unlogged"))
     accepts_cascades: bool = False
-    folded: bool = False
+    # Earlier versions did not ask.
+    case_insensitive: bool = field(default=False, metadata=on_disk("folded", optional=True))
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> MysqlUpstream:
@@ -40,7 +41,7 @@ class MysqlUpstream:
     @property
     def log(self) -> MysqlTimeline:
         """The server's binlog, in this life of it."""
-        return MysqlTimeline(self.base, self.unlogged)
+        return MysqlTimeline(self.base, self.unlogged_gtids)
 
 
 def plan(options: Mapping[str, str]) -> MysqlUpstream:

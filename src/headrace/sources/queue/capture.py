@@ -138,7 +138,7 @@ def _capture(
 
 def _capture_check(connection: Session, found: Sequence[QueuedTable], looked: int) -> ExaminedTables:
     """The tables as they are since before a tick was the newest."""
-    tables = [replace(each, looked=looked) for each in found]
+    tables = [replace(each, look_tick=looked) for each in found]
     flaws = {
         each.name: uncaptured_error(each.name, each.triggers.flaw) for each in tables if each.triggers.flaw
     }

@@ -38,7 +38,7 @@ def clock(connection: Session, upstream: QueueUpstream) -> ClockReading:
         found = ticks.newest(connection, upstream.objects)
         tick = ticks.take(connection, upstream.objects) if found.tick is None else found.tick
     return ClockReading(
-        tick.taken if found.moved else max(found.clock, tick.taken), tick.position(upstream.log)
+        tick.taken_at if found.has_more else max(found.clock, tick.taken_at), tick.position(upstream.log)
     )
 
 

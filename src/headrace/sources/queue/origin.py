@@ -72,7 +72,7 @@ def establish(
         to_record(upstream),
         start,
         fresh=True,
-        begun_at=tick.taken,
+        begun_at=tick.taken_at,
         another_life=parted,
     )
 

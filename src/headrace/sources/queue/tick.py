@@ -9,12 +9,12 @@ The snapshots of two ticks are therefore in the order of their numbers, and what
 shows too. A snapshot that was taken before the lock might be older than that of the tick before. The lock can
 be had by those alone who may write the row, unlike an advisory one, by which anybody could end all ticks.
 
-Ticks are numbered without gaps. The clock of a tick (`taken`) is later than that of the one before, whatever
-the server's clock does, and not before any commit that it shows.
+Ticks are numbered without gaps. The clock of a tick (`taken_at`) is later than that of the one before,
+whatever the server's clock does, and not before any commit that it shows.
 
 Where nothing has come since the newest tick none is taken, and nothing is written to the source. That is
-asked of the events: is there one in the batch up to now (`Newest.moved`)? The snapshot alone does not tell:
-it ends (`xmax`) behind the last transaction that had ended, and later ones that ran are not in its list.
+asked of the events: is there one in the batch up to now (`Newest.has_more`)? The snapshot alone does not
+tell: it ends (`xmax`) behind the last transaction that had ended; later ones that ran are not in its list.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Tick:
     """One cut."""
 
     number: int
-    taken: int  # microseconds since 1970
+    taken_at: int  # microseconds since 1970
     snapshot: TxidSnapshot
     nonce: str
 
@@ -77,7 +77,7 @@ class Newest:
     """The newest tick, the source's clock, and whether something has come since."""
 
     tick: Tick | None
-    moved: bool
+    has_more: bool
     clock: int  # microseconds since 1970, read before it was asked whether something came
 
 
@@ -240,7 +240,7 @@ def last(connection: Session, objects: Objects) -> int:
 def reach(connection: Session, objects: Objects) -> Tick:
     """A tick that shows all that is committed by now: the newest, where nothing has come since."""
     found = newest(connection, objects)
-    if found.tick is not None and not found.moved:
+    if found.tick is not None and not found.has_more:
         return found.tick
     return take(connection, objects)
 

@@ -76,7 +76,7 @@ def test_what_was_unlogged_at_the_beginning_stays_so_over_purges_and_restarts(da
     server.execute(f"SET GLOBAL gtid_purged = '+{ELSEWHERE}:1-5'")
     with connect(address, role="test") as session:
         log = MysqlTimeline(0, str(unlogged_gtids(session)))
-        assert log.unlogged == f"{ELSEWHERE}:1-5"
+        assert log.unlogged_gtids == f"{ELSEWHERE}:1-5"
         before = executed(session, log)
         run(database, "INSERT INTO t VALUES (2)")
         server.purge()

@@ -46,7 +46,7 @@ def test_integers(values: list[int | None], width: int) -> None:
     positive = [None if value is None else value % (2 * half) for value in held]
     wider = pa.decimal128(20, 0) if width == 8 else pa.int64() if width > 2 else pa.int32()
     form = "decimal" if width == 8 else "int"
-    found = _read(written, form, wider, LayoutColumn(kind, unsigned=True))[0].to_pylist()
+    found = _read(written, form, wider, LayoutColumn(kind, is_unsigned=True))[0].to_pylist()
     assert [None if value is None else int(value) for value in found] == positive
 
 

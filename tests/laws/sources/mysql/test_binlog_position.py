@@ -100,11 +100,11 @@ def test_a_time_grows_by_one_step_with_each_transaction(
 @LAWS
 @given(mysql())
 def test_an_end_of_a_prepared_transaction_moves_no_time(progress: MysqlProgress) -> None:
-    for gtid in progress.prepared:
+    for gtid in progress.prepared_gtids:
         after = progress.without_open(gtid)
         assert after.count == progress.count
-        assert gtid in after.ended
-        assert set(after.prepared) == set(progress.prepared) - {gtid}
+        assert gtid in after.ended_gtids
+        assert set(after.prepared_gtids) == set(progress.prepared_gtids) - {gtid}
 
 
 @LAWS
@@ -114,7 +114,7 @@ def test_a_time_grows_with_each_transaction_of_any_domain(
 ) -> None:
     last = progress.read.last(domain)
     gtid = MariadbGtid(domain, 2, (0 if last is None else last.number) + further)
-    after = MariadbProgress(progress.read.behind(gtid), progress.start, progress.prepared)
+    after = MariadbProgress(progress.read.behind(gtid), progress.start, progress.prepared_gtids)
     assert after.count == progress.count + further
 
 

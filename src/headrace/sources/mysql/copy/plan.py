@@ -228,7 +228,7 @@ class MysqlHeldSnapshot:
 def names_of(text: str) -> GtidSet | MariadbPosition:
     """The names of the transactions that a server has executed."""
     progress = parse(text)
-    return progress.read if isinstance(progress, MariadbProgress) else progress.ended
+    return progress.read if isinstance(progress, MariadbProgress) else progress.ended_gtids
 
 
 BOUND_SECONDS = 300.0  # for the walk to the end of one chunk

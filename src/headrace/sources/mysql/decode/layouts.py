@@ -89,7 +89,7 @@ def _fits(column: Column, told: LayoutColumn) -> bool:
     """Tell whether values of this layout are those that the column was recorded with."""
     base = base_of(column.source_type)
     if base in _INTEGERS:
-        return told.type == _INTEGERS[base] and told.unsigned == is_unsigned(column.source_type)
+        return told.type == _INTEGERS[base] and told.is_unsigned == is_unsigned(column.source_type)
     if base in _MOMENTS:
         return (told.type, told.first) == (_MOMENTS[base], arguments(column.source_type)[0])
     if base in _ADDRESSES:

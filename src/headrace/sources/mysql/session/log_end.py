@@ -67,7 +67,7 @@ def count(session: MysqlConnection, log: MysqlTimeline, text: str) -> Position:
 
 def with_forgotten(at: MariadbPosition, log: MysqlTimeline) -> MariadbPosition:
     """The position of a MariaDB server, with the domains that its log was told to forget."""
-    forgotten = MariadbPosition.parse(log.unlogged)
+    forgotten = MariadbPosition.parse(log.unlogged_gtids)
     return MariadbPosition.of([*at.newest, *(gtid for gtid in forgotten.newest if not at.last(gtid.domain))])
 
 
@@ -119,7 +119,7 @@ def _refuse_unlogged(session: MysqlConnection, log: MysqlTimeline) -> None:
     now = _purged_gtids(session)
     if now == session.purged_gtids:
         return
-    found, known = _unlogged_gtids(session, now), GtidSet.parse(log.unlogged)
+    found, known = _unlogged_gtids(session, now), GtidSet.parse(log.unlogged_gtids)
     if found != known:
         raise gtids_unlogged(found, known)
     session.purged_gtids = now

@@ -324,11 +324,11 @@ def _check_holds(session: MysqlConnection, wanted: DumpRequest) -> None:
             f"the server has executed {executed}, received were {reached.brought_gtids}"
         )
     purged = GtidSet.parse(_text(session, "SELECT @@global.gtid_purged"))
-    if isinstance(frontier, MysqlProgress) and not purged <= frontier.ended:
+    if isinstance(frontier, MysqlProgress) and not purged <= frontier.ended_gtids:
         count(session, wanted.log, str(executed))  # of what is purged some never was in the log
         if purged <= frontier.brought_gtids:
-            raise errors.prepared_purged(str(frontier.prepared))
-        raise errors.purged_error(f"purged are {purged}, the lake holds {frontier.ended}")
+            raise errors.prepared_purged(str(frontier.prepared_gtids))
+        raise errors.purged_error(f"purged are {purged}, the lake holds {frontier.ended_gtids}")
 
 
 def _text(session: MysqlConnection, statement: str) -> str:

@@ -72,7 +72,7 @@ class MysqlFrontier:
         self._spans = {
             origin: [list(span) for span in spans] for origin, spans in progress.brought_gtids.parts
         }
-        self._prepared: set[Gtid | MariadbGtid] = set(progress.prepared)
+        self._prepared: set[Gtid | MariadbGtid] = set(progress.prepared_gtids)
         self._again = set(self._prepared)  # what is prepared comes again, and is counted already
         self._since: list[Gtid] = []  # what came behind the remembered place
         self._prepared_then = self._prepared

@@ -89,7 +89,7 @@ def check(
     log: MysqlTimeline,
 ) -> None:
     """Refuse a server that has other transactions where those stood that were read last."""
-    forgotten = set() if isinstance(progress, MysqlProgress) else set(log.unlogged.split(","))
+    forgotten = set() if isinstance(progress, MysqlProgress) else set(log.unlogged_gtids.split(","))
     places = [p for p in progress.last if p.server == mark(identity) and p.gtid not in forgotten - {""}]
     if not places:
         return
@@ -108,7 +108,7 @@ def check(
 
 def _begins_anew(reached: BinlogProgress, log: MysqlTimeline) -> bool:
     """Tell whether nothing of what was read is in this log: an attempt found so before (`successor`)."""
-    return isinstance(reached, MysqlProgress) and reached.brought_gtids == GtidSet.parse(log.unlogged)
+    return isinstance(reached, MysqlProgress) and reached.brought_gtids == GtidSet.parse(log.unlogged_gtids)
 
 
 def _check_purged(

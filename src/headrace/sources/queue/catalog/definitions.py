@@ -52,7 +52,7 @@ class QueuedTable:
     triggers: Triggers
     partitions: Mapping[int, Partition] = field(default_factory=dict)
     catalog: TableEntry | None = field(default=None, compare=False)  # the entry as any look brings it
-    looked: int | None = field(default=None, compare=False)  # a tick no newer than the look
+    look_tick: int | None = field(default=None, compare=False)  # a tick no newer than the look
 
     @property
     def name(self) -> TableName:
@@ -126,8 +126,8 @@ def to_details(
     details = to_record(table.entry)
     if table.entry.kind == PARTITIONED:
         details[KEY] = to_records(table.partitions if partitions is None else partitions)
-        if table.looked is not None:
-            details[LOOKED] = table.looked
+        if table.look_tick is not None:
+            details[LOOKED] = table.look_tick
     if known_layouts is not None and known_layouts.matter:
         details[layouts.KEY] = to_record(known_layouts)
     return details

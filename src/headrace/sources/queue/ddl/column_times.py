@@ -43,7 +43,7 @@ class TickInterval:
     """The ticks between which a transaction ended: the last that does not show it, the first that does."""
 
     before: int
-    seen: int | None  # None: no tick that the look knows shows it
+    after: int | None  # None: no tick that the look knows shows it
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Ddl:
         return {
             number: DdlSpan(
                 -1 if moment.before == 0 else upstream.log.time(moment.before),
-                upstream.log.time(bound if moment.seen is None else moment.seen),
+                upstream.log.time(bound if moment.after is None else moment.after),
             )
             for number, moment in self.moments.get(oid, {}).items()
         }

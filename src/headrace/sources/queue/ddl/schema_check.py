@@ -103,7 +103,7 @@ def _look(
         last = memory.others(known, seen)
         now, held = with_emptiness(connection, last.values(), seen)
         roots = {oid: each for oid, each in now.items() if each.entry.kind == PARTITIONED}
-        now = {**now, **{oid: replace(each, looked=newest.number) for oid, each in roots.items()}}
+        now = {**now, **{oid: replace(each, look_tick=newest.number) for oid, each in roots.items()}}
         looked = ColumnFollowing.look(connection, upstream, sight, last, now)
         shown = attachments.shown_places(connection, upstream.objects, newest.number, known)
     gone = attachments.passing(shown, known, {oid: each.entry.tree for oid, each in roots.items()})

@@ -55,13 +55,13 @@ class TickEvents:
     def _as_arrival(self, tuples: Bytes, *, ends: bool) -> StreamRead:
         starts = -1 if self.has_begun else 0
         if len(tuples) and not self.has_begun:
-            first = head(self.log.time(self.tick.number), self.tick.taken, self.tick.number)
+            first = head(self.log.time(self.tick.number), self.tick.taken_at, self.tick.number)
             tuples = np.concatenate([np.frombuffer(first, np.uint8), tuples])
             self.has_begun = True
         behind = self.tick.position(self.log)
         ended = np.zeros(1 if ends and self.has_begun else 0, TRANSACTION)
         ended["time"], ended["end"] = self.log.time(self.tick.number), behind.time
-        ended["commit_ts"], ended["number"] = self.tick.taken, self.tick.number
+        ended["commit_ts"], ended["number"] = self.tick.taken_at, self.tick.number
         ended["changes"], ended["truncates"] = self.changes, self.truncates
         ended["start"], ended["stop"] = starts, len(tuples)
         is_open = self.has_begun and not ends
@@ -75,7 +75,7 @@ class TickEvents:
             aborted_parts={},
             layouts=(),
             complete=behind.time if ends else 0,
-            source_end=(behind.time, self.tick.taken),
+            source_end=(behind.time, self.tick.taken_at),
             amid=False,
             positions=(behind,) if ends else (),
         )

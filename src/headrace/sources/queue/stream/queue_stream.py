@@ -165,7 +165,7 @@ class QueueStream:
         if newest.tick is None or newest.tick.number <= self._newest.number:
             self._clock = newest.clock
             upstreams.prove_still(self._control, self._upstream, self._newest)
-            if not newest.moved:
+            if not newest.has_more:
                 return []
             taken = self._take()
             if taken is None:
