@@ -236,6 +236,7 @@ def _low(span: KeySpan) -> bytes:
 
 
 AnyHandoff = Handoff | ByChunk
+TableHandoff = ByPosition | ByXid | ByChunk  # that the record of a table may hold
 
 
 def exact_from(handoff: AnyHandoff) -> Position:

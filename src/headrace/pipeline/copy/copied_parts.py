@@ -10,9 +10,8 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
-from headrace.core.chunks import AnyHandoff, ByChunk
+from headrace.core.chunks import AnyHandoff, ByChunk, TableHandoff
 from headrace.core.failpoint import failpoint
-from headrace.core.handoff import ByPosition, ByXid
 from headrace.core.names import TableName
 from headrace.pipeline.copy.context import ChunkCopied, CopiedTable, Portion, RewriteDone
 from headrace.pipeline.state import kept_files
@@ -107,7 +106,7 @@ def awaited_folders(ledger: Ledger) -> dict[TableName, str]:
 def _with_copy(ledger: Ledger, record: TableRecord, copied: CopiedTable) -> TableRecord:
     if record.old_rows is not None:
         failpoint("evolve.join.before", str(record.name))
-    assert isinstance(copied.handoff, ByPosition | ByXid | ByChunk)
+    assert isinstance(copied.handoff, TableHandoff)
     whole = replace(record, handoff=copied.handoff, raw_columns=copied.raw_columns, old_rows=None)
     return _complete(ledger, whole)
 

@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headrace.core.chunks import AnyHandoff, ByChunk, exact_from
+from headrace.core.chunks import AnyHandoff, ByChunk, TableHandoff, exact_from
 from headrace.core.conversion import Conversion
 from headrace.core.errors import HeadraceError
-from headrace.core.handoff import ByPosition, ByXid
+from headrace.core.handoff import ByPosition
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.core.records import from_record, on_disk
@@ -103,7 +103,7 @@ class TableRecord:
     schema: TableSchema
     details: Json
     frontier: Position | None = field(metadata=on_disk("applied"))
-    handoff: ByPosition | ByXid | ByChunk | None = None
+    handoff: TableHandoff | None = None
     since: int | None = None
     held_transactions: int = field(default=0, metadata=on_disk("held"))
     raw_columns: tuple[int, ...] = ()
