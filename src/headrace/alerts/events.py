@@ -20,12 +20,13 @@ run_ended          a run ended, with the code of the error that ended it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from headrace.alerts.hooks import Hook
 from headrace.core.durations import duration_text
+from headrace.core.records import from_record
 from headrace.lake.format.prooffile import TableProof
 from headrace.lake.format.status import CONTACT_SECONDS, SourceStatus, TableStatus, seconds_since
 
@@ -63,14 +64,10 @@ class KnownStates:
     newest_change: int = 0  # the epoch of the newest change of a table's shape
     on_time_since: str | None = None
 
-    def as_record(self) -> dict[str, Any]:
-        return asdict(self)
-
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> KnownStates:
         """Read a record; what another release wrote otherwise is as if it were not known."""
-        known = {each.name: record[each.name] for each in fields(cls) if each.name in record}
-        return cls(**{**known, "differing": tuple(known.get("differing", ()))})
+        return from_record(cls, record, lenient=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +167,7 @@ def _tables(look: Comparison) -> _Step:
 
 def _stop_code(table: TableStatus) -> str | None:
     """The code for which a table stopped; None where no person has to look."""
-    if table.state != "stopped" or table.follows or table.gone:
+    if table.state != "stopped" or table.follows or table.is_missing:
         return None
     return str((table.error or {}).get("code"))
 

@@ -16,7 +16,6 @@ import secrets
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +49,7 @@ class Outbox:
                 if len(self._events) >= MOST_EVENTS:
                     self._events.popleft()
                     self._dropped += 1
-                record = {"id": secrets.token_hex(8), "lake": self._lake, **asdict(event)}
+                record = {"id": secrets.token_hex(8), "lake": self._lake, **to_record(event)}
                 self._events.append(record)
 
     def save(self) -> None:

@@ -105,7 +105,7 @@ def test_another_reason_is_told_and_a_table_that_nobody_mirrors_is_forgotten() -
     assert told.hears(_said()) == []
 
 
-@pytest.mark.parametrize("more", [{"follows": True}, {"gone": True}])
+@pytest.mark.parametrize("more", [{"follows": True}, {"is_missing": True}])
 def test_a_table_that_the_run_takes_up_by_itself_is_no_event(more: dict[str, bool]) -> None:
     assert Told().hears(_stopped(**more)) == []
 
