@@ -60,7 +60,7 @@ class MysqlSource:
 
     def describe(self, upstream: Json) -> UpstreamFacts:
         known = MysqlUpstream.of(upstream)
-        return UpstreamFacts(options=upstreams.options(known), case_insensitive=known.folded)
+        return UpstreamFacts(options=upstreams.options(known), case_insensitive=known.case_insensitive)
 
     def examine(self, address: AnyAddress, wish: Wish) -> CheckReport:
         return examine(MysqlAddress.parse(address.text).with_password(), MysqlWish.of(wish, self.flavour))
