@@ -177,9 +177,9 @@ def standing_lines(source: SourcePicture, sheet: Sheet, with_name: bool) -> list
 def _details(source: SourcePicture, sheet: Sheet, with_name: bool) -> list[Text]:
     """Positions, who runs it, and what takes long."""
     position, name = source.position, f"{source.name}: " if with_name else ""
-    told = [] if position is None else [f"mark at {position.frontier}", f"received {position.received}"]
-    if position is not None and position.acknowledged:
-        told.append(f"acknowledged {position.acknowledged}")
+    told = [] if position is None else [f"mark at {position.frontier}", f"received {position.received_until}"]
+    if position is not None and position.acknowledged_until:
+        told.append(f"acknowledged {position.acknowledged_until}")
     told.append(summary.owner(source).partition(", ")[0] if source.runs else summary.owner(source))
     lines = sheet.wrap(f"{name}{' · '.join(told)}", 2, "dim")
     return lines + standing_lines(source, sheet, with_name)
