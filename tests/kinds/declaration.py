@@ -21,4 +21,4 @@ DECLARATION = Declaration(
 
 def beside(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the registry know the kind until the test ends."""
-    monkeypatch.setitem(registry._FOLDERS, "tide", "tests.kinds")
+    monkeypatch.setitem(registry._FOLDERS, "tide", ("tests.kinds", ""))

@@ -16,7 +16,12 @@ def test_the_page_has_every_command_and_every_option() -> None:
     text = page()
     names = [module.__name__.rpartition(".")[2] for module in COMMANDS]
     assert [name for name in names if f"\n## headrace {name}\n" not in text] == []
-    options = {option for each in _parsers(parser()) for option in each._option_string_actions}
+    options = {
+        option
+        for each in _parsers(parser())
+        for option, action in each._option_string_actions.items()
+        if action.help != argparse.SUPPRESS  # for a script of ours alone
+    }
     assert {option for option in options - {"-h", "--help", "--version"} if f"`{option}" not in text} == set()
 
 

@@ -34,7 +34,7 @@ def register(subparsers: Any) -> None:
         help="see it work: a real server, a live workload, a crash, and the proof",
         description="Runs a database server of its own with a workload that writes, mirrors it, kills the "
         "mirror on purpose, and proves that every mark is whole.",
-        epilog=examples("headrace demo", "headrace demo --source mysql"),
+        epilog=examples("headrace demo", "headrace demo --lake ./lake --rate 50"),
     )
     command.add_argument(
         "--source", choices=tuple(SCENES), default=next(iter(SCENES)), help="the kind of server"
