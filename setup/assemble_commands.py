@@ -59,7 +59,7 @@ def _section(name: str, command: argparse.ArgumentParser) -> str:
 
 def _group(title: str, actions: list[argparse.Action]) -> str:
     rows = [f"| {_name(action)} | {_cell(_help(action))} |\n" for action in actions if _is_shown(action)]
-    return "".join([f"\n| {title} | |\n", "|---|---|\n", *rows])
+    return "".join([f"\n| {title} | meaning |\n", "|---|---|\n", *rows])
 
 
 def _is_shown(action: argparse.Action) -> bool:

@@ -1,9 +1,9 @@
 """Builds the site from docs/ into build/site. Run by `make site`.
 
-The pages are Markdown that a forge shows too, so they hold nothing of Sphinx. This script lays a copy of
-them beside CHANGELOG.md, CONTRIBUTING.md and the notebooks of examples/, adds the navigation
-(docs/navigation.toml) and calls Sphinx, which treats each warning as an error: a dead link, a missing
-heading, a page that stands in no door.
+The pages are Markdown that a forge shows too, so they hold nothing of Sphinx. This script lays a copy of them
+beside CHANGELOG.md, CONTRIBUTING.md and the notebooks of examples/, adds the navigation of
+docs/navigation.toml and calls Sphinx. Each of its warnings is an error: a dead link, a missing heading, a
+page that stands in no door.
 """
 
 from __future__ import annotations
@@ -26,6 +26,13 @@ DOCS = ROOT / "docs"
 SITE = ROOT / "build" / "site"
 DECISIONS = "decisions/README"
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#\s]+)((?:#[^)\s]*)?)\)")
+_ACCESSIBLE = (
+    ('<p class="caption" role="heading">', '<p class="caption" role="heading" aria-level="2">'),
+    ("<pre>", '<pre tabindex="0">'),
+    ('<div class="table-wrapper', '<div tabindex="0" class="table-wrapper'),
+    ('<aside class="sidebar-drawer">', '<aside class="sidebar-drawer" aria-label="pages">'),
+    ('<aside class="toc-drawer">', '<aside class="toc-drawer" aria-label="on this page">'),
+)
 _MERMAID = re.compile(r"^```mermaid\n.*?^```\n+", re.MULTILINE | re.DOTALL)
 
 
@@ -113,7 +120,17 @@ def build(site: Path) -> int:
         lay_out(Path(folder))
         shutil.rmtree(site, ignore_errors=True)
         settings = ["-q", "-W", "--keep-going", "-b", "html", "-c", str(ROOT / "setup" / "site")]
-        return build_main([*settings, "-d", f"{folder}/.doctrees", folder, str(site)])
+        failed = build_main([*settings, "-d", f"{folder}/.doctrees", folder, str(site)])
+    for page in site.rglob("*.html"):
+        page.write_text(accessible(page.read_text(encoding="utf-8")), encoding="utf-8")
+    return failed
+
+
+def accessible(page: str) -> str:
+    """The page with what Sphinx and the theme leave out for keyboards and screen readers."""
+    for found, better in _ACCESSIBLE:
+        page = page.replace(found, better)
+    return page
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The page in a real browser: every state as a scene, light and dark, on a telephone, without JavaScript."""
+"""The page in a real browser: every state, light, dark, on a telephone, without JavaScript; and the site."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from headrace.testing.cache import cached
 from headrace.testing.postmaster import wait_for
 from headrace.web.server import serving
 from headrace.web.settings import settings
+from setup.build_site import build
 from tests.chromium import Chromium, Tab, browser
 from tests.unit.web.lakes import a_lake, get, many_tables
 from tests.unit.web.scenes import SCENES, differing, healthy, scene, stopped_table
@@ -159,3 +160,18 @@ def test_a_thousand_tables_stay_quick_and_the_page_is_small(chromium: Chromium, 
         tab.open(f"{url}/tables?q=table_0777&state=live&sort=rows")
         assert tab.run("document.querySelectorAll('#rows tr').length") == 1
         assert time.monotonic() - begun < 2
+
+
+def test_the_site_of_the_documents_is_for_everybody(chromium: Chromium, axe: str, tmp_path: Path) -> None:
+    assert build(tmp_path / "site") == 0
+    url = (tmp_path / "site").as_uri()
+    tabs = chromium.tab(), chromium.tab(dark=True), chromium.tab(width=390, height=844)
+    for name in ("index", "start", "how-to/monitoring", "commands", "why", "notebooks/dashboard"):
+        for tab in tabs:
+            tab.complaints.clear()
+            tab.open(f"{url}/{name}.html")
+            assert tab.complaints == []  # axe's own come later: it may not ask for files
+            assert tab.run("document.documentElement.scrollWidth <= innerWidth"), name
+            assert [each for each in tab.requests if not each.startswith((url, "data:"))] == []
+            tab.run(axe)
+            assert (name, tab.run(VIOLATIONS)) == (name, [])
