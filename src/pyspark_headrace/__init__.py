@@ -20,7 +20,7 @@ def __getattr__(name: str) -> object:
 def _define() -> type:
     """Define the class that Spark looks for, once, as a member of this module: Spark pickles it by name."""
     try:
-        from pyspark.sql.datasource import DataSource, DataSourceReader
+        from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
     except ImportError:
         from headrace.spark.session import require_pyspark
 
@@ -44,6 +44,11 @@ def _define() -> type:
             from headrace.spark.source import load
 
             return load.reader(vars(self).get("plan"))
+
+        def streamReader(self, schema) -> DataSourceStreamReader:  # type: ignore[no-untyped-def]
+            from headrace.spark.source import load
+
+            return load.stream_reader(vars(self).get("plan"))
 
     DefaultSource.__qualname__ = "DefaultSource"
     globals()["DefaultSource"] = DefaultSource

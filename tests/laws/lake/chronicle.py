@@ -217,8 +217,13 @@ class Chronicle:
 
 
 def _told(name: str, transactions: Sequence[Transaction]) -> Iterator[tuple[Any, ...]]:
+    """The rows of history: a row that goes and one that comes behind it are an update, of one ordinal."""
     for each in transactions:
-        for ordinal, (row, diff) in enumerate(each.updates.get(name, ())):
+        ordinal, before = -1, 0
+        for row, diff in each.updates.get(name, ()):
+            update = before < 0 < diff
+            ordinal += 0 if update else 1
+            before = 0 if update else diff
             yield row, each.lsn, diff, ordinal, each.lsn, each.committed
 
 

@@ -116,12 +116,13 @@ def _after(full: Name, end: Cut, start: CommitPlace | None) -> int:
 
 
 def _broken_error(full: Name, end: Cut) -> Definite:
-    since = end.standings.since(full)
+    since, past = end.standings.since(full), end.standings.pasts[full[0]]
+    first = None if since is None else past.first(since - 1, full[1])
     return Definite(
         "LAKE_HISTORY_BROKEN",
         f'the history of table "{full[1]}" does not lead from the one place to the other',
-        detail=None if since is None else f"it is exact from {end.standings.pasts[full[0]].show(since)} on",
-        hint="begin there: after=...",
+        detail=None if since is None else f"it is exact from {past.show(since)} on",
+        hint="begin there: after=..." if first is None else f"begin there: after={first.epoch}",
     )
 
 

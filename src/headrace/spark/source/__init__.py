@@ -4,6 +4,9 @@
     options      the options, parsed once; what is unknown or secret is refused
     planning     from options to a mark and a table of it, and to its files
     table_read   a table at a mark: what a plan carries, and what a task reads
+    changes      a stream of changes: which mark is next, what a batch is made of, when it would not be whole
+    change_rows  the rows of a batch, in the three forms: what a stream's plan carries, and what a task reads
+    offsets      marks, as Spark's checkpoint keeps them
     types        schemas as Spark and its Arrow spell them
     readers      the classes that Spark calls
 

@@ -1,7 +1,8 @@
-"""The door of `format("headrace")`: what `pyspark_headrace` calls, in whichever process Spark calls that.
+"""The door of `format("headrace")`: `pyspark_headrace` calls it, in whichever process Spark calls that.
 
-schema()    plan(options)              the driver's worker, once for each `load()`
-reader()    reader(plan)               the driver's worker, each time that the plan is carried out
+schema()          plan(options)          the driver's worker, once for each `load()`
+reader()          reader(plan)           the driver's worker, each time that the plan is carried out
+streamReader()    stream_reader(plan)    a process of its own, for as long as the query runs
 """
 
 from __future__ import annotations
@@ -12,33 +13,48 @@ from typing import TYPE_CHECKING
 from headrace.core.errors import Misconfigured
 from headrace.spark.session import require_pyspark
 from headrace.spark.source import types
-from headrace.spark.source.options import parse
+from headrace.spark.source.change_rows import StreamPlan
+from headrace.spark.source.changes import plan_stream
+from headrace.spark.source.options import StreamOptions, parse, wrong_way_error
 from headrace.spark.source.planning import plan_read
+from headrace.spark.source.table_read import TableRead
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader
+    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
     from pyspark.sql.types import StructType
 
-    from headrace.spark.source.table_read import TableRead
 
-
-def plan(options: Mapping[str, str]) -> TableRead:
+def plan(options: Mapping[str, str]) -> TableRead | StreamPlan:
     """Resolve the options; raises a coded error for whatever is wrong with them."""
     require_pyspark()
-    return plan_read(parse(options))
+    wishes = parse(options)
+    return plan_stream(wishes) if isinstance(wishes, StreamOptions) else plan_read(wishes)
 
 
-def schema(read: TableRead) -> StructType:
-    return types.struct(read.batch_schema())
+def schema(plan: TableRead | StreamPlan) -> StructType:
+    return types.struct(plan.batch_schema())
 
 
-def reader(read: TableRead | None) -> DataSourceReader:
+def reader(plan: TableRead | StreamPlan | None) -> DataSourceReader:
     """The reader of a batch query."""
     from headrace.spark.source import readers
 
-    if read is None:
+    if plan is None:
         raise _schema_given_error()
-    return readers.TableReader(read)
+    if isinstance(plan, StreamPlan):
+        raise wrong_way_error("as", streams=True)
+    return readers.TableReader(plan)
+
+
+def stream_reader(plan: TableRead | StreamPlan | None) -> DataSourceStreamReader:
+    """The reader of a streaming query, as the installed PySpark calls it."""
+    from headrace.spark.source import readers
+
+    if plan is None:
+        raise _schema_given_error()
+    if isinstance(plan, TableRead):
+        raise wrong_way_error("table", streams=False)
+    return readers.stream_reader(plan)
 
 
 def _schema_given_error() -> Misconfigured:

@@ -24,7 +24,11 @@ OPTIONS: Mapping[str, str] = {
     "position": "batch",
     "timestamp": "batch",
     "metadata": "batch",
+    "as": "stream",
+    "after": "stream",
+    "max_marks": "stream",
 }
+FORMS = ("changes", "feed", "upserts")
 
 _SECRET_NAME = re.compile(
     r"secret|passw|token|credential|access_?key|private_?key|^aws_|^fs\.", re.IGNORECASE
@@ -47,8 +51,21 @@ class ReadOptions:
     metadata: bool = False
 
 
-def parse(texts: Mapping[str, str]) -> ReadOptions:
-    """Parse the options of a read; raises before anything is opened."""
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """The changes of a table, in one of the forms, since a moment; None: its contents come first."""
+
+    lake: str
+    table: str
+    form: str
+    source: str | None = None
+    columns: tuple[str, ...] | None = None
+    after: str | None = None
+    max_marks: int | None = None
+
+
+def parse(texts: Mapping[str, str]) -> ReadOptions | StreamOptions:
+    """Parse the options of a read or a stream; raises before anything is opened."""
     _refuse_secrets(texts)
     for name in texts:
         if name.lower() not in OPTIONS:
@@ -59,6 +76,10 @@ def parse(texts: Mapping[str, str]) -> ReadOptions:
                 hint=f"the options are {', '.join(OPTIONS)}: docs/spark.md describes them",
             )
     options = {name.lower(): value for name, value in texts.items()}
+    if "as" in options:
+        _only("stream", options)
+        return _stream(options)
+    _only("batch", options)
     return ReadOptions(
         lake=_require(options, "lake"),
         table=_require(options, "table"),
@@ -68,6 +89,42 @@ def parse(texts: Mapping[str, str]) -> ReadOptions:
         position=options.get("position"),
         timestamp=options.get("timestamp"),
         metadata=_flag(options, "metadata"),
+    )
+
+
+def _stream(options: Mapping[str, str]) -> StreamOptions:
+    form, most = options["as"].strip().lower(), _number(options, "max_marks")
+    if form not in FORMS:
+        raise _malformed_error("as", f"it is {', '.join(FORMS)}", '.option("as", "changes")')
+    if most == 0:
+        raise _malformed_error("max_marks", "it is 1 or more", '.option("max_marks", 100)')
+    return StreamOptions(
+        lake=_require(options, "lake"),
+        table=_require(options, "table"),
+        form=form,
+        source=options.get("source"),
+        columns=_columns(options.get("columns")),
+        after=options.get("after"),
+        max_marks=most,
+    )
+
+
+def _only(way: str, options: Mapping[str, str]) -> None:
+    """Refuse the options of the other way; whether `as` is there is how the ways are told apart."""
+    for name in options:
+        if OPTIONS[name] not in (way, "both"):
+            raise wrong_way_error(name, streams=OPTIONS[name] == "stream")
+
+
+def wrong_way_error(name: str, *, streams: bool) -> Misconfigured:
+    """The error for an option, or a use, of a read where a stream is asked for, and the other way round."""
+    return Misconfigured(
+        "SPARK_OPTION_WAY",
+        f'"{name}" belongs to a stream, and a stream has the option "as"'
+        if streams
+        else f'"{name}" is read at a mark: a stream has the option "as", and no moment',
+        detail="Spark asks for the columns before it tells whether it reads or streams",
+        hint='spark.readStream.format("headrace").option("as", "changes"), or spark.read without "as"',
     )
 
 

@@ -1,0 +1,120 @@
+"""`readStream.format("headrace")`: every change once, over restarts and replays, and refusals with a code."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from moto import server as moto_server
+
+from headrace.spark.source.changes import ChangeStream, plan_stream
+from headrace.spark.source.options import StreamOptions
+from tests.laws.lake.chronicle import AWKWARD, Chronicle, Row, Transaction
+
+NAME = "public.orders"
+
+
+def row(number: int) -> Row:
+    return (number, *[None] * (len(AWKWARD) - 1))
+
+
+def made(path: str) -> Chronicle:
+    """A row that was copied, and a mark with an insert, an update and a delete."""
+    chronicle = Chronicle(path)
+    chronicle.copy({NAME: [row(1), row(2)]}, 1000)
+    chronicle.publish([Transaction(1010, 1, {NAME: [(row(3), 1), (row(1), -1), (row(11), 1), (row(2), -1)]})])
+    return chronicle
+
+
+@pytest.fixture
+def chronicle(tmp_path: Path) -> Chronicle:
+    return made(str(tmp_path / "lake"))
+
+
+def batches(spark: Any, chronicle: Chronicle, checkpoint: Path, **options: Any) -> dict[int, list[Any]]:
+    """Run a query until it has read all there is; the rows of each of its batches."""
+    found: dict[int, list[Any]] = {}
+
+    def keep(rows: Any, number: int) -> None:
+        found[number] = rows.collect()
+
+    frame = spark.readStream.format("headrace").options(lake=chronicle.path, table="orders", **options).load()
+    writer = frame.writeStream.foreachBatch(keep).option("checkpointLocation", str(checkpoint))
+    writer.trigger(availableNow=True).start().awaitTermination()
+    return found
+
+
+def _held(rows: Iterator[Any]) -> Counter[int]:
+    state: Counter[int] = Counter()
+    for each in rows:
+        state[each["id"]] += each["_diff"]
+    return +state
+
+
+@pytest.mark.spark
+def test_each_change_comes_once_over_restarts_and_replays(
+    chronicle: Chronicle, spark: Any, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    first = batches(spark, chronicle, checkpoint, **{"as": "changes", "max_marks": 1, "columns": "id"})
+    assert [sorted((each["id"], each["_op"]) for each in rows) for rows in first.values()] == [
+        [(3, "read"), (11, "read")]
+    ]
+    for step in range(3):
+        chronicle.publish(
+            [Transaction(1020 + 10 * step, 2, {NAME: [(row(11 + step), -1), (row(12 + step), 1)]})]
+        )
+    later = batches(spark, chronicle, checkpoint, **{"as": "changes", "max_marks": 1, "columns": "id"})
+    assert [{each["_op"] for each in rows} for rows in later.values()] == [{"update"}] * 3
+    everything = [each for rows in {**first, **later}.values() for each in rows]
+    assert _held(iter(everything)) == Counter([3, 14])
+    # As after a kill between the sink's commit and Spark's own: the last batch is asked for again.
+    last = max(later)
+    for name in (str(last), f".{last}.crc"):
+        (checkpoint / "commits" / name).unlink(missing_ok=True)
+    again = batches(spark, chronicle, checkpoint, **{"as": "changes", "max_marks": 1, "columns": "id"})
+    assert again == {last: later[last]}
+    assert batches(spark, chronicle, checkpoint, **{"as": "changes", "columns": "id"}) == {}
+
+
+@pytest.mark.spark
+def test_the_feed_has_the_columns_of_delta_and_errors_their_code(
+    chronicle: Chronicle, spark: Any, tmp_path: Path
+) -> None:
+    feed = batches(spark, chronicle, tmp_path / "feed", **{"as": "feed", "after": 2})
+    [rows] = feed.values()
+    assert Counter((each["id"], each["_change_type"], each["_commit_version"]) for each in rows) == Counter(
+        [(3, "insert", 3), (1, "update_preimage", 3), (11, "update_postimage", 3), (2, "delete", 3)]
+    )
+    assert len({each["_commit_timestamp"] for each in rows}) == 1
+    other = made(str(tmp_path / "other"))
+    with pytest.raises(Exception, match="STREAM_OTHER_LAKE"):
+        batches(spark, other, tmp_path / "feed", **{"as": "feed", "after": 2})
+    with pytest.raises(Exception, match="SPARK_OPTION_WAY"):
+        batches(spark, chronicle, tmp_path / "none")
+    with pytest.raises(Exception, match="SPARK_OPTION_WAY"):
+        spark.read.format("headrace").options(
+            lake=chronicle.path, table=NAME, **{"as": "feed"}
+        ).load().collect()
+
+
+@pytest.mark.server
+def test_a_look_at_a_quiet_lake_is_one_request(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made(bucket)
+    stream = ChangeStream(plan_stream(StreamOptions(bucket, NAME, "changes", after="2")))
+    end = stream.latest(stream.plan.start)
+    assert stream.tasks(stream.plan.start, end)
+    asked: list[str] = []
+    application = vars(moto_server)["DomainDispatcherApplication"]
+    serve = application.__call__
+
+    def count(self: Any, environ: Any, start_response: Any) -> Any:
+        asked.append(f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}")
+        return serve(self, environ, start_response)
+
+    monkeypatch.setattr(application, "__call__", count)
+    assert stream.latest(end) == end
+    assert len(asked) == 1, asked
