@@ -7,12 +7,15 @@
     spelling("postgres")                 how it spells positions; a reader of a lake loads nothing else of it
 
 A source is imported when it is first asked for, so that nobody loads what is not needed. A further source is
-a line of the table here; a flavour is one, too, whose folder is another's: MariaDB's is MySQL's.
+an entry point of a package that is installed beside this one, in the group `headrace.sources`: its kind, and
+the package with the modules that are asked for here (docs/write-a-source.md). Ours are in the table here; a
+flavour is one, too, whose folder is another's: MariaDB's is MySQL's.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -32,13 +35,23 @@ _FOLDERS = {
     "mariadb": ("headrace.sources.mysql", "MARIADB_"),
     "queue": ("headrace.sources.queue", ""),
 }
+GROUP = "headrace.sources"
 _WITHOUT_SCHEME = "postgres"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 
 def kinds() -> tuple[str, ...]:
-    """The kinds of source that there are."""
-    return tuple(_FOLDERS)
+    """The kinds of source that there are, ours first."""
+    return (*_FOLDERS, *_foreign_folders())
+
+
+@cache
+def _foreign_folders() -> dict[str, tuple[str, str]]:
+    """The packages of others by their kinds; none takes the place of one of ours."""
+    from importlib.metadata import entry_points  # a receiver of ours does not wait for it
+
+    found = {each.name: (each.value, "") for each in entry_points(group=GROUP)}
+    return {kind: package for kind, package in found.items() if kind not in _FOLDERS}
 
 
 @cache
@@ -77,10 +90,15 @@ def kind_of(address: str) -> str:
     scheme = _SCHEME.match(address)
     if scheme is None:
         return _WITHOUT_SCHEME
-    for kind in kinds():
-        if scheme[1] in declaration(kind).schemes:
-            return kind
-    raise _unknown_error(f'at an address that begins with "{scheme[0]}"')
+    # Ours first, without a look at what else is installed.
+    kind = _among(_FOLDERS, scheme[1]) or _among(_foreign_folders(), scheme[1])
+    if kind is None:
+        raise _unknown_error(f'at an address that begins with "{scheme[0]}"')
+    return kind
+
+
+def _among(known: Iterable[str], scheme: str) -> str | None:
+    return next((kind for kind in known if scheme in declaration(kind).schemes), None)
 
 
 @cache
@@ -90,9 +108,10 @@ def _source(kind: str) -> Source:
 
 
 def _load(kind: str, module: str, name: str) -> Any:
-    if kind not in _FOLDERS:
+    found = _FOLDERS.get(kind) or _foreign_folders().get(kind)
+    if found is None:
         raise _unknown_error(f'of the kind "{kind}"')
-    folder, flavour = _FOLDERS[kind]
+    folder, flavour = found
     return getattr(import_module(f"{folder}.{module}"), f"{flavour}{name}")
 
 
