@@ -1,0 +1,63 @@
+"""A source that is no part of headrace, found by its entry point (docs/write-a-source.md)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.meta.tracked import ROOT
+
+TOY = ROOT / "examples" / "toy_source"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """A path on which the toy is as if it were installed."""
+    project = tomllib.loads((TOY / "pyproject.toml").read_text())["project"]
+    installed = tmp_path / "site" / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    installed.mkdir(parents=True)
+    (installed / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    )
+    [(group, kinds)] = project["entry-points"].items()
+    lines = [f"[{group}]", *(f"{kind} = {package}" for kind, package in kinds.items())]
+    (installed / "entry_points.txt").write_text("\n".join(lines))
+    return os.pathsep.join([str(installed.parent), str(TOY), str(ROOT)])
+
+
+@pytest.mark.spark
+def test_a_source_from_outside_is_copied_followed_and_proved(path: str, tmp_path: Path) -> None:
+    story = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "tests.integration.toy_story",
+            str(tmp_path / "shop.db"),
+            str(tmp_path / "lake"),
+        ],
+        env={**os.environ, "PYTHONPATH": path},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert story.returncode == 0, story.stderr
+    *chapters, first, outcomes, stop = json.loads(story.stdout)
+    assert [lake == source for source, lake in chapters] == [True, True, True]
+    assert first == chapters[0][0], "the first mark is still what the source held"
+    assert outcomes == {"main.item": "equal"}
+    assert stop == "TABLE_CHANGED"
+
+
+def test_a_kind_that_is_installed_is_one_of_the_kinds(path: str) -> None:
+    asked = "from headrace.sources import registry; print(*registry.kinds(), registry.kind_of('toy:///x'))"
+    said = subprocess.run(
+        [sys.executable, "-c", asked], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True
+    )
+    assert said.stdout.split()[-2:] == ["toy", "toy"], said.stderr
