@@ -46,6 +46,7 @@ from headrace.pipeline.state.place import RunContext
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.spacing import with_room
 from headrace.pipeline.state.stops import not_followed, stop_blocked, stop_copies, stop_tables
+from headrace.pipeline.state.table_state import State
 from headrace.pipeline.status_report import Reporter
 from headrace.pipeline.stream import batches
 from headrace.pipeline.stream.cadence import Cadence
@@ -97,6 +98,7 @@ class Run:
     cadence: Cadence = field(default_factory=lambda: Cadence(0.0))
     statements: Statements = field(default_factory=Statements)
     caught_up_at: float | None = None
+    proven_from: dict[str, Position] = field(default_factory=dict)  # from where on marks may name who waited
 
     # --- the loop -------------------------------------------------------------------------------
 
@@ -282,7 +284,18 @@ class Run:
             raise check.upstream_error
         others = self.ledger.tables.keys() - {record.name for record in records}
         self.reporter.facts.on_look(check, others)
-        return check
+        return replace(check, proven_from=self._prove(records, check))
+
+    def _prove(
+        self, records: Sequence[TableRecord], check: schema_check.RecordsCheck
+    ) -> Mapping[str, Position]:
+        """Find from where on marks may name tables that waited, where the look does not show all since."""
+        new = {r.key for r in records if _has_waited(r)} & check.unproven - self.proven_from.keys()
+        if new:
+            if check.behind is None and self.mirror.captures is not None:
+                self.mirror.captures.advance_log()
+            self.proven_from |= dict.fromkeys(new, check.behind or self.mirror.end())
+        return self.proven_from
 
     def reach(self, frontier: Position) -> None:
         """Have a mark at this frontier as soon as the stream is there."""
@@ -304,6 +317,8 @@ class Run:
         self.copied_parts.forget(gone)
         for step, seconds in self.ledger.log.durations.items():
             self.reporter.totals.took(step, seconds)
+        waited = {record.key for record in self.ledger.present if _has_waited(record)}
+        self.proven_from = {key: at for key, at in self.proven_from.items() if key in waited}
         self.published_at = time.monotonic()
         self.acknowledger.on_published(plan, self.ledger.position)
         self.reporter.on_published(plan)
@@ -327,6 +342,11 @@ class Run:
         self.reporter.facts.on_health(health)
         if health.excess is not None and self.place.config.on_max_wal == "stop":
             raise health.excess
+
+
+def _has_waited(record: TableRecord) -> bool:
+    """Tell whether its copy is in, and no mark names it yet: no look saw it in between."""
+    return record.state in (State.CATCHING_UP, State.JOINING)
 
 
 def _work_on(batch: batches.EpochBatch, driver_epochs: int) -> str:

@@ -13,14 +13,20 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
 from headrace.core import failpoint
 from headrace.core.errors import HeadraceError
 from headrace.testing.postmaster import wait_for
-from tests.integration.pipeline.conftest import Mirrors
+
+
+class MirroredOnce(Protocol):
+    """A database's mirror into a lake."""
+
+    def once(self, **options: Any) -> object: ...
+
 
 _LOOK_SECONDS = 0.02
 _COPIES = ("snapshot", "by_chunks", "from_lake")
@@ -49,7 +55,7 @@ class Held:
 
 @contextmanager
 def held_up(
-    mirrors: Mirrors,
+    mirrors: MirroredOnce,
     where: str,
     table: str,
     monkeypatch: pytest.MonkeyPatch,

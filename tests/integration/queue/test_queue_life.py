@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from headrace.core.errors import HeadraceError
 from headrace.lake.format import statusfile
 from headrace.lake.read.lake import Lake
 from headrace.lake.store.open import open_store
+from headrace.pipeline import loop
 from headrace.pipeline import mirror as pipeline
 from headrace.pipeline.commands import drop_source
 from headrace.pipeline.stream import cadence
@@ -26,6 +28,7 @@ from headrace.sources.postgres.session import connection
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
 from tests import without_spark
+from tests.integration.pipeline.holding import held_up
 from tests.integration.queue.capturing import executed
 from tests.integration.queue.test_removal import catalogs
 
@@ -359,3 +362,42 @@ def test_what_is_damaged_of_one_table_under_a_live_run_is_copied_anew(
             database.execute(f"{statement}; {unseen}; {told}")
             wait_for(lambda: running.done() or mirror.agrees_by_now("t"), statement)
             assert not running.done(), running.exception()
+
+
+def test_a_partition_that_passes_while_its_root_is_copied_is_in_no_mark_without_its_rows(
+    database: Database, mirrors: tuple[QueueMirror, QueueMirror], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes behind the copy, the tick that says so is forgotten, and it goes behind the newest mark."""
+    mirror, _ = mirrors
+    monkeypatch.setattr(cadence, "KEEP_SECONDS", 0.0)
+    executed(database, ["CREATE TABLE r (k int, v text) PARTITION BY RANGE (k)"])
+    executed(database, ["CREATE TABLE r_0 PARTITION OF r FOR VALUES FROM (0) TO (10)"])
+    passed = list[int]()
+
+    def detach(name: str, table: str = "") -> None:
+        if name == "late.replay.before" and not passed:
+            executed(database, ["ALTER TABLE r DETACH PARTITION p"])
+            passed.append(Lake(mirror.path).marks()[-1].time)
+
+    with held_up(mirror, "copy.range.after", "public.r", monkeypatch, handoff="xid"):
+        executed(
+            database,
+            [
+                "INSERT INTO r VALUES (1, 'kept')",
+                "CREATE TABLE p (LIKE r)",
+                "INSERT INTO p VALUES (20, 'passes')",
+                "ALTER TABLE r ATTACH PARTITION p FOR VALUES FROM (20) TO (30)",
+            ],
+        )
+        shows = "SELECT count(*) FROM headrace.tick WHERE attached::text LIKE '%[%[%'"
+        written = count(1)
+
+        def is_forgotten() -> bool:
+            executed(database, [f"INSERT INTO r VALUES (2, '{next(written)}')"])
+            return next(written) > 4 and database.execute(shows) == [(0,)]
+
+        wait_for(is_forgotten, "the end of the tick that shows the partition")
+        monkeypatch.setattr(loop, "failpoint", detach)
+    assert passed
+    assert mirror.agrees("r")
+    assert all(mark.time > passed[0] for mark in Lake(mirror.path).marks() if "public.r" in mark.versions)

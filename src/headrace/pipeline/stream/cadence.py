@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -61,6 +61,8 @@ class MarkRun(Owner, Protocol):
     def check_schema(
         self, records: Sequence[TableRecord], batch: EpochBatch | None = None
     ) -> RecordsCheck: ...
+    @property
+    def proven_from(self) -> Mapping[str, Position]: ...
     def room(self, time: int) -> int: ...
     def read_clock(self) -> None: ...
 
@@ -161,4 +163,5 @@ def _may_join(run: MarkRun, frontier: Position) -> bool:
     has_room = last_with_room(frontier.time) >= ledger.position.time
     joining = (r for r in ledger.followed_tables if r.state is State.JOINING)
     able = (r for r in joining if (not ledger.recovering if r.copy_id is None else has_room))
-    return any(r.handoff is not None and exact_from(r.handoff).time <= reached for r in able)
+    proven = (r for r in able if r.key not in run.proven_from or run.proven_from[r.key].time <= reached)
+    return any(r.handoff is not None and exact_from(r.handoff).time <= reached for r in proven)

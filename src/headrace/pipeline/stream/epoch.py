@@ -259,7 +259,7 @@ def _caught_up(
     if not taken.all:
         return replace(after, frontier=max(after.frontier or taken.frontier, taken.frontier))
     position = ledger.position
-    return _joining(after.on(TableEvent.CAUGHT_UP, frontier=None), position, position, ledger)
+    return _joining(after.on(TableEvent.CAUGHT_UP, frontier=None), position, position, ledger, check)
 
 
 def _keep_for_waiting(
@@ -431,7 +431,7 @@ def _changed_records(
             continue
         after = _with_counts(check.renew(record), outcomes)
         if record.state is State.JOINING:
-            after = _joining(after, reached, frontier, ledger)
+            after = _joining(after, reached, frontier, ledger, check)
         if after != record:
             yield after
 
@@ -451,14 +451,16 @@ def _with_counts(record: TableRecord, outcomes: Mapping[TableName, Outcome]) -> 
     )
 
 
-def _joining(record: TableRecord, reached: Position, frontier: Position, ledger: Ledger) -> TableRecord:
-    """A table that was copied: exact once the stream has passed its snapshot."""
+def _joining(
+    record: TableRecord, reached: Position, frontier: Position, ledger: Ledger, check: RecordsCheck
+) -> TableRecord:
+    """A table that was copied: exact once the stream has passed its snapshot, and the look that proves it."""
     assert record.handoff is not None
     assert ledger.source is not None
     if record.copy_id is not None and last_with_room(reached.time) < frontier.time:
         return record  # there would be no room behind it
     exact = exact_from(record.handoff)
-    if frontier < exact:
+    if frontier < max(exact, check.proven_from.get(record.key, exact)):
         return record
     # What the table held before a truncation that the copy shows is not to be had: `truncations`.
     since = max(ledger.source.start.time, record.since or 0) if record.schema.full else exact.time

@@ -199,6 +199,11 @@ class SchemaCheck:
     denials: Mapping[str, HeadraceError] = field(default_factory=dict)  # we may not see what it is by now
     unreadable: Mapping[str, TableDenied] = field(default_factory=dict)  # it is followed, and can't be copied
     busy: Mapping[str, TableBusy] = field(default_factory=dict)  # of the locked, where it is known
+    # What became of it since the look of its record is not all known: a table that no look saw in between
+    # may be named by marks from behind this look on. Where the source can't say where that is the log is
+    # moved on, and it is where that ends.
+    unproven: frozenset[str] = frozenset()
+    behind: Position | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,9 @@ what has come beneath roots that are captured since the tick before (`tick.attac
                tree that the next look finds
 
 A tick that says nothing (NULL) was taken by a program that does not know of this: its roots are copied anew.
+A root that waits for its copy is looked at when that is in. What came beneath it and went again meanwhile was
+named by ticks that may be forgotten by then: such a root is in no mark from before that look (`unproven`).
+
 Asked by `ddl.schema_check` within its look, written by `tick`.
 """
 
@@ -88,6 +91,24 @@ def shown_places(
                 beneath = None if attached is None else _beneath(records[key].number, attached)
                 found[key] = None if beneath is None else places | beneath
     return found
+
+
+def unproven(
+    connection: Session, objects: Objects, newest: int, records: Mapping[str, TableDef]
+) -> frozenset[str]:
+    """The roots, by key, of which a tick is forgotten that came behind the look of the record."""
+    following = {
+        key: t.details[LOOKED] + 1 for key, t in records.items() if t.details.get(LOOKED, newest) < newest
+    }
+    if not following:
+        return frozenset()
+    # The oldest tick is not asked for: where a snapshot is open for days all that are gone lie before it.
+    statement = f"SELECT t.tick FROM {objects.tick} t WHERE t.queue = %s AND t.tick = ANY (%s::int8[])"
+    rows = query(
+        connection, statement.encode(), [objects.name, sorted(set(following.values()))], prepare=True
+    )
+    there = {tick for (tick,) in rows}
+    return frozenset(key for key, tick in following.items() if tick not in there)
 
 
 def passing(

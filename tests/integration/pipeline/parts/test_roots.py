@@ -14,12 +14,15 @@ import pytest
 
 from headrace.core.errors import HeadraceError
 from headrace.lake.read.lake import Lake
+from headrace.pipeline import loop
 from headrace.pipeline.state.alterations import Way
 from headrace.pipeline.state.table_state import State
 from headrace.testing import validators
 from headrace.testing.postgres import Database, Server
+from headrace.testing.postmaster import wait_for
 from tests import without_spark
 from tests.integration.pipeline.conftest import Mirrors
+from tests.integration.pipeline.holding import held_up
 from tests.integration.pipeline.parts.comparing import differing
 from tests.integration.pipeline.verifying import outcomes, verified
 
@@ -298,3 +301,33 @@ def test_who_mirrors_partitions_by_themselves_goes_on_to_do_so(mirrors: Mirrors,
     with pytest.raises(HeadraceError) as refused:
         mirrors.once("public.*", "public.t")
     assert refused.value.code == "TABLE_NOT_ADDED"
+
+
+def test_a_partition_that_passes_while_its_root_is_copied_is_in_no_mark_without_its_rows(
+    mirrors: Mirrors, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes with rows behind the copy, and goes behind the newest mark: no message says either."""
+    monkeypatch.setattr("headrace.pipeline.stream.cadence.KEEP_SECONDS", 0.0)
+    database.execute(
+        "CREATE TABLE r (k int PRIMARY KEY, v text) PARTITION BY RANGE (k);"
+        "CREATE TABLE p (LIKE r INCLUDING ALL);"
+        "CREATE TABLE r_0 PARTITION OF r FOR VALUES FROM (0) TO (10); INSERT INTO p VALUES (20, 'passes')",
+        user="app",
+    )
+    passed = list[int]()
+
+    def detach(name: str, table: str = "") -> None:
+        if name == "late.replay.before" and not passed:
+            database.execute("ALTER TABLE r DETACH PARTITION p", user="app")
+            passed.append(mirrors.lake.marks()[-1].time)
+
+    mirrors.options |= {"tables": ["public.r"], "handoff": "xid"}
+    with held_up(mirrors, "copy.range.after", "public.r", monkeypatch):
+        known = len(mirrors.lake.marks())
+        database.execute("ALTER TABLE r ATTACH PARTITION p FOR VALUES FROM (20) TO (30)", user="app")
+        database.execute("INSERT INTO r VALUES (1, 'kept')", user="app")
+        wait_for(lambda: len(mirrors.lake.marks()) > known, "a mark that has the partition")
+        monkeypatch.setattr(loop, "failpoint", detach)
+    assert passed
+    assert validators.exact(mirrors.lake, database.url(), values=True) == []
+    assert all(mark.time > passed[0] for mark in mirrors.lake.marks() if "public.r" in mark.versions)

@@ -182,6 +182,8 @@ def check(
         upstream_error=remade(upstream, server.publication),
         unreadable=memory.partitions.denials(connection, trees) | rows_hidden(connection, policed),
         busy=busy(connection, {key: (number, records[key].name) for key, number in locked.items()}),
+        unproven=frozenset(trees),  # nothing tells of a partition that came and went
+        behind=upstream.position(behind_all(connection)) if trees else None,
     )
 
 

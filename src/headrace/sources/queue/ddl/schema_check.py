@@ -106,6 +106,7 @@ def _look(
         now = {**now, **{oid: replace(each, look_tick=newest.number) for oid, each in roots.items()}}
         looked = ColumnFollowing.look(connection, upstream, sight, last, now)
         shown = attachments.shown_places(connection, upstream.objects, newest.number, known)
+        unproven = attachments.unproven(connection, upstream.objects, newest.number, known)
     gone = attachments.passing(shown, known, {oid: each.entry.tree for oid, each in roots.items()})
     looked.settle(connection, known)
     changes, news = {}, {}
@@ -133,7 +134,7 @@ def _look(
     policed = {key: (each.oid, each.name) for key, each in entries.items() if each.policies}
     denied = memory.denials(connection, trees) | rows_hidden(connection, policed)
     end = newest.position(upstream.log)
-    return SchemaCheck(end, 0, changes, news, locked, unreadable=denied, busy=who)
+    return SchemaCheck(end, 0, changes, news, locked, unreadable=denied, busy=who, unproven=unproven)
 
 
 _GONE = "a partition came and went since the last look; its rows were there at a tick in between"
