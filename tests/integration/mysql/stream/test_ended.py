@@ -10,9 +10,11 @@ from contextlib import contextmanager
 import pytest
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, PositionLost, Transient
+from headrace.sources.mysql.session import connection
 from headrace.sources.mysql.stream import dump, events
 from headrace.testing.mysql import Database, Server, mariadb, mysql
 from headrace.testing.mysql.event_faults import altered
+from headrace.testing.postmaster import wait_for
 from headrace.testing.proxy import Proxy
 from tests.integration.mysql.mirrors.judging import kinds
 from tests.integration.mysql.stream.reading import Reader, position, reading
@@ -199,6 +201,46 @@ def test_a_server_that_falls_silent_is_left(database: Database) -> None:
         assert (error.code, isinstance(error, Transient)) == ("MY_SILENT", True)
         assert "check the network" in error.hint
         assert 1.5 <= time.monotonic() - begun < 20
+
+
+def test_a_dump_whose_reader_vanished_ends_after_our_write_timeout_and_holds_the_log_until_then(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader's machine is gone without a word: nothing takes what the server sends, and nothing refuses it.
+
+    While the server has room in its buffers it notices nothing. Then it waits for as long as the session's
+    `net_write_timeout` says: ours, not the server's own.
+    """
+    server, tables = database.server, [(database.name, "t")]
+    run(database, "CREATE TABLE t (id int PRIMARY KEY AUTO_INCREMENT, v longtext)")
+    assert connection.PINS["net_write_timeout"] == "600"
+    monkeypatch.setitem(connection.PINS, "net_write_timeout", "8")
+    [(own,)] = server.execute("SELECT @@global.net_write_timeout")
+    assert int(own) > 30
+
+    def dumps() -> int:
+        asked = "SELECT COUNT(*) FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'"
+        [(count,)] = server.execute(asked)
+        return int(count)
+
+    def holds(log: str) -> bool:
+        server.execute("FLUSH BINARY LOGS")
+        last = server.execute("SHOW BINARY LOGS")[-1][0]
+        server.execute(f"PURGE BINARY LOGS TO '{last}'")
+        return log in [row[0] for row in server.execute("SHOW BINARY LOGS")]
+
+    before = dumps()
+    with Proxy(server.host, server.port) as proxy, reading(server, tables, port=proxy.port) as reader:
+        reader.until_heard()
+        log = server.execute("SHOW BINARY LOGS")[-1][0]
+        proxy.stall()
+        # More than the buffers between a server and nobody.
+        run(database, *["INSERT INTO t (v) VALUES (REPEAT('x', 8000000))"] * 3)
+        begun = time.monotonic()
+        assert holds(log)
+        wait_for(lambda: dumps() == before, "the end of the dump", deadline=40)
+        assert time.monotonic() - begun < 30
+        assert not holds(log)
 
 
 def test_a_dump_that_another_takes_the_place_of_is_begun_anew(
