@@ -101,6 +101,8 @@ def test_the_changes_lead_from_one_place_to_the_other(chronicle: Chronicle, spar
     with pytest.raises(Definite) as broken:
         chronicle.lake.changes(spark, NAME, after=place_at(50))
     assert broken.value.code == "LAKE_HISTORY_BROKEN"
+    assert broken.value.detail is not None
+    assert broken.value.hint.endswith(f"after={broken.value.detail.removeprefix('it begins at ')!r}")
 
 
 def _are_alike_without_spark(chronicle: Chronicle, rows: pa.Table, after: int, until: int) -> None:

@@ -243,7 +243,7 @@ def _tables(source: SourcePicture) -> Table:
             Text(printable(name)),
             _state(each),
             _columns(each),
-            f"{each.join}, {each.held_transactions} held",
+            each.join + (f", {each.held_transactions:,} held" if each.held_transactions else ""),
             "" if each.rows is None else f"{each.rows:,}",
             _copy_progress(each.copy),
             each.last_change or "",

@@ -134,7 +134,7 @@ def _repair(config: Config, verdict: Verdict) -> None:
 def page(verdict: Verdict) -> Iterator[str]:
     """Print the verdict for a person to read."""
     yield (
-        f'{verdict.source}: looked at at "{verdict.position}", snapshot {verdict.snapshot}, '
+        f'{verdict.source}: compared at position "{verdict.position}", snapshot {verdict.snapshot}, '
         f"{verdict.seconds:.1f} s"
     )
     for table in verdict.tables:

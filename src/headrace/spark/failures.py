@@ -24,6 +24,7 @@ _UNFIT = re.compile(
     r'|Cannot run program "[^"]*"'
 )
 _REASON = re.compile(r"Job aborted due to stage failure[^\n]*|Job \d+ cancelled[^\n]*|\[[A-Z_.]{6,}\]")
+_JAVA = re.compile(r"^: [\w.$]+(?:Exception|Error): ([^\n]+)$", re.M)
 _LONGEST = 400
 
 
@@ -56,7 +57,7 @@ def of_start(error: Exception, *, remote: bool) -> HeadraceError:
             detail=reason(error),
             hint="check the address in [spark] remote or SPARK_REMOTE, and that the server runs",
         )
-    return _not_started(reason(error))
+    return _not_started(reason(error) + _first_line(str(error)))
 
 
 def of_master(master: str, error: OSError) -> HeadraceError:
@@ -81,6 +82,12 @@ def _not_started(detail: str) -> HeadraceError:
         detail=detail,
         hint="check [spark] master and conf; HEADRACE_SPARK_LOG=INFO shows what Spark says",
     )
+
+
+def _first_line(text: str) -> str:
+    """What Java says before its stack; it is of the configuration, and no task of ours has run."""
+    found = _JAVA.search(text)
+    return "" if found is None else f": {found.group(1)[:_LONGEST]}"
 
 
 def of_job(error: Exception) -> HeadraceError:

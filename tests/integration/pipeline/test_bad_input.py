@@ -248,6 +248,12 @@ def test_a_pattern_that_names_nothing_or_is_none_is_refused(
     assert leaves_nothing(lake)
 
 
+def test_a_lake_where_no_directory_can_be_made_is_refused(good: Database) -> None:
+    error = refusal(Path("/proc/headrace"), "public.t", url=good.url(user="app"))
+    assert (error.code, type(error)) == ("LAKE_UNMAKEABLE", Misconfigured)
+    assert upstream(good) == NOTHING
+
+
 def test_without_a_pattern_and_a_publication_there_is_nothing_to_mirror(good: Database, lake: Path) -> None:
     error = refusal(lake, url=good.url(user="app"), tables=[])
     assert (error.code, type(error)) == ("NOTHING_TO_MIRROR", Misconfigured)

@@ -131,16 +131,21 @@ with open_session(SparkConfig(remote="local[1]")) as session:
     assert said == ["True [b'a']"]
 
 
-def test_a_master_that_does_not_exist_is_misconfigured(tmp_path: Path) -> None:
-    script = """
+@pytest.mark.parametrize(
+    ("master", "reason"),
+    [("nonsense://x", "Master must either be"), ("local[many]", "Could not parse Master URL: 'local[many]'")],
+)
+def test_a_master_that_does_not_exist_is_misconfigured(tmp_path: Path, master: str, reason: str) -> None:
+    script = f"""
 from headrace.core.errors import Misconfigured
 try:
-    open_session(SparkConfig(master="nonsense://x"))
+    open_session(SparkConfig(master="{master}"))
 except Misconfigured as error:
     print(error.code, error.detail)
 """
     said = outcome(script, tmp_path, environment())
     assert said[0].startswith("SPARK_START_FAILED ")
+    assert reason in said[0]
 
 
 def test_a_java_that_refuses_its_options_is_quoted_in_the_error(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_the_page_names_what_differs_and_bears_any_text() -> None:
     page = "\n".join(verify.page(_verdict(*TABLES)))
     assert page.isprintable() or set(page) - set("\n") == {c for c in page if c.isprintable()}
     assert page.splitlines() == [
-        'main: looked at at "0/1A2B3C8", snapshot 752:760:755, 1.2 s',
+        'main: compared at position "0/1A2B3C8", snapshot 752:760:755, 1.2 s',
         "  public.a: equal (1,000 rows; 4 checksums; epoch 7)",
         "  public.b: different "
         "(10 rows at the source, 12 in the lake, 3 texts of errors/; 2 checksums; epoch 7)",

@@ -13,8 +13,9 @@ from __future__ import annotations
 import json
 import uuid
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from headrace.core.errors import Misconfigured
+from headrace.core.errors import Misconfigured, Transient
 from headrace.core.records import from_record, on_disk, to_record
 from headrace.lake.format import layout
 from headrace.lake.store.contract import Store
@@ -68,7 +69,17 @@ def create_lake(store: Store) -> Format:
     if not is_new(store):
         return open_lake(store)
     # Two processes may do this at once; both then read what the first of them wrote.
-    store.put_if_absent(layout.FORMAT, _text(Format(FORMAT, uuid.uuid4().hex)))
+    try:
+        store.put_if_absent(layout.FORMAT, _text(Format(FORMAT, uuid.uuid4().hex)))
+    except Transient as error:
+        if "://" in store.url or Path(store.url).is_dir():
+            raise
+        raise Misconfigured(
+            "LAKE_UNMAKEABLE",
+            f'no directory can be made at "{store.url}"',
+            detail=error.detail,
+            hint="name a directory on a disk that this user may write to, or s3://bucket/prefix",
+        ) from error
     store.sync([layout.FORMAT])
     return open_lake(store)
 

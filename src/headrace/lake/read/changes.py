@@ -120,8 +120,8 @@ def _broken_error(full: Name, end: Cut) -> Definite:
     first = None if since is None else past.first(since - 1, full[1])
     return Definite(
         "LAKE_HISTORY_BROKEN",
-        f'the history of table "{full[1]}" does not lead from the one place to the other',
-        detail=None if since is None else f"it is exact from {past.show(since)} on",
+        f'the history of table "{full[1]}" does not reach back to where the changes are to begin',
+        detail=None if since is None else f"it begins at {past.show(since)}",
         hint="begin there: after=..." if first is None else f"begin there: after={first.epoch}",
     )
 

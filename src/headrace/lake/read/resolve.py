@@ -95,8 +95,8 @@ def newest(marks: Sequence[Mark]) -> Mark:
     if not marks:
         raise NoMark(
             "LAKE_NO_MARK",
-            "nothing has been published in this lake yet",
-            hint="wait for the first mark: headrace status shows how far the copy is",
+            "the lake has no mark yet, so there is nothing to read",
+            hint="wait for the first one: headrace status --lake DIR shows how far the copy is",
         )
     return marks[-1]
 
@@ -293,12 +293,13 @@ def _not_an_instant(primary: str) -> Misconfigured:
 
 def _none(marks: Sequence[Mark], primary: str) -> Misconfigured:
     if not marks:
-        return NoMark("LAKE_NO_MARK", primary, hint="headrace status shows how far the copy is")
+        hint = "wait for the first one: headrace status --lake DIR shows how far the copy is"
+        return NoMark("LAKE_NO_MARK", primary, detail="the lake has no mark yet", hint=hint)
     return NoMark(
         "LAKE_NO_MARK",
         primary,
         detail=kept_range(marks),
-        hint="name one of those, or a position between them",
+        hint="choose an epoch, a position or a moment of that range; or leave out --at (at=...)",
     )
 
 
@@ -307,9 +308,9 @@ def _unseen_error(marks: Sequence[Mark], limit: datetime, stretch: TimeGap) -> M
         return _none(marks, f"the lake does not reach back to {limit.isoformat()}")
     return NoMark(
         "LAKE_NO_MARK",
-        f"what was committed by {limit.isoformat()} is in no stream: its position was lost",
-        detail=f"nothing is known of {stretch.after.isoformat()} to {stretch.until.isoformat()}",
-        hint="name a moment up to the one, or from the other on",
+        f"the lake does not know what the source held at {limit.isoformat()}: its place in the log was lost",
+        detail=f"nothing is known between {stretch.after.isoformat()} and {stretch.until.isoformat()}",
+        hint=f"choose a moment up to {stretch.after.isoformat()}, or from {stretch.until.isoformat()} on",
     )
 
 

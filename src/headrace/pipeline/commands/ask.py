@@ -27,7 +27,7 @@ from headrace.pipeline.state.config import Config
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.owner import Answer
-from headrace.pipeline.state.ownership import living_owner
+from headrace.pipeline.state.ownership import is_heard_here, living_owner
 from headrace.pipeline.state.place import RunContext, open_contexts
 from headrace.sources import registry
 from headrace.sources.contract.mirror import Mirror
@@ -46,7 +46,7 @@ def ask(
     store = Lake(path).store
     name = the_source(path, source)
     while True:
-        if living_owner(store, name) is not None:
+        if is_heard_here(store, name) and living_owner(store, name) is not None:
             answer = _ask_owner(store, name, kind, arguments)
             if answer is not None:
                 return _good(answer)

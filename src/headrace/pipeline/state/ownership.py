@@ -18,12 +18,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.core.errors import Misconfigured
-from headrace.lake.format import statusfile
+from headrace.lake.format import placefile, statusfile
 from headrace.lake.format.status import SourceStatus
 from headrace.lake.store.contract import Store
 from headrace.spool.origin import running_since, runs
 
 FRESH_SECONDS = 20.0
+HEARD_SECONDS = 3.0  # in a lake that lies elsewhere than it did: there is an error to be told soon
 POLL_SECONDS = 0.2
 ENDED = ("stopped", "failed", "dropped")
 
@@ -78,9 +79,19 @@ def _realm() -> str:
         return ""
 
 
-def _moves(store: Store, source: str, before: SourceStatus) -> bool:
+def is_heard_here(store: Store, source: str) -> bool:
+    """Tell whether an owner may write into this very lake; a copy has the last word of another one's."""
+    try:
+        placefile.require(store)
+    except Misconfigured:
+        status = statusfile.read(store, source)
+        return status is not None and _moves(store, source, status.record, HEARD_SECONDS)
+    return True
+
+
+def _moves(store: Store, source: str, before: SourceStatus, within: float = FRESH_SECONDS) -> bool:
     """Tell whether the record changes while we watch, for as long as a living owner may be silent."""
-    deadline = time.monotonic() + FRESH_SECONDS
+    deadline = time.monotonic() + within
     while time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
         now = statusfile.read(store, source)

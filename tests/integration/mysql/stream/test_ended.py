@@ -206,7 +206,7 @@ def test_a_server_that_falls_silent_is_left(database: Database) -> None:
 def test_a_dump_whose_reader_vanished_ends_after_our_write_timeout_and_holds_the_log_until_then(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reader's machine is gone without a word: nothing takes what the server sends, and nothing refuses it.
+    """The reader's machine is gone without a word: nothing takes what the server sends, or refuses it.
 
     While the server has room in its buffers it notices nothing. Then it waits for as long as the session's
     `net_write_timeout` says: ours, not the server's own.

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +15,9 @@ import pytest
 import headrace
 from headrace.cli.main import main
 from headrace.core.errors import HeadraceError
+from headrace.lake.format import statusfile
 from headrace.lake.format.formatfile import open_lake
+from headrace.pipeline.state import ownership
 from headrace.testing.postgres import Database
 from tests.integration.pipeline.lost.losing import Source
 from tests.integration.pipeline.refused import configuration, upstream
@@ -40,7 +47,11 @@ def test_a_copy_of_a_lake_takes_nothing_from_the_original(source: Source, tmp_pa
     assert error.code == "LAKE_ELSEWHERE"
     assert str(source.path) in (error.detail or "")
     assert ("--moved" in error.hint, "--copy" in error.hint) == (True, True)
-    assert main(["tables", "resync", "--lake", str(copied.path), "plain"]) == 2
+    with _claimed_by_the_original(copied):
+        begun = time.monotonic()
+        assert main(["tables", "resync", "--lake", str(copied.path), "plain"]) == 2
+        assert main(["maintain", "--dry-run", "--lake", str(copied.path)]) == 2
+        assert time.monotonic() - begun < ownership.FRESH_SECONDS
     assert main(["drop", url, "--yes", "--lake", str(copied.path)]) == 2
     assert upstream(source.database) == made
     source.once()
@@ -54,6 +65,18 @@ def test_a_copy_of_a_lake_takes_nothing_from_the_original(source: Source, tmp_pa
         each.proved()
     slots = "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()"
     assert len(source.database.execute(slots)) == 2
+
+
+@contextmanager
+def _claimed_by_the_original(copied: Source) -> Iterator[None]:
+    """The copy was made while a run of the original was alive: it has that one's last word."""
+    store = copied.lake.store
+    last = statusfile.read(store, "main")
+    assert last is not None
+    owner = {**ownership.this_process("then"), "pid": os.getppid()}
+    statusfile.write(store, "main", replace(last.record, state="running", owner=owner))
+    yield
+    statusfile.write(store, "main", last.record)
 
 
 def test_a_lake_that_was_moved_goes_on_where_it_was(source: Source, tmp_path: Path) -> None:
