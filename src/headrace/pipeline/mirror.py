@@ -177,6 +177,8 @@ def _keep(place: RunContext, control: Control, alerts: AlertWatch | None) -> Non
         except HeadraceError as error:
             if policy.disowns(error):
                 reporter.leave()
+                if not reporter.was_admitted:  # two began at once: the other one is named, if it is alive
+                    ownership.claim(place.store, place.name, reporter.owner)
                 raise
             if time.monotonic() - begun > STEADY_SECONDS:
                 pauses = patience.pauses()

@@ -75,8 +75,20 @@ class Beside:
     """The tables beside the mirrored ones: the patterns match them, and nobody mirrors them."""
 
     unmirrored_tables: dict[str, str] = field(default_factory=dict)  # the code that says why, by name
+    # Those that the run is about to add by itself; None: it has not looked at them yet.
+    coming: frozenset[str] | None = frozenset()
     at: str | None = None
     _due_at: float = 0.0
+
+    @property
+    def told_tables(self) -> dict[str, str]:
+        """The tables that stay unmirrored until somebody does something."""
+        from headrace.pipeline.state.choice import NOT_ADDED
+
+        found, coming = self.unmirrored_tables, self.coming
+        if coming is None:
+            return {name: code for name, code in found.items() if code != NOT_ADDED}
+        return {name: code for name, code in found.items() if name not in coming}
 
     @property
     def due(self) -> bool:
@@ -91,6 +103,7 @@ class Beside:
         assert ledger.source is not None
         begun = time.monotonic()
         self.unmirrored_tables = find_unmirrored(mirror, config, ledger.tables)
+        self.coming = None if config.new_tables == "add" else frozenset()
         # Marks wait meanwhile: of many tables, which take long, it is asked the more seldom.
         now = time.monotonic()
         self.at, self._due_at = _now(), now + max(BESIDE_SECONDS, BESIDE_PAUSE * (now - begun))
@@ -412,7 +425,7 @@ def _record(reporter: Reporter) -> SourceStatus:
         error=to_record(reporter.error),
         warnings=warnings,
         warned_since=reporter._warned_since,
-        unmirrored_tables=reporter.beside.unmirrored_tables,
+        unmirrored_tables=reporter.beside.told_tables,
         unmirrored_at=reporter.beside.at,
         alterations=reporter.facts.alterations,
         position=watch.position,

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import pytest
 
+import headrace
 from headrace.cli import main as cli
 from headrace.core.errors import HeadraceError
+from headrace.lake.format.status import SourceStatus
 from headrace.pipeline.commands.ask import ask
 from headrace.pipeline.state import last_config
 from headrace.pipeline.state.table_state import State
@@ -83,13 +85,19 @@ def test_new_tables_are_added_by_a_run_that_is_told_to(mirrors: Mirrors) -> None
         "CREATE TABLE keyless (id int); CREATE TABLE other (id int PRIMARY KEY)",
         user="app",
     )
-    mirrors.once("public.*", "!public.other", new_tables="add")
+    said = list[SourceStatus]()
+    source = {"url": database.url(user="app"), "tables": ["public.*", "!public.other"], "new_tables": "add"}
+    config = {"lake": {"path": str(mirrors.path)}, "source": {"main": source}}
+    headrace.mirror(config, spark=mirrors.spark, once=True, listener=said.append)
+    told = {name for status in said for name in status.unmirrored_tables}
+    assert told.isdisjoint({"public.ask", 'public."Odd *"'})  # nobody is to type anything
+    assert "public.keyless" in told
     assert sorted(lake.marks()[-1].versions) == ['public."Odd *"', "public.ask", "public.t"]
     assert _published(database) == ["Odd *", "ask", "t"]
     assert lake.at().arrow('"Odd *"').num_rows == 1
     # Patterns are remembered as they were given.
-    [(_, source)] = last_config.recall(lake.store).values()
-    assert source.tables == ("public.*", "!public.other")
+    [(_, remembered)] = last_config.recall(lake.store).values()
+    assert remembered.tables == ("public.*", "!public.other")
     assert validators.exact(lake, database.url()) == []
 
 

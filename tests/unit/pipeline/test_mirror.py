@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,10 +12,15 @@ from typing import cast
 
 import pytest
 
-from headrace.core.errors import Definite
+from headrace.core.errors import Definite, Misconfigured
+from headrace.lake.format import formatfile, statusfile
+from headrace.lake.format.status import SourceStatus, moment_text
+from headrace.lake.log.syncing import fenced_error
 from headrace.lake.store.open import open_store
-from headrace.pipeline import mirror
+from headrace.pipeline import attempt, mirror
 from headrace.pipeline.mirror import Control
+from headrace.pipeline.state import ownership
+from headrace.pipeline.state.config import SourceConfig
 from headrace.pipeline.state.place import RunContext
 from headrace.pipeline.status_report import Reporter
 
@@ -67,3 +74,27 @@ def test_an_end_without_a_code_says_where_it_came_from_and_no_value(tmp_path: Pa
     assert reporter.error.code == "RUN_ENDED"
     assert "ValueError in test_an_end_without_a_code" in str(reporter.error.detail)
     assert "a value" not in str(reporter.error)
+
+
+def test_a_run_that_loses_its_source_as_it_begins_names_who_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two first runs began at once; each saw nobody."""
+    store = open_store(str(tmp_path / "lake"))
+    formatfile.create_lake(store)
+    other = {**ownership.this_process("then"), "pid": os.getppid()}
+
+    def lost(*_: object, **__: object) -> None:
+        now = moment_text(time.time())
+        statusfile.write(store, "main", SourceStatus("main", "running", owner=other, updated_at=now))
+        raise fenced_error("main", "epoch 1 is not ours")
+
+    monkeypatch.setattr(attempt, "open_attempt", lost)
+    place = cast(
+        "RunContext",
+        SimpleNamespace(name="main", store=store, spark=None, config=SourceConfig("postgresql://x")),
+    )
+    with pytest.raises(Misconfigured) as refused:
+        mirror.keep(place, Control(once=True, stop=threading.Event()))
+    assert refused.value.code == "SOURCE_OWNED"
+    assert f"pid {os.getppid()} on " in str(refused.value.detail)
