@@ -28,6 +28,32 @@ from headrace.core.conversion import Conversion
 from headrace.core.records import on_disk
 from headrace.core.transaction_id import TransactionId
 
+_SPARK_NAMES = {
+    pa.bool_(): "boolean",
+    pa.int8(): "tinyint",
+    pa.int16(): "smallint",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.date32(): "date",
+    pa.string(): "string",
+    pa.large_string(): "string",
+    pa.binary(): "binary",
+    pa.large_binary(): "binary",
+}
+
+
+def spark_name(kind: pa.DataType) -> str:
+    """The name of a type of the lake, as Spark calls it."""
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_timestamp(kind):
+        return "timestamp_ntz" if kind.tz is None else "timestamp"
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"array<{spark_name(kind.value_type)}>"
+    return _SPARK_NAMES.get(kind, str(kind))
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -38,6 +64,11 @@ class Column:
     form: str
     source_type: str
     nullable: bool = True
+    # Of `type`, for readers without Arrow.
+    lake_type: str = field(default="", compare=False, metadata=on_disk(optional=True))
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lake_type", spark_name(self.type))
 
 
 @lru_cache(maxsize=4096)

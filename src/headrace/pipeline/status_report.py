@@ -497,14 +497,18 @@ def _table(
     retry = None if prospect.retry_in is None else time.time() + max(0.0, prospect.retry_in)
     unseen = reporter.facts.unseen_tables.get(record.name)
     holder = None if unseen is None or unseen.busy is None else unseen.busy.detail
+    folder = run.ledger.task_folder(record.name)
+    extent = run.ledger.live.extent(folder) if record.state.has_rows else None
     return TableStatus(
         state=_copying(record) if copying else record.state.value,
         join=record.join,
         held_transactions=record.held_transactions,
         copied_anew=None if anew is None else anew.state.value,
         since=None if record.since is None else _since(run, record, record.since),
-        rows=run.ledger.live.rows(run.ledger.task_folder(record.name)) if record.state.has_rows else None,
-        last_change=reporter.facts.last_change(run.ledger.task_folder(record.name)),
+        rows=None if extent is None else extent.rows,
+        files=None if extent is None else extent.files,
+        size_bytes=None if extent is None else extent.size,
+        last_change=reporter.facts.last_change(folder),
         error=to_record(reason),
         stopped_at=None if record.stopped_at is None else str(record.stopped_at),
         schema_version=record.schema.version,

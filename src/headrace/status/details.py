@@ -1,26 +1,33 @@
-"""The details of a lake that its status does not hold: the newest marks, and the columns of a table.
+"""The details of a lake that its status does not hold: newest marks, columns, when a table can be read.
 
 They are read from plans and from the catalog, small JSON records that never change once they are written, so
 each is read once and remembered. Plans older than the last checkpoint are cleaned up by a run: of those marks
-nothing is told here. Neither Arrow nor delta-rs is loaded.
+nothing is told here, and of a table what the checkpoints say. Neither Arrow nor delta-rs is loaded.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from threading import Lock
 from typing import Any
 
+from headrace.core.position import Position
 from headrace.lake.format import layout
-from headrace.lake.log import catalog
+from headrace.lake.log import catalog, horizon
 from headrace.lake.log.catalog import Catalog
+from headrace.lake.log.horizon import Reach
+from headrace.lake.read.positions import show_position, spelling_of
 from headrace.lake.store.contract import Store
 from headrace.lake.store.many import at_once
 
 MOST_MARKS = 200
 _REMEMBERED = 4 * MOST_MARKS
+_TABLE = "table/"  # the keys of tables in the catalog begin so
+_CHECKPOINTS = 50  # the newest, of which intervals are told
+_TABLES = 64  # whose intervals are remembered
 _STEPS = 20  # plans that are folded one by one before the catalog is read anew
 
 
@@ -36,6 +43,8 @@ class MarkSummary:
     changes: int
     tables: tuple[str, ...]  # whose rows it changed
     versions: Mapping[str, int]  # of the Delta tables that are exact at it
+    time: int
+    since: Mapping[str, int | None]  # from which time tables are exact, of those whose record it changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +53,29 @@ class ColumnSummary:
 
     name: str
     source_type: str
+    lake_type: str  # as Spark calls it
     nullable: bool
     in_key: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReadableInterval:
+    """An interval in which a table can be read, as the source spells its ends."""
+
+    since: str
+    last_epoch: int  # of the last mark that is known to have the table
+    until: str | None  # the position of that mark; None where only a checkpoint tells of it
+    goes_on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    """A table at one mark: from which time it is exact there, and whether that mark has it."""
+
+    epoch: int
+    since: int | None
+    is_named: bool
+    mark: MarkSummary | None = None  # where its plan is there
 
 
 @dataclass(slots=True)
@@ -55,6 +85,7 @@ class Details:
     store: Store
     _marks: OrderedDict[tuple[str, int], MarkSummary] = field(default_factory=OrderedDict)
     _catalogs: dict[str, Catalog] = field(default_factory=dict)
+    _sights: OrderedDict[tuple[str, str], dict[int, _Sight]] = field(default_factory=OrderedDict)
     _lock: Lock = field(default_factory=Lock)
 
     def marks(self, source: str, newest: int, count: int = MOST_MARKS) -> Sequence[MarkSummary]:
@@ -82,11 +113,48 @@ class Details:
             ColumnSummary(
                 str(column.get("name")),
                 str(column.get("source_type")),
+                str(column.get("lake_type", "")),
                 bool(column.get("nullable")),
                 column.get("name") in key,
             )
             for column in schema.get("columns", ())
         ]
+
+    def intervals(self, source: str, epoch: int, table: str) -> Sequence[ReadableInterval]:
+        """The intervals in which a table can be read, the newest first.
+
+        The end of one is exact as far as plans go back; before that it lies at a checkpoint, or behind it.
+        """
+        sights = self._at_checkpoints(source, epoch, table)
+        oldest = sights[-1].epoch if sights else 0
+        since = sights[-1].since if sights else None
+        marks = self.marks(source, epoch, min(max(1, epoch - oldest), MOST_MARKS))
+        for mark in reversed(marks):
+            since = mark.since.get(table, since)
+            sights.append(_Sight(mark.epoch, since, table in mark.versions, mark))
+        if not marks:
+            return ()
+        near = Position(marks[0].time + 1, marks[0].frontier)
+        spelling = spelling_of(self._catalog(source, epoch).records)
+        return _intervals(
+            sights, horizon.read(self.store, source), lambda time: show_position(spelling, time, near)
+        )
+
+    def _at_checkpoints(self, source: str, epoch: int, table: str) -> list[_Sight]:
+        """The table as the newest checkpoints have it, the oldest first."""
+        keys = self.store.list(layout.checkpoints_folder(source))
+        epochs = [number for key in keys if (number := layout.plan_of(key)[0]) <= epoch][-_CHECKPOINTS:]
+        with self._lock:
+            known = dict(self._sights.get((source, table), {}))
+        absent = [number for number in epochs if number not in known]
+        read = at_once(lambda number: _sight(catalog.load(self.store, source, number), table), absent)
+        known |= dict(zip(absent, read, strict=True))
+        with self._lock:
+            self._sights[source, table] = {number: known[number] for number in epochs}
+            self._sights.move_to_end((source, table))
+            while len(self._sights) > _TABLES:
+                self._sights.popitem(last=False)
+        return [known[number] for number in epochs]
 
     def _read(self, source: str, epoch: int) -> MarkSummary | None:
         plan = catalog.final_plan(self.store, source, epoch)
@@ -102,6 +170,12 @@ class Details:
             plan.changes,
             tuple(sorted(changed)),
             plan.versions,
+            plan.time,
+            {
+                key.removeprefix(_TABLE): record.get("since")
+                for key, record in plan.state.items()
+                if key.startswith(_TABLE) and record is not None
+            },
         )
 
     def _catalog(self, source: str, epoch: int) -> Catalog:
@@ -115,3 +189,26 @@ class Details:
         with self._lock:
             self._catalogs[source] = known
         return known
+
+
+def _sight(known: Catalog, table: str) -> _Sight:
+    record = known.records.get(f"{_TABLE}{table}") or {}
+    return _Sight(known.epoch, record.get("since"), record.get("state") == "live")
+
+
+def _intervals(
+    sights: Sequence[_Sight], reach: Reach | None, spell: Callable[[int], str]
+) -> list[ReadableInterval]:
+    """Put the marks together at which the table is exact from the same time on; the newest first.
+
+    Before the source's reach history is gone, so an interval begins behind that, or is gone as well.
+    """
+    found: list[ReadableInterval] = []
+    first = -1 if reach is None else reach.time
+    for since, group in groupby((each for each in sights if each.is_named), key=lambda each: each.since):
+        last = list(group)[-1]
+        if since is not None and (last.mark is None or last.mark.time > first):
+            until = None if last.mark is None else last.mark.frontier
+            begins = spell(max(since, first + 1))
+            found.append(ReadableInterval(begins, last.epoch, until, last.epoch == sights[-1].epoch))
+    return found[::-1]

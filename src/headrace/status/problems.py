@@ -42,6 +42,7 @@ class Problem:
     source: str | None = None
     table: str | None = None
     brief: str = ""  # in a few words, for the first line of the page
+    lake: str = ""
 
     @property
     def hint_is_command(self) -> bool:
@@ -54,7 +55,7 @@ def problems(view: View) -> list[Problem]:
     found = [*_of_lake(view)]
     for source in view.sources:
         found += _of_source(view.lake, source)
-    briefed = [problem if problem.brief else replace(problem, brief=problem.primary) for problem in found]
+    briefed = [replace(problem, brief=problem.brief or problem.primary, lake=view.lake) for problem in found]
     return sorted(briefed, key=lambda problem: problem.weight != GRAVE)
 
 

@@ -14,13 +14,13 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
 import headrace
 from headrace.status import summary, words
-from headrace.status.details import Details, MarkSummary
+from headrace.status.details import Details, MarkSummary, ReadableInterval
 from headrace.status.pace import Rates
 from headrace.status.picture import SourcePicture, TableStatus
 from headrace.status.problems import GRAVE, Problem, problems
@@ -41,6 +41,7 @@ class Place:
     source: SourcePicture
     samples: Sequence[Sample]
     rates: Rates
+    label: str  # the source's name, with the lake's where another lake has one of the same name
 
     @property
     def lake(self) -> str:
@@ -50,9 +51,30 @@ class Place:
         return f"{path}?{urlencode({'lake': self.index, 'source': self.source.name, **more})}"
 
 
+def short_names(lakes: Sequence[str]) -> dict[str, str]:
+    """The shortest ends of the lakes' addresses that tell them apart."""
+    parts = {lake: lake.rstrip("/").split("/") for lake in lakes}
+    found = {}
+    for lake, mine in parts.items():
+        ends = ("/".join(mine[-count:]) for count in range(1, len(mine) + 1))
+        others = [f"/{other}".rstrip("/") for other in lakes if other != lake]
+        found[lake] = next(
+            (end for end in ends if not any(other.endswith(f"/{end}") for other in others)), lake
+        )
+    return found
+
+
 def overview(views: Sequence[View], places: Sequence[Place]) -> Html:
     """The first page."""
+    shorts = short_names([view.lake for view in views])
     wrong = [problem for view in views for problem in problems(view)]
+    if len(views) > 1:
+        wrong = [
+            problem
+            if problem.source is None
+            else replace(problem, place=f"{problem.place} of {shorts[problem.lake]}")
+            for problem in sorted(wrong, key=lambda problem: problem.weight != GRAVE)
+        ]
     return _document(
         "Headrace",
         _nav(places, None),
@@ -75,12 +97,12 @@ def tables(place: Place, places: Sequence[Place], query: Mapping[str, str]) -> H
     heads = [_head(place, query, title, by, down) for title in _SORTS]
     rows = [_table_row(place, name, known[name]) for name in names]
     return _document(
-        f"Tables of {place.source.name}",
+        f"Tables of {place.label}",
         _nav(places, place, "/tables"),
-        tag("h1", f"Tables of {place.source.name}"),
+        tag("h1", f"Tables of {place.label}"),
         _filter(place, wish, state, sorted({table.state for table in known.values()})),
         tag("p", f"{len(names):,} of {words.count_of(len(known), 'table')}", id="count", class_="quiet"),
-        _grid(f"Tables of {place.source.name}", heads, rows, id="rows"),
+        _grid(f"Tables of {place.label}", heads, rows, id="rows"),
     )
 
 
@@ -101,6 +123,8 @@ def table(place: Place, places: Sequence[Place], name: str, details: Details) ->
         _facts(_table_facts(place, name, status)),
         tag("h2", "Read it"),
         _reading(place, name, at),
+        tag("h2", "When it can be read"),
+        _intervals(details.intervals(source.name, source.epoch, name)),
         tag("h2", "Columns"),
         _columns(place, name, details),
         tag("h2", "Changes of its shape that this run followed"),
@@ -115,9 +139,9 @@ def marks(place: Place, places: Sequence[Place], query: Mapping[str, str], detai
     newest = details.marks(place.source.name, place.source.epoch)
     chosen = next((mark for mark in newest if str(mark.epoch) == query.get("epoch")), None)
     return _document(
-        f"Marks of {place.source.name}",
+        f"Marks of {place.label}",
         _nav(places, place, "/marks"),
-        tag("h1", f"Marks of {place.source.name}"),
+        tag("h1", f"Marks of {place.label}"),
         tag("p", "A mark is a state that the database really had, over all tables at once."),
         _chosen_mark(place, chosen) if chosen is not None else None,
         _marks(place, newest),
@@ -158,7 +182,7 @@ def _nav(places: Sequence[Place], here: Place | None, path: str = "") -> Html:
     links = [tag("a", "Headrace", href="/", class_="brand", aria_current="page" if here is None else None)]
     for place in places:
         if len(places) > 1:
-            links.append(tag("span", place.source.name, class_="quiet"))
+            links.append(tag("span", place.label, class_="quiet"))
         for target, word in (("/tables", "Tables"), ("/marks", "Marks")):
             current = here is not None and here.index == place.index and here.source.name == place.source.name
             links.append(
@@ -167,7 +191,7 @@ def _nav(places: Sequence[Place], here: Place | None, path: str = "") -> Html:
                     word,
                     href=place.link(target),
                     aria_current="page" if current and target == path else None,
-                    aria_label=f"{word} of {place.source.name}",
+                    aria_label=f"{word} of {place.label}",
                 )
             )
     return tag("nav", *links, aria_label="Pages")
@@ -225,7 +249,8 @@ def _problems(wrong: Sequence[Problem], places: Sequence[Place]) -> Html | None:
 
 
 def _problem(problem: Problem, places: Sequence[Place]) -> Html:
-    place = next((each for each in places if each.source.name == problem.source), None)
+    whose = (problem.lake, problem.source)
+    place = next((each for each in places if (each.lake, each.source.name) == whose), None)
     where: Html | str = problem.place
     if problem.table is not None and place is not None and problem.table in place.source.tables:
         where = tag("a", problem.place, href=place.link("/table", name=problem.table))
@@ -253,7 +278,7 @@ def _card(place: Place) -> Html:
     changes = curves.curve("Changes a second", rate, words.number)
     held = curves.levels(samples, lambda each: each.retained_bytes)
     log = curves.curve("Log held back", held, words.size) if held else Html("")
-    title = tag("h2", f"Source {source.name} ", _badge(kind, word))
+    title = tag("h2", f"Source {place.label} ", _badge(kind, word))
     return tag(
         "section",
         title,
@@ -307,7 +332,7 @@ def _copies(place: Place) -> Html | None:
     more = len(copying) - len(rows)
     return join(
         tag("h3", "Copies under way"),
-        _grid(f"Copies of {place.source.name}", heads, rows),
+        _grid(f"Copies of {place.label}", heads, rows),
         tag("p", f"and {more:,} more", class_="quiet") if more else None,
     )
 
@@ -330,6 +355,7 @@ _SORTS: Mapping[str, Callable[[str, TableStatus], Any]] = {
     "table": lambda name, table: name,
     "state": lambda name, table: (summary.kind_of(table) != BAD, table.state),
     "rows": lambda name, table: table.rows if table.rows is not None else -1,
+    "size": lambda name, table: table.size_bytes if table.size_bytes is not None else -1,
     "columns": lambda name, table: table.schema_version or 0,
     "last change": lambda name, table: table.last_change or "",
 }
@@ -343,7 +369,8 @@ def _table_row(place: Place, name: str, table: TableStatus) -> Html:
     changed = words.moment(table.last_change)
     version = "" if table.schema_version is None else f"version {table.schema_version}"
     cells: tuple[Html | str, ...] = (
-        _table_link(place, name), _table_badge(table), words.number(table.rows), version, words.clock(changed)
+        _table_link(place, name), _table_badge(table), words.number(table.rows),
+        "" if table.size_bytes is None else words.size(table.size_bytes), version, words.clock(changed)
     )  # fmt: skip
     return tag("tr", *(tag("td", cell) for cell in cells), id=f"row-{name}")
 
@@ -375,6 +402,8 @@ def _filter(place: Place, wish: str, state: str, states: Sequence[str]) -> Html:
 
 def _table_facts(place: Place, name: str, table: TableStatus) -> Iterator[tuple[str, str | None]]:
     yield "Rows", None if table.rows is None else words.number(table.rows)
+    if table.size_bytes is not None and table.files is not None:
+        yield "Size", f"{words.size(table.size_bytes)} in {words.count_of(table.files, 'file')}"
     changed = words.moment(table.last_change)
     yield "Last change", None if changed is None else f"{words.clock(changed)}, {words.ago(changed)}"
     yield "Exact from", None if table.since is None else str(table.since)
@@ -404,16 +433,42 @@ def _reading(place: Place, name: str, mark: MarkSummary | None) -> Html:
     return join(tag("p", said), *(join(tag("h3", way), _command(text)) for way, text in ways))
 
 
+def _intervals(intervals: Sequence[ReadableInterval]) -> Html:
+    if not intervals:
+        return tag("p", "At no mark that is known here: it is not exact yet.")
+    heads = [tag("th", word, scope="col") for word in ("From", "Until")]
+    rows = [
+        tag(
+            "tr",
+            tag("td", tag("code", each.since)),
+            tag("td", _until(each)),
+            id=f"interval-{each.last_epoch}",
+        )
+        for each in intervals
+    ]
+    return _grid("When it can be read", heads, rows)
+
+
+def _until(interval: ReadableInterval) -> str | Html:
+    if interval.goes_on:
+        return "now"
+    mark = f"mark {interval.last_epoch:,}"
+    return f"{mark}, or later" if interval.until is None else join(tag("code", interval.until), f", {mark}")
+
+
 def _columns(place: Place, name: str, details: Details) -> Html:
     known = details.columns(place.source.name, place.source.epoch, name)
     if not known:
         return tag("p", "Nothing is recorded of them yet.")
-    heads = [tag("th", word, scope="col") for word in ("Column", "Type at the source", "Key", "NULL")]
+    heads = [
+        tag("th", word, scope="col") for word in ("Column", "At the source", "In the lake", "Key", "NULL")
+    ]
     rows = [
         tag(
             "tr",
             tag("td", column.name),
             tag("td", column.source_type),
+            tag("td", column.lake_type),
             tag("td", "key" if column.in_key else ""),
             tag("td", "allowed" if column.nullable else "never"),
         )

@@ -16,6 +16,7 @@ from __future__ import annotations
 import gzip
 import hmac
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
@@ -29,7 +30,7 @@ from headrace.status.watch import View, Watch
 from headrace.web import exposition, metrics, pages
 from headrace.web.http import HttpRequest, Response, as_json, refusal
 from headrace.web.markup import Html
-from headrace.web.pages import Place
+from headrace.web.pages import Place, short_names
 from headrace.web.settings import Settings, bare
 
 _BODIES = 64
@@ -92,10 +93,19 @@ class Site:
 
     def places(self) -> list[Place]:
         """Every source of every lake, in order."""
+        views = self.views()
+        shorts = short_names([view.lake for view in views])
+        names = Counter(source.name for view in views for source in view.sources)
         return [
-            Place(index, view, source, watch.samples(source.name), watch.rates(source.name))
-            for index, watch in enumerate(self.watches)
-            for view in [watch.view()]
+            Place(
+                index,
+                view,
+                source,
+                watch.samples(source.name),
+                watch.rates(source.name),
+                source.name if names[source.name] == 1 else f"{source.name} of {shorts[view.lake]}",
+            )
+            for index, (watch, view) in enumerate(zip(self.watches, views, strict=True))
             for source in view.sources
         ]
 

@@ -36,12 +36,20 @@ LOST = {
     "hint": "headrace run --reconcile",
 }
 BIG = CopyStatus(50_000_000, 12_000_000, 9 << 30, 2 << 30)
+COLUMNS = (
+    ("id", "bigint", "bigint"),
+    ("total", "numeric(12,2)", "decimal(12,2)"),
+    ("note", "text", "string"),
+)
+START = 0x16_B370_0000
+AWAY = "public.items_0"  # is in no mark for a while
 NAMES = "customers orders lines items prices stock carts payments refunds shipments".split()
 
 
 def _table(number: int, **known: object) -> TableStatus:
     now = datetime.now(UTC) - timedelta(seconds=37 * number)
-    table = TableStatus("live", "rewind", since="0/15D0A8", rows=4711 * number, schema_version=1)
+    table = TableStatus("live", "rewind", since="0/15D0A8", rows=4711 * number, schema_version=1,
+                        files=1 + number % 5, size_bytes=73_000 * number)  # fmt: skip
     return replace(table, last_change=now.isoformat(), **known)  # type: ignore[arg-type]
 
 
@@ -137,11 +145,14 @@ def scene(folder: Path, name: str) -> str:
     for epoch in range(1, 49):
         changed = tables[epoch % 7 : epoch % 7 + 4]
         steps = tuple(TableStep(f"tables/shop/{each.replace('.', '/')}", epoch) for each in changed)
-        state = {f"table/{each}": _record(each) for each in tables} if epoch == 1 else {}
+        state: dict[str, object] = {f"table/{each}": _record(each) for each in tables} if epoch == 1 else {}
+        state |= {"source": {"kind": "postgres"}} if epoch == 1 else {}
+        state |= {f"table/{AWAY}": _record(AWAY, since=_time(31))} if epoch == 31 and AWAY in tables else {}
+        named = [each for each in tables if each != AWAY or epoch not in range(20, 31)]
         plan = Plan(
             "shop", epoch, f"{epoch:032x}", "stream" if epoch > 1 else "copy", 1, f"16/B37{epoch:05X}",
-            epoch * 8, datetime.now(UTC).isoformat(), 3 * epoch, 17 * epoch, steps,
-            dict.fromkeys(tables, epoch), state,
+            _time(epoch) - 1, datetime.now(UTC).isoformat(), 3 * epoch, 17 * epoch, steps,
+            dict.fromkeys(named, epoch), state,
         )  # fmt: skip
         store.put_if_absent(layout.plan_key("shop", epoch), plan.to_json().encode())
     published = '{"txn":{"appId":"headrace/shop","version":48}}\n{"add":{"path":"e"}}'
@@ -160,13 +171,23 @@ def differing(folder: Path) -> str:
     return lake
 
 
-def _record(name: str) -> dict[str, object]:
+def _time(epoch: int) -> int:
+    return START + epoch
+
+
+def two_lakes(folder: Path) -> list[str]:
+    """Two lakes of which each has a source of the same name; in one of them a table stopped."""
+    return [scene(folder / "billing" / "lake", "stopped-table"), scene(folder / "search" / "lake", "healthy")]
+
+
+def _record(name: str, since: int = START) -> dict[str, object]:
     columns = [
-        {"name": column, "source_type": kind, "nullable": column != "id", "type": "", "form": "own"}
-        for column, kind in (("id", "bigint"), ("total", "numeric(12,2)"), ("note", "text"))
+        {"name": column, "source_type": kind, "lake_type": lake, "nullable": column != "id", "type": ""}
+        for column, kind, lake in COLUMNS
     ]
     return {
         "name": name,
         "state": "live",
+        "since": since,
         "schema": {"columns": columns, "key": ["id"], "full": True, "version": 1},
     }

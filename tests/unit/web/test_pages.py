@@ -16,10 +16,11 @@ from headrace.status.problems import commands
 from headrace.status.watch import Sample
 from headrace.web import curves
 from headrace.web.markup import tag
+from headrace.web.pages import short_names
 from headrace.web.server import serving
 from headrace.web.settings import settings
 from tests.unit.web.lakes import a_lake, get
-from tests.unit.web.scenes import SCENES, differing, healthy, scene
+from tests.unit.web.scenes import AWAY, SCENES, differing, healthy, scene, two_lakes
 
 WEB = settings("127.0.0.1:0")
 ASSETS = list(files("headrace.web").joinpath("assets").iterdir())
@@ -99,6 +100,47 @@ def test_a_page_of_nothing_and_of_a_lake_that_is_gone(tmp_path: Path) -> None:
             assert get(url, path).record["code"] == "WEB_PATH"
     with serving(WEB, [str(tmp_path / "nowhere")]) as url:
         assert "LAKE_ABSENT" in get(url, "/").text
+
+
+def _cells(document: str) -> list[str]:
+    return [re.sub("<[^>]+>", "", cell) for cell in re.findall(r"<td>(.*?)</td>", document)]
+
+
+def test_a_table_tells_its_types_its_size_and_each_interval_in_which_it_can_be_read(tmp_path: Path) -> None:
+    with serving(WEB, [scene(tmp_path, "healthy")]) as url:
+        cells = _cells(get(url, f"/table?name={AWAY}").text)
+        text = get(url, "/tables?q=prices_1").text
+    assert cells[:4] == ["16/B370001F", "now", "16/B3700000", "16/B3700013, mark 19"]
+    assert cells[4:14] == [
+        "id", "bigint", "bigint", "key", "never", "total", "numeric(12,2)", "decimal(12,2)", "", "allowed",
+    ]  # fmt: skip
+    assert "949 kB" in _cells(text)
+
+
+def test_two_lakes_with_a_source_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    lakes = two_lakes(tmp_path)
+    with serving(WEB, lakes) as url:
+        text = get(url, "/").text
+        Whole(text)
+    assert "table public.invoices of billing/lake: stopped" in text
+    assert "Source shop of billing/lake " in text
+    assert "Source shop of search/lake " in text
+    assert text.index("/table?lake=0&amp;source=shop&amp;name=public.invoices")
+    assert f"--lake {lakes[0]} public.invoices" in text
+
+
+@pytest.mark.parametrize(
+    ("lakes", "shorts"),
+    [
+        (["./a"], ["a"]),
+        (["/x/a", "/y/a/"], ["x/a", "y/a"]),
+        (["a", "/y/a"], ["a", "y/a"]),
+        (["s3://b/a", "s3://c/a", "s3://c/d"], ["b/a", "c/a", "d"]),
+        (["/a", "/a"], ["a", "a"]),
+    ],
+)
+def test_lakes_have_the_shortest_names_that_tell_them_apart(lakes: list[str], shorts: list[str]) -> None:
+    assert [short_names(lakes)[lake] for lake in lakes] == shorts
 
 
 def test_no_text_breaks_the_page(tmp_path: Path) -> None:

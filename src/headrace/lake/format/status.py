@@ -145,6 +145,8 @@ class TableStatus:
     copied_anew: str | None = None  # the state of its new copy, while there is one
     since: Any = None
     rows: int | None = None
+    files: int | None = None  # of its rows at the newest mark
+    size_bytes: int | None = None  # of these files
     last_change: str | None = None
     error: Mapping[str, Any] | None = None
     stopped_at: Any = None

@@ -9,6 +9,7 @@ Nothing is written here.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headrace.lake.format import datafile, layout
@@ -20,6 +21,15 @@ from headrace.pipeline.tasks.routing import WIDTH, FileRange
 from headrace.pipeline.tasks.table_task import NewFile, Outcome
 
 
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The size of a table's current state in the lake."""
+
+    rows: int
+    files: int
+    size: int  # bytes
+
+
 class LiveTables:
     """The tables of one source as they are in the lake now."""
 
@@ -28,7 +38,7 @@ class LiveTables:
         self.source = source
         self._open: dict[str, LakeTable] = {}
         self._files: dict[str, dict[str, FileRange]] = {}  # by folder
-        self._rows: dict[str, int] = {}  # by folder, of those that nobody touched
+        self._extents: dict[str, Extent] = {}  # by folder, of those that nobody touched
 
     def table(self, folder: str) -> LakeTable:
         """A Delta table, opened once. The thread that acknowledges asks, too."""
@@ -36,13 +46,13 @@ class LiveTables:
             self._open[folder] = foreign.open_table(self.store, self.source, folder)
         return self._open[folder]
 
-    def rows(self, folder: str) -> int:
-        """Count the rows of a table."""
+    def extent(self, folder: str) -> Extent:
+        """Count the rows of a table, its files and their bytes."""
         if folder in self._files:
-            return sum(file.rows for file in self._files[folder].values())
-        if folder not in self._rows:  # not touched in this run, so it stays what the log says
-            self._rows[folder] = sum(file.rows for file in self.table(folder).files().values())
-        return self._rows[folder]
+            return _extent(self._files[folder].values())
+        if folder not in self._extents:  # not touched in this run, so it stays what the log says
+            self._extents[folder] = _extent(self.table(folder).files().values())
+        return self._extents[folder]
 
     def ranges(self, folder: str) -> dict[str, FileRange]:
         """The files of a current state, with the keys that they hold."""
@@ -61,19 +71,26 @@ class LiveTables:
     def leave(self, folder: str) -> None:
         """No later mark names the table: its files are asked for anew, should it come back."""
         self._files.pop(folder, None)
-        self._rows.pop(folder, None)
+        self._extents.pop(folder, None)
 
     def forget(self, folder: str) -> None:
         """Forget what lay there: it is gone."""
         for path in [path for path in tuple(self._open) if _lies_in(path, folder)]:
             self._open.pop(path)
-        for path in [path for path in (*self._files, *self._rows) if _lies_in(path, folder)]:
+        for path in [path for path in (*self._files, *self._extents) if _lies_in(path, folder)]:
             self.leave(path)
 
     def _range_of(self, folder: str, file: LiveFile) -> FileRange:
         # A file that another program rewrote carries no range: any key may lie in it.
         low, high = datafile.read_range(self.store, folder, file.path) or (b"", b"\xff" * WIDTH)
         return FileRange(file.path, file.size, file.rows, low, high)
+
+
+def _extent(files: Iterable[FileRange | LiveFile]) -> Extent:
+    rows = count = size = 0
+    for file in files:
+        rows, count, size = rows + file.rows, count + 1, size + file.size
+    return Extent(rows, count, size)
 
 
 def _lies_in(path: str, folder: str) -> bool:
