@@ -25,7 +25,19 @@ _COMMAND = re.compile(
 )
 
 
-_ONLY_COMMAND = re.compile(r"headrace (?:tables \w+(?: \S+)?|run --reconcile|run|maintain|drop(?: --stop)?)")
+_ONLY_COMMAND = re.compile(
+    r"headrace (tables (?:add|drop|resync)|run --reconcile|run|maintain|drop(?: --stop)?)(?: [^\s-]\S*)?"
+)
+_EFFECTS: Mapping[str, str] = {
+    "tables resync": "copy it anew from the database; the others go on meanwhile:",
+    "tables drop": "leave it out of the mirror; what the lake has of it stays readable:",
+    "tables add": "mirror it:",
+    "run --reconcile": "copy all tables anew, and write what differs in one mark:",
+    "run": "start a run; it goes on where the mirror stands:",
+    "maintain": "put small files together and let old ones go:",
+    "drop --stop": "end the run, and remove what it made at the database:",
+    "drop": "remove what the mirror made at the database; the lake stays readable:",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +57,10 @@ class Problem:
     lake: str = ""
 
     @property
-    def hint_is_command(self) -> bool:
-        """Tell whether the hint is a command and nothing else, which `commands` has in full."""
-        return bool(self.commands) and _ONLY_COMMAND.fullmatch(self.hint or "") is not None
+    def advice(self) -> str | None:
+        """The hint; where it is a command and nothing else, the effect of that: `commands` has it in full."""
+        found = _ONLY_COMMAND.fullmatch(self.hint or "") if self.commands else None
+        return self.hint if found is None else _EFFECTS[found[1]]
 
 
 def problems(view: View) -> list[Problem]:

@@ -260,7 +260,7 @@ def _problem(problem: Problem, places: Sequence[Place]) -> Html:
         "li",
         tag("p", tag("span", SIGNS[kind], aria_hidden="true"), " ", label),
         tag("p", problem.detail) if problem.detail else None,
-        tag("p", "What to do: ", None if problem.hint_is_command else problem.hint) if problem.hint else None,
+        tag("p", tag("b", "What to do: "), problem.advice) if problem.hint else None,
         *(_command(each) for each in problem.commands),
         tag("p", "code ", tag("code", problem.code), class_="quiet") if problem.code else None,
         class_=kind,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.status import words
+from headrace.status import problems, words
 from headrace.status.problems import commands
 from headrace.status.watch import Sample
 from headrace.web import curves
@@ -220,3 +220,11 @@ def test_what_is_sent_to_a_browser_is_small() -> None:
 def test_attributes_and_texts_are_escaped_unless_they_are_markup() -> None:
     made = tag("p", "<", tag("b", "&"), title='"', hidden=True, lang=None)
     assert made == '<p title="&quot;" hidden>&lt;<b>&amp;</b></p>'
+
+
+@pytest.mark.parametrize("words", problems._EFFECTS)
+def test_a_hint_that_is_a_command_is_told_by_what_it_does(words: str) -> None:
+    hint = f"headrace {words}" + (" public.t" if words.startswith("tables") else "")
+    told = problems.Problem("grave", "table t", "it stopped", hint=hint, commands=[hint])
+    assert told.advice == problems._EFFECTS[words]
+    assert replace(told, hint=f"{hint}; or wait").advice == f"{hint}; or wait"
