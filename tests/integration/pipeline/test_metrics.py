@@ -10,6 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from headrace.lake.format import layout
+from headrace.pipeline.commands import ask
 from headrace.status.watch import Watch
 from headrace.testing.postgres import Database
 from headrace.web import exposition, metrics
@@ -119,13 +120,26 @@ def test_errors_and_states_of_tables_are_told_by_code(mirrors: Mirrors, database
     mirrors.options.clear()
 
 
-def test_no_path_shows_a_password_or_a_value_of_a_row(mirrors: Mirrors, database: Database) -> None:
+TABLE = "/table?name=public.a"
+
+
+def intervals(page: str) -> list[str]:
+    """The cells that say from when until when a table can be read."""
+    body = page.partition('aria-label="When it can be read"')[2].partition("</table>")[0]
+    return [re.sub("<[^>]+>", "", cell) for cell in re.findall(r"<td>(.*?)</td>", body)]
+
+
+def test_no_path_shows_a_password_or_a_value_and_a_table_says_when_it_can_be_read(
+    mirrors: Mirrors, database: Database
+) -> None:
     mirrors.options["on_ddl"] = "stop"
     with listening(settings("127.0.0.1:0"), [str(mirrors.path)]) as url, serving(mirrors) as served:
         database.execute("INSERT INTO a VALUES (3)", user="app")
         served.until(lambda: served.holds("public.a", 3), "the row")
         database.execute("ALTER TABLE a ADD COLUMN t text; INSERT INTO a VALUES (4, 'row-value')", user="app")
         served.until(lambda: "public.a: stopped" in get(url, "/").text, "the table's stop")
+        stopped_after = max(mark.epoch for mark in mirrors.lake.marks() if "public.a" in mark.versions)
+        assert len(intervals(get(url, TABLE).text)) == 2
         paths = ["/", "/tables", "/marks", "/table?name=public.a", "/metrics", "/api/status", "/readyz"]
         for path in paths:
             text = get(url, path).text
@@ -133,3 +147,12 @@ def test_no_path_shows_a_password_or_a_value_of_a_row(mirrors: Mirrors, database
             assert "row-value" not in text, path
             assert database.server.password not in text, path
             assert quote(database.server.password, safe="") not in text, path
+        ask.ask(str(mirrors.path), "resync", {"tables": ["public.a"]})
+        served.until(lambda: served.holds("public.a", 4), "the table's return")
+        served.until(lambda: "now" in intervals(get(url, TABLE).text), "its interval")
+        table = get(url, TABLE).text
+        first, last = intervals(table)[-2:], intervals(table)[:2]
+        assert first[1].endswith(f", mark {stopped_after}")
+        assert last[1] == "now"
+        assert "<td>t</td><td>text</td><td>string</td>" in table
+        assert re.search(r"<dt>Size</dt><dd>[\d.]+ k?B in \d files?</dd>", table)
