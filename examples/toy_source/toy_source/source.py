@@ -18,9 +18,10 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from headrace.core.errors import HeadraceError, Misconfigured
-from headrace.core.handoff import ByPosition, handoff_from_record
+from headrace.core.handoff import ByPosition
 from headrace.core.names import TableName
 from headrace.core.position import Position
+from headrace.core.records import from_record, to_record
 from headrace.core.schema import Column, TableSchema
 from headrace.decode.copyrows import CopiedRows
 from headrace.sources.contract.copying import CopyOrder, Key, Piece, PieceRead
@@ -156,7 +157,7 @@ class ToySnapshot:
 
     @property
     def ticket(self) -> Json:
-        return {"file": os.path.join(self.folder.name, "copy"), "handoff": self.handoff.as_record()}
+        return {"file": os.path.join(self.folder.name, "copy"), "handoff": to_record(self.handoff)}
 
     def settle(self) -> ByPosition:
         return self.handoff
@@ -200,7 +201,7 @@ class ToyReader:
         self, columns: Sequence[Column], piece: Piece, record: Json | None = None
     ) -> Iterator[PieceRead]:
         rows = CopiedRows(self._rows(columns, piece.table), ())
-        yield PieceRead(handoff_from_record(self.ticket["handoff"]), iter([rows]))
+        yield PieceRead(from_record(ByPosition, self.ticket["handoff"]), iter([rows]))
 
     def look_up(
         self, schema: TableSchema, pieces: Sequence[Piece], keys: Sequence[Key]

@@ -90,7 +90,7 @@ class ToyStreamSource:
 
     def open_stream(self, orders: Orders) -> ToyStream:
         path = orders.address.removeprefix("toy://")
-        connection, reached = database.connect(path), change_of(orders.reached)
+        connection, reached = database.connect(path), change_of(orders.received_until)
         database.prove(connection, orders.identity["history"], reached)
         return ToyStream(connection, orders.identity["history"], position(reached), reached)
 

@@ -121,8 +121,8 @@ def _problem(problem: Problem, sheet: Sheet) -> list[Text]:
     first.stylize(STYLES[kind], 0, 1)
     lines = [first, *(sheet.line(f"  {line.plain}") for line in others)]
     lines += sheet.wrap(problem.detail, 2) if problem.detail else []
-    if problem.hint and not problem.hint_is_command:
-        lines += sheet.wrap(f"what to do: {problem.hint}", 2)
+    if problem.advice:
+        lines += sheet.wrap(f"what to do: {problem.advice}", 2)
     return lines + [line for each in problem.commands for line in sheet.command(each, 4)]
 
 
