@@ -20,6 +20,7 @@ BELOW = (
     "decode",
     "sources",
     "testing",
+    "demo.py",
     "demo_scenes.py",
 )  # the algebra, the sources themselves, their servers for tests and for the demo
 WORD = re.compile(
