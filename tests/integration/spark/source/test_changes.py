@@ -11,8 +11,12 @@ import pytest
 from moto import server as moto_server
 from pyspark.sql.datasource import DataSourceStreamReader
 
+import headrace
+from headrace.spark.source.change_rows import StreamPlan, read
 from headrace.spark.source.changes import ChangeStream, plan_stream
+from headrace.spark.source.offsets import Offset
 from headrace.spark.source.options import StreamOptions
+from headrace.testing.postgres import Database
 from tests.laws.lake.chronicle import AWKWARD, Chronicle, Row, Transaction
 
 NAME = "public.orders"
@@ -101,6 +105,46 @@ def test_the_feed_has_the_columns_of_delta_and_errors_their_code(
         spark.read.format("headrace").options(
             lake=chronicle.path, table=NAME, **{"as": "feed"}
         ).load().collect()
+
+
+@pytest.mark.spark
+def test_a_mirror_of_a_server_is_streamed_by_its_own_keys(
+    database: Database, spark: Any, tmp_path: Path
+) -> None:
+    """What a run writes: keys from its catalog, keys that change, a TRUNCATE; the server is the oracle."""
+    database.execute("CREATE TABLE orders (a int, b text, n int, PRIMARY KEY (b, a))")
+    database.execute("INSERT INTO orders SELECT g, 'k' || g % 3, g FROM generate_series(1, 50) g")
+    path = str(tmp_path / "lake")
+    config = {"lake": {"path": path}, "source": {"main": {"url": database.url(), "tables": ["public.*"]}}}
+    headrace.mirror(config, spark=spark, once=True)
+    plan = plan_stream(StreamOptions(path, "orders", "upserts"))
+    assert plan.key == ("b", "a")
+    held = _applied({}, plan, plan.start)
+    assert sorted(each[2] for each in held.values()) == list(range(1, 51))
+    start = ChangeStream(plan).latest(plan.start)
+    database.execute("UPDATE orders SET a = a + 100 WHERE a < 10")
+    database.execute("DELETE FROM orders WHERE n % 7 = 0")
+    database.execute("UPDATE orders SET n = -n WHERE a > 20")
+    headrace.mirror(config, spark=spark, once=True)
+    held = _applied(held, plan, start)
+    assert sorted(held.values()) == sorted(database.execute("SELECT a, b, n FROM orders"))
+    start = ChangeStream(plan).latest(start)
+    database.execute("TRUNCATE orders")
+    database.execute("INSERT INTO orders VALUES (1, 'new', 1)")
+    headrace.mirror(config, spark=spark, once=True)
+    assert list(_applied(held, plan, start).values()) == [(1, "new", 1)]
+
+
+def _applied(held: dict[Any, Any], plan: StreamPlan, start: Offset) -> dict[Any, Any]:
+    """The rows by their keys, once a batch of upserts up to the newest mark is applied."""
+    stream, result = ChangeStream(plan), dict(held)
+    for task in stream.tasks(start, stream.latest(start)):
+        for each in (row for batch in read(plan, task) for row in batch.to_pylist()):
+            key = each["a"], each["b"]
+            result.pop(key, None)
+            if each["_op"] == "upsert":
+                result[key] = each["a"], each["b"], each["n"]
+    return result
 
 
 @pytest.mark.server
