@@ -19,6 +19,7 @@ from headrace.testing.postgres import Database
 from setup.run_notebooks import NOTEBOOKS, run
 from tests.meta.tracked import ROOT, files, relative
 
+DEADLINE = 800.0  # a page may wait for a run, and the run may have died
 _BLOCK = re.compile(r"^<!-- run -->\n```(bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PAGES = tuple(path for path in files() if path.suffix == ".md" and "<!-- run -->" in path.read_text("utf-8"))
 
@@ -44,6 +45,7 @@ def test_the_blocks_of_a_page_run_as_they_stand(page: Path, database: Database, 
         capture_output=True,
         text=True,
         check=False,
+        timeout=DEADLINE,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
