@@ -4,7 +4,8 @@
     json    one object a line; what JSON has no form for (decimals, times, bytes, NaN) as text
     csv     a head, then a line a row; NULL is nothing, an empty text is two quotes
 
-Values are printed as PostgreSQL prints them, whatever the format; booleans as true and false.
+Values are printed as PostgreSQL prints them, whatever the format; booleans as true and false. In a table,
+control characters are escapes: no value makes a terminal do anything.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
+
+from headrace.cli.output import printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,7 +51,7 @@ def _table(rows: pa.Table) -> Iterator[str]:
 def _cell(text: str | None) -> str:
     if text is None:
         return "NULL"
-    return text.replace("\\", "\\\\").translate({9: "\\t", 10: "\\n", 13: "\\r"}) if "\n" in text else text
+    return text if text.isprintable() else printable(text.replace("\\", "\\\\"))
 
 
 def _json(rows: pa.Table) -> Iterator[str]:

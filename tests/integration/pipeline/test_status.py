@@ -15,7 +15,6 @@ import pytest
 import headrace
 from headrace.cli import main as cli
 from headrace.core.errors import HeadraceError, Misconfigured
-from headrace.core.records import to_record
 from headrace.lake.format import status as format_status
 from headrace.pipeline.state import place
 from headrace.sources.postgres.lsn import Lsn
@@ -141,7 +140,7 @@ def test_the_lag_of_a_server_that_is_not_heard_grows_with_the_clock(
             dead = mirror.status()
             wait_for(lambda: (mirror.status().lag_seconds or 0) > 6, "the lag of a run that was killed")
             assert dead.status.position == mirror.status().status.position
-            record = to_record(mirror.status())
+            record = mirror.status().to_json()
             assert record["position"]["lag_seconds"] > 6
             assert record["contact_age_seconds"] > 6
 

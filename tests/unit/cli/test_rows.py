@@ -63,3 +63,8 @@ def test_a_table_keeps_a_line_for_a_row() -> None:
 @pytest.mark.parametrize("how", ["table", "json", "csv"])
 def test_nothing_is_printed_as_nothing(how: str) -> None:
     assert _shown(how, ROWS.slice(0, 0)).count("\n") == {"table": 3, "json": 0, "csv": 1}[how]
+
+
+def test_no_value_makes_a_terminal_do_anything() -> None:
+    lines = _shown("table", pa.table({"t": ["\x1b[31mred", "ü\u202e\\", "plain \\"]})).splitlines()
+    assert [line.strip() for line in lines[2:5]] == [r"\x1b[31mred", r"ü\u202e\\", "plain \\"]
