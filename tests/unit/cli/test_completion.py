@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import resource
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,8 +17,8 @@ import pytest
 from headrace.cli import main as cli
 from headrace.cli.completion import script, tables_of
 from headrace.lake.format.status import TableStatus
-from tests.debian_programs import program
-from tests.terminals import plain, terminal
+from tests.debian_programs import libraries, program
+from tests.terminals import Terminal, plain, terminal
 from tests.unit.web.lakes import a_lake, many_tables
 from tests.unit.web.scenes import healthy
 
@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
     a_lake(tmp_path / "lake", replace(healthy(), tables=TABLES))
     command = tmp_path / "bin" / "headrace"
     command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m headrace "$@"\n')
+    command.write_text(f'#!/bin/sh\nexec env -u LD_LIBRARY_PATH "{sys.executable}" -m headrace "$@"\n')
     command.chmod(0o755)
     (tmp_path / "house.toml").touch()
     return tmp_path
@@ -107,7 +107,7 @@ def test_fish_completes(folder: Path) -> None:
         done = subprocess.run(
             [str(fish), "--no-config", "-c", text],
             cwd=folder,
-            env=_environment(folder),
+            env=_environment(folder) | libraries(fish),
             capture_output=True,
             text=True,
             check=True,
@@ -120,31 +120,36 @@ def test_fish_completes(folder: Path) -> None:
 @pytest.mark.full
 def test_zsh_completes(folder: Path) -> None:
     """Zsh completes at its prompt alone: it lists what is offered there, or puts the only one in."""
-    zsh = program("zsh", "zsh")
-    functions = sorted(zsh.parents[2].glob("usr/share/zsh/functions/**/_arguments"))
-    assert functions or shutil.which("zsh"), "zsh came without its functions"
-    rows = "".join(f"fpath=({each.parent.parent}/*(/) $fpath)\n" for each in functions)
-    (folder / "rc").write_text(
-        f"{rows}PS1='%% '; autoload -Uz compinit; compinit -D -u; LISTMAX=1000\n"
-        "zstyle ':completion:*' list-colors ''; unsetopt beep\n"
-        'eval "$(headrace completion zsh)"\nprint ready\n'
-    )
-    for typed, offered in OFFERED:
-        if not offered:
-            continue
-        environment: Mapping[str, str] = {**_environment(folder), "TERM": "xterm"}
-        with terminal(200, 50) as screen:
-            process = screen.start([str(zsh), "-f", "-i"], environment)
-            screen.type(f"cd {folder}; source ./rc\r")
-            screen.until(lambda: "\nready" in screen.text, "the prompt")
+    zsh = program("zsh", "zsh", "bin")
+    (folder / "rc").write_text(_RC.format(root="" if "debian-" not in str(zsh) else zsh.parents[1]))
+    environment: Mapping[str, str] = {**_environment(folder), **libraries(zsh), "TERM": "xterm"}
+    with terminal(200, 50) as screen:
+        process = screen.start([str(zsh), "-f", "-i"], environment)
+        screen.type(f"cd {folder}; source ./rc\r")
+        screen.until(lambda: "ready" in screen.text, "the prompt")
+        for typed, offered in OFFERED:
             before = len(screen.raw)
             screen.type(f"{typed}\t\t")
             for word in offered:
-                screen.until(lambda: word in plain(screen.raw[before:]), f"{word} for {typed!r}")  # noqa: B023
-            screen.type("\x03\x04")
-            process.terminate()
-            process.kill()
-            process.wait(30)
+                shown = partial(_shows, screen, before, word)
+                screen.until(shown, f"{word} for {typed!r}")
+            screen.type("\x15")  # Ctrl-U: the next line begins empty
+        process.kill()
+        process.wait(30)
+
+
+_RC = """\
+[[ -n "{root}" ]] && module_path=({root}/usr/lib/*/zsh/*(/)) && fpath=({root}/usr/share/zsh/functions/**/*(/))
+zmodload zsh/zle zsh/complete zsh/compctl zsh/complist
+setopt zle; bindkey -e; bindkey '^I' expand-or-complete
+autoload -Uz compinit; compinit -D -u
+unsetopt beep; LISTMAX=1000; PS1='%% '
+eval "$(headrace completion zsh)"; print ready
+"""
+
+
+def _shows(screen: Terminal, before: int, word: str) -> bool:
+    return word in plain(screen.raw[before:])
 
 
 def test_the_tables_of_a_lake_are_there_at_once(tmp_path: Path) -> None:
