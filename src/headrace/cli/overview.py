@@ -30,7 +30,7 @@ BUSY_SECONDS = 3.0
 _ALTERATIONS = 5
 _OLD_SECONDS = 3.0  # an age of the view that is told
 _BAR = 20
-_HIGH = 24  # lines from which on blank ones stand between the parts
+_HIGH = 28  # lines from which on blank ones stand between the parts
 
 Named = tuple[SourcePicture, str, TableStatus]
 
@@ -278,6 +278,10 @@ def _proof_cell(source: SourcePicture, name: str, table: TableStatus) -> Part:
     return f"{proof.outcome}, {words.ago(words.moment(proof.at))}", style
 
 
+def _size_cell(source: SourcePicture, name: str, table: TableStatus) -> Part:
+    return ("" if table.size_bytes is None else words.size(table.size_bytes)), ""
+
+
 def _columns_cell(source: SourcePicture, name: str, table: TableStatus) -> Part:
     return ("" if table.schema_version is None else f"version {table.schema_version}"), ""
 
@@ -291,6 +295,7 @@ _TABLE: Sequence[tuple[GridColumn, _Show]] = (
         GridColumn("last change", 2),
         lambda source, name, table: (words.clock(words.moment(table.last_change)), ""),
     ),
+    (GridColumn("size", 3, is_number=True), _size_cell),
     (GridColumn("verified", 4), _proof_cell),
     (GridColumn("columns", 5), _columns_cell),
 )
