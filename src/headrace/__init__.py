@@ -29,7 +29,7 @@ from headrace import interpreter as interpreter
 if TYPE_CHECKING:
     from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
     from headrace.lake.read.lake import Lake
-    from headrace.pipeline.mirror import mirror
+    from headrace.pipeline.run import mirror
     from headrace.pipeline.verify.proof import verify
 
 __version__ = "0.1.0"
@@ -51,7 +51,7 @@ _HOMES = {
     "Lake": "headrace.lake.read.lake",
     "Misconfigured": "headrace.core.errors",
     "Transient": "headrace.core.errors",
-    "mirror": "headrace.pipeline.mirror",
+    "mirror": "headrace.pipeline.run",
     "verify": "headrace.pipeline.verify.proof",
 }
 

@@ -125,7 +125,7 @@ def test_a_run_that_only_catches_up_ends_where_a_table_may_not_be_read(
     filled: Mirror, source: SourceUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All else is done before, and the error names the table. With the right it goes on where it was."""
-    monkeypatch.setattr("headrace.pipeline.mirror.ATTEMPTS_ONCE", 1)
+    monkeypatch.setattr("headrace.pipeline.run.ATTEMPTS_ONCE", 1)
     place, known = filled.place, filled.once().at().mark
     execute(place, "CREATE TABLE late (id int PRIMARY KEY, n int)", "INSERT INTO late VALUES (1, 1)")
     filled.ask("tables.add", "late")

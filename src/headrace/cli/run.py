@@ -95,7 +95,7 @@ def _add_ways_back(group: argparse._ArgumentGroup) -> None:
 def run(args: argparse.Namespace) -> int:
     # Imported late: whoever asks for --help or --version does not wait for Delta, Polars and Numba.
     from headrace.cli.progress import ProgressView
-    from headrace.pipeline.mirror import mirror
+    from headrace.pipeline.run import mirror
 
     stop, config = set_by_signals(), with_pace(parse_config(args), args.every)
     with ExitStack() as stack:

@@ -3,7 +3,7 @@
 A room is named for what it does to the data, and its floor says where it runs and what it may touch. Imports
 only go down, and rooms on one floor do not know each other:
 
-    mirror         the public entry: one process, one or several sources, one Spark       ┐
+    run            the public entry: one process, one or several sources, one Spark       ┐
     attempt        how an attempt begins, and all that it holds open                      │
     loop           one source, turn after turn: it ties the rooms together                │ the driver's
     receiving      the receiver of the stream, and the work on what comes              │

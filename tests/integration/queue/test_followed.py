@@ -22,7 +22,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.lake.read.lake import Lake
-from headrace.pipeline import mirror as pipeline
+from headrace.pipeline import run as pipeline
 from headrace.pipeline.state.alterations import Way
 from headrace.pipeline.state.records import TableRecord, tables_of
 from headrace.pipeline.state.table_state import State

@@ -21,7 +21,7 @@ from headrace.lake.format import statusfile
 from headrace.lake.read.lake import Lake
 from headrace.lake.store.open import open_store
 from headrace.pipeline import loop
-from headrace.pipeline import mirror as pipeline
+from headrace.pipeline import run as pipeline
 from headrace.pipeline.commands import drop_source
 from headrace.pipeline.stream import cadence
 from headrace.sources.postgres.session import connection

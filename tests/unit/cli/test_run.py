@@ -196,7 +196,7 @@ def test_a_run_once_that_was_told_to_stop_does_not_say_that_all_is_mirrored(
     def ended(*_: object, **__: object) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr("headrace.pipeline.mirror.mirror", ended)
+    monkeypatch.setattr("headrace.pipeline.run.mirror", ended)
     argv = ("run", URL, "--lake", str(tmp_path / "lake"), "--tables", "public.*")
     assert cli.main(argv) == 0
     assert cli.main((*argv, "--once")) == 130

@@ -138,7 +138,7 @@ def test_a_database_whose_tables_may_not_be_locked_keeps_back_no_copy_of_another
     mirror: Mirror, database: Database, monkeypatch: pytest.MonkeyPatch, handoff: str
 ) -> None:
     """One that is added is copied; the others wait for the right, which the error of the run names."""
-    monkeypatch.setattr("headrace.pipeline.mirror.ATTEMPTS_ONCE", 1)
+    monkeypatch.setattr("headrace.pipeline.run.ATTEMPTS_ONCE", 1)
     with database.server.database() as other, scene(database) as stage:
         second = f"`{other.name}`.*"
         stage.run(f"GRANT {OF_TABLES} ON {second} TO {{u}}")

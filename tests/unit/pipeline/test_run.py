@@ -17,8 +17,8 @@ from headrace.lake.format import formatfile, statusfile
 from headrace.lake.format.status import SourceStatus, moment_text
 from headrace.lake.log.syncing import fenced_error
 from headrace.lake.store.open import open_store
-from headrace.pipeline import attempt, mirror
-from headrace.pipeline.mirror import Control
+from headrace.pipeline import attempt, run
+from headrace.pipeline.run import Control
 from headrace.pipeline.state import ownership
 from headrace.pipeline.state.config import SourceConfig
 from headrace.pipeline.state.place import RunContext
@@ -39,10 +39,10 @@ def _ends_of(monkeypatch: pytest.MonkeyPatch, errors: Mapping[str, Exception]) -
         if not control.stop.is_set():
             over.append(place.name)
 
-    monkeypatch.setattr(mirror, "keep", keep)
+    monkeypatch.setattr(run, "keep", keep)
     places = [cast("RunContext", SimpleNamespace(name=name)) for name in ("one", *errors)]
     with pytest.raises(Exception) as raised:  # noqa: PT011 - the caller says which
-        mirror._keep_all(places, Control(once=True, stop=threading.Event()))
+        run._keep_all(places, Control(once=True, stop=threading.Event()))
     assert over == ["one"]
     return raised.value
 
@@ -69,7 +69,7 @@ def test_an_end_without_a_code_says_where_it_came_from_and_no_value(tmp_path: Pa
     try:
         int("a value of a row")
     except ValueError as fault:
-        mirror._end(reporter, fault)
+        run._end(reporter, fault)
     assert reporter.error is not None
     assert reporter.error.code == "RUN_ENDED"
     assert "ValueError in test_an_end_without_a_code" in str(reporter.error.detail)
@@ -95,6 +95,6 @@ def test_a_run_that_loses_its_source_as_it_begins_names_who_has_it(
         SimpleNamespace(name="main", store=store, spark=None, config=SourceConfig("postgresql://x")),
     )
     with pytest.raises(Misconfigured) as refused:
-        mirror.keep(place, Control(once=True, stop=threading.Event()))
+        run.keep(place, Control(once=True, stop=threading.Event()))
     assert refused.value.code == "SOURCE_OWNED"
     assert f"pid {os.getppid()} on " in str(refused.value.detail)
