@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.core.errors import HeadraceError
-from headrace.pipeline import completion, mirror
+from headrace.pipeline import completion, run
 from headrace.pipeline.commands.ask import ask
 from tests.integration.pipeline.conftest import Mirrors
 
@@ -17,7 +17,7 @@ def test_it_ends_with_the_holder_and_all_other_tables_exact(
     mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch, copied: bool
 ) -> None:
     monkeypatch.setattr(completion, "HELD_SECONDS", 0.5)
-    monkeypatch.setattr(mirror, "ATTEMPTS_ONCE", 1)
+    monkeypatch.setattr(run, "ATTEMPTS_ONCE", 1)
     database = mirrors.database
     for name in ("t", "u"):
         database.execute(f"CREATE TABLE {name} (id int PRIMARY KEY)", user="app")
