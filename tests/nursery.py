@@ -41,7 +41,7 @@ from headrace.testing.mirror_process import COMMAND, Program
 _LIFE = "import sys; from tests.nursery import nurse, ready; ready(); nurse(int(sys.argv[1]))"
 _LIVES = {"receiver": (worker.__name__, ""), "run": ("tests.without_spark", "headrace")}
 # What a run imports once Spark was told to start.
-_LATE = ("headrace.pipeline.run", "headrace.pipeline.attempt", "headrace.pipeline.recovery")
+_LATE = ("headrace.pipeline.run", "headrace.pipeline.loop", "headrace.pipeline.recovery")
 _PID_DIGITS = 10
 
 

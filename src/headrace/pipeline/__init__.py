@@ -3,10 +3,9 @@
 A room is named for what it does to the data, and its floor says where it runs and what it may touch. Imports
 only go down, and rooms on one floor do not know each other:
 
-    run            the public entry: one process, one or several sources, one Spark       ┐
-    attempt        how an attempt begins, and all that it holds open                      │
-    loop           one source, turn after turn: it ties the rooms together                │ the driver's
-    receiving      the receiver of the stream, and the work on what comes              │
+    run            a run in its order: the public entry, a source, an attempt, a turn  ┐
+    loop           the work of a turn, and all that an attempt holds open              │ the driver's
+    receiving      the receiver of the stream, and the work on what comes                 │
     switch         another server in the place of the one that was followed               │ thread
     completion     the end of a run that only catches up                                  │
     following      tables whose shape changed, taken up as they are now                   │

@@ -21,7 +21,7 @@ from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName
 from headrace.core.position import ORIGIN
 from headrace.pipeline.ingest.last_commits import LastCommits
-from headrace.pipeline.state import last_config
+from headrace.pipeline.state import lake_copy, last_config
 from headrace.pipeline.state.choice import examine, new_record, refuse
 from headrace.pipeline.state.config import SourceConfig
 from headrace.pipeline.state.epoch import Epoch
@@ -95,6 +95,23 @@ class Attempt:
         """The mirror as the lake knows it by now."""
         assert self.ledger.source is not None
         return self.connection.mirror(self.ledger.source.upstream)
+
+
+def begin_or_agree(attempt: Attempt, *, dropped_knowingly: bool) -> None:
+    """The first run chooses; a later one may ask for nothing that the lake does not do."""
+    ledger, place = attempt.ledger, attempt.place
+    if ledger.source is None:
+        begin(attempt)
+        return
+    if not dropped_knowingly:
+        last_config.refuse_dropped(place.store, place.name)
+    if place.copy_of is not None:
+        own = lake_copy.with_own_objects(ledger.source, place.name, place.lake_id, place.copy_of)
+        if own is not None:
+            ledger.publish(Epoch("open", ledger.frontier, source=own))
+    attempt.mirror()  # an upstream that is not to be trusted is refused first
+    agree(place.config, ledger.source, ledger.tables)
+    last_config.remember(place.store, place.name, place.config, place.lake)
 
 
 def begin(attempt: Attempt) -> None:

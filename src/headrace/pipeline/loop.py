@@ -1,17 +1,8 @@
-"""One source, from connection to the end of the run: the loop that ties the rooms together.
+"""The loop of one source: the work of a turn (`run` has the order), and all that an attempt holds open.
 
-    ┌─► what did the receiver say?       a lost stream ends the attempt
-    │   is a table's copy complete?      ──► epoch "copy":   its files; it catches up, or joins
-    │   has it to catch up with the rest? ──► epoch "late":  what was kept for it meanwhile
-    │   is there something in the spool? ──► epoch "stream": tables, history, a mark, at its `stream.cadence`
-    │   has it been quiet for long?      ──► epoch "empty":  the same versions, a later frontier
-    │   does a command ask for something? ──► `serve`; has the lake gathered dust? ──► `upkeep` asks
-    │   did a table stop because its shape changed? ──► `following` takes it up as it is now
-    └── tell `status`, watch the slot
-
-An *attempt* lasts until something ends it: the user, the work being done (`--once`), or an error, whose
-family `policy` turns into what follows. It begins by taking the source over (a fence for whoever had it
-before) and rebuilds all it knows from the lake, so a crash and a retry are one and the same path.
+One thread has this. What takes long goes on beside it: copies in threads of theirs (`copy`), Spark jobs, the
+receiver in a process of its own (`ingest`), acknowledgements (`state.acknowledger`). Each is asked here for
+what it has, and this thread alone publishes.
 """
 
 from __future__ import annotations
@@ -22,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from headrace.core.durations import duration
 from headrace.core.errors import is_fault
 from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
@@ -60,7 +52,6 @@ from headrace.pipeline.withdrawal import Withdrawal
 from headrace.sources.contract.mirror import Mirror
 from headrace.spool.places import Places
 
-POLL_SECONDS = 0.02
 WATCH_SECONDS = 5.0
 CLOCK_SECONDS = 1.0
 
@@ -78,11 +69,12 @@ class Run:
     mirror: Mirror
     ledger: Ledger
     receiving: Receiving
-    receiver: Receiver
-    runner: EpochRunner
     acknowledger: Acknowledger
     target: Position
-    copies: CopyScheduler
+    receiver: Receiver = field(init=False)
+    runner: EpochRunner = field(init=False)
+    copies: CopyScheduler = field(init=False)
+    cadence: Cadence = field(init=False)
     wanted_position: Position | None = None  # a mark is waited for here
     cursor: int = 0
     copied_parts: CopiedParts = field(default_factory=CopiedParts)
@@ -95,48 +87,25 @@ class Run:
     new_tables: NewTables = field(default_factory=NewTables)
     withdrawal: Withdrawal = field(default_factory=Withdrawal)
     clock: SourceClock = field(default_factory=SourceClock)
-    cadence: Cadence = field(default_factory=lambda: Cadence(0.0))
     statements: Statements = field(default_factory=Statements)
     caught_up_at: float | None = None
     proven_from: dict[str, Position] = field(default_factory=dict)  # from where on marks may name who waited
 
-    # --- the loop -------------------------------------------------------------------------------
+    def __post_init__(self) -> None:
+        self.receiver, self.runner = self.receiving.receiver, self.receiving.runner
+        self.copies = CopyScheduler(self.place.config.snapshot_connections)
+        self.cadence = Cadence(duration(self.place.config.every, "every").total_seconds())
+        self.reporter.facts.copies = self.copies
 
-    def go(self) -> None:
-        """Turn until the user stops us, or all is done with `--once`."""
+    def publish_stops(self) -> None:
+        """Before the first turn: stop the tables that cannot go on, and those that others wrote to."""
         for epoch in stop_blocked(self.ledger):
             self.publish(epoch)
         foreign = self.ledger.foreign()
         if foreign:
             self.publish(stop_tables(self.ledger, foreign))
-        doing = self.reporter.watch.doing
-        self.reporter.facts.copies = self.copies
-        while not self.stop.is_set() and not (self.once and self._is_done()):
-            self.receiver.poll()
-            self.acknowledger.check()
-            if self.runner.eager is not None:
-                self.runner.eager.check()
-            worked = self._take_copies() | self._catch_up() | self._advance()
-            with doing("carries out what a command asked for"):
-                worked |= self.commands.turn(self)
-            with doing("begins the stream anew"):
-                self.receiving.turn(self)
-            with doing("compares new copies"):
-                self.renewal.turn(self)
-            self.following.turn(self)
-            self.new_tables.turn(self)
-            self.withdrawal.turn(self)
-            self._begin_copying()
-            self.upkeep.turn(self)
-            with doing("asks the source how it is"):
-                self._watch()
-            self.reporter.turn(self)
-            if not worked:
-                self.stop.wait(POLL_SECONDS)
-        if self.once and not self.stop.is_set():
-            self.upkeep.finish(self)
 
-    def _is_done(self) -> bool:
+    def is_done(self) -> bool:
         """Caught up with where the source was at the start, and with its clock if the log tells soon."""
         if not caught_up(self):
             return False
@@ -147,7 +116,7 @@ class Run:
 
     # --- copies ---------------------------------------------------------------------------------
 
-    def _begin_copying(self) -> None:
+    def begin_copying(self) -> None:
         """Copy the tables that wait for it; what an earlier copy brings of one comes first."""
         self.copies.room.beside_marks = bool(self.ledger.followed_tables)
         busy = self.copies.names | self.copied_parts.names
@@ -180,7 +149,7 @@ class Run:
         site = CopyContext(ledger.address, self.place.spark, self.copies.room, ledger.mark.epoch + 1)
         return Rewriting(site, records, ledger.task, self.runner.fit)
 
-    def _take_copies(self) -> bool:
+    def take_copies(self) -> bool:
         for event in self.copies.events():
             if isinstance(event, CopiedTable | Portion):
                 self.copied_parts.add(event)
@@ -206,7 +175,7 @@ class Run:
 
     # --- the stream -----------------------------------------------------------------------------
 
-    def _advance(self) -> bool:
+    def advance(self) -> bool:
         if self.cadence.rests(self):
             return False
         attached, reader = self.ledger.followed_tables, self.runner.reader
@@ -250,7 +219,7 @@ class Run:
             made = stop_tables(self.ledger, {name: not_followed(name, fault) for name in altered})
         self.publish(made)
 
-    def _catch_up(self) -> bool:
+    def catch_up(self) -> bool:
         """A portion of what was kept for tables whose copy is in; then it is the others' turn."""
         behind = self.ledger.catching_up
         if not behind:
@@ -331,7 +300,7 @@ class Run:
 
     # --- the slot -------------------------------------------------------------------------------
 
-    def _watch(self) -> None:
+    def ask_health(self) -> None:
         now = time.monotonic()
         if now - self.watched_at < WATCH_SECONDS:
             return

@@ -8,7 +8,7 @@ A receiver may pick our tables out of the stream of a whole server. What it rece
 lacks that table, so the stream comes again from the newest mark. The copy of the table holds at least what
 the lake holds by then, and everything after it comes with the table in it.
 
-Made by `attempt`; `loop` asks it to follow what was published.
+Made by `run`; `loop` asks it to follow what was published.
 """
 
 from __future__ import annotations

@@ -1,13 +1,20 @@
-"""The public entry: mirror one or several sources into a lake, in one process, on one Spark.
+"""A run, in the order in which it happens: one process, one or several sources, one Spark.
 
     headrace.mirror("headrace.toml")                       until it is told to stop
     headrace.mirror(config, spark=spark, once=True)        in a session that exists; until caught up
 
-Each source is kept by a thread of its own. Errors become reactions here, by `policy`: a source begins
-again after a transient one, and stops for good after any other. This is one of the named supervisors.
+    mirror     the configuration; a first run is refused before there is a lake; Spark is told to start
+    keep       a source, in a thread of its own: nobody else may own it; attempt after attempt
+    _attempt   connection and identity · the source is taken over in the lake, a fence for whoever had it ·
+               the first run makes what it needs upstream · the receiver, at the newest mark's frontier
+    _turn      the loop: commands, copies, the stream, marks (`loop`)
+
+An attempt lasts until something ends it: the user, the work being done (`once`), or an error, which `policy`
+turns into another attempt or into the end. It rebuilds all it knows from the lake, so a crash and a retry are
+one and the same path. Whatever fails closes what was opened. This is one of the named supervisors.
 
 Spark takes seconds to start, and the rooms that do the work (Polars, the compiled kernels) another to load.
-So this module imports them late, once Spark was told to start: the two go on side by side.
+So they are imported late, once Spark was told to start: the two go on side by side.
 """
 
 from __future__ import annotations
@@ -16,7 +23,9 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -33,14 +42,21 @@ from headrace.pipeline.state.place import RunContext, open_contexts
 from headrace.pipeline.state.policy import Patience
 from headrace.pipeline.state.table_state import State
 from headrace.pipeline.status_report import Listener, Reporter
+from headrace.sources import registry
+from headrace.sources.contract.values import Waiting
 from headrace.spool.layout import erase
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from headrace.lake.log.commit import Claim
+    from headrace.pipeline.loop import Run
+    from headrace.pipeline.recovery import RecoveryPolicy
+
 
 ATTEMPTS_ONCE = 8
 STEADY_SECONDS = 60.0
+POLL_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,19 +138,6 @@ def _keep_all(places: list[RunContext], control: Control) -> None:
         raise _of_all(ends)
 
 
-def _of_all(ends: Mapping[str, BaseException]) -> BaseException:
-    """One error for the sources that ended with one: a fault of ours goes first, the others are named."""
-    name, error = min(ends.items(), key=lambda each: isinstance(each[1], HeadraceError))
-    if not isinstance(error, HeadraceError):
-        return error
-    others = [
-        f'source "{n}": {e.code}' for n, e in ends.items() if n != name and isinstance(e, HeadraceError)
-    ]
-    named = error.adding("; ".join([f'of source "{name}"', *others]))
-    named.__cause__ = error.__cause__
-    return named
-
-
 def keep(place: RunContext, control: Control) -> None:
     """Run a source until it is done, stopped, or ended by an error, and tell its hooks what happens."""
     with alerting(place.store, place.name, place.lake_id, control.hooks, place.spool) as alerts:
@@ -144,7 +147,6 @@ def keep(place: RunContext, control: Control) -> None:
 def _keep(place: RunContext, control: Control, alerts: AlertWatch | None) -> None:
     """Run a source, attempt after attempt."""
     from headrace.lake.log.commit import Claim
-    from headrace.pipeline.attempt import open_attempt
     from headrace.pipeline.recovery import RecoveryPolicy
 
     reporter = Reporter(place.store, place.name, control.listener, alerts, engine=place.spark)
@@ -153,25 +155,12 @@ def _keep(place: RunContext, control: Control, alerts: AlertWatch | None) -> Non
     reporter.start()
     patience = Patience(ATTEMPTS_ONCE if control.once else None)
     pauses = patience.pauses()
-    remedy = RecoveryPolicy(control.reconcile, place.config.reconcile == "auto")
+    recovery = RecoveryPolicy(control.reconcile, place.config.reconcile == "auto")
     claim = Claim()
     while True:
         begun = time.monotonic()
         try:
-            with open_attempt(
-                place,
-                once=control.once,
-                stop=control.stop,
-                reporter=reporter,
-                remedy=remedy,
-                claim=claim,
-            ) as run:
-                reporter.was_admitted = True
-                run.go()
-                reporter.ends(run)
-                stopped = [
-                    run.following.stop(r) for r in run.ledger.tables.values() if r.state is State.STOPPED
-                ]
+            stopped = _attempt(place, control, reporter, recovery, claim)
             reporter.settle("stopped")
             break
         except HeadraceError as error:
@@ -182,7 +171,7 @@ def _keep(place: RunContext, control: Control, alerts: AlertWatch | None) -> Non
                 raise
             if time.monotonic() - begun > STEADY_SECONDS:
                 pauses = patience.pauses()
-            if remedy.fits(error):
+            if recovery.fits(error):
                 reporter.facts.healing = error
                 continue
             pause = _pause_after(error, reporter, pauses)
@@ -201,6 +190,116 @@ def _keep(place: RunContext, control: Control, alerts: AlertWatch | None) -> Non
             return
     if control.once and stopped and not control.stop.is_set():
         raise stopped[0]
+
+
+def _attempt(
+    place: RunContext, control: Control, reporter: Reporter, recovery: RecoveryPolicy, claim: Claim
+) -> list[HeadraceError]:
+    """One attempt, to its end; `claim` goes from one to the next. The errors of tables that stopped.
+
+    Each step stands on the one before. Nothing is made upstream before preflight found nothing against it.
+    """
+    from headrace.lake.log.marks import Marks
+    from headrace.pipeline import first_run, switch
+    from headrace.pipeline.loop import Run
+    from headrace.pipeline.receiving import Receiving
+    from headrace.pipeline.resync import replacement
+    from headrace.pipeline.state.acknowledger import Acknowledger
+    from headrace.pipeline.state.ledger import Ledger
+    from headrace.pipeline.state.repair import mend
+
+    with ExitStack() as stack:
+        if not claim.is_held:
+            mend(place.store, place.name)
+        reporter.resumes(Marks(place.store, place.name).newest())
+        kind = registry.by_address(place.config.url)
+        connection = stack.enter_context(closing(kind.connect(kind.address(place.config.url), role="run")))
+        reporter.has_answered = True
+        reporter.watch.hears()
+        ledger = Ledger(place.store, place.name, strict=place.config.strict, claim=claim)
+        attempt = first_run.Attempt(ledger, place, connection, _waiting(control.stop, reporter))
+        first_run.begin_or_agree(attempt, dropped_knowingly=recovery.now is not None)
+        recovery.apply(attempt)
+        mirror = switch.follow(attempt)
+        reporter.beside.refresh(mirror, place.config, ledger)
+        if ledger.awaited_tables:
+            place.spark.begin()  # to copy them, once the stream is there
+        target = mirror.end()
+        receiving = Receiving(place, ledger, connection)
+        stack.callback(receiving.close)
+        receiving.start(control.stop)
+        acknowledger = Acknowledger(ledger.sync, receiving.receiver.acknowledge)
+        stack.callback(acknowledger.close)
+        # What is there already was perhaps never synced: only after that is it acknowledged.
+        acknowledger.on_published(None, ledger.position)
+        run = Run(
+            place, control.once, control.stop, reporter, mirror, ledger, receiving, acknowledger, target
+        )
+        stack.callback(run.copies.stop)
+        run.read_clock()
+        # The takeover and what began the source have marks, too, and no loop to report them.
+        if reporter.totals.status.epoch != ledger.mark.epoch:
+            reporter.totals.catch_up(Marks(place.store, place.name).index())
+        reporter.was_admitted = True
+        run.publish_stops()
+        while not control.stop.is_set() and not (control.once and run.is_done()):
+            if not _turn(run):
+                control.stop.wait(POLL_SECONDS)
+        if control.once and not control.stop.is_set():
+            run.upkeep.finish(run)
+        reporter.ends(run)
+        stopped = [run.following.stop(r) for r in ledger.tables.values() if r.state is State.STOPPED]
+    # All that was published is durable by now.
+    replacement.clean_up(ledger)
+    return stopped
+
+
+def _turn(run: Run) -> bool:
+    """A turn of the loop, in the order of its work; tell whether anything was done.
+
+    ┌─► what did the receiver say?       a lost stream ends the attempt
+    │   is a table's copy complete?      ──► epoch "copy":   its files; it catches up, or joins
+    │   has it to catch up with the rest? ──► epoch "late":  what was kept for it meanwhile
+    │   is there something in the spool? ──► epoch "stream": tables, history, a mark, at its `stream.cadence`
+    │   has it been quiet for long?      ──► epoch "empty":  the same versions, a later frontier
+    │   does a command ask for something? ──► `serve`; has the lake gathered dust? ──► `upkeep` asks
+    │   did a table stop because its shape changed? ──► `following` takes it up as it is now
+    └── tell `status`, watch the slot
+    """
+    doing = run.reporter.watch.doing
+    run.receiver.poll()
+    run.acknowledger.check()
+    if run.runner.eager is not None:
+        run.runner.eager.check()
+    worked = run.take_copies() | run.catch_up() | run.advance()
+    with doing("carries out what a command asked for"):
+        worked |= run.commands.turn(run)
+    with doing("begins the stream anew"):
+        run.receiving.turn(run)
+    with doing("compares new copies"):
+        run.renewal.turn(run)
+    run.following.turn(run)
+    run.new_tables.turn(run)
+    run.withdrawal.turn(run)
+    run.begin_copying()
+    run.upkeep.turn(run)
+    with doing("asks the source how it is"):
+        run.ask_health()
+    run.reporter.turn(run)
+    return worked
+
+
+# --- what ends an attempt, or the run -----------------------------------------------------------
+
+
+def _waiting(stop: threading.Event, reporter: Reporter) -> Waiting:
+    """Wait for other transactions before the loop begins: until the user stops us, and audibly."""
+
+    def check() -> None:
+        if stop.is_set():
+            raise Transient("RUN_STOPPED", "the run was stopped", hint="run again to go on")
+
+    return Waiting(check, partial(reporter.settle, "waiting"))
 
 
 def _pause_after(error: HeadraceError, reporter: Reporter, pauses: Iterator[float]) -> float | None:
@@ -227,3 +326,16 @@ def _end(reporter: Reporter, error: BaseException) -> None:
 def _placed_error(error: HeadraceError, reached: str | None) -> HeadraceError:
     """The error that ends a source, with the position that the lake holds."""
     return error if reached is None else error.adding(f'the lake is complete up to "{reached}"')
+
+
+def _of_all(ends: Mapping[str, BaseException]) -> BaseException:
+    """One error for the sources that ended with one: a fault of ours goes first, the others are named."""
+    name, error = min(ends.items(), key=lambda each: isinstance(each[1], HeadraceError))
+    if not isinstance(error, HeadraceError):
+        return error
+    others = [
+        f'source "{n}": {e.code}' for n, e in ends.items() if n != name and isinstance(e, HeadraceError)
+    ]
+    named = error.adding("; ".join([f'of source "{name}"', *others]))
+    named.__cause__ = error.__cause__
+    return named
