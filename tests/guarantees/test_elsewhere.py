@@ -13,8 +13,7 @@ import pytest
 
 from headrace.core.names import TableName
 from headrace.lake.read.lake import Lake
-from headrace.pipeline.state.alterations import Way
-from headrace.pipeline.state.records import tables_of
+from headrace.pipeline.state.records import Way, tables_of
 from headrace.testing import validators, workload
 from headrace.testing.mirror_process import Mirrored
 from headrace.testing.postgres import Database

@@ -1,12 +1,17 @@
-"""docs/architecture.md speaks of what is there: every room has its line, every path leads somewhere."""
+"""docs/architecture.md speaks of what is there: every room has its line, every path leads somewhere.
+
+docs/life-of-a-run.md answers each of its questions by at most four files, and names what is in them.
+"""
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 
 import pytest
 
-from tests.meta.tracked import ROOT, SOURCE, files, python_files
+from tests.meta.tracked import ROOT, SOURCE, files, python_files, tree
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 _PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*)`")
@@ -25,6 +30,40 @@ def test_every_room_has_its_line(room: str) -> None:
 @pytest.mark.parametrize("name", sorted(set(_PATH.findall(PAGE))))
 def test_every_path_on_the_page_is_there(name: str) -> None:
     assert (ROOT / name).exists() or (SOURCE / name).exists()
+
+
+LIFE = (ROOT / "docs" / "life-of-a-run.md").read_text(encoding="utf-8")
+MOST_FILES = 4
+_QUESTION = re.compile(r"^## (.*\?)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+_ANSWER = re.compile(r"^\* `([\w./]+\.py)`: (.*?)(?=^\* |\Z)", re.MULTILINE | re.DOTALL)
+_NAMED = re.compile(r"`((?:[A-Z]\w*\.)?_?[A-Za-z]\w*)`")
+
+
+@pytest.mark.parametrize(("question", "answer"), _QUESTION.findall(LIFE))
+def test_a_question_is_answered_by_few_files_that_hold_what_is_named(question: str, answer: str) -> None:
+    files_named = _ANSWER.findall(answer)
+    assert 0 < len(files_named) <= MOST_FILES, question
+    for path, text in files_named:
+        there = set(_definitions(tree(SOURCE / path)))
+        names = _NAMED.findall(text)
+        assert names, f"{path}: say what to look at"
+        assert [name for name in names if name not in there] == [], path
+
+
+def test_the_life_of_a_run_has_its_questions() -> None:
+    assert len(_QUESTION.findall(LIFE)) >= 8
+    assert all(heading in dict(_QUESTION.findall(LIFE)) for heading in re.findall(r"(?m)^## (.*)$", LIFE))
+
+
+def _definitions(parsed: ast.Module) -> Iterator[str]:
+    """The functions and classes of a module, and its methods, alone and as `Class.method`."""
+    for node in parsed.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        if isinstance(node, ast.ClassDef):
+            for each in node.body:
+                if isinstance(each, ast.FunctionDef):
+                    yield from (each.name, f"{node.name}.{each.name}")
 
 
 def test_what_is_asked_of_postgresql_fails_with_a_code() -> None:

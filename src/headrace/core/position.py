@@ -7,7 +7,7 @@ A position is exclusive, as every frontier is: it covers every transaction whose
 time is equal. (A source's word of how far it is may equal the next commit: an inclusive reading claims a
 transaction that has not come.) Times of two transactions differ by at least `STEP`, so that there are places
 between them: a mark that replaces a table's contents by those of a new copy takes one
-(`pipeline.state.spacing`).
+(`pipeline.state.epoch`).
 
 Between our marks the order of a source's transactions is total, so positions are compared by their times.
 Only the source knows how its texts compare: `Spelling` is what reading a lake needs of that.

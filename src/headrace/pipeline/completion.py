@@ -19,8 +19,8 @@ from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.pipeline.copy.scheduler import CopyScheduler
 from headrace.pipeline.following import FollowingRun, NewTables, TableFollower
+from headrace.pipeline.state.epoch import with_room
 from headrace.pipeline.state.ledger import Ledger
-from headrace.pipeline.state.spacing import with_room
 from headrace.pipeline.state.table_state import State
 from headrace.pipeline.status_report import Reporter
 from headrace.sources.contract.errors import TableBusy

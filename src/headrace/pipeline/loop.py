@@ -32,22 +32,20 @@ from headrace.pipeline.receiving import Receiving
 from headrace.pipeline.resync.new_copy import Renewal
 from headrace.pipeline.state import schema_check
 from headrace.pipeline.state.acknowledger import Acknowledger
-from headrace.pipeline.state.epoch import Epoch
+from headrace.pipeline.state.epoch import Epoch, with_room
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.place import RunContext
 from headrace.pipeline.state.records import TableRecord
-from headrace.pipeline.state.spacing import with_room
 from headrace.pipeline.state.stops import not_followed, stop_blocked, stop_copies, stop_tables
 from headrace.pipeline.state.table_state import State
 from headrace.pipeline.status_report import Reporter
 from headrace.pipeline.stream import batches
 from headrace.pipeline.stream.cadence import Cadence
 from headrace.pipeline.stream.cut_places import CutPlaces
+from headrace.pipeline.stream.ddl import rewriting, widening
 from headrace.pipeline.stream.epoch import EpochRunner, catch_up, stream_epoch
-from headrace.pipeline.stream.rewriting import rewriting
 from headrace.pipeline.stream.source_clock import SourceClock
 from headrace.pipeline.stream.statements import Statements, with_replaced
-from headrace.pipeline.stream.widening import widening
 from headrace.pipeline.withdrawal import Withdrawal
 from headrace.sources.contract.mirror import Mirror
 from headrace.spool.places import Places

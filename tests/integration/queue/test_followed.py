@@ -23,8 +23,7 @@ import pytest
 
 from headrace.lake.read.lake import Lake
 from headrace.pipeline import run as pipeline
-from headrace.pipeline.state.alterations import Way
-from headrace.pipeline.state.records import TableRecord, tables_of
+from headrace.pipeline.state.records import TableRecord, Way, tables_of
 from headrace.pipeline.state.table_state import State
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect

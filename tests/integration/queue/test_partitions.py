@@ -25,7 +25,7 @@ from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.decode.queue import framing
 from headrace.lake.read.lake import Lake
-from headrace.pipeline.state.alterations import Way
+from headrace.pipeline.state.records import Way
 from headrace.pipeline.state.table_state import State
 from headrace.sources.contract.decoder import TableChanges, TableFilter
 from headrace.sources.contract.values import TableDef

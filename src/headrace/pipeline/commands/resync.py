@@ -23,11 +23,10 @@ from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
 from headrace.pipeline.commands.capture import Capturing, SourcePlace
 from headrace.pipeline.resync import replacement
-from headrace.pipeline.state import alterations, arrivals
+from headrace.pipeline.state import arrivals, records
 from headrace.pipeline.state.arrivals import Arrival
-from headrace.pipeline.state.background import Errand
 from headrace.pipeline.state.ledger import Ledger
-from headrace.pipeline.state.owner import Owner, Steps
+from headrace.pipeline.state.owner import Errand, Owner, Steps
 from headrace.pipeline.state.records import TableRecord
 from headrace.sources.contract.mirror import CapturedTables
 from headrace.sources.contract.values import ExaminedTables, TableDef
@@ -142,9 +141,7 @@ def new_copy_record(ledger: Ledger, record: TableRecord, examined_tables: Examin
     table = there(record, examined_tables)
     replacement.refuse_other_columns(record.name, record.schema, table.schema)
     fresh = record.with_definition(replace(table, schema=_continuing(record.schema, table.schema)))
-    altered = alterations.entry_of_copy(
-        ledger.mark.epoch + 1, ledger.position, record.error, record.alteration
-    )
+    altered = records.entry_of_copy(ledger.mark.epoch + 1, ledger.position, record.error, record.alteration)
     fresh = replace(fresh, alteration=altered)
     return replacement.staged_record(fresh, stage_of(ledger, record.name), ledger.position)
 

@@ -2,7 +2,7 @@
 
     the old version of the folder ─► bundles of its files ─► `tasks.convert`, on Spark ─► files of the folder
 
-The rows are those of the epoch in which the table left the marks (`stream.rewriting`), so the stream holds
+The rows are those of the epoch in which the table left the marks (`stream.ddl`), so the stream holds
 all that came later, and nothing that came before. The source is not read. Files are taken by their names, in
 order, some bundles at a time, and each such portion is committed with the name of its last file
 (`OldRows.last_file`): there the next run goes on. Files of a portion that was not finished are orphans.

@@ -35,10 +35,9 @@ from headrace.lake.read.intervals import Past
 from headrace.lake.retain.sweep import Sweeper
 from headrace.lake.retain.thinning import Keeping
 from headrace.pipeline.maintain import expiry
-from headrace.pipeline.state.background import Errand
 from headrace.pipeline.state.epoch import MAINTAIN, Epoch, Rewrite
 from headrace.pipeline.state.ledger import Ledger
-from headrace.pipeline.state.owner import Owner, Steps
+from headrace.pipeline.state.owner import Errand, Owner, Steps
 from headrace.pipeline.tasks import compact
 from headrace.pipeline.tasks.compact import Bundle, BundleResult, Survey
 from headrace.pipeline.tasks.table_task import Outcome, Outcomes, pack, unpack

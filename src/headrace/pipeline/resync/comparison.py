@@ -27,7 +27,7 @@ from headrace.core.checksum import Sums
 from headrace.core.columns import Ints
 from headrace.core.errors import Definite
 from headrace.core.failpoint import failpoint
-from headrace.pipeline.state.background import beside
+from headrace.pipeline.state.owner import beside
 from headrace.pipeline.tasks.compare import differences
 from headrace.pipeline.tasks.compare.differences import FileSums, KeySample, SideFile
 from headrace.pipeline.tasks.table_task import pack, unpack

@@ -12,7 +12,7 @@ ordinary updates of no transaction (`_xid` 0). A table that was exact until then
 its interval; of one that was not, a new one begins there. The new copy is joined to the stream by the same
 handoffs and states as a first one (`copy.copied_parts`, `stream.epoch`); it only lies elsewhere.
 
-The mark before the difference leaves room for it (`state.spacing.with_room`), since no two marks with
+The mark before the difference leaves room for it (`state.epoch.with_room`), since no two marks with
 different contents may have one time. Where the source is so idle that its position does not move, a slot is
 made and dropped for a moment: that moves it.
 
@@ -34,10 +34,9 @@ from headrace.core.schema import Column, TableSchema
 from headrace.lake.format import layout
 from headrace.lake.store.contract import Store
 from headrace.pipeline.resync.comparison import KnownChecksums
-from headrace.pipeline.state.epoch import RECONCILE, Epoch
+from headrace.pipeline.state.epoch import RECONCILE, ROOM, Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import TableRecord
-from headrace.pipeline.state.spacing import ROOM
 from headrace.pipeline.state.table_state import State, TableEvent, after
 from headrace.pipeline.tasks.compare import differences
 from headrace.pipeline.tasks.compare.differences import Applying, ComparisonTerms, LotResult, SideFile

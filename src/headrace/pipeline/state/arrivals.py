@@ -19,11 +19,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
+
+from headrace.core.history import history_schema
+from headrace.core.names import TableName
 from headrace.core.position import Position
+from headrace.core.schema import TableSchema
 from headrace.lake.format import layout
-from headrace.pipeline.state import alterations, choice
+from headrace.pipeline.state import choice, records
 from headrace.pipeline.state.epoch import Epoch
-from headrace.pipeline.state.history_version import alike, history_version
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_state import TableEvent
@@ -56,7 +60,7 @@ def taken_up(ledger: Ledger, record: TableRecord, now: TableDef, start: Position
     """A table as it is now, in the place of what it was."""
     ledger.live.forget(ledger.task_folder(record.name))  # another program may have changed its files
     new = arrival(ledger, now, start)
-    altered = alterations.entry_of_copy(ledger.mark.epoch + 1, start, record.error, record.alteration)
+    altered = records.entry_of_copy(ledger.mark.epoch + 1, start, record.error, record.alteration)
     begun = replace(new.record, state=record.on(TableEvent.TAKEN_UP).state, alteration=altered)
     gone = without_errors(ledger, record, ledger.frontier.time)
     if gone.errors:
@@ -87,3 +91,22 @@ def without_errors(ledger: Ledger, record: TableRecord, time: int) -> Outcome:
     if record.raw_columns and record.state.has_rows:
         standing = raw_values.standing(ledger.store, ledger.outline(record), ledger.mark.epoch + 1, time)
     return Outcome(record.name, errors=standing)
+
+
+# --- the folder of the history ------------------------------------------------------------------
+
+
+def alike(other: pa.Schema, new: pa.Schema) -> bool:
+    """Tell whether rows of both can lie in one folder."""
+    return list(zip(other.names, other.types, strict=True)) == list(zip(new.names, new.types, strict=True))
+
+
+def history_version(ledger: Ledger, name: TableName, schema: TableSchema) -> int:
+    """The history that goes on: the last one, or where its columns are others the next. They have no gaps."""
+    version = 1
+    while (history := ledger.live.table(layout.history_folder(ledger.name, name, version))).version >= 0:
+        following = ledger.live.table(layout.history_folder(ledger.name, name, version + 1))
+        if following.version < 0 and alike(history.schema(), history_schema(schema)):
+            return version
+        version += 1
+    return version

@@ -3,6 +3,9 @@
     Epoch ─► `planner` makes its steps ─► `ledger` publishes them, and moves on to the `Records` after it
 
 Made by whoever has something to publish: the first run, copies, the stream, commands, maintenance.
+
+A mark in which a new copy replaces an old one stands between two transactions of the stream. So while there
+is a new copy the frontier stops `ROOM` short of what the stream has shown, before anything else happens.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from headrace.core.names import TableName
-from headrace.core.position import Position
+from headrace.core.position import STEP, Position
 from headrace.lake.format.plan import DataFile
 from headrace.pipeline.ingest.last_commits import LastCommits
 from headrace.pipeline.state.kept_files import LateFile
@@ -105,3 +108,22 @@ class Records:
             yield gone.get(outcome.table) or self.tables[outcome.table], outcome
         for outcome in epoch.staged_outcomes:
             yield self.staged_copies[outcome.table], outcome
+
+
+# --- room behind a mark ------------------------------------------------------------------------
+
+
+ROOM = 2
+
+
+def with_room(time: int) -> int:
+    """A time with the same transactions before it, behind which `ROOM` is left."""
+    return min(time, last_with_room(time))
+
+
+def last_with_room(time: int) -> int:
+    """The last such time, where the stream has come up to this one and no further.
+
+    Transactions have multiples of `STEP` for their times: the next one has this, or the next multiple.
+    """
+    return -(-time // STEP) * STEP - ROOM

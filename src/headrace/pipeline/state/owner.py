@@ -4,22 +4,33 @@
     Alone    a command that found nobody, and holds the fence for as long as it takes
 
 What a command asks for is done with an `Owner` and nothing else, so that the same function serves both. It
-runs on the owner's thread; what has to wait is handed out as a background job, one step of `Steps` each.
+runs on the owner's thread; what has to wait is handed out as an `Errand`, one step of `Steps` each, which is
+done in a thread of its own and changes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.core.position import Position
-from headrace.pipeline.state.background import Errand
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.place import RunContext
 from headrace.sources.contract.mirror import Mirror
+
+Errand = Callable[[], Any]
+
+
+def beside(errand: Errand) -> Future[Any]:
+    """Do it in a thread of its own."""
+    with_one = ThreadPoolExecutor(1, "headrace-errand")
+    done = with_one.submit(errand)
+    with_one.shutdown(wait=False)
+    return done
 
 
 class Warner(Protocol):

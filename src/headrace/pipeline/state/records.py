@@ -7,23 +7,27 @@ the tables hold are always of the same epoch.
     source               SourceRecord
     table/<schema.name>  TableRecord
     staged/<schema.name> TableRecord of its new copy, while there is one (`resync.replacement`)
+
+A change of a table's shape that was followed is an entry of its record (`Alteration`). The plan of its own
+epoch brings the entry, so whoever reads the lake finds it in the catalog of that mark and of those after it,
+until another takes its place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Any
 
 from headrace.core.chunks import AnyHandoff, ByChunk, TableHandoff, exact_from
 from headrace.core.conversion import Conversion
-from headrace.core.errors import HeadraceError
+from headrace.core.errors import HeadraceError, LayoutUnknown, ShapeChanged
 from headrace.core.handoff import ByPosition
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.core.records import from_record, on_disk
 from headrace.core.schema import TableSchema
-from headrace.pipeline.state.alterations import Alteration
 from headrace.pipeline.state.table_state import State, TableEvent, after
 from headrace.sources import registry
 from headrace.sources.contract.values import Json, TableDef, UpstreamFacts
@@ -175,3 +179,45 @@ def told_from(handoff: AnyHandoff) -> Position:
     """
     first = handoff.chunks if isinstance(handoff, ByChunk) else ()
     return min((exact_from(chunk.handoff) for chunk in first), default=exact_from(handoff))
+
+
+# --- changes of a table's shape -----------------------------------------------------------------
+
+
+MOST_COPIES = 2  # of a table whose stream is read otherwise than its catalog
+
+
+class Way(StrEnum):
+    """The way in which the table's rows follow."""
+
+    ADDED = "added"  # nothing: columns came that are NULL in them
+    REWRITTEN = "rewritten"  # they are written again in the lake
+    COPIED = "copied"  # they are read at the source anew
+
+
+@dataclass(frozen=True, slots=True)
+class Alteration:
+    """A change that was followed from a position on; `epoch` is the one that tells of it first."""
+
+    epoch: int
+    at: Position
+    way: Way
+    what: str
+    # How often in a row it was copied for this reason.
+    times: int = field(default=1, metadata=on_disk(sparse=True))
+
+
+def entry_of_copy(
+    epoch: int, at: Position, error: HeadraceError | None, last: Alteration | None
+) -> Alteration | None:
+    """The entry of a table that is copied anew after this error; the last one if that is no DDL."""
+    if not isinstance(error, ShapeChanged):
+        return last
+    again = last is not None and (last.way, last.what) == (Way.COPIED, error.primary)
+    return Alteration(epoch, at, Way.COPIED, error.primary, last.times + 1 if last and again else 1)
+
+
+def copied_in_vain(error: HeadraceError | None, last: Alteration | None) -> bool:
+    """Tell whether a table was copied as often as may help for the reason for which it stopped again."""
+    known = isinstance(error, LayoutUnknown) and last is not None and last.way is Way.COPIED
+    return bool(known and last and error and last.what == error.primary and last.times >= MOST_COPIES)

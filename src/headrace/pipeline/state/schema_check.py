@@ -5,9 +5,9 @@ vouch for a table. Before a mark, and after the epoch's last commit was received
 mirrored table with what was recorded when it was copied.
 
     changed   the table is not what was copied: it stops; its last mark stands
-    widened   columns were added, NULL in all rows from before: it goes on under these (`stream.widening`)
+    widened   columns were added, NULL in all rows from before: it goes on under these (`stream.ddl`)
     rewritten its rows from before become others by a function of each: they are written again in the lake
-              (`stream.rewriting`)
+              (`stream.ddl`)
     locked    DDL may be in the stream already while no look can see it yet; the table sits this mark out and
               is in the next. So does one that was altered by a statement which the stream has yet to bring
               (`AwaitedTables`)
@@ -17,6 +17,14 @@ mirrored table with what was recorded when it was copied.
 
 How the source finds out is its own affair (`sources.contract.values`). Which record is meant, between which
 positions, and the way back are ours. The look also brings how far the source is.
+
+What a person types for a table that stopped because it is another one at the source (`way_back`); a resync
+that finds more than the look saw refuses with a hint of its own:
+
+    same columns            headrace tables resync      copied anew beside the old, the difference in one mark
+    other columns           headrace tables resync      copied anew, a new interval and a new history
+    other name              headrace tables drop, add   the same
+    unfit to be mirrored    what makes it fit first: the source says the statement
 """
 
 from __future__ import annotations
@@ -31,7 +39,6 @@ from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.lake.format import layout
 from headrace.pipeline.state.records import TableRecord
-from headrace.pipeline.state.remedies import way_back
 from headrace.pipeline.state.table_state import State
 from headrace.sources.contract.errors import TableBusy, TableDenied
 from headrace.sources.contract.mirror import Mirror
@@ -169,3 +176,25 @@ def _changed_error(record: TableRecord, change: Change, span: tuple[Position, Po
         detail=f'noticed between the positions "{record.frontier or span[0]}" and "{span[1]}"',
         hint=way_back(record, change),
     )
+
+
+# --- the way back -------------------------------------------------------------------------------
+
+
+def way_back(record: TableRecord, change: Change) -> str:
+    """The hint for a table that is not what was recorded."""
+    name, now = record.name, change.now
+    again = f"headrace tables resync {name}"
+    if now is None:
+        return f"{again}, if it was made again; it says what to do if not"
+    if now.name != name:
+        return anew(name, now.name)
+    if change.mend is not None:
+        return f"{change.mend}, then {again}"
+    kept = "; older marks keep what it was" if record.state.is_named else ""
+    return again + kept if now.schema.columns != record.schema.columns else again
+
+
+def anew(old: TableName, new: TableName) -> str:
+    """The way to a new interval of a table that cannot be compared with what it was."""
+    return f"headrace tables drop {old}, then headrace tables add {new}"

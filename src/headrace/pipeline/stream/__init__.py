@@ -5,10 +5,8 @@
     cut_places    where in the stream a mark may be made
     splits        new rows of a large epoch, spread over its tasks
     statements    those that altered tables, held against the look before a mark
-    widening      columns that were added, and are NULL in all rows from before
-    rewriting     tables whose rows of the lake are written again under other columns
-    truncations   the TRUNCATEs that its tasks must know of
-    epoch         one epoch: its job, its verdicts, the records that it changes
+    ddl           the epochs by which tables follow DDL: columns that were added, rows written again
+    epoch         one epoch: its job, its verdicts, the records that it changes; its TRUNCATEs
     eager         work ahead on transactions that still run
     late_stream   the stream for tables that are being copied, in files of the lake meanwhile
     recopy        keys of a copy in chunks that lack a value, copied again

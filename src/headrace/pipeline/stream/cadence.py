@@ -28,10 +28,10 @@ from headrace.core.chunks import exact_from
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.pipeline.ingest.supervisor import Receiver
+from headrace.pipeline.state.epoch import last_with_room
 from headrace.pipeline.state.owner import Owner
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.schema_check import RecordsCheck
-from headrace.pipeline.state.spacing import last_with_room
 from headrace.pipeline.state.table_state import State
 from headrace.pipeline.stream.batches import EpochBatch
 from headrace.pipeline.stream.source_clock import SourceClock

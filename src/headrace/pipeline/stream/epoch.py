@@ -10,6 +10,12 @@ part of the outcome is dropped, and the others are published.
 Where a table has a new copy beside it (`resync.replacement`), the stream is applied to both. The frontier
 then stops a little short of what the stream has shown, so that a mark has room behind this one before
 anything else happens: the one in which the new copy replaces the old.
+
+TRUNCATEs are looked for ahead, in the driver, which reads no rows for it. Every task needs them, whichever
+slice holds them: all files of a truncated table have to go, and changes before and after a truncation must
+not meet. A truncation that the copy holds changes no state. But a copy tells nothing of rows that were gone
+when it was made, so what the table held before can't be had by rewinding: its history begins at the
+truncation's time.
 """
 
 from __future__ import annotations
@@ -18,6 +24,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import pyarrow as pa
 
 from headrace.core import origins
@@ -25,13 +32,13 @@ from headrace.core.chunks import ByChunk, exact_from
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.core.position import Position
+from headrace.core.truncation import Truncation
 from headrace.pipeline.ingest.last_commits import LastCommits
-from headrace.pipeline.state.epoch import Epoch
+from headrace.pipeline.state.epoch import Epoch, last_with_room, with_room
 from headrace.pipeline.state.kept_files import LateFile, is_needed
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.schema_check import RecordsCheck
-from headrace.pipeline.state.spacing import last_with_room, with_room
 from headrace.pipeline.state.table_state import State, TableEvent
 from headrace.pipeline.stream import batches, late_stream
 from headrace.pipeline.stream.batches import EpochBatch
@@ -39,7 +46,6 @@ from headrace.pipeline.stream.eager import EagerDecoding, ended_as
 from headrace.pipeline.stream.late_stream import Portion
 from headrace.pipeline.stream.recopy import retake
 from headrace.pipeline.stream.splits import with_births
-from headrace.pipeline.stream.truncations import rows_to_go, with_truncations
 from headrace.pipeline.tasks import decode
 from headrace.pipeline.tasks.files import verdict
 from headrace.pipeline.tasks.merge import merge
@@ -468,3 +474,44 @@ def _joining(
     handoff = None if isinstance(record.handoff, ByChunk) else record.handoff
     event = TableEvent.EXACT if record.copy_id is None else TableEvent.COMPARABLE
     return record.on(event, since=since, handoff=handoff)
+
+
+# --- truncations --------------------------------------------------------------------------------
+
+
+def with_truncations(
+    reader: SpoolReader, slices: Sequence[Slice], tasks: Mapping[int, TableTask]
+) -> dict[int, TableTask]:
+    """The tasks, with the truncations of their tables in these slices."""
+    wanted = {table: task.applied_until for table, task in tasks.items()}
+    found: dict[int, list[Truncation]] = {}
+    for each in slices:
+        new = each.decoder.truncations(each.read(reader), each.context, wanted)
+        for table, some in new.items():
+            found.setdefault(table, []).extend(some)
+    # Slices of one transaction may hold its truncations in any order (`TableSchema.is_ordered`).
+    return {table: _with(task, sorted(found.get(table, []))) for table, task in tasks.items()}
+
+
+def rows_to_go(tasks: Mapping[int, TableTask]) -> int:
+    """Count the rows of files that the truncations take: work that no change tells of."""
+    return sum(f.rows for task in tasks.values() if task.truncations for f in task.routes.files)
+
+
+def _with(task: TableTask, found: Sequence[Truncation]) -> TableTask:
+    if not found:
+        return task
+    held = np.zeros(len(found), np.bool_)
+    if task.handoff is not None:
+        times = pa.array([each.time for each in found], pa.int64())
+        names = pa.array([each.transaction for each in found], task.schema.transaction.type)
+        handoff = task.handoff
+        if isinstance(handoff, ByChunk):
+            if torn := handoff.incomplete(times, names):
+                return replace(task, incomplete=torn)
+            handoff = handoff.chunks[0].handoff  # as good as any other
+        held = np.asarray(handoff.holds(times, names).to_numpy(zero_copy_only=False), np.bool_)
+    live = tuple(t for t, known in zip(found, held, strict=True) if not known)
+    last = max((t.time for t, known in zip(found, held, strict=True) if known), default=0)
+    # A table that is not rewound begins after all that its copy holds anyway.
+    return replace(task, truncations=live, forgets=last if task.schema.full else 0)

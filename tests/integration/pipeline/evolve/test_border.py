@@ -21,10 +21,9 @@ from headrace.lake.log.marks import Mark
 from headrace.lake.read.lake import Lake
 from headrace.lake.store.open import open_store
 from headrace.pipeline.commands import ask
-from headrace.pipeline.state.alterations import Way
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
-from headrace.pipeline.state.records import TableRecord
+from headrace.pipeline.state.records import TableRecord, Way
 from headrace.testing import validators
 from headrace.testing.postgres import Database
 from tests.integration.pipeline.conftest import Mirrors

@@ -15,7 +15,7 @@ import pytest
 from headrace.core.errors import HeadraceError
 from headrace.lake.read.lake import Lake
 from headrace.pipeline import loop
-from headrace.pipeline.state.alterations import Way
+from headrace.pipeline.state.records import Way
 from headrace.pipeline.state.table_state import State
 from headrace.testing import validators
 from headrace.testing.postgres import Database, Server

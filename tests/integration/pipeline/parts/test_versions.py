@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headrace.core.errors import HeadraceError
-from headrace.pipeline.state.alterations import Way
+from headrace.pipeline.state.records import Way
 from headrace.testing import validators
 from headrace.testing.postgres import Database
 from tests import without_spark

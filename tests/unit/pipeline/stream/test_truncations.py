@@ -9,7 +9,7 @@ from typing import Any
 
 from headrace.core.names import TableName
 from headrace.core.truncation import Truncation, Truncations
-from headrace.pipeline.stream.truncations import with_truncations
+from headrace.pipeline.stream.epoch import with_truncations
 from headrace.pipeline.tasks.routing import Routes
 from headrace.pipeline.tasks.slices import Slice
 from headrace.pipeline.tasks.table_task import TableTask
