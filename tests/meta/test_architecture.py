@@ -34,7 +34,7 @@ def test_every_path_on_the_page_is_there(name: str) -> None:
 
 LIFE = (ROOT / "docs" / "life-of-a-run.md").read_text(encoding="utf-8")
 MOST_FILES = 4
-_QUESTION = re.compile(r"^## (.*\?)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+_QUESTION = re.compile(r"^## ([^\n]*\?)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 _ANSWER = re.compile(r"^\* `([\w./]+\.py)`: (.*?)(?=^\* |\Z)", re.MULTILINE | re.DOTALL)
 _NAMED = re.compile(r"`((?:[A-Z]\w*\.)?_?[A-Za-z]\w*)`")
 

@@ -3,17 +3,16 @@
 A room is named for what it does to the data, and its floor says where it runs and what it may touch. Imports
 only go down, and rooms on one floor do not know each other:
 
-    run            a run in its order: the public entry, a source, an attempt, a turn  ┐
-    loop           the work of a turn, and all that an attempt holds open              │ the driver's
-    receiving      the receiver of the stream, and the work on what comes                 │
-    switch         another server in the place of the one that was followed               │ thread
-    completion     the end of a run that only catches up                                  │
-    following      tables whose shape changed, taken up as they are now                   │
-    recovery       a place in the stream that was lost                                    │
-    withdrawal     tables that may not stay in our publication                            │
-    status_report  what a run tells the world                                             │
-    loop_watch     what is seen of the loop from beside it                                │
-    first_run      which objects upstream, and the first records of a source              ┘
+    run            a run in its order: the public entry, a source, an attempt, a turn          ┐
+    loop           the work of a turn, and all that an attempt holds open                      │ the
+    receiving      the receiver of the stream, and the work on what comes                      │ driver's
+    completion     the end of a run that only catches up                                       │ thread
+    following      tables whose shape changed, taken up as they are now                        │
+    recovery       a place in the stream that was lost; another server in the old one's place  │
+    withdrawal     tables that may not stay in our publication                                 │
+    status_report  what a run tells the world                                                  │
+    loop_watch     what is seen of the loop from beside it                                     │
+    first_run      which objects upstream, and the first records of a source                   ┘
     commands/  verify/                   beside a run, or instead of one
     copy/  resync/  maintain/  stream/   make epochs, and publish none
     state/                               the one writer's truth; the only room that commits

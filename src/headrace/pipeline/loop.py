@@ -42,10 +42,9 @@ from headrace.pipeline.status_report import Reporter
 from headrace.pipeline.stream import batches
 from headrace.pipeline.stream.cadence import Cadence
 from headrace.pipeline.stream.cut_places import CutPlaces
-from headrace.pipeline.stream.ddl import rewriting, widening
+from headrace.pipeline.stream.ddl import Statements, rewriting, widening, with_replaced
 from headrace.pipeline.stream.epoch import EpochRunner, catch_up, stream_epoch
 from headrace.pipeline.stream.source_clock import SourceClock
-from headrace.pipeline.stream.statements import Statements, with_replaced
 from headrace.pipeline.withdrawal import Withdrawal
 from headrace.sources.contract.mirror import Mirror
 from headrace.spool.places import Places

@@ -200,9 +200,10 @@ def _attempt(
     Each step stands on the one before. Nothing is made upstream before preflight found nothing against it.
     """
     from headrace.lake.log.marks import Marks
-    from headrace.pipeline import first_run, switch
+    from headrace.pipeline import first_run
     from headrace.pipeline.loop import Run
     from headrace.pipeline.receiving import Receiving
+    from headrace.pipeline.recovery import follow_server
     from headrace.pipeline.resync import replacement
     from headrace.pipeline.state.acknowledger import Acknowledger
     from headrace.pipeline.state.ledger import Ledger
@@ -220,7 +221,7 @@ def _attempt(
         attempt = first_run.Attempt(ledger, place, connection, _waiting(control.stop, reporter))
         first_run.begin_or_agree(attempt, dropped_knowingly=recovery.now is not None)
         recovery.apply(attempt)
-        mirror = switch.follow(attempt)
+        mirror = follow_server(attempt)
         reporter.beside.refresh(mirror, place.config, ledger)
         if ledger.awaited_tables:
             place.spark.begin()  # to copy them, once the stream is there

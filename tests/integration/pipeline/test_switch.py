@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from headrace.lake.store.open import open_store
-from headrace.pipeline import switch
+from headrace.pipeline import recovery
 from headrace.pipeline.resync.replacement import staged_record
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
@@ -40,7 +40,7 @@ def test_copies_that_are_joining_are_made_again_and_live_tables_stay(mirrors: Mi
     ledger.publish(Epoch("stream", ledger.frontier, records=left))
     assert ledger.source is not None
     of_another = Successor({**ledger.source.identity}, {**ledger.source.upstream})
-    ledger.publish(switch.epoch(ledger, of_another))
+    ledger.publish(recovery.switch_epoch(ledger, of_another))
     states = {record.name.name: record.state for record in ledger.present if record.copy_id is None}
     assert states == dict.fromkeys(NAMES, State.LIVE) | {"catches_up": State.PENDING, "joins": State.PENDING}
     [copy] = ledger.staged.values()

@@ -4,8 +4,7 @@
     batches       which transactions the next epoch takes, and how they are cut into slices
     cut_places    where in the stream a mark may be made
     splits        new rows of a large epoch, spread over its tasks
-    statements    those that altered tables, held against the look before a mark
-    ddl           the epochs by which tables follow DDL: columns that were added, rows written again
+    ddl           statements that altered tables, and the epochs by which tables follow them
     epoch         one epoch: its job, its verdicts, the records that it changes; its TRUNCATEs
     eager         work ahead on transactions that still run
     late_stream   the stream for tables that are being copied, in files of the lake meanwhile

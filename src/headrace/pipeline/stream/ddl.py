@@ -1,4 +1,4 @@
-"""The epochs by which tables follow their DDL: columns that came with NULL, and rows that are written again.
+"""DDL in the stream: the statements that altered tables, and the epochs by which tables follow them.
 
     look ─┬─► `RecordsCheck.wider_tables` ─► epoch "widen":   the folder's newest version has the columns
           └─► `RecordsCheck.rewritten`    ─► epoch "rewrite": the table leaves the marks, its rows from before
@@ -16,21 +16,38 @@ rewrite   From there the stream is kept for the table, as for any that is being 
           meanwhile, the look finds it before the table returns, and it is copied from the source.
 
 A crash after either costs nothing: the record has the columns, and the stream goes on.
+
+A source whose stream has its statements at their own places (`Decoder.statements`) proves by them and the
+look together what became of rows. The look is later than the batch, so it may show what the stream has yet to
+bring:
+
+    nothing of it is in the batch    the table sits the mark out (`state.schema_check.AwaitedTables`)
+    a part of it is                  the mark waits, for a moment, so that one batch has all of it; else the
+                                     table is copied
+
+A batch without such statements costs nothing: its transactions say so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from headrace.core.errors import RowsUntold, ShapeChanged
 from headrace.core.names import TableName
 from headrace.pipeline.state import arrivals
 from headrace.pipeline.state.arrivals import Arrival, history_version
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import Alteration, OldRows, TableRecord, Way
-from headrace.pipeline.state.schema_check import AlteredTable
+from headrace.pipeline.state.schema_check import AlteredTable, AwaitedTables, RecordsCheck
+from headrace.pipeline.state.table_state import State
+from headrace.pipeline.stream import batches
+from headrace.pipeline.stream.batches import EpochBatch
+from headrace.pipeline.stream.epoch import EpochRunner
 from headrace.pipeline.tasks.table_task import Outcome
+from headrace.sources.contract.values import StatementEffect, StatementLog
 
 
 def widening(ledger: Ledger, wider: Mapping[TableName, AlteredTable]) -> Epoch:
@@ -72,3 +89,82 @@ def _begin(ledger: Ledger, name: TableName, rewritten: AlteredTable) -> Arrival:
     altered = Alteration(ledger.mark.epoch + 1, ledger.frontier, Way.REWRITTEN, rewritten.what)
     record = replace(arrival.record, old_rows=old, since=ledger.frontier.time, alteration=altered)
     return replace(arrival, record=record)
+
+
+# --- statements, held against the look before a mark --------------------------------------------
+
+
+PATIENCE_SECONDS = 2.0
+
+
+@dataclass(slots=True)
+class Statements:
+    """The statements of one attempt, and those that are waited for."""
+
+    awaited_tables: AwaitedTables = field(default_factory=AwaitedTables)
+    _since: float | None = None  # a mark waits
+
+    def statement_log(
+        self, ledger: Ledger, runner: EpochRunner, batch: EpochBatch, records: Sequence[TableRecord]
+    ) -> StatementLog | None:
+        """All that the batch says of these tables; None of a source whose stream has no statements."""
+        if runner.source.decoder().statements is None:
+            return None
+        told = _effects(ledger, runner, batch, records) if batch.truncates else {}
+        return StatementLog(ledger.position, batch.frontier, told)
+
+    def wait(self, check: RecordsCheck, batch: EpochBatch) -> bool:
+        """Tell whether the mark waits until the stream has brought the rest."""
+        if not check.half_told or batch.more:
+            self._since = None
+            return False
+        now = time.monotonic()
+        self._since = now if self._since is None else self._since
+        if now - self._since < PATIENCE_SECONDS:
+            return True
+        self._since = None
+        return False
+
+
+def with_replaced(ledger: Ledger, runner: EpochRunner, batch: EpochBatch, epoch: Epoch) -> Epoch:
+    """Have tables copied that stopped since nobody knows their rows, and were then replaced by others.
+
+    They are what a person would resync: the rows in question went with the table that they were of.
+    """
+    after = {**ledger.tables, **{r.name: r for r in epoch.records if r.copy_id is None}}
+    stopped = [r for r in after.values() if r.state is State.STOPPED and isinstance(r.error, RowsUntold)]
+    if not stopped or not batch.truncates or ledger.recovering:
+        return epoch
+    told = _effects(ledger, runner, batch, stopped)
+    gone = {key for key, found in told.items() if any(each.replaces for each in found)}
+    replaced = {r.key: r.with_error(_replaced_error(r), ledger.position) for r in stopped if r.key in gone}
+    others = tuple(record for record in epoch.records if record.key not in replaced)
+    return replace(epoch, records=(*others, *replaced.values()))
+
+
+def _replaced_error(record: TableRecord) -> ShapeChanged:
+    assert record.error is not None
+    return ShapeChanged(
+        "TABLE_ALTERED",
+        f"{record.name} was dropped or replaced",
+        detail=f"it stopped before: {record.error.code}: {record.error.primary}",
+        hint=f"headrace tables resync {record.name}",
+    )
+
+
+def _effects(
+    ledger: Ledger, runner: EpochRunner, batch: EpochBatch, records: Sequence[TableRecord]
+) -> Mapping[str, Sequence[StatementEffect]]:
+    """The statements on each record's table, by its key; a table and its new copy hear the same."""
+    decoder = runner.source.decoder(0)
+    slices = list(batches.slices(runner.reader, batch.transactions, decoder))
+    found: dict[str, list[StatementEffect]] = {}
+    for are_copies in (False, True):
+        some = {record.number: record for record in records if (record.copy_id is not None) == are_copies}
+        wanted = {number: ledger.outline(record).table_filter() for number, record in some.items()}
+        for each in slices if wanted else ():
+            read = each.decoder.statements
+            told = {} if read is None else read(each.read(runner.reader), each.context, wanted)
+            for number, brought in told.items():
+                found.setdefault(some[number].key, []).extend(brought)
+    return {key: sorted(told, key=lambda each: each.time) for key, told in found.items()}
