@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from headrace.core.change_batch import BAD, TIMESTAMP, Image, Op, change_schema
 from headrace.core.errors import ShapeChanged
+from headrace.core.records import from_record, to_record
 from headrace.core.schema import Column
 from headrace.core.transaction_id import TransactionId
 from headrace.core.truncation import Truncations
@@ -42,9 +43,6 @@ class ToyContext:
     number: int = 0
     at: int = 0
 
-    def as_record(self) -> Json:
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
 class ToyDecoder:
@@ -62,7 +60,7 @@ class ToyDecoder:
         return ToyContext()
 
     def restore(self, record: Json) -> ToyContext:
-        return ToyContext(**{name: record[name] for name in ("time", "number", "at")})
+        return from_record(ToyContext, record)
 
     def split(self, data: Bytes, context: Context) -> tuple[int, ToyContext]:
         whole = data.tobytes().rpartition(b"\n")
@@ -75,7 +73,7 @@ class ToyDecoder:
         found = [(batch, line) for batch, line in _lines(data, context) if line.get("relation") in tables]
         if not found:
             return None
-        heads = {batch.time: batch.as_record() for batch, _ in found}
+        heads = {batch.time: to_record(batch) for batch, _ in found}
         lines = [
             each for batch in heads for each in (heads[batch], *(li for b, li in found if b.time == batch))
         ]

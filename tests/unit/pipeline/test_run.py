@@ -17,7 +17,7 @@ from headrace.lake.format import formatfile, statusfile
 from headrace.lake.format.status import SourceStatus, moment_text
 from headrace.lake.log.syncing import fenced_error
 from headrace.lake.store.open import open_store
-from headrace.pipeline import attempt, run
+from headrace.pipeline import run
 from headrace.pipeline.run import Control
 from headrace.pipeline.state import ownership
 from headrace.pipeline.state.config import SourceConfig
@@ -89,7 +89,7 @@ def test_a_run_that_loses_its_source_as_it_begins_names_who_has_it(
         statusfile.write(store, "main", SourceStatus("main", "running", owner=other, updated_at=now))
         raise fenced_error("main", "epoch 1 is not ours")
 
-    monkeypatch.setattr(attempt, "open_attempt", lost)
+    monkeypatch.setattr(run, "_attempt", lost)
     place = cast(
         "RunContext",
         SimpleNamespace(name="main", store=store, spark=None, config=SourceConfig("postgresql://x")),
