@@ -34,12 +34,12 @@ def register(subparsers: Any) -> None:
 def test(args: argparse.Namespace) -> int:
     # Imported late, as in every command: --help and --version answer at once.
     import os
-    from dataclasses import asdict
 
     from headrace.alerts.delivery import deliver
     from headrace.alerts.events import test_event
     from headrace.alerts.hooks import hooks_of
     from headrace.core.errors import HeadraceError, Misconfigured
+    from headrace.core.records import to_record
     from headrace.pipeline.state import config as configuration
 
     config = configuration.read(args.config) if args.config else None
@@ -54,7 +54,7 @@ def test(args: argparse.Namespace) -> int:
             hint="write [alerts] with webhook_file or command, and give the file with --config",
         )
     lake, sources = (config.lake.path, sorted(config.sources)) if config else ("no lake", ["main"])
-    event = {"id": "test", "lake": lake, **asdict(test_event(sources[0], lake)), "dropped": 0}
+    event = {"id": "test", "lake": lake, **to_record(test_event(sources[0], lake)), "dropped": 0}
     failed: HeadraceError | None = None
     for hook in wanted:
         try:
