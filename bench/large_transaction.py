@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.lake.log.marks import Marks
-from headrace.sources.postgres.lsn import Lsn
+from headrace.sources.postgres.position import Lsn
 from headrace.testing.memory import Peak
 from headrace.testing.mirror_process import Mirrored
 from headrace.testing.postgres import Database, postgres

@@ -18,7 +18,7 @@ from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 
-from headrace.sources.mysql.binlog_position import MysqlTimeline
+from headrace.sources.mysql.position import MysqlTimeline
 from headrace.testing.memory import Peak
 from headrace.testing.mirror_process import Mirrored
 from headrace.testing.mysql import Database, mariadb, mysql

@@ -19,7 +19,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.sources.mysql.binlog_position import MysqlTimeline, parse
+from headrace.sources.mysql.position import MysqlTimeline, parse
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.stream.dump import BinlogDump, DumpRequest
 from headrace.testing.mysql import Database, Server, mysql

@@ -34,11 +34,11 @@ from headrace.core.schema import TableSchema
 from headrace.core.transaction_id import TransactionId
 from headrace.decode.kernel import Bytes
 from headrace.sources.contract.decoder import TableChanges, TableFilter
-from headrace.sources.mysql.binlog_position import MysqlTimeline, parse
 from headrace.sources.mysql.catalog.table_def import table_number
 from headrace.sources.mysql.decode.context import MysqlStreamContext
 from headrace.sources.mysql.decode.decoder import MysqlDecoder
 from headrace.sources.mysql.flavour import Flavour
+from headrace.sources.mysql.position import MysqlTimeline, parse
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.stream import dump
 from headrace.sources.mysql.types.columns import column_of

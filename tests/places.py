@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.core.position import Position
-from headrace.sources.postgres.lsn import PostgresTimeline
+from headrace.sources.postgres.position import PostgresTimeline
 
 
 def place_at(time: int) -> Position:

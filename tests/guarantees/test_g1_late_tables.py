@@ -19,7 +19,7 @@ import pytest
 
 from headrace.cli import main as cli
 from headrace.lake.format import layout
-from headrace.sources.postgres.lsn import Lsn
+from headrace.sources.postgres.position import Lsn
 from headrace.testing import validators, workload
 from headrace.testing.mirror_process import Mirrored, Program
 from headrace.testing.postgres import Database

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.sources.postgres.lsn import Lsn
+from headrace.sources.postgres.position import Lsn
 from headrace.testing.mirror_process import Mirrored, Program
 from headrace.testing.postgres import Database, postgres
 from tests.guarantees.conftest import Stormy

@@ -16,7 +16,7 @@ import pymysql
 import pytest
 
 from headrace.core.names import TableName
-from headrace.sources.mysql.binlog_position import parse
+from headrace.sources.mysql.position import parse
 from headrace.testing.canonical import difference, lake_rows
 from headrace.testing.mysql import Database, Server, mariadb, mysql, replica
 from headrace.testing.mysql.server import run

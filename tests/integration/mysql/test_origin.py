@@ -13,9 +13,9 @@ from headrace.core.position import Position
 from headrace.core.records import to_record
 from headrace.sources.contract.mirror import StreamOrder, StreamOrigin
 from headrace.sources.contract.values import ALONE
-from headrace.sources.mysql.binlog_position import MysqlTimeline
-from headrace.sources.mysql.health import health
 from headrace.sources.mysql.origin import confirm, establish
+from headrace.sources.mysql.position import MysqlTimeline
+from headrace.sources.mysql.preflight.binlog import health
 from headrace.sources.mysql.session import log_end
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect

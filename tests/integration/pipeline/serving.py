@@ -18,7 +18,7 @@ import psutil
 import headrace
 from headrace.core.errors import HeadraceError
 from headrace.lake.format.status import PositionStatus, SourceStatus
-from headrace.sources.postgres.lsn import Lsn
+from headrace.sources.postgres.position import Lsn
 from headrace.testing.postmaster import wait_for
 from tests import nursery
 from tests.integration.pipeline.conftest import Mirrors

@@ -12,7 +12,7 @@ from headrace.lake.format import requests
 from headrace.lake.format.status import TableStatus
 from headrace.lake.store.open import open_store
 from headrace.pipeline.state import reach
-from headrace.sources.postgres.lsn import Lsn, PostgresTimeline
+from headrace.sources.postgres.position import Lsn, PostgresTimeline
 from headrace.status import sentences
 from headrace.status.picture import pictures
 from headrace.testing.postgres import Database, Server

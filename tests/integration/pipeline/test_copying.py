@@ -27,8 +27,8 @@ from headrace.sources.postgres import slot
 from headrace.sources.postgres.catalog import locks
 from headrace.sources.postgres.catalog.definitions import read_entries_by_name
 from headrace.sources.postgres.catalog.table_def import definition
-from headrace.sources.postgres.lsn import PostgresTimeline
 from headrace.sources.postgres.objects import PostgresUpstream
+from headrace.sources.postgres.position import PostgresTimeline
 from headrace.sources.postgres.session import statements
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import PINS, connect

@@ -19,7 +19,7 @@ from headrace.pipeline.ingest.supervisor import Feed, Receiver
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import source_of
 from headrace.pipeline.stream import cadence
-from headrace.sources.postgres.lsn import Lsn, PostgresTimeline
+from headrace.sources.postgres.position import Lsn, PostgresTimeline
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import identify

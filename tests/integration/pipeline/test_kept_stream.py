@@ -16,7 +16,7 @@ from headrace.lake.format import layout
 from headrace.pipeline.commands import ask
 from headrace.pipeline.state import kept_files
 from headrace.pipeline.state.table_state import State
-from headrace.sources.postgres.lsn import Lsn
+from headrace.sources.postgres.position import Lsn
 from headrace.testing import validators
 from headrace.testing.mirror_process import Mirrored, Program
 from headrace.testing.postgres import Database

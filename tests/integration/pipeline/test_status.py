@@ -17,7 +17,7 @@ from headrace.cli import main as cli
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.lake.format import status as format_status
 from headrace.pipeline.state import place
-from headrace.sources.postgres.lsn import Lsn
+from headrace.sources.postgres.position import Lsn
 from headrace.spark import session
 from headrace.spark.jobs import DriverRunner
 from headrace.status.picture import SourcePicture, pictures

@@ -12,7 +12,7 @@ from headrace.core.names import TableName
 from headrace.lake.read.cut import Cut
 from headrace.lake.read.lake import Lake
 from headrace.pipeline.commands import ask
-from headrace.sources.postgres.lsn import Lsn, PostgresTimeline
+from headrace.sources.postgres.position import Lsn, PostgresTimeline
 from headrace.testing import validators
 from headrace.testing.canonical import lake_rows
 from headrace.testing.oracle.postgres_rows import source_rows

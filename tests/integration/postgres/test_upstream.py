@@ -13,6 +13,7 @@ import pytest
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
 from headrace.core.names import TableName
 from headrace.sources.contract.values import Waiting
+from headrace.sources.postgres import publication
 from headrace.sources.postgres.catalog.definitions import read_entries_by_name
 from headrace.sources.postgres.publication import (
     ensure_publication,
@@ -20,7 +21,7 @@ from headrace.sources.postgres.publication import (
     withdraw_by_oid,
     without_identity,
 )
-from headrace.sources.postgres.session import minor_releases, statements
+from headrace.sources.postgres.session import statements
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import PINS, WISHES, connect, replication
 from headrace.sources.postgres.session.statements import Session, query
@@ -87,7 +88,7 @@ def test_nothing_is_added_to_a_stream_that_would_lose_its_changes(
     """As on a server before 15.13, 16.9 and 17.5, which is not to be had here: this one is called so."""
     ensure_publication(session, NAME, [T])
     major = session.info.server_version // 10000
-    monkeypatch.setitem(minor_releases.LATE_TABLES_WHOLE, major, major * 10000 + 9999)
+    monkeypatch.setitem(publication.LATE_TABLES_WHOLE, major, major * 10000 + 9999)
     ensure_publication(session, NAME, [T], make=False)
     with pytest.raises(Misconfigured) as caught:
         ensure_publication(session, NAME, [T, U], make=False)

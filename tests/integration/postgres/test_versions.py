@@ -9,11 +9,11 @@ import pytest
 from headrace.core.chunks import exact_from
 from headrace.core.names import TableName
 from headrace.sources.postgres.catalog.definitions import read_entries_by_name
-from headrace.sources.postgres.catalog.sizes import sizes
+from headrace.sources.postgres.catalog.locks import sizes
 from headrace.sources.postgres.catalog.table_def import schema_of
 from headrace.sources.postgres.copy.follower import PostgresFollower, copy
 from headrace.sources.postgres.copy.leader import lead
-from headrace.sources.postgres.copy.page_ranges import ranges
+from headrace.sources.postgres.copy.measure import ranges
 from headrace.sources.postgres.preflight import PostgresWish, examine
 from headrace.sources.postgres.publication import ensure_publication
 from headrace.sources.postgres.session.address import PostgresAddress

@@ -17,10 +17,10 @@ from headrace.sources.contract.errors import TableBusy
 from headrace.sources.queue import readers, removal, tick, upstream
 from headrace.sources.queue.creation import Schema
 from headrace.sources.queue.creation import read_schema as real_schema
-from headrace.sources.queue.loss import QueueLost
 from headrace.sources.queue.mirror import QueueMirror
 from headrace.sources.queue.source import SOURCE
 from headrace.sources.queue.stream.queue_stream import QueueRequest, QueueStream
+from headrace.sources.queue.tick import QueueLost
 from headrace.testing.postgres import Database
 from headrace.testing.postmaster import wait_for
 from tests.integration.queue.capturing import LAKE, capturing, executed, url

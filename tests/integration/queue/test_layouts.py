@@ -24,7 +24,7 @@ from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.queue import capture, readers, tick
 from headrace.sources.queue.batch import TickBatch
-from headrace.sources.queue.catalog.look_memory import LookMemory
+from headrace.sources.queue.catalog.definitions import LookMemory
 from headrace.sources.queue.ddl import column_times, following
 from headrace.sources.queue.ddl.schema_check import check
 from headrace.sources.queue.decode import layouts

@@ -16,9 +16,9 @@ from headrace.pipeline.ingest.replay_check import RecentTransactions
 from headrace.pipeline.ingest.store_stream import Intake
 from headrace.sources.contract.stream import Orders
 from headrace.sources.queue import readers, tick
-from headrace.sources.queue.loss import QueueLost
 from headrace.sources.queue.source import SOURCE
 from headrace.sources.queue.stream_source import STREAM_SOURCE
+from headrace.sources.queue.tick import QueueLost
 from headrace.spool.reader import SpoolReader
 from headrace.spool.writer import SpoolWriter
 from headrace.testing.postgres import Database

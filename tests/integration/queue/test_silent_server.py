@@ -11,8 +11,8 @@ import pytest
 from headrace.sources.postgres.session import timeouts
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import plain
-from headrace.sources.queue.stream import copying
-from headrace.sources.queue.stream.copying import BatchCopy
+from headrace.sources.queue.stream import queue_stream
+from headrace.sources.queue.stream.queue_stream import BatchCopy
 from headrace.testing.postgres import postgres
 from headrace.testing.postmaster import wait_for
 from headrace.testing.proxy import Proxy
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.server
 def test_a_batch_that_is_given_up_at_a_silent_server_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
-    monkeypatch.setattr(copying, "_END_SECONDS", 1.0)
+    monkeypatch.setattr(queue_stream, "_END_SECONDS", 1.0)
     monkeypatch.setattr(timeouts, "REQUEST_SECONDS", 0.5)
     folder = tmp_path / "tls"
     folder.mkdir()

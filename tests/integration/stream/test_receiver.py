@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from headrace.core.errors import HeadraceError, Transient
-from headrace.sources.postgres.lsn import PostgresTimeline
+from headrace.sources.postgres.position import PostgresTimeline
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.wire import LibpqWire, SocketWire
@@ -304,7 +304,7 @@ def _driver(staged: Stage, patience: float) -> subprocess.Popen[bytes]:
 _DRIVER = """
 import sys, time
 from pathlib import Path
-from headrace.sources.postgres.lsn import Lsn, PostgresTimeline
+from headrace.sources.postgres.position import Lsn, PostgresTimeline
 from headrace.pipeline.ingest.supervisor import Feed, Receiver
 from headrace.sources.postgres.objects import PostgresUpstream
 from headrace.sources.postgres.session.address import PostgresAddress

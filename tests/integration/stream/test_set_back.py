@@ -13,7 +13,7 @@ import pytest
 from headrace.core.errors import HeadraceError
 from headrace.core.position import Position
 from headrace.pipeline.ingest.last_commits import LastCommits
-from headrace.sources.postgres.source import PostgresDecoder
+from headrace.sources.postgres.decode.decoder import PostgresDecoder
 from headrace.spool.layout import erase
 from headrace.testing.copies import Backup
 from headrace.testing.postgres import postgres

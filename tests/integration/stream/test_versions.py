@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headrace.sources.postgres.lsn import PostgresTimeline
+from headrace.sources.postgres.position import PostgresTimeline
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.stream.slot_stream import SlotRequest, SlotStream
 from headrace.testing import tls

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.core.position import Position
 from headrace.core.records import from_record, to_record
-from headrace.sources.postgres.lsn import Lsn, PostgresTimeline
+from headrace.sources.postgres.position import Lsn, PostgresTimeline
 from headrace.sources.postgres.spelling import SPELLING
 
 LAWS = settings(max_examples=100, deadline=None)

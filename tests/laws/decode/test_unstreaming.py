@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headrace.decode import pgoutput
 from headrace.sources.contract.decoder import RunningTransaction
-from headrace.sources.postgres.source import PostgresDecoder
+from headrace.sources.postgres.decode.decoder import PostgresDecoder
 from tests.laws.decode.wire import array, begin, changes, oid, plugin, relation
 
 DECODER = PostgresDecoder()

@@ -19,7 +19,7 @@ from headrace.decode.kernel import Bytes
 from headrace.pipeline.tasks.slices import Slice
 from headrace.sources.contract.decoder import Context, TableChanges, TableFilter
 from headrace.sources.postgres.decode.context import PostgresOpenTransaction, PostgresStreamContext
-from headrace.sources.postgres.source import PostgresDecoder
+from headrace.sources.postgres.decode.decoder import PostgresDecoder
 
 TABLES = (16400, 16401, 16402)
 NAMES = {oid: TableName("public", f"t{oid}") for oid in TABLES}

@@ -11,7 +11,7 @@ from headrace.core.errors import Misconfigured
 from headrace.core.handoff import HANDOFFS, ByPosition, BySet, ByXid, by_name, widen
 from headrace.core.records import from_record, to_record
 from headrace.sources.mysql.gtid_set import GtidSet
-from headrace.sources.postgres.lsn import Lsn, PostgresTimeline
+from headrace.sources.postgres.position import Lsn, PostgresTimeline
 from tests.places import place_at
 
 WRAP = 1 << 32

@@ -10,7 +10,7 @@ import pytest
 from headrace.core.errors import Misconfigured
 from headrace.core.position import ORIGIN, Position
 from headrace.core.records import from_record, to_record
-from headrace.sources.postgres.lsn import Lsn
+from headrace.sources.postgres.position import Lsn
 from headrace.sources.postgres.spelling import SPELLING
 from tests.places import place_at
 

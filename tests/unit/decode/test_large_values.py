@@ -29,8 +29,7 @@ from headrace.decode.text import TextColumn
 from headrace.decode.values import decode_column
 from headrace.decode.values.forms import FORMS
 from headrace.decode.values.outcome import DecodedColumn
-from headrace.sources.mysql.stream.events import BinlogEvent
-from headrace.sources.mysql.stream.unpacking import inner_events
+from headrace.sources.mysql.stream.events import BinlogEvent, inner_events
 from headrace.sources.mysql.types import printing as mysql_values
 from tests.laws.decode import wire
 from tests.laws.decode.mysql import events

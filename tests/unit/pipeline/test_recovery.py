@@ -13,7 +13,7 @@ from headrace.lake.format import layout
 from headrace.lake.store.local import LocalStore
 from headrace.pipeline.recovery import RecoveryPolicy, renew, was_begun
 from headrace.sources.contract.mirror import StreamOrigin
-from headrace.sources.postgres.lsn import Lsn
+from headrace.sources.postgres.position import Lsn
 from headrace.sources.postgres.session.stream_errors import publication_missing, server_behind
 from tests.places import place_at
 from tests.records import source_record

@@ -22,7 +22,7 @@ from headrace.pipeline.state import choice
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_state import State
 from headrace.pipeline.status_report import Beside, Facts, Reporter, _since
-from headrace.sources.postgres.lsn import Lsn, PostgresTimeline
+from headrace.sources.postgres.position import Lsn, PostgresTimeline
 from tests.places import place_at
 from tests.unit.core.batches import text_table
 

@@ -14,10 +14,9 @@
     capture            the tables that may be followed
     origin             where a stream begins, and whether the server still is as one needs it
     successor          another server in the place of the one that was followed
-    health             how long the server keeps its log
     upstream           the record of what is followed
     flavour            the two kinds of server, their releases, and all that they differ in
-    binlog_position    the place that a stream has reached: what it has brought, and our times of that
+    position           the place that a stream has reached: what it has brought, and our times of that
     gtid_set           the transactions that a MySQL server has executed: a set of names, only partly ordered
     mariadb_position   the place that a MariaDB server has reached: the last transaction of each domain
     spelling           how positions are spelled, for readers of a lake

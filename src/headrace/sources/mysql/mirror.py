@@ -20,7 +20,7 @@ from headrace.sources.contract.values import (
     TableDef,
     Waiting,
 )
-from headrace.sources.mysql import capture, health, origin
+from headrace.sources.mysql import capture, origin
 from headrace.sources.mysql.copy.measure import MysqlTableSizes, measure
 from headrace.sources.mysql.copy.plan import (
     MysqlCopyPlan,
@@ -30,6 +30,7 @@ from headrace.sources.mysql.copy.plan import (
     to_compare,
 )
 from headrace.sources.mysql.ddl import schema_check
+from headrace.sources.mysql.preflight import binlog
 from headrace.sources.mysql.session import clock, log_end
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.identity import MysqlIdentity, prove
@@ -121,7 +122,7 @@ class MysqlMirror:
         return log_end.is_quiet(start, stop)
 
     def health(self, limit: int | None = None) -> Health:
-        return health.health(self.session)
+        return binlog.health(self.session)
 
     # --- what its tables hold
 

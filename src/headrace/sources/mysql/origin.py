@@ -25,8 +25,8 @@ from headrace.core.records import to_record
 from headrace.sources.contract.findings import Level
 from headrace.sources.contract.mirror import StreamOrder, StreamOrigin
 from headrace.sources.contract.values import Waiting
-from headrace.sources.mysql.binlog_position import holds
 from headrace.sources.mysql.copy.locks import TablesHeld, lock_tables
+from headrace.sources.mysql.position import holds
 from headrace.sources.mysql.preflight.grants import rights
 from headrace.sources.mysql.preflight.server import check_server
 from headrace.sources.mysql.session import clock, log_end

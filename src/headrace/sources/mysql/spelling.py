@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.core.errors import Misconfigured
 from headrace.core.position import STEP, Position
-from headrace.sources.mysql.binlog_position import MysqlProgress, MysqlTimeline, count, holds, parse
+from headrace.sources.mysql.position import MysqlProgress, MysqlTimeline, count, holds, parse
 
 if TYPE_CHECKING:
     import pyarrow as pa

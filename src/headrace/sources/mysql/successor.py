@@ -18,9 +18,9 @@ from headrace.core.position import Position
 from headrace.core.records import to_record
 from headrace.sources.contract.mirror import Successor
 from headrace.sources.contract.values import Json
-from headrace.sources.mysql.binlog_position import LoggedTransaction, MariadbProgress, MysqlProgress, parse_of
 from headrace.sources.mysql.gtid_set import GtidSet
 from headrace.sources.mysql.mariadb_position import MariadbGtid, MariadbPosition
+from headrace.sources.mysql.position import LoggedTransaction, MariadbProgress, MysqlProgress, parse_of
 from headrace.sources.mysql.session import log_end
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.identity import MysqlIdentity, another_server

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.core.records import from_record, on_disk
-from headrace.sources.mysql.binlog_position import MysqlTimeline
 from headrace.sources.mysql.declaration import ACCEPT, REFUSE, UNLOGGED_CASCADES
+from headrace.sources.mysql.position import MysqlTimeline
 
 
 @dataclass(frozen=True, slots=True)

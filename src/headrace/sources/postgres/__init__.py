@@ -15,12 +15,11 @@
     capture        which tables the publication holds, and whether it sends what it should of each
     upstream       publication and slot: their order, names, removal; that order proves that nothing is lost
     objects        the record of both, and of the life of the server that they are of
-    publication    our publication, made and altered
-    parts          tables that the user's publication sends in part: can that be followed exactly?
+    publication    our publication, made and altered; what the user's sends in part
     slot           our slot, made, watched and dropped
     writers        W, the transactions that a snapshot has to show
     declaration    how PostgreSQL introduces itself: its addresses, its options
-    spelling, lsn  a position in the server's log, and how the server writes it
+    spelling, position  a position in the server's log, and how the server writes it
 
 The source stands on top, then capture over preflight; copy and stream do not know each other.
 

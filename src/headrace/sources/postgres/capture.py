@@ -6,7 +6,7 @@
     release    out of our publication again
 
 What somebody limited in our publication, by a filter or a list of columns, is put right where it is met. A
-publication of the user's is used as it is, filters and lists included (`parts`).
+publication of the user's is used as it is, filters and lists included (`publication`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from headrace.sources.postgres.catalog.definitions import read_entries, read_ent
 from headrace.sources.postgres.catalog.table_def import TableEntry, definition
 from headrace.sources.postgres.copy.table_access import overtaken
 from headrace.sources.postgres.objects import PostgresUpstream
-from headrace.sources.postgres.preflight.members import unfit_members, unfit_tables
 from headrace.sources.postgres.preflight.roots import inside_root, leaves_held, outside_roots
+from headrace.sources.postgres.preflight.upstream_objects import unfit_members, unfit_tables
 from headrace.sources.postgres.publication import (
     ensure_publication,
     published_tables,

@@ -26,9 +26,9 @@ from headrace.sources.contract.values import (
     TableDef,
     Waiting,
 )
-from headrace.sources.postgres import capture
+from headrace.sources.postgres import capture, slot
 from headrace.sources.postgres import upstream as upstreams
-from headrace.sources.postgres.catalog.entry_memory import EntryMemory
+from headrace.sources.postgres.catalog.definitions import EntryMemory
 from headrace.sources.postgres.catalog.table_def import TableEntry, columns_left_out
 from headrace.sources.postgres.copy.measure import PostgresMeasure, measure
 from headrace.sources.postgres.copy.plan import (
@@ -46,7 +46,7 @@ from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.identity import PostgresIdentity, prove
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.postgres.slot import health, slot_state
-from headrace.sources.postgres.stream import slot_peek, synchronous
+from headrace.sources.postgres.stream import synchronous
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class PostgresMirror:
         return clock.read(self.session, self.upstream.log)
 
     def is_quiet(self, start: Position, stop: Position) -> bool:
-        return slot_peek.quiet(self.session, self.upstream, start, stop)
+        return slot.quiet(self.session, self.upstream, start, stop)
 
     def health(self, limit: int | None = None) -> Health:
         synchronous.refuse(self.session)

@@ -11,7 +11,7 @@ from typing import Any
 
 from headrace.core.position import Position
 from headrace.core.records import from_record
-from headrace.sources.postgres.lsn import Lsn, PostgresTimeline
+from headrace.sources.postgres.position import Lsn, PostgresTimeline
 
 
 @dataclass(frozen=True, slots=True)

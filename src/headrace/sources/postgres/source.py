@@ -5,7 +5,7 @@ No logic stands here. `SOURCE` is what `sources.registry` hands out.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,19 +13,7 @@ import pyarrow as pa
 
 from headrace.core.chunks import Bound
 from headrace.core.records import from_record, to_record
-from headrace.core.schema import Column, TableSchema
-from headrace.core.transaction_id import TransactionId
-from headrace.core.truncation import Truncations
-from headrace.decode import printing
-from headrace.decode.kernel import Bytes
-from headrace.sources.contract.decoder import (
-    Context,
-    RunningTransaction,
-    SelectedBytes,
-    TableChanges,
-    TableFailure,
-    TableFilter,
-)
+from headrace.core.schema import TableSchema
 from headrace.sources.contract.findings import CheckReport, Wish
 from headrace.sources.contract.mirror import Address as AnyAddress
 from headrace.sources.contract.source import Source
@@ -34,84 +22,13 @@ from headrace.sources.postgres import upstream as upstreams
 from headrace.sources.postgres.copy import key_range
 from headrace.sources.postgres.copy.follower import PostgresFollower
 from headrace.sources.postgres.copy.reader import PostgresReader
-from headrace.sources.postgres.decode import changes, slicing
-from headrace.sources.postgres.decode.context import (
-    PostgresOpenTransaction,
-    PostgresStreamContext,
-    newest,
-    own,
-)
+from headrace.sources.postgres.decode.decoder import PostgresDecoder
 from headrace.sources.postgres.mirror import PostgresConnection
 from headrace.sources.postgres.objects import PostgresUpstream
 from headrace.sources.postgres.preflight import PostgresWish, examine
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import PostgresIdentity, identify
-from headrace.sources.postgres.types import casts
-
-
-@dataclass(frozen=True, slots=True)
-class PostgresDecoder:
-    """pgoutput. `reference` is a recent transaction, by its 64 bits; 0: ids stay as the wire has them."""
-
-    statements: ClassVar[None] = None
-
-    reference: int = 0
-
-    @property
-    def names(self) -> TransactionId:
-        return TransactionId.XID
-
-    @property
-    def running(self) -> PostgresDecoder:
-        return self
-
-    def between(self, layouts: Iterable[bytes]) -> PostgresStreamContext:
-        return PostgresStreamContext(newest(layouts))
-
-    def within(self, transaction: RunningTransaction) -> PostgresStreamContext:
-        inside = PostgresOpenTransaction(
-            time=transaction.time or 0,
-            xid=transaction.number,
-            commit_ts=transaction.commit_ts,
-            ordinals={},
-            in_stream=True,
-            rolled_back=transaction.aborted_parts,
-            by_subtransaction=transaction.time is None,
-        )
-        return PostgresStreamContext(inside=inside)
-
-    def restore(self, record: Json) -> PostgresStreamContext:
-        return from_record(PostgresStreamContext, record)
-
-    def whole(self, data: Bytes, context: Context) -> Bytes:
-        return slicing.whole(data, own(context))
-
-    def split(self, data: Bytes, context: Context) -> tuple[int, Context]:
-        return slicing.split(data, own(context))
-
-    def select(self, data: Bytes, context: Context, tables: Collection[int]) -> SelectedBytes | None:
-        return slicing.select(data, own(context), tables)
-
-    def truncations(self, data: Bytes, context: Context, tables: Mapping[int, int]) -> dict[int, Truncations]:
-        return changes.truncations(data, own(context), tables, self.reference)
-
-    def decode(
-        self, data: Bytes, context: Context, tables: Mapping[int, TableFilter]
-    ) -> Iterator[TableChanges | TableFailure]:
-        return changes.decode(data, own(context), tables, self.reference)
-
-    def transaction_id(self, number: int) -> int:
-        return changes.widen_xid(number, self.reference)
-
-    def transaction_name(self, transaction: RunningTransaction) -> int:
-        return self.transaction_id(transaction.number)
-
-    def print_values(self, values: pa.Array) -> pa.Array:
-        return printing.print_values(values)
-
-    def cast(self, column: Column, text: str) -> str:
-        return casts.value(column, text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from headrace.core.errors import HeadraceError
 from headrace.core.position import Position
 from headrace.sources.contract.stream import Orders, StreamRead, StreamSource
 from headrace.sources.contract.values import Json
-from headrace.sources.postgres.lsn import PostgresTimeline
 from headrace.sources.postgres.objects import PostgresUpstream
+from headrace.sources.postgres.position import PostgresTimeline
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.identity import PostgresIdentity
 from headrace.sources.postgres.session.stream_errors import sends_others

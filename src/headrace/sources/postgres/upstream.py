@@ -24,8 +24,8 @@ from headrace.core.position import Position
 from headrace.core.records import to_record
 from headrace.sources.contract.mirror import StreamOrder, StreamOrigin
 from headrace.sources.contract.values import Json, Waiting
-from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.objects import PostgresUpstream
+from headrace.sources.postgres.position import Lsn
 from headrace.sources.postgres.publication import drop_publication, ensure_publication, publication_oid
 from headrace.sources.postgres.session import clock
 from headrace.sources.postgres.session.address import PostgresAddress

@@ -11,7 +11,6 @@ What is PostgreSQL's own it has from the folder beside it: sessions, catalog, ty
     trust        whose objects a queue may consist of, and what may hang on them
     creation     the schema and the queue in it: made, or refused
     triggers     the triggers of one table: read, made, taken away
-    attachments  the partitions that came, as ticks show them: of some no look tells
     capture      which tables have triggers, for which lake
     removal      a lake that reads no more, and the queue behind the last one
     health       what the queue holds, and for whom
@@ -28,7 +27,6 @@ What is PostgreSQL's own it has from the folder beside it: sessions, catalog, ty
     position, spelling                     places in the stream, as times and as texts
     tick, batch                            the cuts, and what lies between two of them as a query
     readers                                who reads, and how far
-    loss                                   a queue that is not the one that was read
     upstream                               the same queue with our newest tick
     stream_source                          the half of the contract that a receiver needs
     log_end                                how far it is, and by what clock

@@ -37,8 +37,7 @@ from headrace.sources.postgres.session.identity import PostgresIdentity
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.queue import capture, health, log_end, origin, trust
 from headrace.sources.queue import upstream as upstreams
-from headrace.sources.queue.catalog.definitions import entry_of
-from headrace.sources.queue.catalog.look_memory import LookMemory
+from headrace.sources.queue.catalog.definitions import LookMemory, entry_of
 from headrace.sources.queue.copy.plan import QueueCopyPlan, QueueCopyTarget, plan, to_compare
 from headrace.sources.queue.ddl import schema_check
 from headrace.sources.queue.objects import Objects, QueueUpstream

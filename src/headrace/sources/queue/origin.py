@@ -7,7 +7,7 @@ What committed before N lies before the start, and is in every snapshot that is 
 is written down with the tick, so that nobody lets go what lies behind it.
 
 Where the triggers were there before, nobody was waited for. Rows of a table with types of users that a writer
-has printed by what a type was are to lie before N: such writers are let end (`printed_rows`). What is done to
+has printed by what a type was are to lie before N: such writers are let end (`copy.plan`). What is done to
 a type later, by the time the tables are defined, is told by `capture.define`.
 
 After a lost position the queue may be another one, or have been set back: then ticks count from a smaller
@@ -32,7 +32,7 @@ from headrace.sources.queue import tick as ticks
 from headrace.sources.queue import upstream as upstreams
 from headrace.sources.queue.capture import capture
 from headrace.sources.queue.catalog.definitions import entry_of
-from headrace.sources.queue.copy.printed_rows import await_ends, printing
+from headrace.sources.queue.copy.plan import await_ends, printing
 from headrace.sources.queue.creation import ensure_queue, find_queue, read_schema
 from headrace.sources.queue.objects import QueueUpstream
 from headrace.sources.queue.position import TickPlace

@@ -9,7 +9,7 @@ the source. People are shown `tick N`. The nonce was drawn when the tick was tak
 gives numbers out again, never nonces.
 
 A queue that is another one begins to count anew: `QueueTimeline` holds the base that lets times grow on, as
-PostgreSQL's does (`sources.postgres.lsn`).
+PostgreSQL's does (`sources.postgres.position`).
 """
 
 from __future__ import annotations

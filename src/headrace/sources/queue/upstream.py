@@ -22,14 +22,13 @@ from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.position import Position
 from headrace.sources.postgres.session.identity import PostgresIdentity
 from headrace.sources.postgres.session.statements import Session, query
-from headrace.sources.queue import loss, readers, trust
+from headrace.sources.queue import readers, trust
 from headrace.sources.queue import tick as ticks
 from headrace.sources.queue.creation import find_queue, read_schema, refuse_version
-from headrace.sources.queue.loss import RECONCILE, QueueLost
 from headrace.sources.queue.objects import VERSION, Objects, QueueUpstream
 from headrace.sources.queue.position import TickPlace
 from headrace.sources.queue.statements import wholeness
-from headrace.sources.queue.tick import Tick
+from headrace.sources.queue.tick import RECONCILE, QueueLost, Tick
 from headrace.sources.shared.refusals import TableGone
 
 
@@ -43,7 +42,7 @@ def confirm(
         if error is not None:
             raise error
         if not readers.is_registered(connection, upstream):
-            raise loss.reader_gone(upstream.objects, upstream.lake)
+            raise ticks.reader_gone(upstream.objects, upstream.lake)
         return _reached_tick(connection, upstream.objects, frontier)
 
 
@@ -77,9 +76,9 @@ def prove_still(connection: Session, upstream: QueueUpstream, tick: Tick) -> Non
     if upstream.incarnation not in ("", incarnation) or version != VERSION or not whole:
         raise _lost_error(connection, upstream)
     if not registered:
-        raise loss.reader_gone(objects, upstream.lake)
+        raise ticks.reader_gone(objects, upstream.lake)
     if not known:
-        raise loss.tick_unknown(objects, tick.number)
+        raise ticks.tick_unknown(objects, tick.number)
 
 
 @contextmanager
@@ -96,7 +95,7 @@ def telling_loss(connection: Session, upstream: QueueUpstream) -> Iterator[None]
 
 def _lost_error(connection: Session, upstream: QueueUpstream) -> QueueLost:
     error = remade(connection, upstream)
-    return error or loss.remade(upstream.objects, "a table of it was dropped, or made again")
+    return error or ticks.remade(upstream.objects, "a table of it was dropped, or made again")
 
 
 def remade(connection: Session, upstream: QueueUpstream) -> QueueLost | None:
@@ -107,14 +106,14 @@ def remade(connection: Session, upstream: QueueUpstream) -> QueueLost | None:
     objects = upstream.objects
     queue = find_queue(connection, objects, read_schema(connection, objects))
     if queue is None:
-        return loss.gone_error(objects)
+        return ticks.gone_error(objects)
     refuse_version(queue, objects)
     if upstream.incarnation and queue.incarnation != upstream.incarnation:
-        return loss.remade(
+        return ticks.remade(
             objects, "it was dropped and made again, came from elsewhere, or lost events by somebody's hand"
         )
     if not queue.whole:
-        return loss.remade(
+        return ticks.remade(
             objects, "a table of its events was dropped, renamed or made again, or is guarded no more"
         )
     return None
@@ -154,7 +153,7 @@ def _reached_tick(connection: Session, objects: Objects, reached: Position) -> T
     place = TickPlace.parse(reached.text)
     found = ticks.find(connection, objects, place.tick)
     if found is None or found.nonce != place.nonce:
-        raise loss.tick_unknown(objects, place.tick)
+        raise ticks.tick_unknown(objects, place.tick)
     [(ahead,)] = query(
         connection,
         "SELECT pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::pg_catalog.text::int8",

@@ -15,7 +15,7 @@ import pymysql
 from pymysql.constants import ER
 
 from headrace.core.names import TableName
-from headrace.sources.mysql.binlog_position import MysqlTimeline
+from headrace.sources.mysql.position import MysqlTimeline
 from headrace.sources.mysql.session.address import MysqlAddress, SslMode
 from headrace.testing.canonical import Rows
 from headrace.testing.oracle.contract import (

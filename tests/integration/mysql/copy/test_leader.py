@@ -13,11 +13,11 @@ from headrace.core.errors import Misconfigured, Transient
 from headrace.core.names import TableName
 from headrace.core.position import STEP
 from headrace.sources.contract.values import Waiting
-from headrace.sources.mysql.binlog_position import MysqlTimeline
 from headrace.sources.mysql.copy import leader as leaders
 from headrace.sources.mysql.copy import locks
 from headrace.sources.mysql.copy.leader import MysqlLeader, ReadersMissing, lead
 from headrace.sources.mysql.copy.locks import TablesHeld
+from headrace.sources.mysql.position import MysqlTimeline
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import MysqlIdentity

@@ -19,11 +19,11 @@ from headrace.core.names import TableName
 from headrace.core.position import STEP
 from headrace.core.schema import TableSchema
 from headrace.sources.contract.copying import Piece, Reader
-from headrace.sources.mysql.binlog_position import MysqlTimeline
-from headrace.sources.mysql.copy import follower, keeper, key_range, locks, measure, reader, selection
+from headrace.sources.mysql.copy import follower, key_range, locks, measure, reader, selection
 from headrace.sources.mysql.copy.locks import idle
 from headrace.sources.mysql.copy.reader import MomentReader
 from headrace.sources.mysql.copy.selection import FetchedRows, fetch
+from headrace.sources.mysql.position import MysqlTimeline
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.log_end import DomainForgotten
@@ -234,7 +234,7 @@ def test_a_piece_may_be_read_for_longer_than_a_session_may_sleep(
             return
         assert isinstance(reader, MomentReader)
         with connect(address, role="test") as sleeper:
-            idle(sleeper, 2 * keeper.KEPT_SECONDS)
+            idle(sleeper, 2 * locks.KEPT_SECONDS)
             there = f"SELECT COUNT(*) FROM information_schema.processlist WHERE id = {sleeper.connection_id}"
             until(lambda: bank.execute(there) == [(0,)], "a session that sleeps goes on")
 
@@ -249,7 +249,7 @@ def test_a_piece_may_be_read_for_longer_than_a_session_may_sleep(
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sessions that are ended after a second or two, and whose keepers look often."""
     for name, seconds in {"KEPT_SECONDS": 1, "PING_SECONDS": 0.2, "LOOK_SECONDS": 0.1}.items():
-        monkeypatch.setattr(keeper, name, seconds)
+        monkeypatch.setattr(locks, name, seconds)
     monkeypatch.setattr(locks, "KEPT_SECONDS", 1)
     monkeypatch.setattr(follower, "UNREAD_SECONDS", 1)
 

@@ -18,7 +18,7 @@ from headrace.pipeline.status_report import Reporter
 from headrace.pipeline.verify import proof
 from headrace.sources.contract.copying import Piece, PieceRead
 from headrace.sources.contract.values import Json
-from headrace.sources.mysql.copy import keeper, locks
+from headrace.sources.mysql.copy import locks
 from headrace.sources.mysql.copy.leader import MysqlLeader
 from headrace.sources.mysql.copy.reader import MomentReader
 from headrace.testing import validators
@@ -119,8 +119,8 @@ def test_a_snapshot_lasts_for_as_long_as_its_readers_read(
 ) -> None:
     """Who holds it has nothing else to do meanwhile, and the server ends sessions that say nothing."""
     monkeypatch.setattr(locks, "KEPT_SECONDS", SLEEP_SECONDS)
-    monkeypatch.setattr(keeper, "PING_SECONDS", SLEEP_SECONDS / 5)
-    monkeypatch.setattr(keeper, "LOOK_SECONDS", SLEEP_SECONDS / 5)
+    monkeypatch.setattr(locks, "PING_SECONDS", SLEEP_SECONDS / 5)
+    monkeypatch.setattr(locks, "LOOK_SECONDS", SLEEP_SECONDS / 5)
     for name in ("a", "b"):
         database.execute(f"CREATE TABLE {name} (id int PRIMARY KEY)")
         database.execute(f"INSERT INTO {name} VALUES (1), (2)")

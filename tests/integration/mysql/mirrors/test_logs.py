@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headrace.core.errors import Transient
-from headrace.sources.mysql.binlog_position import MysqlTimeline
+from headrace.sources.mysql.position import MysqlTimeline
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.log_end import position as executed

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 import pytest
 
 from headrace.sources.contract.mirror import ClockReading
-from headrace.sources.mysql.binlog_position import MysqlTimeline
+from headrace.sources.mysql.position import MysqlTimeline
 from headrace.sources.mysql.session import clock
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from headrace.core.position import Position
 from headrace.sources.contract.stream import StreamRead
-from headrace.sources.mysql.binlog_position import MysqlTimeline, parse
+from headrace.sources.mysql.position import MysqlTimeline, parse
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.stream.dump import BinlogDump, DumpRequest
 from headrace.testing.mysql import Server

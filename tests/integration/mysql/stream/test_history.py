@@ -14,9 +14,9 @@ from headrace.core.names import TableName
 from headrace.core.position import STEP
 from headrace.sources.contract.mirror import StreamOrder
 from headrace.sources.contract.values import ALONE
-from headrace.sources.mysql.binlog_position import MysqlTimeline, count, parse
 from headrace.sources.mysql.copy.leader import lead
 from headrace.sources.mysql.origin import establish
+from headrace.sources.mysql.position import MysqlTimeline, count, parse
 from headrace.sources.mysql.session import clock
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect

@@ -20,7 +20,7 @@ import psycopg
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.lake.read.lake import Lake
-from headrace.sources.postgres.lsn import Lsn
+from headrace.sources.postgres.position import Lsn
 from headrace.testing.canonical import Rows, difference, lake_rows
 from headrace.testing.oracle.registry import oracle_of
 from tests.places import place_at

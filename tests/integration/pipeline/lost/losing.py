@@ -23,7 +23,7 @@ from headrace.lake.format import layout
 from headrace.lake.read.lake import Lake
 from headrace.pipeline.ingest.supervisor import Feed, Receiver
 from headrace.pipeline.state.records import TableRecord, source_of, tables_of
-from headrace.sources.postgres.lsn import Lsn
+from headrace.sources.postgres.position import Lsn
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import identify

@@ -12,7 +12,7 @@ import pytest
 from headrace.core.names import TableName
 from headrace.sources.postgres.catalog import definitions
 from headrace.sources.postgres.catalog.definitions import candidates, read_entries, read_entries_by_name
-from headrace.sources.postgres.catalog.sizes import sizes
+from headrace.sources.postgres.catalog.locks import sizes
 from headrace.sources.postgres.catalog.table_def import TableEntry, schema_of
 from headrace.sources.postgres.ddl.alteration import differs, is_news
 from headrace.sources.postgres.session.address import PostgresAddress

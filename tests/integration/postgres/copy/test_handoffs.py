@@ -32,9 +32,9 @@ from headrace.sources.postgres.catalog.table_def import schema_of
 from headrace.sources.postgres.copy.follower import copy
 from headrace.sources.postgres.copy.key_range import bound_from, chunk
 from headrace.sources.postgres.copy.leader import By, lead
-from headrace.sources.postgres.copy.page_ranges import CopyRange
+from headrace.sources.postgres.copy.measure import CopyRange
 from headrace.sources.postgres.copy.visibility import page_start
-from headrace.sources.postgres.lsn import Lsn
+from headrace.sources.postgres.position import Lsn
 from headrace.sources.postgres.preflight import PostgresWish, examine
 from headrace.sources.postgres.publication import ensure_publication
 from headrace.sources.postgres.session.address import PostgresAddress

@@ -20,15 +20,14 @@ from headrace.sources.contract.copying import KeyRange
 from headrace.sources.contract.errors import TableBusy
 from headrace.sources.contract.values import Json
 from headrace.sources.postgres.catalog.definitions import read_entries_by_name
-from headrace.sources.postgres.catalog.locks import measure
-from headrace.sources.postgres.catalog.sizes import RelationSize, sizes
+from headrace.sources.postgres.catalog.locks import RelationSize, measure, sizes
 from headrace.sources.postgres.catalog.table_def import TableEntry, schema_of
 from headrace.sources.postgres.copy import follower as pages
 from headrace.sources.postgres.copy import key_range
 from headrace.sources.postgres.copy.follower import PostgresFollower, copy, following
 from headrace.sources.postgres.copy.key_range import chunk, prepare
 from headrace.sources.postgres.copy.leader import By, PostgresLeader, lead
-from headrace.sources.postgres.copy.page_ranges import CopyRange, ranges
+from headrace.sources.postgres.copy.measure import CopyRange, ranges
 from headrace.sources.postgres.copy.reader import decode
 from headrace.sources.postgres.copy.table_access import prove
 from headrace.sources.postgres.copy.visibility import accept

@@ -16,8 +16,7 @@ import pytest
 from headrace.core.names import TableName
 from headrace.core.records import from_record, to_record
 from headrace.sources.contract.values import SchemaCheck, TableDef
-from headrace.sources.postgres.catalog.definitions import read_entries, read_entries_by_name
-from headrace.sources.postgres.catalog.entry_memory import EntryMemory
+from headrace.sources.postgres.catalog.definitions import EntryMemory, read_entries, read_entries_by_name
 from headrace.sources.postgres.catalog.table_def import (
     TableEntry,
     as_shown,

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 import pytest
 
 from headrace.sources.contract.mirror import ClockReading
-from headrace.sources.postgres.lsn import Lsn, PostgresTimeline
+from headrace.sources.postgres.position import Lsn, PostgresTimeline
 from headrace.sources.postgres.session import clock
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.sources.contract.stream import StreamRead
-from headrace.sources.mysql.binlog_position import MysqlTimeline
+from headrace.sources.mysql.position import MysqlTimeline
 from tests.unit.sources.mysql.stream import logged
 from tests.unit.sources.mysql.stream.logged import SERVER
 from tests.unit.sources.mysql.stream.test_transactions import BASE, ORDERS, OTHER, Feed

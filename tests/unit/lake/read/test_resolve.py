@@ -13,7 +13,7 @@ from headrace.lake.log.unknown_moments import TimeGap
 from headrace.lake.read import resolve
 from headrace.lake.read.positions import show_position
 from headrace.lake.read.resolve import CommitPlace
-from headrace.sources.mysql.binlog_position import FURTHER, MysqlTimeline
+from headrace.sources.mysql.position import FURTHER, MysqlTimeline
 from headrace.sources.mysql.spelling import SPELLING as GTIDS
 from headrace.sources.postgres.spelling import SPELLING
 

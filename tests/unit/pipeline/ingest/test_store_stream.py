@@ -24,9 +24,9 @@ from headrace.pipeline.ingest.last_commits import LastCommits
 from headrace.pipeline.ingest.replay_check import RecentTransactions
 from headrace.pipeline.ingest.store_stream import Intake
 from headrace.pipeline.stream.batches import own_files
-from headrace.sources.postgres.lsn import PostgresTimeline
+from headrace.sources.postgres.decode.decoder import PostgresDecoder
+from headrace.sources.postgres.position import PostgresTimeline
 from headrace.sources.postgres.session.stream_errors import sends_others
-from headrace.sources.postgres.source import PostgresDecoder
 from headrace.sources.postgres.stream.transactions import PostgresTransactionFinder
 from headrace.spool.layout import Kind
 from headrace.spool.origin import prepare

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.sources.mysql.binlog_position import LoggedTransaction, MariadbProgress
 from headrace.sources.mysql.mariadb_position import MariadbPosition
+from headrace.sources.mysql.position import LoggedTransaction, MariadbProgress
 from headrace.sources.mysql.successor import forgotten_gtids
 
 AT = MariadbPosition.parse("7-1-9")

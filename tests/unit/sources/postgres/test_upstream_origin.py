@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headrace.core.position import Position
-from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.objects import PostgresUpstream
+from headrace.sources.postgres.position import Lsn
 from headrace.sources.postgres.session.identity import PostgresIdentity
 from headrace.sources.postgres.upstream import PostgresStart, origin_of
 from tests.places import place_at

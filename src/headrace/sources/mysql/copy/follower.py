@@ -4,7 +4,8 @@ It needs nothing but its arguments. `join` waits for the moment for as long as t
 the view is this connection's own and outlives the leader. Who comes late, or was too slow, is left out: what
 it would read is of another moment, so it reads nothing (`leader` says why a member's view is right).
 
-While it reads a table (`holding`) others may wait for that; then it gives way, if we may see them (`keeper`).
+While it reads a table (`holding`) others may wait for that; then it gives way, if we may see them
+(`locks.Keeper`).
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ from types import TracebackType
 from headrace.core.errors import Definite, HeadraceError, Transient
 from headrace.core.names import TableName
 from headrace.sources.contract.errors import MomentMissed, TableBusy
-from headrace.sources.mysql.copy.keeper import UNREAD_SECONDS, Keeper, waiting_for
-from headrace.sources.mysql.copy.locks import idle
+from headrace.sources.mysql.copy.locks import UNREAD_SECONDS, Keeper, idle, waiting_for
 from headrace.sources.mysql.copy.ticket import Ticket
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect

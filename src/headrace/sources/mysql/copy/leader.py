@@ -45,10 +45,9 @@ from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.sources.contract.errors import MomentMissed
 from headrace.sources.contract.values import ALONE, Waiting
-from headrace.sources.mysql.binlog_position import MariadbProgress, MysqlTimeline, parse
-from headrace.sources.mysql.copy.keeper import Keeper, nothing
-from headrace.sources.mysql.copy.locks import HeldLocks, idle, lock_tables
+from headrace.sources.mysql.copy.locks import HeldLocks, Keeper, idle, lock_tables, nothing
 from headrace.sources.mysql.copy.ticket import Ticket
+from headrace.sources.mysql.position import MariadbProgress, MysqlTimeline, parse
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import MysqlIdentity, identify, verify

@@ -26,7 +26,6 @@ from headrace.core.records import to_record
 from headrace.sources.contract.copying import CopyOrder, Piece
 from headrace.sources.contract.errors import StepTooLong
 from headrace.sources.contract.values import ALONE, Json, TableDef, Waiting
-from headrace.sources.mysql.binlog_position import MariadbProgress, MysqlTimeline, parse
 from headrace.sources.mysql.catalog.definitions import look_apart
 from headrace.sources.mysql.copy import key_range
 from headrace.sources.mysql.copy.key_range import bounds, of_key, within
@@ -37,6 +36,7 @@ from headrace.sources.mysql.copy.table_access import by_key, of_table
 from headrace.sources.mysql.declaration import CHUNKS, HANDOFF
 from headrace.sources.mysql.gtid_set import GtidSet
 from headrace.sources.mysql.mariadb_position import MariadbPosition
+from headrace.sources.mysql.position import MariadbProgress, MysqlTimeline, parse
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import MysqlIdentity, identify, verify

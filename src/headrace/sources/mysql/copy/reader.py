@@ -41,14 +41,12 @@ from headrace.core.schema import Column, TableSchema
 from headrace.decode.copyrows import CopiedRows
 from headrace.sources.contract.copying import Key, KeyRange, Piece, PieceRead, Reader
 from headrace.sources.contract.values import ALONE, Json
-from headrace.sources.mysql.binlog_position import MysqlTimeline, parse
 from headrace.sources.mysql.catalog.definitions import look
 from headrace.sources.mysql.copy import key_range, measure
 from headrace.sources.mysql.copy.follower import MysqlFollower
-from headrace.sources.mysql.copy.keeper import UNREAD_SECONDS, Keeper, nothing
 from headrace.sources.mysql.copy.key_range import disorder, within
 from headrace.sources.mysql.copy.leader import refuse_forgetful
-from headrace.sources.mysql.copy.locks import TablesHeld, idle, lock_tables
+from headrace.sources.mysql.copy.locks import UNREAD_SECONDS, Keeper, TablesHeld, idle, lock_tables, nothing
 from headrace.sources.mysql.copy.measure import IndexRange
 from headrace.sources.mysql.copy.selection import fetch
 from headrace.sources.mysql.copy.table_access import (
@@ -63,6 +61,7 @@ from headrace.sources.mysql.copy.table_access import (
     spell,
 )
 from headrace.sources.mysql.copy.ticket import Ticket
+from headrace.sources.mysql.position import MysqlTimeline, parse
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import MysqlIdentity, identify, verify

@@ -1,7 +1,6 @@
 """decode: the bytes of a binlog's stream as changes of tables.
 
-    decoder   the contract's decoder, over these
-    slicing   where bytes may be cut, and what they have for some tables
+    decoder   the contract's decoder: where bytes may be cut, and what they have for some tables
     changes   from frames to change batches
     layouts   whether the stream describes a table as it was recorded
     context   what bytes must be told to be decoded

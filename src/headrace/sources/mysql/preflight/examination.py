@@ -9,22 +9,27 @@ Changes of shape that cost more of a table than of others: for `headrace check` 
 
 What holds for all tables stands in `docs/mysql.md`, by statement. Here is what depends on the table: on its
 key, and on columns that the server computes. The verdicts are those of `catalog.evidence`.
+
+A wish in MySQL's words: what is to be mirrored. All checks go by it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
-from headrace.sources.contract.findings import CheckReport, Finding, Level, in_order
-from headrace.sources.contract.values import ExaminedTables, TableSize
+from headrace.sources.contract.findings import CheckReport, Finding, Level, Wish, in_order
+from headrace.sources.contract.values import ExaminedTables, Json, TableSize
 from headrace.sources.mysql.catalog.candidates import MysqlCandidate, candidates, databases, sizes
 from headrace.sources.mysql.catalog.definitions import look, look_apart
 from headrace.sources.mysql.catalog.questions import busy
 from headrace.sources.mysql.catalog.table_def import TableLook, definition, schema_of
 from headrace.sources.mysql.ddl.volatile import volatile_stored
+from headrace.sources.mysql.declaration import ACCEPT, CHUNKS, HANDOFF, UNLOGGED_CASCADES
+from headrace.sources.mysql.flavour import Flavour
 from headrace.sources.mysql.preflight.grants import Rights, check_locking, check_reading, rights
 from headrace.sources.mysql.preflight.script import script
 from headrace.sources.mysql.preflight.server import (
@@ -41,11 +46,30 @@ from headrace.sources.mysql.preflight.tables import (
     choose,
 )
 from headrace.sources.mysql.preflight.variables import variables
-from headrace.sources.mysql.preflight.wish import MysqlWish
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import identify, prove, prove_kind
 from headrace.sources.mysql.session.statements import MysqlConnection
+
+
+@dataclass(frozen=True, slots=True)
+class MysqlWish:
+    """The wish to mirror tables. Nothing of ours is made upstream for it."""
+
+    patterns: Sequence[str]
+    connections: int = 4  # that the copy may open
+    accepts_cascades: bool = False  # somebody says that unlogged cascades never find a row
+    in_chunks: bool = False  # tables are to be copied in chunks, where their keys allow it
+    identity: Json | None = None  # of the source that the lake already mirrors
+    flavour: Flavour | None = None  # as the address says
+
+    @classmethod
+    def of(cls, wish: Wish, flavour: Flavour | None = None) -> MysqlWish:
+        """Read a wish."""
+        accepts = wish.options.get(UNLOGGED_CASCADES.name) == ACCEPT
+        in_chunks = wish.options.get(HANDOFF.name) == CHUNKS
+        return cls(wish.patterns, wish.connections, accepts, in_chunks, wish.identity, flavour)
+
 
 _CASE = "lower_case_table_names"
 

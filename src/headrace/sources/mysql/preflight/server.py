@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from headrace.core.errors import Misconfigured
 from headrace.sources.contract.findings import Finding, Level
 from headrace.sources.mysql.flavour import Flavour, Number, Release
-from headrace.sources.mysql.preflight import binlog, replication, retention
+from headrace.sources.mysql.preflight import binlog, replication
 from headrace.sources.mysql.preflight.grants import Rights, check_replication_rights
 from headrace.sources.mysql.preflight.variables import ON, variables
 from headrace.sources.mysql.session.statements import MysqlConnection
@@ -55,13 +55,13 @@ def logs_generated(release: Release) -> bool:
 def check_server(connection: MysqlConnection, ours: Rights, copy_bytes: int) -> Iterator[Finding]:
     """Everything about the server that a run depends on."""
     flavour = connection.release.flavour
-    known = variables(connection, [*binlog.NAMES, *replication.NAMES, *retention.NAMES])
+    known = variables(connection, [*binlog.NAMES, *replication.NAMES, *binlog.RETENTION])
     yield from binlog.check_binlog(flavour, known)
     denied = list(check_replication_rights(connection, ours))
     yield from denied
     if known["log_bin"] == ON and not denied:
         yield from replication.check_filters(connection)
     yield from replication.check_replication(connection, known)
-    yield from retention.check_retention(flavour, known, copy_bytes)
-    yield from retention.check_durability(flavour, known)
+    yield from binlog.check_retention(flavour, known, copy_bytes)
+    yield from binlog.check_durability(flavour, known)
     yield from replication.check_prepared(connection)

@@ -19,7 +19,7 @@ Reads only. Of the position, only its time is of use: its text doesn't say which
 from __future__ import annotations
 
 from headrace.sources.contract.mirror import ClockReading
-from headrace.sources.mysql.binlog_position import MysqlTimeline
+from headrace.sources.mysql.position import MysqlTimeline
 from headrace.sources.mysql.session.log_end import position
 from headrace.sources.mysql.session.statements import MysqlConnection, query
 from headrace.sources.shared.refusals import PrivilegeMissing

@@ -26,9 +26,9 @@ from collections.abc import Iterable
 
 from headrace.core.errors import Definite, PositionLost, Transient
 from headrace.core.position import Position
-from headrace.sources.mysql.binlog_position import MysqlTimeline, parse
 from headrace.sources.mysql.gtid_set import GtidSet
 from headrace.sources.mysql.mariadb_position import MariadbPosition
+from headrace.sources.mysql.position import MysqlTimeline, parse
 from headrace.sources.mysql.session.statements import MysqlConnection, literal, query
 
 

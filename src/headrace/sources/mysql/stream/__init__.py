@@ -6,7 +6,6 @@
     ordinary       many transactions at a time, where nothing is special about them
     gathering      the bytes and records of one read
     frontier       the position of a stream as it grows
-    unpacking      events that came compressed
     events         one event of a binlog: its header, kind and checksum, and the parts that count
     frames         what is written to the spool
     errors         the coded errors of a dump and of its events

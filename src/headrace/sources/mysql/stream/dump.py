@@ -28,22 +28,22 @@ from headrace.core.errors import HeadraceError, Transient
 from headrace.core.position import Position
 from headrace.sources.contract.stream import StreamRead
 from headrace.sources.contract.values import Json
-from headrace.sources.mysql.binlog_position import (
+from headrace.sources.mysql.gtid_set import GtidSet
+from headrace.sources.mysql.mariadb_position import MariadbPosition
+from headrace.sources.mysql.position import (
     BinlogProgress,
     MariadbProgress,
     MysqlProgress,
     MysqlTimeline,
     parse_of,
 )
-from headrace.sources.mysql.gtid_set import GtidSet
-from headrace.sources.mysql.mariadb_position import MariadbPosition
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import MysqlIdentity, identify, prove, verify
 from headrace.sources.mysql.session.log_end import count, with_forgotten
 from headrace.sources.mysql.session.packets import ERR, PacketBatch, ServerError, server_error
 from headrace.sources.mysql.session.statements import MysqlConnection, execute, query
-from headrace.sources.mysql.stream import errors, events, history, unpacking
+from headrace.sources.mysql.stream import errors, events, history
 from headrace.sources.mysql.stream.events import BinlogEvent, EventReader
 from headrace.sources.mysql.stream.gathering import Table
 from headrace.sources.mysql.stream.ordinary import LARGEST, ReadPackets
@@ -259,7 +259,7 @@ class BinlogDump:
         return behind, alone + self._pause
 
     def _inner(self, payload: BinlogEvent) -> Iterator[BinlogEvent]:
-        for data in unpacking.inner_events(payload):
+        for data in events.inner_events(payload):
             event = self._reader.read_inner(data)
             if event is None:
                 continue

@@ -1,6 +1,6 @@
 """The frontier of a stream as it grows: which transactions it has brought, counted as they come.
 
-It says the same as `binlog_position` does of its text, at no cost for each transaction: sets and texts are
+It says the same as `mysql.position` does of its text, at no cost for each transaction: sets and texts are
 made once a read. A transaction that comes a second time, or out of the order that its names promise, is
 refused.
 """
@@ -11,14 +11,9 @@ from bisect import bisect_right
 from dataclasses import replace
 from typing import Protocol
 
-from headrace.sources.mysql.binlog_position import (
-    BinlogProgress,
-    LoggedTransaction,
-    MariadbProgress,
-    MysqlProgress,
-)
 from headrace.sources.mysql.gtid_set import Gtid, GtidOrigin, GtidSet
 from headrace.sources.mysql.mariadb_position import MariadbGtid, MariadbPosition
+from headrace.sources.mysql.position import BinlogProgress, LoggedTransaction, MariadbProgress, MysqlProgress
 from headrace.sources.mysql.stream import errors
 
 _NO_DOMAIN = -1  # of the end of a log
@@ -28,7 +23,7 @@ _MOST = 1 << 59  # that is counted: times are eight times as many, and a base is
 class Frontier(Protocol):
     """The transactions that were brought so far."""
 
-    count: int  # as `binlog_position` counts
+    count: int  # as `mysql.position` counts
 
     def bring(self, gtid: Gtid | MariadbGtid, place: LoggedTransaction | None = None) -> None:
         """A transaction has ended, which stands there in the log."""
@@ -50,7 +45,7 @@ class Frontier(Protocol):
 
     @property
     def text(self) -> str:
-        """The position as `binlog_position` reads it."""
+        """The position as `mysql.position` reads it."""
 
     @property
     def remembered_text(self) -> str:

@@ -23,10 +23,10 @@ import numpy as np
 from headrace.core.position import STEP, Position
 from headrace.decode.kernel import Bytes
 from headrace.sources.contract.stream import TRANSACTION, Open, StreamRead, Transactions
-from headrace.sources.mysql.binlog_position import LoggedTransaction
 from headrace.sources.mysql.ddl.steps import Reason
 from headrace.sources.mysql.gtid_set import Gtid
 from headrace.sources.mysql.mariadb_position import MariadbGtid
+from headrace.sources.mysql.position import LoggedTransaction
 from headrace.sources.mysql.stream import frames
 from headrace.sources.mysql.stream.events import BinlogEvent
 from headrace.sources.mysql.stream.ordinary import FirstTransaction, Rows, TransactionRun

@@ -1,6 +1,6 @@
 """A server's history held against what was read of it: the last transactions have to stand where they stood.
 
-    uuid:5@1763856000123456@1234@6f2c01aa@binlog.000002       what a position says of them (`binlog_position`)
+    uuid:5@1763856000123456@1234@6f2c01aa@binlog.000002       what a position says of them (`mysql.position`)
 
     the file is there      from that place on it is sent again: the same name, and the same time of commit;
                            behind it no transaction without a name, up to the next one with a name. What
@@ -35,7 +35,9 @@ from dataclasses import replace
 from itertools import chain
 
 from headrace.core.position import Position
-from headrace.sources.mysql.binlog_position import (
+from headrace.sources.mysql.gtid_set import Gtid, GtidSet
+from headrace.sources.mysql.mariadb_position import MariadbGtid
+from headrace.sources.mysql.position import (
     BinlogProgress,
     LoggedTransaction,
     MariadbProgress,
@@ -43,8 +45,6 @@ from headrace.sources.mysql.binlog_position import (
     MysqlTimeline,
     parse_of,
 )
-from headrace.sources.mysql.gtid_set import Gtid, GtidSet
-from headrace.sources.mysql.mariadb_position import MariadbGtid
 from headrace.sources.mysql.session import log_end
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect

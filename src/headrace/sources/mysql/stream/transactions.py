@@ -25,13 +25,6 @@ from dataclasses import dataclass, replace
 from headrace.core.errors import HeadraceError
 from headrace.core.position import Position
 from headrace.sources.contract.stream import StreamRead
-from headrace.sources.mysql.binlog_position import (
-    BinlogProgress,
-    LoggedTransaction,
-    MariadbProgress,
-    MysqlProgress,
-    MysqlTimeline,
-)
 from headrace.sources.mysql.ddl import statements
 from headrace.sources.mysql.ddl.alterations import Effect
 from headrace.sources.mysql.ddl.statements import BinlogServer, QueryEvent
@@ -39,7 +32,14 @@ from headrace.sources.mysql.ddl.steps import Reason
 from headrace.sources.mysql.ddl.tokens import means
 from headrace.sources.mysql.gtid_set import Gtid
 from headrace.sources.mysql.mariadb_position import MariadbGtid
-from headrace.sources.mysql.stream import errors, events, ordinary, unpacking
+from headrace.sources.mysql.position import (
+    BinlogProgress,
+    LoggedTransaction,
+    MariadbProgress,
+    MysqlProgress,
+    MysqlTimeline,
+)
+from headrace.sources.mysql.stream import errors, events, ordinary
 from headrace.sources.mysql.stream.events import BinlogEvent, GroupStart
 from headrace.sources.mysql.stream.frames import HEADER
 from headrace.sources.mysql.stream.frontier import frontier
@@ -230,7 +230,7 @@ class MysqlTransactionFinder:
         if table is None or table is _UNKNOWN:
             return
         if event.kind in events.ROWS_COMPRESSED:
-            event = unpacking.unpacked_rows(event)
+            event = events.unpacked_rows(event)
         self.gathering.add_rows(group, event, table)
 
     def _take_statement(self, event: BinlogEvent) -> None:
@@ -238,7 +238,7 @@ class MysqlTransactionFinder:
         if group is None:
             raise errors.disorder("a statement outside of a transaction")
         compressed = event.kind == events.QUERY_COMPRESSED
-        query = unpacking.unpacked_query(event) if compressed else events.query(event)
+        query = events.unpacked_query(event) if compressed else events.query(event)
         head = bytes(query.text[:12]).upper()
         if not group.is_open and (head == b"BEGIN" or head.startswith(b"XA START ")):
             group.is_open, group.xa = True, head != b"BEGIN"

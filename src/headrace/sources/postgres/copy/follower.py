@@ -18,17 +18,18 @@ from headrace.core.errors import Transient
 from headrace.sources.contract.values import Json
 from headrace.sources.postgres.catalog.partition_tree import Branch, fingerprint
 from headrace.sources.postgres.copy.copy_out import Stream, error_of, stream_copy
-from headrace.sources.postgres.copy.page_ranges import CopyRange, copy_statement
-from headrace.sources.postgres.copy.row_filter import evaluating, row_filter
+from headrace.sources.postgres.copy.measure import CopyRange, copy_statement
 from headrace.sources.postgres.copy.table_access import (
     column_numbers,
     confirm,
+    evaluating,
     lock,
     overtaken,
     prove,
     prove_columns,
     prove_tree,
     reading,
+    row_filter,
 )
 from headrace.sources.postgres.copy.visibility import BEGIN
 from headrace.sources.postgres.session.address import PostgresAddress

@@ -37,16 +37,17 @@ from headrace.sources.contract.values import Json
 from headrace.sources.postgres.catalog.definitions import read_entries
 from headrace.sources.postgres.catalog.table_def import TableEntry, is_root, schema_of
 from headrace.sources.postgres.copy.copy_out import Stream, stream_copy
-from headrace.sources.postgres.copy.row_filter import evaluating, row_filter
 from headrace.sources.postgres.copy.table_access import (
     column_numbers,
     confirm,
+    evaluating,
     lock,
     prove,
     prove_columns,
     prove_same_leaves,
     prove_tree,
     reading,
+    row_filter,
 )
 from headrace.sources.postgres.copy.visibility import BEGIN, see
 from headrace.sources.postgres.session.statements import Session, ask, ask_within, query

@@ -35,7 +35,7 @@ from headrace.core.handoff import ByPosition, ByXid
 from headrace.core.names import quote_identifier
 from headrace.sources.contract.values import ALONE, Waiting
 from headrace.sources.postgres.copy.visibility import BEGIN, SnapshotBarred, accept, refuse_standby, see
-from headrace.sources.postgres.lsn import PostgresTimeline
+from headrace.sources.postgres.position import PostgresTimeline
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect, plain, replication
 from headrace.sources.postgres.session.identity import PostgresIdentity, identify, verify

@@ -1,22 +1,31 @@
-"""The sizes of tables, and how they are cut into ranges of pages."""
+"""The sizes of tables, and how they are cut into ranges of pages.
+
+Ranges of pages: the parts in which a table is copied, each by one COPY.
+
+Ranges are cut by the table's size in pages. A table that grows or has grown since only skews the work, for
+the last range has no end. A partitioned table is cut partition by partition. Planned by the driver, copied by
+a `follower`.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from headrace.core.names import TableName
+from headrace.core.names import TableName, quote_identifier
 from headrace.sources.contract.copying import Piece
 from headrace.sources.contract.errors import TableBusy
 from headrace.sources.contract.values import TableDef, TableSize
 from headrace.sources.postgres.catalog import locks
-from headrace.sources.postgres.catalog import sizes as in_pages
+from headrace.sources.postgres.catalog import locks as in_pages
 from headrace.sources.postgres.catalog.definitions import read_entries
-from headrace.sources.postgres.catalog.partition_tree import Branch, leaves
+from headrace.sources.postgres.catalog.locks import RelationSize
+from headrace.sources.postgres.catalog.partition_tree import Branch, fingerprint, leaves
 from headrace.sources.postgres.catalog.table_def import is_root
-from headrace.sources.postgres.copy.page_ranges import ranges, ranges_of_root
 from headrace.sources.postgres.copy.table_access import overtaken
 from headrace.sources.postgres.session.statements import Session
+from headrace.sources.shared.copying import SMALL_BYTES, parts_per_task
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,3 +80,87 @@ def _is_there(number: int, tree: Sequence[Branch], sizes: Mapping[int, in_pages.
 def _size(number: int, tree: Sequence[Branch], sizes: Mapping[int, in_pages.RelationSize]) -> TableSize:
     size = in_pages.total([sizes[number], *(sizes[leaf.oid] for leaf in leaves(tree))])
     return TableSize(size.bytes, size.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRange:
+    """Pages `low_page <= page < high_page` of a table; the last range of a table has no end.
+
+    A table that is partitioned has pages in its partitions alone: `leaf` is the one that is read. `tree`
+    tells which partitions there were when it was cut.
+    """
+
+    table: TableName
+    oid: int  # of the table: a name may lead to another one
+    low_page: int
+    high_page: int | None
+    rows: int  # estimates, for progress and for the size of the file
+    bytes: int
+    leaf: TableName | None = None
+    leaf_oid: int = 0
+    tree: int | None = None
+
+    @property
+    def read(self) -> TableName:
+        """The name that its rows are read by."""
+        return self.leaf or self.table
+
+    @property
+    def read_oid(self) -> int:
+        return self.leaf_oid or self.oid
+
+
+def ranges_of_root(
+    table: TableName, oid: int, tree: Sequence[Branch], sizes: Mapping[int, RelationSize], target_bytes: int
+) -> list[CopyRange]:
+    """Cut the partitions of a root into ranges; one without any is a range without rows."""
+    mark = fingerprint(tree)
+    cut = [
+        replace(piece, leaf=leaf.name, leaf_oid=leaf.oid, tree=mark)
+        for leaf in leaves(tree)
+        for piece in ranges(table, oid, sizes[leaf.oid], target_bytes)
+    ]
+    return cut or [CopyRange(table, oid, 0, None, 0, 0, tree=mark)]
+
+
+def ranges(table: TableName, oid: int, size: RelationSize, target_bytes: int) -> list[CopyRange]:
+    """Cut a table into ranges of about `target_bytes` each, TOAST included; every page is in one."""
+    count = max(1, min(size.pages, round(size.bytes / target_bytes)))
+    edges = [size.pages * k // count for k in range(count)]
+    return [
+        CopyRange(
+            table=table,
+            oid=oid,
+            low_page=low,
+            high_page=edges[k + 1] if k + 1 < count else None,
+            rows=size.rows * (k + 1) // count - size.rows * k // count,
+            bytes=size.bytes * (k + 1) // count - size.bytes * k // count,
+        )
+        for k, low in enumerate(edges)
+    ]
+
+
+def shares(pieces: Sequence[Piece], readers: int) -> list[list[Piece]]:
+    """Deal ranges to readers, small tables first: some small ranges together, the others alone."""
+    held: Counter[TableName] = Counter()
+    for piece in pieces:
+        held[piece.table] += piece.bytes
+    by_size = sorted(pieces, key=lambda piece: held[piece.table])
+    small = [piece for piece in by_size if piece.bytes <= SMALL_BYTES]
+    large = [piece for piece in by_size if piece.bytes > SMALL_BYTES]
+    some = parts_per_task(len(small), readers)
+    return [small[at : at + some] for at in range(0, len(small), some)] + [[one] for one in large]
+
+
+def copy_statement(columns: Sequence[str], piece: CopyRange, condition: str = "") -> str:
+    """The COPY of a range's rows under a condition, if there is one.
+
+    ONLY: the children of an inheritance parent are copied as themselves.
+    """
+    listed = ", ".join(quote_identifier(column) for column in columns)
+    bounds = [f"ctid >= '({piece.low_page},0)'::tid"] if piece.low_page else []
+    if piece.high_page is not None:
+        bounds.append(f"ctid < '({piece.high_page},0)'::tid")
+    bounds += [condition] if condition else []
+    where = f" WHERE {' AND '.join(bounds)}" if bounds else ""
+    return f"COPY (SELECT {listed} FROM ONLY {piece.read}{where}) TO STDOUT"

@@ -27,7 +27,7 @@ from headrace.sources.postgres.catalog import definitions
 from headrace.sources.postgres.catalog.table_def import is_root, tree_of
 from headrace.sources.postgres.copy import key_range
 from headrace.sources.postgres.copy.leader import By, PostgresLeader, lead, until_shown
-from headrace.sources.postgres.copy.page_ranges import shares
+from headrace.sources.postgres.copy.measure import shares
 from headrace.sources.postgres.copy.table_access import reading
 from headrace.sources.postgres.copy.visibility import refuse_standby, see
 from headrace.sources.postgres.declaration import CHUNKS, DECLARATION, SLOT, XID

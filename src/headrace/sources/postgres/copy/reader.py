@@ -2,7 +2,7 @@
 
     ticket   of a snapshot    its id and its handoff     ─► pages, as the leader sees them   (`follower`)
              of a key walk    the life of the server     ─► ranges of keys, as they are now  (`key_range`)
-             of both          the publication, by whose row filter the rows are read         (`row_filter`)
+             of both          the publication, by whose row filter the rows are read         (`table_access`)
 
 A ticket is made by `plan`, in the driver; it travels as JSON. Rows come through COPY and `decode.copyrows`,
 whichever piece they are of. DDL waits for the transaction that reads a piece, and the table's writers wait
@@ -30,9 +30,14 @@ from headrace.sources.contract.values import Json
 from headrace.sources.postgres.copy import key_range
 from headrace.sources.postgres.copy.copy_out import Stream, stream_copy
 from headrace.sources.postgres.copy.follower import PostgresFollower, copy, following
-from headrace.sources.postgres.copy.page_ranges import CopyRange
-from headrace.sources.postgres.copy.row_filter import evaluating, row_filter
-from headrace.sources.postgres.copy.table_access import overtaken, prove_same_leaves, prove_tree
+from headrace.sources.postgres.copy.measure import CopyRange
+from headrace.sources.postgres.copy.table_access import (
+    evaluating,
+    overtaken,
+    prove_same_leaves,
+    prove_tree,
+    row_filter,
+)
 from headrace.sources.postgres.decode import labels
 from headrace.sources.postgres.session.statements import Session, query
 

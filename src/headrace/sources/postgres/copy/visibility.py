@@ -23,7 +23,7 @@ from psycopg import pq
 
 from headrace.core.errors import Misconfigured, Transient
 from headrace.core.handoff import ByXid
-from headrace.sources.postgres.lsn import Lsn, PostgresTimeline
+from headrace.sources.postgres.position import Lsn, PostgresTimeline
 from headrace.sources.postgres.session.identity import PostgresIdentity
 from headrace.sources.postgres.session.statements import ask
 

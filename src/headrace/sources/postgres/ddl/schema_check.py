@@ -34,7 +34,7 @@ from headrace.core.names import quote_identifier
 from headrace.core.records import from_record, to_record
 from headrace.sources.contract.values import Change, ColumnDerivation, SchemaCheck, TableDef
 from headrace.sources.postgres.catalog import definitions, table_def
-from headrace.sources.postgres.catalog.entry_memory import EntryMemory
+from headrace.sources.postgres.catalog.definitions import EntryMemory
 from headrace.sources.postgres.catalog.locks import busy
 from headrace.sources.postgres.catalog.rights import rows_hidden
 from headrace.sources.postgres.catalog.table_def import (
@@ -44,9 +44,9 @@ from headrace.sources.postgres.catalog.table_def import (
 )
 from headrace.sources.postgres.ddl.alteration import derive, differs, is_news, parts_of
 from headrace.sources.postgres.ddl.emptiness import with_emptiness
-from headrace.sources.postgres.lsn import Lsn
 from headrace.sources.postgres.objects import PostgresUpstream
-from headrace.sources.postgres.parts import part_flaw
+from headrace.sources.postgres.position import Lsn
+from headrace.sources.postgres.publication import part_flaw
 from headrace.sources.postgres.session.log_end import WAL_END, behind_all
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.upstream import remade

@@ -8,10 +8,9 @@ can run it and look again.
     server     settings, free slots and senders, standby, version, log that the copy will hold back
     tables     what a pattern names; identities, privileges, row security, types of each table
     roots      partitioned tables: which of a tree is mirrored, and whether its root can be
-    upstream_objects  publication and slot: the user's own as they are, or whether ours can be made
+    upstream_objects  publication and slot: the user's own and their tables, or whether ours can be made
     examination       all of it on one connection, in this order; what an earlier lake left; changes of shape
                       that cost more of a table than of others
-    members    the same of tables that are mirrored already, table by table
     script     the statements that mend what was found, in an order that works
 
 Nothing here changes the source. A table with an error is not among `CheckReport.tables`, so it never gets
@@ -20,8 +19,8 @@ wildcard names such a table it is left out (`CheckReport.left_out`) and stands a
 """
 
 from headrace.sources.postgres.preflight.examination import examine, find_unmirrored
-from headrace.sources.postgres.preflight.members import unfit_members, unfit_tables
 from headrace.sources.postgres.preflight.script import script
+from headrace.sources.postgres.preflight.upstream_objects import unfit_members, unfit_tables
 from headrace.sources.postgres.preflight.wish import PostgresWish
 
 __all__ = [

@@ -28,9 +28,8 @@ from headrace.core.names import TableName, quote_identifier
 from headrace.sources.contract.findings import CheckReport, Finding, Level, in_order
 from headrace.sources.contract.values import TableSize as AnySize
 from headrace.sources.postgres.catalog.definitions import PostgresCandidate, candidates, read_entries
-from headrace.sources.postgres.catalog.locks import measure
+from headrace.sources.postgres.catalog.locks import RelationSize, measure, total
 from headrace.sources.postgres.catalog.partition_tree import leaves
-from headrace.sources.postgres.catalog.sizes import RelationSize, total
 from headrace.sources.postgres.catalog.table_def import (
     PARTITIONED,
     TableEntry,

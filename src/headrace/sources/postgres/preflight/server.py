@@ -11,11 +11,11 @@ from headrace.sources.contract.findings import Finding, Level, hint_of
 from headrace.sources.postgres.copy.visibility import refuse_standby
 from headrace.sources.postgres.declaration import SLOT
 from headrace.sources.postgres.preflight.wish import PostgresWish
+from headrace.sources.postgres.publication import late_tables_lost
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import replication
 from headrace.sources.postgres.session.ddl import event_triggers
 from headrace.sources.postgres.session.identity import PostgresIdentity, prove
-from headrace.sources.postgres.session.minor_releases import late_tables_lost
 from headrace.sources.postgres.session.refusals import ReplicationRefused
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.stream import synchronous

@@ -3,7 +3,6 @@
     address         where a source is and who we are there; alone it holds the password
     connection      connect, pin the settings by which the server prints values, refuse a pooler
     identity        the proof that two connections reached the same server and database
-    resolution      the addresses of a host, asked for before libpq would
     statements      one question, one answer; each wait has an end
     timeouts        hang up on a server that does not answer; have it end what it does for us
     ddl             DDL of ours, with the settings that the database's event triggers go by
@@ -12,7 +11,6 @@
     wire            the walsender's frames off a connection in large reads, and a few bytes back
     clock           the server's clock, held against its log
     log_end         how far the server's log goes
-    minor_releases  releases whose stream must not be trusted in some way
 
 All other rooms of this source stand on this one. Nothing here knows a table, a slot or a publication.
 """

@@ -23,7 +23,7 @@ Reads only.
 from __future__ import annotations
 
 from headrace.sources.contract.mirror import ClockReading
-from headrace.sources.postgres.lsn import Lsn, PostgresTimeline
+from headrace.sources.postgres.position import Lsn, PostgresTimeline
 from headrace.sources.postgres.session.statements import Session, query
 
 HESITATION = 1_000_000  # microseconds

@@ -5,7 +5,7 @@ Called wherever a position behind all that has happened is wanted. Only `stir` w
 
 from __future__ import annotations
 
-from headrace.sources.postgres.lsn import Lsn
+from headrace.sources.postgres.position import Lsn
 from headrace.sources.postgres.session.statements import Session, query
 
 # How far the log goes that can be decoded, on a primary and on a standby.

@@ -16,7 +16,7 @@ from headrace.core.errors import (
     PositionLost,
     Transient,
 )
-from headrace.sources.postgres.lsn import Lsn, PostgresTimeline
+from headrace.sources.postgres.position import Lsn, PostgresTimeline
 from headrace.sources.postgres.session.refusals import refused_error
 
 # Server errors that end a stream and mean something of their own.

@@ -44,7 +44,7 @@ from psycopg import OperationalError, pq
 
 from headrace.core.errors import Transient
 from headrace.core.names import quote_identifier
-from headrace.sources.postgres.lsn import Lsn
+from headrace.sources.postgres.position import Lsn
 from headrace.sources.postgres.session.statements import answer, next_result
 from headrace.sources.postgres.session.timeouts import COPY_SECONDS, silence, socket_of
 

@@ -3,6 +3,5 @@
 slot_stream           check the slot, start it, read frames, say what is durable
 transactions          which transactions a read of the stream holds
 running_transactions  those that come while they run
-slot_peek             look into a slot that nobody reads
 synchronous           synchronous standbys, and why we are never one
 """

@@ -38,7 +38,7 @@ from headrace.core.errors import HeadraceError, Transient
 from headrace.decode.copydata import COPY_DATA, CopyFrames, frames
 from headrace.decode.kernel import Bytes
 from headrace.sources.contract.stream import StreamRead
-from headrace.sources.postgres.lsn import Lsn
+from headrace.sources.postgres.position import Lsn
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import application_name, connect, replication
 from headrace.sources.postgres.session.identity import PostgresIdentity, identify, verify

@@ -8,30 +8,39 @@ are captured, or none, and then any later snapshot shows it. So nobody is waited
 types of users: DDL on a type (`ALTER TYPE ... RENAME VALUE`) locks no table, and the trigger has printed the
 rows of a writer that is open by what the type was. A copy that shows those writers has their rows as they are
 now, and holds what was printed.
+
+Printed rows: those that a trigger has written as texts, in transactions that are open.
+
+DDL on a type of users (`ALTER TYPE ... RENAME VALUE`) locks no table, so that it may come between a writer's
+statement and its commit: the event has the row as it was printed, a later snapshot as it is called by now.
+Whoever begins to read, or to copy, lets such writers end first.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 
 from headrace.core.handoff import ByXid
 from headrace.core.names import TableName
 from headrace.core.records import to_record
 from headrace.sources.contract.copying import CopyOrder
 from headrace.sources.contract.values import ALONE, TableDef, Waiting
+from headrace.sources.postgres.catalog.table_def import TableEntry
 from headrace.sources.postgres.copy import key_range
-from headrace.sources.postgres.copy.leader import lead
+from headrace.sources.postgres.copy.leader import lead, until_shown
 from headrace.sources.postgres.copy.plan import PostgresHeldSnapshot, PostgresKeyWalk
+from headrace.sources.postgres.copy.visibility import see
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import PostgresIdentity, identify, verify
 from headrace.sources.postgres.session.statements import Session
+from headrace.sources.postgres.writers import writers
 from headrace.sources.queue import tick as ticks
 from headrace.sources.queue.catalog.definitions import entry_of
-from headrace.sources.queue.copy.printed_rows import await_ends, printing
 from headrace.sources.queue.declaration import CHUNKS, DECLARATION
 from headrace.sources.queue.objects import QueueUpstream
 from headrace.sources.queue.trust import prove
@@ -111,3 +120,17 @@ def settle(handoff: object, connection: Session, upstream: QueueUpstream) -> ByX
     assert isinstance(handoff, ByXid)
     with telling_loss(connection, upstream):
         return replace(handoff, until=ticks.reach(connection, upstream.objects).position(upstream.log))
+
+
+def printing(connection: Session, entries: Iterable[TableEntry]) -> Set[int]:
+    """The transactions that write a table with types of users, or a partition of one."""
+    typed = [
+        oid for each in entries if each.types for oid in (each.oid, *(branch.oid for branch in each.tree))
+    ]
+    return writers(connection, typed) if typed else frozenset()
+
+
+def await_ends(connection: Session, xids: Set[int], waiting: Waiting) -> None:
+    """Wait until a snapshot shows all that these transactions have done."""
+    if xids:
+        until_shown(partial(see, connection.pgconn, xids), waiting)

@@ -32,10 +32,9 @@ from headrace.sources.postgres.catalog.table_def import PARTITIONED, TableEntry
 from headrace.sources.postgres.ddl.alteration import differs, is_news
 from headrace.sources.postgres.ddl.emptiness import attached_branches, flag
 from headrace.sources.postgres.session.statements import Session, in_transaction, query
-from headrace.sources.queue import attachments, loss, tick
+from headrace.sources.queue import tick
 from headrace.sources.queue import upstream as upstreams
-from headrace.sources.queue.catalog.definitions import QueuedTable, definition
-from headrace.sources.queue.catalog.look_memory import LookMemory
+from headrace.sources.queue.catalog.definitions import LookMemory, QueuedTable, definition
 from headrace.sources.queue.ddl.following import ColumnFollowing, lives
 from headrace.sources.queue.decode import partitions
 from headrace.sources.queue.objects import QueueUpstream
@@ -85,7 +84,7 @@ def check(
     """Look at the queue and at these tables, in one moment; what the last look found the same is so still."""
     try:
         return _look(connection, upstream, records, memory or LookMemory())
-    except loss.QueueLost as broken:
+    except tick.QueueLost as broken:
         return SchemaCheck(upstream.log.position(TickPlace(0)), 0, {}, {}, frozenset(), broken)
 
 
@@ -98,16 +97,16 @@ def _look(
         sight = tick.see(connection, upstream.objects)
         newest = sight.tick
         if newest is None:
-            raise loss.remade(upstream.objects, "its ticks were removed by hand")
+            raise tick.remade(upstream.objects, "its ticks were removed by hand")
         seen = memory.read(connection, upstream.objects, sorted({table.number for table in known.values()}))
         last = memory.others(known, seen)
         now, held = with_emptiness(connection, last.values(), seen)
         roots = {oid: each for oid, each in now.items() if each.entry.kind == PARTITIONED}
         now = {**now, **{oid: replace(each, look_tick=newest.number) for oid, each in roots.items()}}
         looked = ColumnFollowing.look(connection, upstream, sight, last, now)
-        shown = attachments.shown_places(connection, upstream.objects, newest.number, known)
-        unproven = attachments.unproven(connection, upstream.objects, newest.number, known)
-    gone = attachments.passing(shown, known, {oid: each.entry.tree for oid, each in roots.items()})
+        shown = tick.shown_places(connection, upstream.objects, newest.number, known)
+        unproven = tick.unproven(connection, upstream.objects, newest.number, known)
+    gone = tick.passing(shown, known, {oid: each.entry.tree for oid, each in roots.items()})
     looked.settle(connection, known)
     changes, news = {}, {}
     for key in sorted(gone):
@@ -126,7 +125,7 @@ def _look(
     locked = frozenset(key for key, table in known.items() if table.number in held and key not in gone)
     for key in locked & shown.keys():
         # The mark goes on without the root, and the ticks behind it may be forgotten.
-        if (places := shown[key]) and (owing := attachments.owing(known[key], places)) is not None:
+        if (places := shown[key]) and (owing := tick.owing(known[key], places)) is not None:
             news[key] = owing
     who = busy(connection, {key: (known[key].number, known[key].name) for key in locked})
     entries = {key: now[table.number].entry for key, table in known.items() if table.number in now}

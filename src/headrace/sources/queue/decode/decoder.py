@@ -1,4 +1,12 @@
-"""The decoder of a queue's stream: `contract.decoder.Decoder`, over `changes` and `slicing`."""
+"""The decoder of a queue's stream: `contract.decoder.Decoder`, over `changes`.
+
+Bytes of the stream, cut and chosen: events are counted, and no row is looked into.
+
+    split    where a large tick may be cut, and what the piece behind must be told
+    select   what a stretch of bytes has for some tables: their events, and the heads of their ticks
+
+Cutting and choosing never change what is decoded (`tests/laws/sources/queue`).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import pyarrow as pa
 
 from headrace.core.records import from_record
@@ -13,7 +22,8 @@ from headrace.core.schema import Column
 from headrace.core.transaction_id import TransactionId
 from headrace.core.truncation import Truncations
 from headrace.decode import printing
-from headrace.decode.kernel import Bytes
+from headrace.decode.kernel import Bytes, Ints
+from headrace.decode.queue.framing import EMPTIED
 from headrace.sources.contract.decoder import (
     Context,
     SelectedBytes,
@@ -23,9 +33,43 @@ from headrace.sources.contract.decoder import (
 )
 from headrace.sources.contract.values import Json
 from headrace.sources.postgres.types import casts
-from headrace.sources.queue.decode import changes, slicing
+from headrace.sources.queue.decode import changes
 from headrace.sources.queue.decode.changes import QueueSliceData
-from headrace.sources.queue.decode.context import QueueStreamContext, own
+from headrace.sources.queue.decode.context import OpenTick, QueueStreamContext, own
+
+
+def split(stretch: QueueSliceData) -> tuple[int, QueueStreamContext]:
+    """Count the bytes that are whole frames, and give the context behind them."""
+    heads, inside = stretch.events.heads, stretch.context.inside
+    if len(heads.time):
+        inside = OpenTick(int(heads.time[-1]), int(heads.commit_ts[-1]))
+    return stretch.events.tail, QueueStreamContext(inside)
+
+
+def select(stretch: QueueSliceData, tables: Collection[int]) -> SelectedBytes | None:
+    """The events of the tables, and the heads of their ticks."""
+    events = stretch.events
+    ours = np.isin(events.relation, np.array(sorted(tables), np.int64))
+    if not ours.any():
+        return None
+    heads = np.unique(events.head[ours & (events.head >= 0)])
+    starts = np.concatenate([events.start[ours], events.heads.start[heads]])
+    stops = np.concatenate([events.stop[ours], events.heads.stop[heads]])
+    return SelectedBytes(
+        data=_only(stretch.data, np.sort(starts), np.sort(stops)),
+        context=stretch.context,
+        tables=frozenset(map(int, np.unique(events.relation[ours]))),
+        changes=int((ours & events.changes).sum()),
+        truncates=bool((ours & (events.diff == EMPTIED)).any()),
+    )
+
+
+def _only(data: Bytes, starts: Ints, stops: Ints) -> Bytes:
+    """These frames, by one running sum over all bytes."""
+    edges = np.zeros(len(data) + 1, np.int8)
+    edges[starts] += 1
+    edges[stops] -= 1
+    return data[np.cumsum(edges[:-1], dtype=np.int8).astype(np.bool_)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +92,10 @@ class QueueDecoder:
         return from_record(QueueStreamContext, record)
 
     def split(self, data: Bytes, context: Context) -> tuple[int, QueueStreamContext]:
-        return slicing.split(QueueSliceData(data, own(context)))
+        return split(QueueSliceData(data, own(context)))
 
     def select(self, data: Bytes, context: Context, tables: Collection[int]) -> SelectedBytes | None:
-        return slicing.select(QueueSliceData(data, own(context)), tables)
+        return select(QueueSliceData(data, own(context)), tables)
 
     def truncations(self, data: Bytes, context: Context, tables: Mapping[int, int]) -> dict[int, Truncations]:
         return changes.truncations(QueueSliceData(data, own(context)), tables)

@@ -1,6 +1,5 @@
 """Preflight: everything that would go wrong later, found before anything is made.
 
-    wish         what is wished for, in the queue's words
     fitness      which tables a pattern names, and whether each can be captured by triggers on statements
     making       schema, queue and triggers: what will be made, whether we may, the script for who may
     examination  all of it on one connection, in this order
@@ -9,8 +8,7 @@ What `headrace check` prints and `headrace run` refuses is PostgreSQL's own list
 rights and the server; of the log, slots and publications nothing is needed here. Nothing changes the source.
 """
 
-from headrace.sources.queue.preflight.examination import examine, find_unmirrored, script
+from headrace.sources.queue.preflight.examination import QueueWish, examine, find_unmirrored, script
 from headrace.sources.queue.preflight.fitness import unfit_tables
-from headrace.sources.queue.preflight.wish import QueueWish
 
 __all__ = ["QueueWish", "examine", "find_unmirrored", "script", "unfit_tables"]

@@ -1,21 +1,23 @@
 """The examination: all checks on one connection, and the tables that pass them.
 
 the patterns' tables ─► each by itself ─► queue and triggers ─► the server ─► Report
+
+A wish in the queue's words: what is to be mirrored, and through which queue. All checks go by it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
-from headrace.sources.contract.findings import CheckReport, Finding, Level, in_order
-from headrace.sources.contract.values import TableSize
+from headrace.sources.contract.findings import CheckReport, Finding, Level, Wish, in_order
+from headrace.sources.contract.values import Json, TableSize
 from headrace.sources.postgres.catalog.definitions import candidates
-from headrace.sources.postgres.catalog.locks import measure
+from headrace.sources.postgres.catalog.locks import measure, total
 from headrace.sources.postgres.catalog.partition_tree import leaves
-from headrace.sources.postgres.catalog.sizes import total
 from headrace.sources.postgres.preflight.roots import beside_mirrored, outside_roots
 from headrace.sources.postgres.preflight.script import script as mending_script
 from headrace.sources.postgres.preflight.server import (
@@ -30,13 +32,35 @@ from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import PostgresIdentity, identify
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue.catalog.definitions import QueuedTable, definition, read_tables
-from headrace.sources.queue.declaration import CHUNKS
-from headrace.sources.queue.objects import Objects
+from headrace.sources.queue.declaration import CHUNKS, DECLARATION, HANDOFF, QUEUE, SCHEMA, XID
+from headrace.sources.queue.objects import Objects, QueueUpstream
 from headrace.sources.queue.preflight.fitness import check_tables, choose
 from headrace.sources.queue.preflight.making import check_queue, check_triggers
-from headrace.sources.queue.preflight.wish import QueueWish
 from headrace.sources.queue.upstream import standby
 from headrace.sources.shared.patterns import select
+
+
+@dataclass(frozen=True, slots=True)
+class QueueWish:
+    """A wish to mirror tables through a queue."""
+
+    patterns: Sequence[str]
+    objects: Objects
+    handoff: str = XID  # how a table is copied
+    connections: int = 4  # that the copy may open
+    identity: Json | None = None  # of the source that the lake already mirrors
+
+    @classmethod
+    def of(cls, wish: Wish) -> QueueWish:
+        """Read a wish: its options, or what the mirror has upstream already."""
+        if wish.upstream is not None:
+            objects = QueueUpstream.of(wish.upstream).objects
+        else:
+            said = {option.name: DECLARATION.value(wish.options, option.name) for option in (SCHEMA, QUEUE)}
+            objects = Objects(said[SCHEMA.name] or "", said[QUEUE.name] or "")
+        handoff = DECLARATION.value(wish.options, HANDOFF.name) or XID
+        return cls(wish.patterns, objects, handoff, wish.connections, wish.identity)
+
 
 # Of ours, by tag: the queue's tables are made with others, but it is the triggers that an application meets.
 _COMMANDS = ("CREATE TRIGGER", "ALTER TABLE", "DROP TRIGGER", "CREATE TABLE", "CREATE FUNCTION")

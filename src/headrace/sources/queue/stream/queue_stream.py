@@ -13,33 +13,206 @@ Several receivers may read one queue: each takes a tick where it finds that some
 all read the same ticks. Nothing is written to a source at which nothing happens.
 
 The queue holds what a reader has not passed: `feedback` says how far the lake is.
+
+The events of one batch, off the server beside whoever waits for them.
+
+    thread    COPY (batch) TO STDOUT (FORMAT binary) ─► buffers of whole tuples ─► a few of them at a time
+    reader    take(timeout) ─► a buffer, or nothing yet; the last one ends with COPY's own end
+
+A server may look for a batch's first event for a while, and whoever reads a stream has others to answer.
+At most so many buffers are ahead of the reader. What fails in the thread is raised by `take`.
+
+The way of a tick's events into what a stream brings: frames, counted, with a head before the first.
+
+    HEAD ─ EVENT ─ EVENT ─ ...  │  EVENT ─ EVENT ...  │  EVENT ...
+    └────── a first read ──────┘  └──── further ones ──┘  └── the last one: the tick ends
+
+Nothing holds a tick. One without an event leaves no frame: that it has passed is said by the position
+behind it. No Arrow, and no connection.
 """
 
 from __future__ import annotations
 
+import queue
+import threading
 import time
+from contextlib import closing, suppress
 from dataclasses import dataclass
 
+import numpy as np
 from psycopg import pq
 
+from headrace.core.errors import Transient
 from headrace.core.position import Position
-from headrace.sources.contract.stream import StreamRead
+from headrace.decode.kernel import Bytes
+from headrace.decode.queue.framing import COPY_END, COPY_HEADER, EMPTIED, head, scan
+from headrace.sources.contract.stream import TRANSACTION, Open, StreamRead
 from headrace.sources.contract.values import Json
+from headrace.sources.postgres.copy.copy_out import stream_copy
+from headrace.sources.postgres.session import timeouts
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect, plain
 from headrace.sources.postgres.session.identity import identify, verify
 from headrace.sources.postgres.session.statements import Session
+from headrace.sources.postgres.session.timeouts import hang_up
+from headrace.sources.postgres.session.wire import lost_error
 from headrace.sources.queue import readers
 from headrace.sources.queue import tick as ticks
 from headrace.sources.queue import upstream as upstreams
 from headrace.sources.queue.batch import TickBatch
 from headrace.sources.queue.objects import QueueUpstream
-from headrace.sources.queue.position import TickPlace
+from headrace.sources.queue.position import QueueTimeline, TickPlace
 from headrace.sources.queue.session.identity import prove
 from headrace.sources.queue.stream import retention
-from headrace.sources.queue.stream.copying import BatchCopy
-from headrace.sources.queue.stream.events import TickEvents, idle
 from headrace.sources.queue.tick import QueueLocked, Tick
+
+_NOTHING: Bytes = np.empty(0, np.uint8)
+
+
+@dataclass(slots=True)
+class TickEvents:
+    """The events of one tick, as they come."""
+
+    tick: Tick
+    log: QueueTimeline
+    changes: int = 0
+    truncates: int = 0
+    has_begun: bool = False  # its head was handed on
+
+    def take(self, buffer: Bytes) -> StreamRead:
+        """Hand on whole tuples; behind the last ones stands COPY's end."""
+        found = scan(buffer)
+        tuples, rest = buffer[: found.tail], buffer[found.tail :].tobytes()
+        if rest not in (b"", COPY_END):
+            raise Transient(
+                "PG_BAD_FRAME",
+                "the server's answer to COPY cannot be read",
+                hint="check what stands between this machine and the server",
+            )
+        self.changes += int(found.changes.sum())
+        self.truncates += int((found.diff == EMPTIED).sum())
+        return self._as_arrival(tuples, ends=rest == COPY_END)
+
+    def end(self) -> StreamRead:
+        """Hand on a tick in which nothing can be."""
+        return self._as_arrival(_NOTHING, ends=True)
+
+    def _as_arrival(self, tuples: Bytes, *, ends: bool) -> StreamRead:
+        starts = -1 if self.has_begun else 0
+        if len(tuples) and not self.has_begun:
+            first = head(self.log.time(self.tick.number), self.tick.taken_at, self.tick.number)
+            tuples = np.concatenate([np.frombuffer(first, np.uint8), tuples])
+            self.has_begun = True
+        behind = self.tick.position(self.log)
+        ended = np.zeros(1 if ends and self.has_begun else 0, TRANSACTION)
+        ended["time"], ended["end"] = self.log.time(self.tick.number), behind.time
+        ended["commit_ts"], ended["number"] = self.tick.taken_at, self.tick.number
+        ended["changes"], ended["truncates"] = self.changes, self.truncates
+        ended["start"], ended["stop"] = starts, len(tuples)
+        is_open = self.has_begun and not ends
+        return StreamRead(
+            size=len(tuples),
+            data=tuples,
+            transactions=ended,
+            open=Open(starts, self.log.time(self.tick.number)) if is_open else None,
+            running={},
+            rolled_back=(),
+            aborted_parts={},
+            layouts=(),
+            complete=behind.time if ends else 0,
+            source_end=(behind.time, self.tick.taken_at),
+            amid=False,
+            positions=(behind,) if ends else (),
+        )
+
+
+def idle(position: Position, clock: int) -> StreamRead:
+    """Say that nothing has come behind a position, by the source's clock (microseconds since 1970)."""
+    return StreamRead(
+        size=0,
+        data=_NOTHING,
+        transactions=np.zeros(0, TRANSACTION),
+        open=None,
+        running={},
+        rolled_back=(),
+        aborted_parts={},
+        layouts=(),
+        complete=0,
+        source_end=(position.time, clock),
+        amid=False,
+    )
+
+
+AHEAD = 4  # buffers, of about a megabyte each
+_AGAIN = 0.2  # seconds after which a thread that waits looks whether it is still wanted
+_END_SECONDS = 5.0  # for the thread to end, once the server was asked to, and once the line is cut
+
+
+class BatchCopy:
+    """A batch that is being read, over a connection of its own."""
+
+    def __init__(self, pgconn: pq.abc.PGconn, query: str) -> None:
+        self._pgconn = pgconn
+        self._statement = f"COPY ({query}) TO STDOUT (FORMAT binary)"
+        self._buffers: queue.Queue[Bytes | BaseException] = queue.Queue(AHEAD)
+        self._unwanted = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="batch")
+        self._thread.start()
+
+    def take(self, timeout: float) -> Bytes | None:
+        """Take the next tuples, whole ones; None where nothing has come in time."""
+        try:
+            found = self._buffers.get(timeout=max(timeout, 0.001))
+        except queue.Empty:
+            if self._thread.is_alive() or not self._buffers.empty():
+                return None
+            raise lost_error("it ended in the midst of a batch") from None
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    def close(self) -> None:
+        """Have the server end what it does for us; from one that does not answer the thread is cut off.
+
+        To close the connection under a thread that waits for it leaves thread and socket behind, for ever.
+        """
+        self._unwanted.set()
+        if self._thread.is_alive():
+            timeouts.request(self._pgconn)
+        self._thread.join(_END_SECONDS)
+        if self._thread.is_alive():
+            hang_up(self._pgconn)
+            self._thread.join(_END_SECONDS)
+
+    def _run(self) -> None:
+        try:
+            with closing(stream_copy(self._pgconn, self._statement)) as buffers:
+                first = True
+                for buffer in buffers:
+                    self._put(_without_header(buffer) if first else buffer)
+                    first = False
+                    if self._unwanted.is_set():
+                        return
+        except BaseException as error:  # noqa: BLE001 - the reader raises it: nobody else would learn of it
+            self._put(error)
+
+    def _put(self, item: Bytes | BaseException) -> None:
+        while not self._unwanted.is_set():
+            with suppress(queue.Full):
+                self._buffers.put(item, timeout=_AGAIN)
+                return
+
+
+def _without_header(buffer: Bytes) -> Bytes:
+    """The tuples behind what stands before all of them."""
+    if buffer[: len(COPY_HEADER)].tobytes() != COPY_HEADER:
+        raise Transient(
+            "PG_BAD_FRAME",
+            "the server's answer to COPY cannot be read",
+            hint="check what stands between this machine and the server",
+        )
+    return buffer[len(COPY_HEADER) :]
+
 
 COLUMNS = "e.id, e.tx, e.relation, coalesce(e.leaf, e.relation), e.diff, e.row"
 TICKS_AT_ONCE = 100

@@ -9,10 +9,10 @@ import pytest
 from headrace.core.errors import HeadraceError
 from headrace.core.position import STEP
 from headrace.sources.contract.stream import StreamRead
-from headrace.sources.mysql import binlog_position
-from headrace.sources.mysql.binlog_position import MysqlTimeline
+from headrace.sources.mysql import position
 from headrace.sources.mysql.ddl.alterations import Effect
 from headrace.sources.mysql.ddl.steps import Reason
+from headrace.sources.mysql.position import MysqlTimeline
 from headrace.sources.mysql.stream import events, frames
 from headrace.sources.mysql.stream.events import EventReader
 from headrace.sources.mysql.stream.gathering import MOST_HELD, MOST_WAITING
@@ -34,7 +34,7 @@ class Feed:
     def __init__(self, start: str = f"{SERVER}:1-10", *, folded: bool = False) -> None:
         log = MysqlTimeline(BASE)
         self.start = log.position(start).time
-        self.finder = MysqlTransactionFinder(WantedTables(WANTED, folded), binlog_position.parse(start), log)
+        self.finder = MysqlTransactionFinder(WantedTables(WANTED, folded), position.parse(start), log)
         self.reader = EventReader()
         self.send(logged.description())
 

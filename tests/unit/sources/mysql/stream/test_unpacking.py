@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.core.errors import HeadraceError
-from headrace.sources.mysql.stream import events, unpacking
+from headrace.sources.mysql.stream import events
 from headrace.sources.mysql.stream.events import BinlogEvent, EventReader
 from tests.unit.sources.mysql.stream import logged
 
@@ -39,7 +39,7 @@ def event(data: bytes) -> BinlogEvent:
 
 
 def unpacked(packed: bytes, way: int = 0) -> Iterator[bytes]:
-    return map(bytes, unpacking.inner_events(event(logged.payload(INNER, packed, way))))
+    return map(bytes, events.inner_events(event(logged.payload(INNER, packed, way))))
 
 
 @pytest.mark.parametrize("way", [0, 255])
@@ -89,14 +89,14 @@ def test_mariadbs_compressed_rows_become_plain_ones(kind: int, plain: int) -> No
     rows = b"\0\7\0\0\0" * 100
     ordinary = event(logged.rows(5, rows, kind=plain))
     head = bytes(ordinary.body[: -len(rows)])
-    found = unpacking.unpacked_rows(event(logged.event(kind, head + mariadbs(rows))))
+    found = events.unpacked_rows(event(logged.event(kind, head + mariadbs(rows))))
     assert (found.kind, bytes(found.body)) == (plain, bytes(ordinary.body))
 
 
 def test_mariadbs_compressed_statement_is_read_as_a_plain_one() -> None:
     text = b"DROP TABLE t /* " + b"x" * 1000 + b" */"
     packed = event(logged.query(mariadbs(text), kind=events.QUERY_COMPRESSED))
-    query = unpacking.unpacked_query(packed)
+    query = events.unpacked_query(packed)
     assert (query.text, query.database) == (text, b"shop")
 
 
@@ -114,4 +114,4 @@ def test_a_compressed_event_that_does_not_fit_is_damaged(change: str) -> None:
     else:
         del packed[-6:]
     with pytest.raises(HeadraceError, match="MY_EVENT_DAMAGED"):
-        unpacking.unpack(memoryview(bytes(packed)))
+        events.unpack(memoryview(bytes(packed)))

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.names import TableName
-from headrace.sources.postgres.catalog.sizes import RelationSize
-from headrace.sources.postgres.copy.page_ranges import CopyRange, copy_statement, ranges, shares
+from headrace.sources.postgres.catalog.locks import RelationSize
+from headrace.sources.postgres.copy.measure import CopyRange, copy_statement, ranges, shares
 from headrace.sources.shared.copying import MOST_SHARED, SMALL_BYTES
 
 TABLE = TableName("public", "t")

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from headrace.sources.postgres.lsn import Lsn
+from headrace.sources.postgres.position import Lsn
 from headrace.sources.postgres.session import wire
 from headrace.sources.postgres.session.stream_errors import refusal, warning
 

@@ -29,8 +29,8 @@ behind it where the last transaction stands in the log, on MariaDB that of each 
 It means nothing to the order of positions, and a text that a person types has none.
 
 A server that was set back, or replaced by another, counts from a smaller number on: `MysqlTimeline` holds the
-base that lets times grow on, as PostgreSQL's does (`sources.postgres.lsn`). Nothing here may round a set to
-its greatest number.
+base that lets times grow on, as PostgreSQL's does (`sources.postgres.position`). Nothing here may round a set
+to its greatest number.
 """
 
 from __future__ import annotations

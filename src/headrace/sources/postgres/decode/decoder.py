@@ -1,4 +1,6 @@
-"""Bytes of the stream, cut and put together again: no tuple is read, whole buffers at a time.
+"""The decoder of pgoutput: `contract.decoder.Decoder`, over `changes`.
+
+Bytes of the stream, cut and put together again: no tuple is read, whole buffers at a time.
 
     split    where a large transaction may be cut, and what the piece behind must be told
     select   what a stretch of bytes has for some tables: their changes, layouts, and the transactions' heads
@@ -9,17 +11,38 @@ Cutting, choosing and joining never change what is decoded (`tests/laws/sources`
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
+import pyarrow as pa
 
-from headrace.decode import pgoutput
+from headrace.core.records import from_record
+from headrace.core.schema import Column
+from headrace.core.transaction_id import TransactionId
+from headrace.core.truncation import Truncations
+from headrace.decode import pgoutput, printing
 from headrace.decode.kernel import Bytes, Flags
 from headrace.decode.pgoutput import Messages, alone, begins, scan
-from headrace.sources.contract.decoder import SelectedBytes
+from headrace.sources.contract.decoder import (
+    Context,
+    RunningTransaction,
+    SelectedBytes,
+    TableChanges,
+    TableFailure,
+    TableFilter,
+)
+from headrace.sources.contract.values import Json
+from headrace.sources.postgres.decode import changes
 from headrace.sources.postgres.decode.changes import partitions, truncates
-from headrace.sources.postgres.decode.context import PostgresOpenTransaction, PostgresStreamContext, newest
+from headrace.sources.postgres.decode.context import (
+    PostgresOpenTransaction,
+    PostgresStreamContext,
+    newest,
+    own,
+)
+from headrace.sources.postgres.types import casts
 
 _BEGIN, _COMMIT, _RELATION, _TYPE = ord("B"), ord("C"), ord("R"), ord("Y")
 _CHANGES = (ord("I"), ord("U"), ord("D"))
@@ -122,3 +145,67 @@ def whole(data: Bytes, context: PostgresStreamContext) -> Bytes:
     return pgoutput.whole(
         data, context.messages(data), commit_lsn=inside.time, commit_ts=inside.commit_ts, xid=inside.xid
     )
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresDecoder:
+    """pgoutput. `reference` is a recent transaction, by its 64 bits; 0: ids stay as the wire has them."""
+
+    statements: ClassVar[None] = None
+
+    reference: int = 0
+
+    @property
+    def names(self) -> TransactionId:
+        return TransactionId.XID
+
+    @property
+    def running(self) -> PostgresDecoder:
+        return self
+
+    def between(self, layouts: Iterable[bytes]) -> PostgresStreamContext:
+        return PostgresStreamContext(newest(layouts))
+
+    def within(self, transaction: RunningTransaction) -> PostgresStreamContext:
+        inside = PostgresOpenTransaction(
+            time=transaction.time or 0,
+            xid=transaction.number,
+            commit_ts=transaction.commit_ts,
+            ordinals={},
+            in_stream=True,
+            rolled_back=transaction.aborted_parts,
+            by_subtransaction=transaction.time is None,
+        )
+        return PostgresStreamContext(inside=inside)
+
+    def restore(self, record: Json) -> PostgresStreamContext:
+        return from_record(PostgresStreamContext, record)
+
+    def whole(self, data: Bytes, context: Context) -> Bytes:
+        return whole(data, own(context))
+
+    def split(self, data: Bytes, context: Context) -> tuple[int, Context]:
+        return split(data, own(context))
+
+    def select(self, data: Bytes, context: Context, tables: Collection[int]) -> SelectedBytes | None:
+        return select(data, own(context), tables)
+
+    def truncations(self, data: Bytes, context: Context, tables: Mapping[int, int]) -> dict[int, Truncations]:
+        return changes.truncations(data, own(context), tables, self.reference)
+
+    def decode(
+        self, data: Bytes, context: Context, tables: Mapping[int, TableFilter]
+    ) -> Iterator[TableChanges | TableFailure]:
+        return changes.decode(data, own(context), tables, self.reference)
+
+    def transaction_id(self, number: int) -> int:
+        return changes.widen_xid(number, self.reference)
+
+    def transaction_name(self, transaction: RunningTransaction) -> int:
+        return self.transaction_id(transaction.number)
+
+    def print_values(self, values: pa.Array) -> pa.Array:
+        return printing.print_values(values)
+
+    def cast(self, column: Column, text: str) -> str:
+        return casts.value(column, text)

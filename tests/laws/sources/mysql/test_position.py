@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from headrace.core.errors import Misconfigured
 from headrace.core.position import STEP, Position
-from headrace.sources.mysql.binlog_position import (
+from headrace.sources.mysql.gtid_set import Gtid, GtidOrigin, GtidSet
+from headrace.sources.mysql.mariadb_position import MariadbGtid, MariadbPosition
+from headrace.sources.mysql.position import (
     LoggedTransaction,
     MariadbProgress,
     MysqlProgress,
@@ -18,8 +20,6 @@ from headrace.sources.mysql.binlog_position import (
     count,
     parse,
 )
-from headrace.sources.mysql.gtid_set import Gtid, GtidOrigin, GtidSet
-from headrace.sources.mysql.mariadb_position import MariadbGtid, MariadbPosition
 from headrace.sources.mysql.spelling import SPELLING
 
 LAWS = settings(max_examples=100, deadline=None)
