@@ -193,14 +193,14 @@ class NewTables:
     """The tables that came while a run was there, and that it adds by itself."""
 
     pauses: TableFollower = field(default_factory=TableFollower)
-    refused: set[TableName] = field(default_factory=set)
+    refusals: set[TableName] = field(default_factory=set)
 
     def turn(self, run: NewTablesRun) -> None:
         """Add what is new, unless a request is under way."""
         if not run.commands.may_ask_oneself:
             return
         now, tried, new = time.monotonic(), self.pauses.retries, _new(run)
-        run.reporter.beside.coming = frozenset(str(name) for name in new if name not in self.refused)
+        run.reporter.beside.coming = frozenset(str(name) for name in new if name not in self.refusals)
         due = [name for name in new if name not in tried or tried[name].again_at <= now]
         # One that was refused may have kept others away: it is tried again alone.
         due = [name for name in due if name not in tried] or due[:1]
@@ -219,7 +219,7 @@ class NewTables:
         except HeadraceError as error:
             if run.ledger.torn:
                 raise
-            self.refused |= set(names)
+            self.refusals |= set(names)
             told = ", ".join(map(str, names[:5]))
             run.reporter.warn(NOT_ADDED, f"{told} could not be added: {error.code}: {error.primary}")
         else:

@@ -120,7 +120,9 @@ class Run:
         missing = [record for name, record in self.ledger.awaited_tables.items() if name not in busy]
         again = [record for record in missing if record.old_rows is not None]
         if again:
-            self.copies.begin(self._rewriting(again))
+            ledger = self.ledger
+            site = CopyContext(ledger.address, self.place.spark, self.copies.room, ledger.mark.epoch + 1)
+            self.copies.begin(Rewriting(site, again, ledger.task, self.runner.fit))
         missing = [record for record in missing if record.old_rows is None]
         if not missing or self.copies.full:
             return
@@ -140,11 +142,6 @@ class Run:
                 self.ledger.frontier,
             )
         )
-
-    def _rewriting(self, records: Sequence[TableRecord]) -> Rewriting:
-        ledger = self.ledger
-        site = CopyContext(ledger.address, self.place.spark, self.copies.room, ledger.mark.epoch + 1)
-        return Rewriting(site, records, ledger.task, self.runner.fit)
 
     def take_copies(self) -> bool:
         for event in self.copies.events():

@@ -195,9 +195,9 @@ def _keep(place: RunContext, control: Control, alerts: AlertWatch | None) -> Non
 def _attempt(
     place: RunContext, control: Control, reporter: Reporter, recovery: RecoveryPolicy, claim: Claim
 ) -> list[HeadraceError]:
-    """One attempt, to its end; `claim` goes from one to the next. The errors of tables that stopped.
+    """Run one attempt to its end, and return the errors of tables that stopped; `claim` goes to the next one.
 
-    Each step stands on the one before. Nothing is made upstream before preflight found nothing against it.
+    Nothing is made upstream before preflight found nothing against it.
     """
     from headrace.lake.log.marks import Marks
     from headrace.pipeline import first_run
@@ -233,9 +233,8 @@ def _attempt(
         stack.callback(acknowledger.close)
         # What is there already was perhaps never synced: only after that is it acknowledged.
         acknowledger.on_published(None, ledger.position)
-        run = Run(
-            place, control.once, control.stop, reporter, mirror, ledger, receiving, acknowledger, target
-        )
+        ends = (control.once, control.stop)
+        run = Run(place, *ends, reporter, mirror, ledger, receiving, acknowledger, target)
         stack.callback(run.copies.stop)
         run.read_clock()
         # The takeover and what began the source have marks, too, and no loop to report them.

@@ -85,7 +85,7 @@ def _not_started(detail: str) -> HeadraceError:
 
 
 def _first_line(text: str) -> str:
-    """What Java says before its stack; it is of the configuration, and no task of ours has run."""
+    """Return what Java says before its stack: no task of ours has run, so no value is in it."""
     found = _JAVA.search(text)
     return "" if found is None else f": {found.group(1)[:_LONGEST]}"
 
