@@ -92,7 +92,14 @@ def test_a_run_that_loses_its_source_as_it_begins_names_who_has_it(
     monkeypatch.setattr(run, "_attempt", lost)
     place = cast(
         "RunContext",
-        SimpleNamespace(name="main", store=store, spark=None, config=SourceConfig("postgresql://x")),
+        SimpleNamespace(
+            name="main",
+            store=store,
+            lake_id="0" * 32,
+            spool=tmp_path,
+            spark=None,
+            config=SourceConfig("postgresql://x"),
+        ),
     )
     with pytest.raises(Misconfigured) as refused:
         run.keep(place, Control(once=True, stop=threading.Event()))
