@@ -227,7 +227,8 @@ class ChangeStream:
             )
 
     def _changes(self, part: HistoryPart, start: Offset, end: Offset) -> Iterator[StreamTask]:
-        sizes = {path: file.size for path, file in part.table.files().items() if path in part.paths}
+        chosen = set(part.paths)
+        sizes = {path: file.size for path, file in part.table.files().items() if path in chosen}
         times = histories.bounds(part.table, layout.lake_column(part.own["_time"]))
         files = HistoryFiles(part.table.folder, tuple(part.columns), part.own, tuple(sorted(sizes)))
         whole = ChangesTask(files, start.time, end.time)
