@@ -104,3 +104,12 @@ def test_every_name_is_matched_by_its_own_spelling(name: TableName) -> None:
     assert pattern.exact
     assert pattern.matches(name)
     assert not pattern.matches(TableName(name.schema, name.name + "x"))
+
+
+def test_a_pattern_that_names_nothing_asks_for_names_that_are_near() -> None:
+    names = [TableName("public", "orders"), TableName("public", "customers"), TableName("crm", "people")]
+    assert Pattern.parse("public.ordres").near(names) == 'did you mean "public.orders"?'
+    assert Pattern.parse("custommers").near(names) == 'did you mean "public.customers"?'
+    assert Pattern.parse("pubic.*").near(names) == 'did you mean "public.*"?'
+    assert Pattern.parse("!crm.peeple").near(names) == 'did you mean "crm.people"?'
+    assert Pattern.parse("sales.*").near(names) is None
