@@ -94,14 +94,6 @@ class Run:
         self.cadence = Cadence(duration(self.place.config.every, "every").total_seconds())
         self.reporter.facts.copies = self.copies
 
-    def publish_stops(self) -> None:
-        """Before the first turn: stop the tables that cannot go on, and those that others wrote to."""
-        for epoch in stop_blocked(self.ledger):
-            self.publish(epoch)
-        foreign = self.ledger.foreign()
-        if foreign:
-            self.publish(stop_tables(self.ledger, foreign))
-
     def is_done(self) -> bool:
         """Caught up with where the source was at the start, and with its clock if the log tells soon."""
         if not caught_up(self):
@@ -310,6 +302,15 @@ class Run:
 def _has_waited(record: TableRecord) -> bool:
     """Tell whether its copy is in, and no mark names it yet: no look saw it in between."""
     return record.state in (State.CATCHING_UP, State.JOINING)
+
+
+def publish_stops(run: Run) -> None:
+    """Before the first turn: stop the tables that cannot go on, and those that others wrote to."""
+    for epoch in stop_blocked(run.ledger):
+        run.publish(epoch)
+    foreign = run.ledger.foreign()
+    if foreign:
+        run.publish(stop_tables(run.ledger, foreign))
 
 
 def _work_on(batch: batches.EpochBatch, driver_epochs: int) -> str:

@@ -201,7 +201,7 @@ def _attempt(
     """
     from headrace.lake.log.marks import Marks
     from headrace.pipeline import first_run
-    from headrace.pipeline.loop import Run
+    from headrace.pipeline.loop import Run, publish_stops
     from headrace.pipeline.receiving import Receiving
     from headrace.pipeline.recovery import follow_server
     from headrace.pipeline.resync import replacement
@@ -241,17 +241,22 @@ def _attempt(
         if reporter.totals.status.epoch != ledger.mark.epoch:
             reporter.totals.catch_up(Marks(place.store, place.name).index())
         reporter.was_admitted = True
-        run.publish_stops()
-        while not control.stop.is_set() and not (control.once and run.is_done()):
-            if not _turn(run):
-                control.stop.wait(POLL_SECONDS)
-        if control.once and not control.stop.is_set():
-            run.upkeep.finish(run)
+        publish_stops(run)
+        _go(run)
         reporter.ends(run)
         stopped = [run.following.stop(r) for r in ledger.tables.values() if r.state is State.STOPPED]
     # All that was published is durable by now.
     replacement.clean_up(ledger)
     return stopped
+
+
+def _go(run: Run) -> None:
+    """Turn until the user stops us, or all is done with `once`."""
+    while not run.stop.is_set() and not (run.once and run.is_done()):
+        if not _turn(run):
+            run.stop.wait(POLL_SECONDS)
+    if run.once and not run.stop.is_set():
+        run.upkeep.finish(run)
 
 
 def _turn(run: Run) -> bool:

@@ -85,7 +85,7 @@ def _not_started(detail: str) -> HeadraceError:
 
 
 def _first_line(text: str) -> str:
-    """Return what Java says before its stack: no task of ours has run, so no value is in it."""
+    """The words of Java before its stack: of the configuration, as no task of ours has run."""
     found = _JAVA.search(text)
     return "" if found is None else f": {found.group(1)[:_LONGEST]}"
 

@@ -95,10 +95,10 @@ def test_a_run_that_loses_its_source_as_it_begins_names_who_has_it(
         SimpleNamespace(
             name="main",
             store=store,
-            lake_id="0" * 32,
-            spool=tmp_path,
             spark=None,
             config=SourceConfig("postgresql://x"),
+            lake_id="id",
+            spool=tmp_path / "spool",
         ),
     )
     with pytest.raises(Misconfigured) as refused:

@@ -134,11 +134,12 @@ def test_the_tables_beside_are_asked_for_the_more_seldom_the_longer_that_takes(
 
     monkeypatch.setattr(status_report, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     monkeypatch.setattr(choice, "find_unmirrored", slow)
-    beside = Beside()
-    mirror, config = cast(Any, SimpleNamespace()), cast(Any, SimpleNamespace(new_tables="ask"))
-    ledger = cast(Any, SimpleNamespace(source=SimpleNamespace(), tables={}))
+    beside, source = Beside(), SimpleNamespace(upstream={})
+    run = cast(Any, SimpleNamespace(tables=lambda _: {}))
+    config = cast(Any, SimpleNamespace(new_tables="ask"))
+    ledger = cast(Any, SimpleNamespace(source=source, tables={}))
     assert beside.due
-    beside.refresh(mirror, config, ledger)
+    beside.refresh(run, config, ledger)
     clock[0] += 200 * 5 - 1
     assert not beside.due
     clock[0] += 1
