@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-
-from headrace.testing.mirror_process import Mirrored
-from headrace.testing.postgres import Database, postgres
+from headrace_testing.mirror_process import Mirrored
+from headrace_testing.postgres import Database, postgres
 
 TABLES = ("orders", "lines", "customers")
 ROWS = 5_000

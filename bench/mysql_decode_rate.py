@@ -17,13 +17,13 @@ import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
+from headrace_testing.reference.mysql import row_events as reference
 
 from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
 from headrace.core.transaction_id import TransactionId
 from headrace.decode.kernel import Bytes
 from headrace.decode.mysql.framing import scan
-from headrace.decode.reference.mysql import row_events as reference
 from headrace.sources.contract.decoder import TableChanges, TableFilter
 from headrace.sources.mysql.catalog.table_def import table_number
 from headrace.sources.mysql.decode.context import MysqlStreamContext

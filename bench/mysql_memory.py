@@ -18,10 +18,11 @@ from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 
+from headrace_testing.memory import Peak
+from headrace_testing.mirror_process import Mirrored
+from headrace_testing.mysql import Database, mariadb, mysql
+
 from headrace.sources.mysql.position import MysqlTimeline
-from headrace.testing.memory import Peak
-from headrace.testing.mirror_process import Mirrored
-from headrace.testing.mysql import Database, mariadb, mysql
 
 SERVERS = {"mysql": mysql, "mariadb": mariadb}
 COMPRESSED = {

@@ -21,8 +21,8 @@ _SERVER_FIXTURES = frozenset({"postgres_server", "any_postgres", "mysql_server",
 
 pytest_plugins = [
     "tests.reporting",
-    *(["headrace.testing.fixtures"] if find_spec("headrace.testing.fixtures") else []),
-    *(["headrace.testing.mysql.fixtures"] if find_spec("pymysql") else []),
+    *(["headrace_testing.fixtures"] if find_spec("headrace_testing.fixtures") else []),
+    *(["headrace_testing.mysql.fixtures"] if find_spec("pymysql") else []),
 ]
 
 # A shared machine makes any single example slow now and then; slow tests have the session's timeout.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from headrace.testing.cache import cached, server_missing
-from headrace.testing.mysql import debian
+from headrace_testing.cache import cached, server_missing
+from headrace_testing.mysql import debian
 
 SUITE = "bookworm"
 

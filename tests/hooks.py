@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from headrace.testing.postmaster import wait_for
+from headrace_testing.postmaster import wait_for
 
 CANARY = "canary-7f3a9c"
 

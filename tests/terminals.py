@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO
 
-from headrace.testing.mirror_process import Process, Program
-from headrace.testing.postmaster import wait_for
+from headrace_testing.mirror_process import Process, Program
+from headrace_testing.postmaster import wait_for
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07|[()][A-Z0-9])")
 HOME = "\x1b[H"

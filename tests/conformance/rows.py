@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from headrace.testing.oracle.contract import Dialect, Rejected, Session
-from headrace.testing.postmaster import wait_for
-from headrace.testing.workload import Transfers, running
+from headrace_testing.oracle.contract import Dialect, Rejected, Session
+from headrace_testing.postmaster import wait_for
+from headrace_testing.workload import Transfers, running
+
 from tests.conformance.sources import Place, execute, session
 
 BY_COPY, BY_STREAM = range(1, 21), range(101, 121)

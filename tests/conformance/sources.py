@@ -1,6 +1,6 @@
 """The sources that pass the list, one value each: how its server is had, and what it lacks.
 
-    SOURCES[kind]    server     the fixture of the resident server (`headrace.testing.fixtures`)
+    SOURCES[kind]    server     the fixture of the resident server (`headrace_testing.fixtures`)
                      place      a database of its own on that server, for a test or a scene
                      lost       the code when the place in the source's log is gone
                      elsewhere  the code when another server answers
@@ -20,15 +20,15 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pymysql
+from headrace_testing.mysql import Database as MysqlDatabase
+from headrace_testing.mysql import Server as MysqlServer
+from headrace_testing.mysql.server import open_server
+from headrace_testing.oracle.contract import Session
+from headrace_testing.oracle.registry import oracle_of
+from headrace_testing.postgres import Database, Server
+from headrace_testing.postmaster import wait_for
 
 from headrace.core.names import TableName
-from headrace.testing.mysql import Database as MysqlDatabase
-from headrace.testing.mysql import Server as MysqlServer
-from headrace.testing.mysql.server import open_server
-from headrace.testing.oracle.contract import Session
-from headrace.testing.oracle.registry import oracle_of
-from headrace.testing.postgres import Database, Server
-from headrace.testing.postmaster import wait_for
 
 
 class Place(Protocol):

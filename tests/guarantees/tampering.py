@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from headrace.testing.postgres import Server
+from headrace_testing.postgres import Server
 
 
 @contextmanager

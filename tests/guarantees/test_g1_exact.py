@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.testing import validators
+from headrace_testing import validators
+
 from tests.guarantees.conftest import TABLES, Stormy
 
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from headrace.testing import validators
-from headrace.testing.mirror_process import Mirrored
-from headrace.testing.postgres import postgres
-from headrace.testing.wholeness import balances
+from headrace_testing import validators
+from headrace_testing.mirror_process import Mirrored
+from headrace_testing.postgres import postgres
+from headrace_testing.wholeness import balances
 
 MARKS = 40
 

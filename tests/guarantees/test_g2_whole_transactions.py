@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.testing.wholeness import balances, transfers
+from headrace_testing.wholeness import balances, transfers
+
 from tests.guarantees.conftest import Stormy
 
 

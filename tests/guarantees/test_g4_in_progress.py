@@ -13,11 +13,10 @@ from typing import Any
 
 import psycopg
 import pytest
-
-from headrace.testing import validators
-from headrace.testing.mirror_process import Mirrored, Program
-from headrace.testing.postgres import Database, Server, postgres
-from headrace.testing.proxy import Proxy
+from headrace_testing import validators
+from headrace_testing.mirror_process import Mirrored, Program
+from headrace_testing.postgres import Database, Server, postgres
+from headrace_testing.proxy import Proxy
 
 PIECE = 16 << 20
 ROWS = 70_000

@@ -19,10 +19,9 @@ from pathlib import Path
 
 import psycopg
 import pytest
-
-from headrace.testing import validators
-from headrace.testing.mirror_process import Mirrored, Program
-from headrace.testing.postgres import Database
+from headrace_testing import validators
+from headrace_testing.mirror_process import Mirrored, Program
+from headrace_testing.postgres import Database
 
 LEVELS = (
     "ACCESS SHARE",

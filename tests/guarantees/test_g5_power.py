@@ -15,6 +15,10 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
+from headrace_testing import validators
+from headrace_testing.mirror_process import Mirrored, interpreter
+from headrace_testing.postgres import Database
+from headrace_testing.powercut import Disk
 
 from headrace.core import failpoint
 from headrace.core.errors import Transient
@@ -24,10 +28,6 @@ from headrace.lake.log.table import LakeTable
 from headrace.pipeline.state import last_config
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.repair import mend
-from headrace.testing import validators
-from headrace.testing.mirror_process import Mirrored, interpreter
-from headrace.testing.postgres import Database
-from headrace.testing.powercut import Disk
 from tests.integration.lake.household import NAMES, START, Household
 
 STEPS = (

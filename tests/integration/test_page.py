@@ -12,11 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from headrace_testing.cache import cached
+from headrace_testing.postmaster import wait_for
 
 from headrace.lake.format import statusfile
 from headrace.lake.store.open import open_store
-from headrace.testing.cache import cached
-from headrace.testing.postmaster import wait_for
 from headrace.web.server import serving
 from headrace.web.settings import settings
 from setup.build_site import build

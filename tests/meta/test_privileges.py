@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.testing.mysql.flavours import OF_TABLES, OF_THE_LOG
+from headrace_testing.mysql.flavours import OF_TABLES, OF_THE_LOG
+
 from tests.meta.tracked import ROOT
 
 

@@ -21,8 +21,9 @@ from headrace.cli.parser import examples
 from headrace.core.errors import Definite, Misconfigured
 
 if TYPE_CHECKING:
+    from headrace_testing.mirror_process import Mirrored
+
     from headrace.lake.read.lake import Lake
-    from headrace.testing.mirror_process import Mirrored
 
 MARKS = 20
 SHOWN = 8
@@ -47,7 +48,7 @@ def register(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     # Imported late: the server comes with the extra `demo` only.
-    from headrace.testing.mirror_process import Mirrored
+    from headrace_testing.mirror_process import Mirrored
 
     console = Console(highlight=False, soft_wrap=True)
     lake = _place(args.lake)
@@ -105,7 +106,7 @@ def _onward(mirror: Mirrored) -> None:
 
 def _prove(console: Console, lake: Lake, scene: Scene) -> None:
     """At every mark and every time the workload's law holds; and the end equals the source."""
-    from headrace.testing import validators
+    from headrace_testing import validators
 
     verdict = scene.judge(lake)
     wrong = [*verdict.violations, *validators.exact(lake, scene.url)]

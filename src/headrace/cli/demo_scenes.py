@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 from headrace.core.names import TableName
 
 if TYPE_CHECKING:
+    from headrace_testing.wholeness import Verdict
+
     from headrace.lake.log.marks import Mark
     from headrace.lake.read.lake import Lake
-    from headrace.testing.wholeness import Verdict
 
 CLIENTS = 4
 ROWS = 100_000  # at the beginning, of each table of transfers
@@ -45,8 +46,8 @@ class Scene:
 @contextmanager
 def _bank(args: argparse.Namespace) -> Iterator[Scene]:
     # Imported late, here and below: the servers come with extras only.
-    from headrace.testing.postgres import postgres as opened
-    from headrace.testing.wholeness import BALANCES, balances
+    from headrace_testing.postgres import postgres as opened
+    from headrace_testing.wholeness import BALANCES, balances
 
     def sums(lake: Lake, mark: Mark) -> list[int]:
         cut = lake.at(epoch=mark.epoch)
@@ -73,10 +74,10 @@ def _bank(args: argparse.Namespace) -> Iterator[Scene]:
 
 @contextmanager
 def _transfers(kind: str, args: argparse.Namespace) -> Iterator[Scene]:
-    from headrace.testing import mysql as servers
-    from headrace.testing.oracle.registry import oracle_of
-    from headrace.testing.wholeness import TRANSFERS, transfers
-    from headrace.testing.workload import Transfers, make_tables, running
+    from headrace_testing import mysql as servers
+    from headrace_testing.oracle.registry import oracle_of
+    from headrace_testing.wholeness import TRANSFERS, transfers
+    from headrace_testing.workload import Transfers, make_tables, running
 
     def parts(lake: Lake, mark: Mark) -> list[int]:
         cut = lake.at(epoch=mark.epoch)

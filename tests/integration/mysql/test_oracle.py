@@ -14,17 +14,17 @@ from typing import Any
 import pyarrow as pa
 import pymysql
 import pytest
+from headrace_testing.canonical import difference, lake_rows
+from headrace_testing.mysql import Database, Server, mariadb, mysql, replica
+from headrace_testing.mysql.server import run
+from headrace_testing.oracle.contract import Disconnected, Rejected
+from headrace_testing.oracle.mysql_rows import source_rows
+from headrace_testing.oracle.registry import oracle_of
+from headrace_testing.postmaster import wait_for
+from headrace_testing.workload import Bag, Keyed, Large, Transfers, Workload, running
 
 from headrace.core.names import TableName
 from headrace.sources.mysql.position import parse
-from headrace.testing.canonical import difference, lake_rows
-from headrace.testing.mysql import Database, Server, mariadb, mysql, replica
-from headrace.testing.mysql.server import run
-from headrace.testing.oracle.contract import Disconnected, Rejected
-from headrace.testing.oracle.mysql_rows import source_rows
-from headrace.testing.oracle.registry import oracle_of
-from headrace.testing.postmaster import wait_for
-from headrace.testing.workload import Bag, Keyed, Large, Transfers, Workload, running
 
 pytestmark = pytest.mark.server
 

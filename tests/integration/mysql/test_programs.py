@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from headrace_testing.mysql import Database, tool
+from headrace_testing.mysql.flavours import MARIADB, MYSQL
+from headrace_testing.mysql.programs import locate
 
 from headrace.core.errors import Misconfigured
-from headrace.testing.mysql import Database, tool
-from headrace.testing.mysql.flavours import MARIADB, MYSQL
-from headrace.testing.mysql.programs import locate
 
 pytestmark = pytest.mark.server
 
@@ -57,7 +57,7 @@ def test_a_tool_that_there_is_not_is_named() -> None:
 def test_a_server_that_cannot_be_fetched_is_an_error_with_a_way_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.testing.cache.cache_folder", lambda: tmp_path)
+    monkeypatch.setattr("headrace_testing.cache.cache_folder", lambda: tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     for flavour in (MYSQL, MARIADB):
         with pytest.raises(Misconfigured, match=flavour.label) as caught:
@@ -78,7 +78,7 @@ def empty_cache() -> Iterator[Path]:
 def test_an_empty_cache_is_filled_and_a_broken_entry_made_anew(empty_cache: Path) -> None:
     def fill() -> str:
         ended = subprocess.run(
-            [sys.executable, "-m", "headrace.testing.mysql"],
+            [sys.executable, "-m", "headrace_testing.mysql"],
             env={**os.environ, "XDG_CACHE_HOME": str(empty_cache)},
             stderr=subprocess.PIPE,
             text=True,

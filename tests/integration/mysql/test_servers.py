@@ -12,13 +12,13 @@ from typing import Any
 
 import pymysql
 import pytest
+from headrace_testing.mysql import Database, Server, mariadb, mysql, replica
+from headrace_testing.mysql.server import run
+from headrace_testing.postmaster import wait_for
+from headrace_testing.tls import Certificates, issue
 from pymysql.constants import ER
 
 from headrace.core.errors import Misconfigured
-from headrace.testing.mysql import Database, Server, mariadb, mysql, replica
-from headrace.testing.mysql.server import run
-from headrace.testing.postmaster import wait_for
-from headrace.testing.tls import Certificates, issue
 
 pytestmark = pytest.mark.server
 
@@ -192,7 +192,7 @@ def test_a_server_that_does_not_start_says_why_and_leaves_nothing() -> None:
 
 ORPHAN = """
 import os, signal
-from headrace.testing.mysql import mariadb
+from headrace_testing.mysql import mariadb
 with mariadb() as server:
     print(server.process.pid, server.process.folder, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)

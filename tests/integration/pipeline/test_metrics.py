@@ -8,11 +8,11 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from headrace_testing.postgres import Database
 
 from headrace.lake.format import layout
 from headrace.pipeline.commands import ask
 from headrace.status.watch import Watch
-from headrace.testing.postgres import Database
 from headrace.web import exposition, metrics
 from headrace.web.server import serving as listening
 from headrace.web.settings import settings

@@ -9,6 +9,8 @@ from typing import Any
 
 import psycopg
 import pytest
+from headrace_testing.postgres import Database
+from headrace_testing.postmaster import wait_for
 
 from headrace.core.errors import Misconfigured
 from headrace.lake.log import commit
@@ -16,8 +18,6 @@ from headrace.lake.read.lake import Lake
 from headrace.lake.store.open import open_store
 from headrace.pipeline.commands import ask as asking
 from headrace.pipeline.state.ledger import Ledger
-from headrace.testing.postgres import Database
-from headrace.testing.postmaster import wait_for
 from tests.integration.pipeline.conftest import Mirrors
 
 pytestmark = pytest.mark.server

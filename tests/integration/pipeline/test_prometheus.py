@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from headrace_testing.mirror_process import Mirrored
+from headrace_testing.ports import free_port
+from headrace_testing.postgres import Database
+from headrace_testing.postmaster import wait_for
 
-from headrace.testing.mirror_process import Mirrored
-from headrace.testing.ports import free_port
-from headrace.testing.postgres import Database
-from headrace.testing.postmaster import wait_for
 from headrace.web.server import serving as listening
 from headrace.web.settings import settings
 from tests.debian_programs import program

@@ -9,10 +9,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from headrace_testing.mirror_process import Mirrored, Program
+from headrace_testing.postgres import Database
+from headrace_testing.postmaster import wait_for
+
 from headrace.pipeline.state.records import source_of
-from headrace.testing.mirror_process import Mirrored, Program
-from headrace.testing.postgres import Database
-from headrace.testing.postmaster import wait_for
 from tests.records import upstream_of
 
 _STATEMENTS = (

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from tempfile import TemporaryFile
 
-from headrace.testing.mirror_process import COMMAND, Program
+from headrace_testing.mirror_process import COMMAND, Program
+
 from tests.nursery import Nursery
 
 

@@ -20,6 +20,11 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
+from headrace_testing import validators
+from headrace_testing.postgres import Server
+from headrace_testing.postmaster import wait_for
+from headrace_testing.wholeness import transfers
+from headrace_testing.workload import Transfers, make_tables, running
 
 from headrace.lake.read.lake import Lake
 from headrace.pipeline import run as pipeline
@@ -28,11 +33,6 @@ from headrace.pipeline.state.table_state import State
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.queue import tick
-from headrace.testing import validators
-from headrace.testing.postgres import Server
-from headrace.testing.postmaster import wait_for
-from headrace.testing.wholeness import transfers
-from headrace.testing.workload import Transfers, make_tables, running
 from tests import without_spark
 from tests.integration.pipeline.evolve.author import Author
 from tests.integration.queue.capturing import LAKE

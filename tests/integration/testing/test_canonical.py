@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from headrace_testing.canonical import difference, lake_rows
+from headrace_testing.oracle.postgres_rows import source_rows
+from headrace_testing.postgres import Database
 
 from headrace.core.names import TableName
-from headrace.testing.canonical import difference, lake_rows
-from headrace.testing.oracle.postgres_rows import source_rows
-from headrace.testing.postgres import Database
 from tests.cases.types.cases import column
 from tests.integration.pipeline import everytype
 

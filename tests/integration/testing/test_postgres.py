@@ -11,12 +11,12 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from headrace_testing.pgbench import TABLES
+from headrace_testing.postgres import Database, Mode, Server, postgres
+from headrace_testing.postmaster import wait_for
+from headrace_testing.tls import issue
 
 from headrace.core.errors import Misconfigured
-from headrace.testing.pgbench import TABLES
-from headrace.testing.postgres import Database, Mode, Server, postgres
-from headrace.testing.postmaster import wait_for
-from headrace.testing.tls import issue
 
 pytestmark = pytest.mark.server
 
@@ -196,7 +196,7 @@ def test_a_server_that_does_not_start_says_why_and_leaves_nothing() -> None:
 
 ORPHAN = """
 import os, signal, sys
-from headrace.testing.postgres import postgres
+from headrace_testing.postgres import postgres
 with postgres() as server:
     if sys.argv[1] == "stopped":
         server.postmaster.send(signal.SIGSTOP)

@@ -9,11 +9,10 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
-
-from headrace.testing.postgres import Database
-from headrace.testing.postmaster import wait_for
-from headrace.testing.proxy import Proxy
-from headrace.testing.stopwatch import least_seconds
+from headrace_testing.postgres import Database
+from headrace_testing.postmaster import wait_for
+from headrace_testing.proxy import Proxy
+from headrace_testing.stopwatch import least_seconds
 
 pytestmark = pytest.mark.server
 

@@ -7,12 +7,11 @@ from typing import Any
 
 import psycopg
 import pytest
-
-from headrace.testing.oracle.contract import Session
-from headrace.testing.oracle.registry import oracle_of
-from headrace.testing.postgres import Database
-from headrace.testing.postmaster import wait_for
-from headrace.testing.workload import Bag, Keyed, Large, Transfers, Workload, make_tables, running
+from headrace_testing.oracle.contract import Session
+from headrace_testing.oracle.registry import oracle_of
+from headrace_testing.postgres import Database
+from headrace_testing.postmaster import wait_for
+from headrace_testing.workload import Bag, Keyed, Large, Transfers, Workload, make_tables, running
 
 pytestmark = pytest.mark.server
 

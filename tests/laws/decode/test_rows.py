@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from headrace_testing.reference import rows as reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +15,6 @@ from headrace.decode import copytext, pgoutput
 from headrace.decode.kernel import Bytes
 from headrace.decode.pgoutput.framing import Messages
 from headrace.decode.pgoutput.tuples import Side, tuples
-from headrace.decode.reference import rows as reference
 from headrace.decode.text import TEXT, UNCHANGED, TextColumn
 from tests.laws.decode.wire import array, changes, damaged, plugin
 

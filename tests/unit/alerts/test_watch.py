@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from headrace_testing.postmaster import wait_for
 
 from headrace.alerts import delivery, watch
 from headrace.alerts.events import Event, KnownStates
@@ -21,7 +22,6 @@ from headrace.lake.format import prooffile
 from headrace.lake.format.prooffile import TableProof
 from headrace.lake.format.status import SourceStatus, TableStatus
 from headrace.lake.store.open import open_store
-from headrace.testing.postmaster import wait_for
 from tests.hooks import CANARY, hook_server
 
 REASON = {

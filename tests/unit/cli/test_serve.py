@@ -15,11 +15,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from headrace_testing.postmaster import wait_for
 
 from headrace.cli import main as cli
 from headrace.cli.serve import listening
 from headrace.pipeline.state.config import WebConfig
-from headrace.testing.postmaster import wait_for
 from headrace.web.server import serving
 from headrace.web.settings import settings
 from tests.lakes import bucket, s3_options

@@ -8,20 +8,19 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from headrace.testing.cache import cached
+from headrace_testing.cache import cached
 
 # Whether the folder is reachable for root's servers is no question here: pytest's own folder is not.
 FOLDER = """
 import pathlib, sys
-from headrace.testing import cache
+from headrace_testing import cache
 cache.cache_folder = lambda: pathlib.Path(sys.argv[1])
 """
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("headrace.testing.cache.cache_folder", lambda: tmp_path)
+    monkeypatch.setattr("headrace_testing.cache.cache_folder", lambda: tmp_path)
     return tmp_path
 
 

@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from headrace.testing.mysql.programs import LIST, is_whole
+from headrace_testing.mysql.programs import LIST, is_whole
 
 
 @pytest.fixture
@@ -36,6 +35,6 @@ def test_an_entry_that_lacks_something_is_not(entry: Path, name: str, data: byte
 
 
 def test_those_who_ask_for_postgresql_alone_need_nothing_of_it() -> None:
-    loaded = "import sys, headrace.testing.fixtures; print([m for m in sys.modules if 'mysql' in m])"
+    loaded = "import sys, headrace_testing.fixtures; print([m for m in sys.modules if 'mysql' in m])"
     done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

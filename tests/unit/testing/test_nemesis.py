@@ -6,9 +6,8 @@ import threading
 from itertools import islice
 
 import pytest
-
-from headrace.testing.nemesis import Fault, Nemesis, schedule
-from headrace.testing.postmaster import wait_for
+from headrace_testing.nemesis import Fault, Nemesis, schedule
+from headrace_testing.postmaster import wait_for
 
 AT_ONCE = (0.0, 0.0)
 

@@ -2,8 +2,8 @@
 
 import time
 
-from headrace.testing.postmaster import condition_holds
-from headrace.testing.stopwatch import least_seconds
+from headrace_testing.postmaster import condition_holds
+from headrace_testing.stopwatch import least_seconds
 
 
 def test_a_slow_answer_is_followed_by_a_short_pause() -> None:

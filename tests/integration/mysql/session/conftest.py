@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-
-from headrace.testing.mysql import Database, Server, mariadb, mysql
+from headrace_testing.mysql import Database, Server, mariadb, mysql
 
 
 @pytest.fixture(scope="package", params=["mysql", "mariadb"])

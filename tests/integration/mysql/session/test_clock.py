@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 
 import pytest
+from headrace_testing.mysql import Database
 
 from headrace.sources.contract.mirror import ClockReading
 from headrace.sources.mysql.position import MysqlTimeline
@@ -18,7 +19,6 @@ from headrace.sources.mysql.session import clock
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.statements import MysqlConnection, query
-from headrace.testing.mysql import Database
 
 pytestmark = pytest.mark.server
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from headrace_testing.mysql import Database
 
 from headrace.core.errors import HeadraceError
 from headrace.core.position import STEP
@@ -26,7 +27,6 @@ from headrace.sources.mysql.upstream import MysqlUpstream
 from headrace.spool.layout import Kind
 from headrace.spool.reader import SpoolReader
 from headrace.spool.writer import SpoolWriter
-from headrace.testing.mysql import Database
 from tests.integration.mysql.stream.reading import position
 from tests.integration.mysql.stream.test_dump import run
 

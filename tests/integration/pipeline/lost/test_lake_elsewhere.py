@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from headrace_testing.postgres import Database
 
 import headrace
 from headrace.cli.main import main
@@ -18,7 +19,6 @@ from headrace.core.errors import HeadraceError
 from headrace.lake.format import statusfile
 from headrace.lake.format.formatfile import open_lake
 from headrace.pipeline.state import ownership
-from headrace.testing.postgres import Database
 from tests.integration.pipeline.lost.losing import Source
 from tests.integration.pipeline.refused import configuration, upstream
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from headrace_testing import validators
+from headrace_testing.canonical import difference, lake_rows
+from headrace_testing.oracle.postgres_rows import source_rows
+
 from headrace.core.names import TableName
-from headrace.testing import validators
-from headrace.testing.canonical import difference, lake_rows
-from headrace.testing.oracle.postgres_rows import source_rows
 from tests.integration.pipeline.conftest import Mirrors
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from headrace_testing.postgres import Database
+from headrace_testing.stopwatch import least_seconds
 
 from headrace.core.names import TableName
 from headrace.sources.postgres.catalog import definitions
@@ -19,8 +21,6 @@ from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.refusals import CatalogMoved
 from headrace.sources.postgres.session.statements import Session, in_transaction, query
-from headrace.testing.postgres import Database
-from headrace.testing.stopwatch import least_seconds
 
 pytestmark = pytest.mark.server
 

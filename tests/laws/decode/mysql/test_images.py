@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+from headrace_testing.reference.mysql import images
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +16,6 @@ from headrace.decode.mysql import table_map as maps
 from headrace.decode.mysql.forms import bad_texts, decode_image
 from headrace.decode.mysql.json_tree import decimal_text
 from headrace.decode.mysql.table_map import LayoutColumn
-from headrace.decode.reference.mysql import images
 from headrace.decode.text import TextColumn
 
 EPOCH = datetime.datetime(1970, 1, 1)
