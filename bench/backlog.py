@@ -18,11 +18,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from headrace_testing.postgres import Database, postgres
-from headrace_testing.postmaster import wait_for
-
 import headrace
 from headrace.spark.session import RunningSpark, SparkConfig, open_session
+from headrace_testing.postgres import Database, postgres
+from headrace_testing.postmaster import wait_for
 
 TABLE = "t (id bigint PRIMARY KEY, a integer, b text, c text, d numeric(12,2), e timestamptz, f boolean)"
 VALUES = "i, i % 1000, 'text ' || i, md5(i::text), i / 7.0, now(), i % 2 = 0"

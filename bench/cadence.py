@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+
 from headrace_testing.mirror_process import Mirrored
 from headrace_testing.postgres import Database, postgres
 

@@ -20,9 +20,6 @@ from typing import Any
 import numpy as np
 import psycopg
 import pyarrow as pa
-from headrace_testing.reference import framing as slow_framing
-from headrace_testing.reference import rows as slow_rows
-from headrace_testing.reference import values as slow_values
 from psycopg.pq import Format
 
 from headrace.core.schema import Column, TableSchema
@@ -30,6 +27,9 @@ from headrace.decode import copydata, copytext, pgoutput
 from headrace.decode.kernel import Bytes
 from headrace.decode.pgoutput import batch
 from headrace.decode.values import decode_column
+from headrace_testing.reference import framing as slow_framing
+from headrace_testing.reference import rows as slow_rows
+from headrace_testing.reference import values as slow_values
 
 UTC = pa.timestamp("us", tz="UTC")
 COLUMNS = (

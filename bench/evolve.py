@@ -31,12 +31,12 @@ from functools import partial
 from pathlib import Path
 
 import psutil
-from headrace_testing.memory import Peak
-from headrace_testing.mirror_process import Mirrored
-from headrace_testing.postgres import Database, postgres
 
 from headrace.pipeline.state.records import source_of, tables_of
 from headrace.sources import registry
+from headrace_testing.memory import Peak
+from headrace_testing.mirror_process import Mirrored
+from headrace_testing.postgres import Database, postgres
 
 PARTS = ("add", "rewrite", "look", "versions")
 COLUMNS = "(id bigint PRIMARY KEY, a int, b text, c text, d numeric(12,2), e timestamptz, f boolean)"

@@ -19,12 +19,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from headrace.lake.log.marks import Marks
+from headrace.sources.postgres.position import Lsn
 from headrace_testing.memory import Peak
 from headrace_testing.mirror_process import Mirrored
 from headrace_testing.postgres import Database, postgres
-
-from headrace.lake.log.marks import Marks
-from headrace.sources.postgres.position import Lsn
 
 COLUMNS = "(id bigint PRIMARY KEY, a integer, b text, c text, d numeric(12,2), e timestamptz, f boolean)"
 VALUES = "i, i % 1000, 'text ' || i, md5(i::text), i / 7.0, now(), i % 2 = 0"

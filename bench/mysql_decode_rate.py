@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from headrace_testing.reference.mysql import row_events as reference
 
 from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
@@ -31,6 +30,7 @@ from headrace.sources.mysql.decode.decoder import MysqlDecoder
 from headrace.sources.mysql.flavour import Flavour
 from headrace.sources.mysql.stream import frames
 from headrace.sources.mysql.types.columns import column_of
+from headrace_testing.reference.mysql import row_events as reference
 
 NAME = TableName("shop", "orders")
 TYPES = (

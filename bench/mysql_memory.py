@@ -18,11 +18,10 @@ from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 
+from headrace.sources.mysql.position import MysqlTimeline
 from headrace_testing.memory import Peak
 from headrace_testing.mirror_process import Mirrored
 from headrace_testing.mysql import Database, mariadb, mysql
-
-from headrace.sources.mysql.position import MysqlTimeline
 
 SERVERS = {"mysql": mysql, "mariadb": mariadb}
 COMPRESSED = {

@@ -27,12 +27,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import headrace
+from headrace.spark.session import RunningSpark, SparkConfig, open_session
 from headrace_testing.mysql import Database, mariadb, mysql
 from headrace_testing.oracle.registry import oracle_of
 from headrace_testing.postgres import postgres
-
-import headrace
-from headrace.spark.session import RunningSpark, SparkConfig, open_session
 
 SERVERS = {"mysql": mysql, "mariadb": mariadb}
 ROWS = 500  # of a transaction

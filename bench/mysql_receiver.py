@@ -19,11 +19,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace_testing.mysql import Database, Server, mysql
-
 from headrace.sources.mysql.position import MysqlTimeline, parse
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.stream.dump import BinlogDump, DumpRequest
+from headrace_testing.mysql import Database, Server, mysql
 
 VALUES = "i, i % 1000, CONCAT('text ', i), SHA2(i, 256), i / 7, NOW(6), i / 3"
 COLUMNS = "id bigint, a int, b varchar(40), c varchar(80), d decimal(12, 2), e datetime(6), g double"

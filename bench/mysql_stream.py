@@ -28,7 +28,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from headrace_testing.mysql import Database, Server, mysql
 
 from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
@@ -43,6 +42,7 @@ from headrace.sources.mysql.position import MysqlTimeline, parse
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.stream import dump
 from headrace.sources.mysql.types.columns import column_of
+from headrace_testing.mysql import Database, Server, mysql
 
 TYPES = (
     *(("id", "bigint"), ("a", "int"), ("b", "varchar(40)"), ("c", "varchar(80)")),

@@ -39,13 +39,13 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import psutil
-from headrace_testing.mirror_process import Mirrored
-from headrace_testing.ports import free_port
-from headrace_testing.postgres import Database, postgres
 
 from headrace.lake.format import formatfile, statusfile
 from headrace.lake.format.status import EpochStatus, PositionStatus, SourceStatus, TableStatus, TotalsStatus
 from headrace.lake.store.open import open_store
+from headrace_testing.mirror_process import Mirrored
+from headrace_testing.ports import free_port
+from headrace_testing.postgres import Database, postgres
 
 PARTS = ("answers", "rest", "help", "clients")
 PATHS = ("/", "/tables", "/metrics", "/api/status")

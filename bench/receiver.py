@@ -21,10 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from headrace_testing import tls
-from headrace_testing.binaries import tool
-from headrace_testing.postgres import Database, postgres
-from headrace_testing.postmaster import wait_for
 
 from headrace.core.records import to_record
 from headrace.pipeline.ingest.supervisor import Feed, Receiver
@@ -34,6 +30,10 @@ from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import identify
 from headrace.spool.reader import SpoolReader
+from headrace_testing import tls
+from headrace_testing.binaries import tool
+from headrace_testing.postgres import Database, postgres
+from headrace_testing.postmaster import wait_for
 
 COLUMNS = (
     "id bigint, a integer, b text, c text, d numeric(12,2), e timestamptz, f boolean, g double precision"

@@ -19,13 +19,12 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from headrace_testing.binaries import tool
-from headrace_testing.postgres import Database, postgres
-
 import headrace
 from headrace.pipeline.verify.proof import verify
 from headrace.pipeline.verify.verdicts import EQUAL
 from headrace.spark.session import RunningSpark, SparkConfig, open_session
+from headrace_testing.binaries import tool
+from headrace_testing.postgres import Database, postgres
 
 
 def tables(database: Database, count: int, rows: int) -> None:

@@ -20,11 +20,10 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from headrace_testing.binaries import tool
-from headrace_testing.postgres import Database, postgres
-
 import headrace
 from headrace.spark.session import RunningSpark, SparkConfig, open_session
+from headrace_testing.binaries import tool
+from headrace_testing.postgres import Database, postgres
 
 TABLE = "t (id bigint PRIMARY KEY, a integer, b text, c text, d numeric(12,2), e timestamptz, f boolean)"
 VALUES = "i, i % 1000, 'text ' || i, md5(i::text), i / 7.0, now(), i % 2 = 0"

@@ -40,11 +40,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from headrace_testing.binaries import Binaries, tool
-from headrace_testing.memory import Peak
-from headrace_testing.mirror_process import Mirrored
-from headrace_testing.postgres import Database, Server, postgres
-from headrace_testing.postmaster import wait_for
 
 import headrace
 from headrace.core.names import TableName
@@ -63,6 +58,11 @@ from headrace.sources.queue.source import SOURCE
 from headrace.sources.queue.stream_source import STREAM_SOURCE
 from headrace.spark.session import RunningSpark as SparkSession
 from headrace.spark.session import SparkConfig, open_session
+from headrace_testing.binaries import Binaries, tool
+from headrace_testing.memory import Peak
+from headrace_testing.mirror_process import Mirrored
+from headrace_testing.postgres import Database, Server, postgres
+from headrace_testing.postmaster import wait_for
 
 T = TableName("public", "t")
 COLUMNS = "id bigint PRIMARY KEY, n int, name text, note text, amount numeric(12,2), at timestamptz"

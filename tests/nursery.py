@@ -33,10 +33,10 @@ from typing import IO, Any, cast
 
 import psutil
 import pytest
-from headrace_testing.mirror_process import COMMAND, Program
 
 from headrace.pipeline.ingest import supervisor, worker
 from headrace.sources import registry
+from headrace_testing.mirror_process import COMMAND, Program
 
 _LIFE = "import sys; from tests.nursery import nurse, ready; ready(); nurse(int(sys.argv[1]))"
 _LIVES = {"receiver": (worker.__name__, ""), "run": ("tests.without_spark", "headrace")}

@@ -1,6 +1,6 @@
 """Public tools for trying a pipeline against real servers: the room that breaks things on purpose.
 
-Tests and `headrace demo` call it; nothing else of Headrace does. It promises
+Tests and `headrace demo` use it; nothing else of Headrace does. It is a distribution of its own, and promises
 
     postgres     a real PostgreSQL 15-18 of one's own, that can be crashed, restarted, reconfigured,
                  and that is never left running, whatever happens to the process that asked for it
@@ -21,6 +21,8 @@ Tests and `headrace demo` call it; nothing else of Headrace does. It promises
     stopwatch    how long something takes, whatever else the machine does
     regression   PostgreSQL's own regression suite as a database to be mirrored
 
+Beside them stands `reference`: the slow, obvious twin of every decoder.
+
 Behind the servers stand `binaries` (where PostgreSQL's programs come from) and `cache` (where programs stay),
 `postmaster` (its process), `watchdog` and `ports`, `copies` (backups, standbys), `pgbench` and `tls`. Behind
 the validators stand `canonical` (rows as text), `timeline` (a table through its marks), `wholeness` and
@@ -30,3 +32,5 @@ the validators stand `canonical` (rows as text), `timeline` (a table through its
 There are no mocks in here: the server is the oracle. A server that cannot be had is an error with
 the code `SERVER_MISSING`, never a skipped test. Nothing here may be imported by the floors below.
 """
+
+__version__ = "0.1.0"

@@ -15,7 +15,6 @@ from typing import Any
 from headrace_testing.oracle.contract import Dialect, Rejected, Session
 from headrace_testing.postmaster import wait_for
 from headrace_testing.workload import Transfers, running
-
 from tests.conformance.sources import Place, execute, session
 
 BY_COPY, BY_STREAM = range(1, 21), range(101, 121)

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pymysql
+
+from headrace.core.names import TableName
 from headrace_testing.mysql import Database as MysqlDatabase
 from headrace_testing.mysql import Server as MysqlServer
 from headrace_testing.mysql.server import open_server
@@ -27,8 +29,6 @@ from headrace_testing.oracle.contract import Session
 from headrace_testing.oracle.registry import oracle_of
 from headrace_testing.postgres import Database, Server
 from headrace_testing.postmaster import wait_for
-
-from headrace.core.names import TableName
 
 
 class Place(Protocol):

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
+
 from headrace_testing import validators
 from headrace_testing.mirror_process import Mirrored, Program
-
 from tests.conformance.conftest import Mirror
 from tests.conformance.sources import Place, SourceUnderTest, execute
 from tests.nursery import Nursery

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from headrace_testing import validators
 
 from headrace.lake.format import layout
+from headrace_testing import validators
 from tests.conformance.conftest import Mirror
 from tests.conformance.sources import execute
 

@@ -13,10 +13,10 @@ from functools import cached_property
 from pathlib import Path
 
 import pytest
+
 from headrace_testing import validators
 from headrace_testing.timeline import Remembered
 from headrace_testing.validators import Recording, Violation
-
 from tests.conformance.conftest import Mirror, mirror_of
 from tests.conformance.rows import BY_COPY, BY_STREAM, CASES, SHAPES, Case, Shape
 from tests.conformance.sources import SourceUnderTest, session

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from headrace_testing import validators
 
 from headrace.core.errors import Definite, HeadraceError
 from headrace.lake.log.marks import Mark
+from headrace_testing import validators
 from tests.conformance.conftest import Mirror, mirror_of
 from tests.conformance.sources import Place, SourceUnderTest, execute
 

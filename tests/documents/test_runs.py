@@ -13,9 +13,9 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from headrace_testing.binaries import locate
 from headrace_testing.postgres import Database
-
 from setup.run_notebooks import NOTEBOOKS, run
 from tests.meta.tracked import ROOT, files, relative
 

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from headrace.lake.read.lake import Lake
 from headrace_testing import workload
 from headrace_testing.mirror_process import COMMAND, Mirrored, Program
 from headrace_testing.postgres import Database, Server, postgres
 from headrace_testing.proxy import Proxy
-
-from headrace.lake.read.lake import Lake
 from tests.nursery import Nursery, nursery, program
 
 __all__ = ["nursery", "program"]

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from headrace_testing import validators, workload
-from headrace_testing.mirror_process import Mirrored
-from headrace_testing.postgres import Database
-from headrace_testing.wholeness import balances, transfers
 
 from headrace.core.names import TableName
 from headrace.lake.read.lake import Lake
 from headrace.pipeline.state.records import Way, tables_of
+from headrace_testing import validators, workload
+from headrace_testing.mirror_process import Mirrored
+from headrace_testing.postgres import Database
+from headrace_testing.wholeness import balances, transfers
 from tests import jvms
 from tests.guarantees.conftest import TABLES, Stormy, storm
 from tests.lakes import bucket, bucket_address, s3_options

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from headrace_testing import validators
-
 from tests.guarantees.conftest import TABLES, Stormy
 
 

@@ -16,14 +16,14 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from headrace_testing import validators, workload
-from headrace_testing.mirror_process import Mirrored, Program
-from headrace_testing.postgres import Database
-from headrace_testing.wholeness import balances
 
 from headrace.cli import main as cli
 from headrace.lake.format import layout
 from headrace.sources.postgres.position import Lsn
+from headrace_testing import validators, workload
+from headrace_testing.mirror_process import Mirrored, Program
+from headrace_testing.postgres import Database
+from headrace_testing.wholeness import balances
 from tests.guarantees.conftest import OTHERS_IN_FULL, copied_by
 
 NAMES = ("late", "late_full", "large")

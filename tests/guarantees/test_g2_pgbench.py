@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from headrace_testing import validators
 from headrace_testing.mirror_process import Mirrored
 from headrace_testing.postgres import postgres

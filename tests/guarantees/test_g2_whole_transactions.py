@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from headrace_testing.wholeness import balances, transfers
-
 from tests.guarantees.conftest import Stormy
 
 

@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from headrace.pipeline.state.records import tables_of
+from headrace.pipeline.state.table_state import State
 from headrace_testing import validators, workload
 from headrace_testing.mirror_process import Mirrored, Program
 from headrace_testing.postgres import Database
 from headrace_testing.postmaster import wait_for
-
-from headrace.pipeline.state.records import tables_of
-from headrace.pipeline.state.table_state import State
 from tests.guarantees.conftest import OTHERS_IN_FULL, copied_by, first
 
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from headrace.pipeline.state.records import TableRecord, tables_of
 from headrace_testing import validators
 from headrace_testing.mirror_process import Mirrored, Program
 from headrace_testing.postgres import Database
-
-from headrace.pipeline.state.records import TableRecord, tables_of
 from tests.guarantees.conftest import first
 
 KINDS = ("keyed", "whole", "bag")

@@ -13,6 +13,7 @@ from typing import Any
 
 import psycopg
 import pytest
+
 from headrace_testing import validators
 from headrace_testing.mirror_process import Mirrored, Program
 from headrace_testing.postgres import Database, Server, postgres

@@ -14,13 +14,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+
 from headrace_testing import validators, workload
 from headrace_testing.mirror_process import Mirrored
 from headrace_testing.nemesis import Nemesis, connection_faults, server_faults
 from headrace_testing.postgres import Database, Server
 from headrace_testing.proxy import Proxy
 from headrace_testing.wholeness import transfers
-
 from tests.guarantees.conftest import HANDOFFS, Stormy, copied_by
 
 _PAGE = Path(__file__).parents[2] / "docs/fail-points.md"

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+
 from headrace_testing import validators
 from headrace_testing.mirror_process import Mirrored, Program
 from headrace_testing.postgres import Database

@@ -15,10 +15,6 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from headrace_testing import validators
-from headrace_testing.mirror_process import Mirrored, interpreter
-from headrace_testing.postgres import Database
-from headrace_testing.powercut import Disk
 
 from headrace.core import failpoint
 from headrace.core.errors import Transient
@@ -28,6 +24,10 @@ from headrace.lake.log.table import LakeTable
 from headrace.pipeline.state import last_config
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.repair import mend
+from headrace_testing import validators
+from headrace_testing.mirror_process import Mirrored, interpreter
+from headrace_testing.postgres import Database
+from headrace_testing.powercut import Disk
 from tests.integration.lake.household import NAMES, START, Household
 
 STEPS = (

@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
-from headrace_testing.mirror_process import Mirrored, Program
-from headrace_testing.postgres import Database, postgres
 
 from headrace.sources.postgres.position import Lsn
+from headrace_testing.mirror_process import Mirrored, Program
+from headrace_testing.postgres import Database, postgres
 from tests.guarantees.conftest import Stormy
 
 

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from headrace_testing import validators
-from headrace_testing.copies import Backup, branch_off
-from headrace_testing.postgres import Database, postgres
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured
 from headrace.core.records import to_record
 from headrace.spark.session import SparkConfig, open_session
 from headrace.spool.layout import erase
 from headrace.status.picture import pictures
+from headrace_testing import validators
+from headrace_testing.copies import Backup, branch_off
+from headrace_testing.postgres import Database, postgres
 from tests.guarantees.tampering import tampered
 from tests.integration.pipeline.conftest import Mirrors
 from tests.without_spark import jobs_in_process

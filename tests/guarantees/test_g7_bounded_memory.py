@@ -13,12 +13,12 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+
 from headrace_testing import validators
 from headrace_testing.memory import Peak
 from headrace_testing.mirror_process import Mirrored
 from headrace_testing.postgres import Database
 from headrace_testing.wholeness import balances
-
 from tests import jvms
 
 _ROWS = "SELECT i, i % 1000, md5(i::text), now() FROM generate_series({low}, {high}) i"

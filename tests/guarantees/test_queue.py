@@ -13,14 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from headrace.pipeline.state.records import tables_of
 from headrace_testing import validators
 from headrace_testing.binaries import VERSIONS
 from headrace_testing.mirror_process import Mirrored, Program
 from headrace_testing.postgres import Database, Server, postgres
 from headrace_testing.postmaster import wait_for
 from headrace_testing.wholeness import balances
-
-from headrace.pipeline.state.records import tables_of
 from tests.integration.pipeline.evolve.test_faults import POINTS, alter
 from tests.integration.pipeline.evolve.three_tables import TABLES
 from tests.nursery import Nursery, running

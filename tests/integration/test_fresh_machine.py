@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from headrace_testing.postgres import Database
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from headrace.spark.archive import Archive
+from headrace_testing.postgres import Database
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.full]
 

@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from headrace_testing.cache import cached
-from headrace_testing.postmaster import wait_for
 
 from headrace.lake.format import statusfile
 from headrace.lake.store.open import open_store
 from headrace.web.server import serving
 from headrace.web.settings import settings
+from headrace_testing.cache import cached
+from headrace_testing.postmaster import wait_for
 from setup.build_site import build
 from tests.chromium import Chromium, Tab, browser
 from tests.unit.web.lakes import a_lake, get, many_tables

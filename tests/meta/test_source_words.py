@@ -19,10 +19,9 @@ BELOW = (
     "core",
     "decode",
     "sources",
-    "testing",
     "demo.py",
     "demo_scenes.py",
-)  # the algebra, the sources themselves, their servers for tests and for the demo
+)  # the algebra, the sources themselves, the demo's servers
 WORD = re.compile(
     r"(?<![a-z])(?:lsns?|xids?|slots?|publications?|pg|pgoutput|ctid|psycopg|postgres"
     r"|gtids?|binlogs?|mysql|pymysql|mariadb)(?![a-z])|^my (?=[a-z])"

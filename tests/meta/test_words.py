@@ -12,8 +12,8 @@ import pytest
 
 from tests.meta.tracked import files, python_files, relative, tree
 
-ROOMS = [path for path in python_files("src") if path.name == "__init__.py"]
-PRODUCT = [path for path in python_files("src") if "testing" not in path.parts]
+ROOMS = [path for path in python_files("src", "testing") if path.name == "__init__.py"]
+PRODUCT = list(python_files("src"))
 _IRREGULAR = set(
     """begun broken brought chosen done drawn found given gone got grown heard held hidden kept known laid led
     left lost made meant met owed said seen sent shown spent struck taken told torn unseen untold withdrawn
@@ -52,7 +52,7 @@ def _names(parsed: ast.Module) -> Iterator[str]:
 
 
 def test_no_module_is_called_by_a_bare_participle() -> None:
-    assert [relative(path) for path in python_files("src") if _is_participle(path.stem)] == []
+    assert [relative(path) for path in python_files("src", "testing") if _is_participle(path.stem)] == []
 
 
 def test_no_name_is_a_bare_participle() -> None:
@@ -105,7 +105,7 @@ def riddles(parsed: ast.Module) -> list[str]:
     return [essay.splitlines()[0] for essay in essays if essay and _RIDDLE.match(essay)]
 
 
-@pytest.mark.parametrize("path", python_files("src"), ids=relative)
+@pytest.mark.parametrize("path", python_files("src", "testing"), ids=relative)
 def test_no_docstring_opens_with_a_riddle(path: Path) -> None:
     assert riddles(tree(path)) == [], "say who does what, in the shortest true sentence"
 
@@ -127,7 +127,7 @@ def test_no_docstring_says_who_calls() -> None:
     """Imports know who calls, and a sentence about it is the first to become untrue."""
     saying = [
         relative(path)
-        for path in python_files("src")
+        for path in python_files("src", "testing")
         for node in ast.walk(tree(path))
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
         and "Called by" in (ast.get_docstring(node) or "")
@@ -142,7 +142,7 @@ _MEMBER = re.compile(r"`(?:[a-z_]+\.)*([A-Z]\w*[a-z]\w*)\.(\w+)(?:\([^`]*)?`")
 def members() -> dict[str, set[str]]:
     """The names that the definition of each class has in it."""
     inside: dict[str, set[str]] = defaultdict(set)
-    for path in python_files("src"):
+    for path in python_files("src", "testing"):
         for node in ast.walk(tree(path)):
             if isinstance(node, ast.ClassDef):
                 inside[node.name] |= set(_own_names(node))
@@ -165,7 +165,7 @@ def unknown_members(essay: str, inside: dict[str, set[str]]) -> list[str]:
     return [f"{name}.{each}" for name, each in named if name not in inside or each not in inside[name]]
 
 
-@pytest.mark.parametrize("path", python_files("src"), ids=relative)
+@pytest.mark.parametrize("path", python_files("src", "testing"), ids=relative)
 def test_a_docstring_names_members_that_are_there(path: Path, members: dict[str, set[str]]) -> None:
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
     essays = [ast.get_docstring(node) or "" for node in ast.walk(tree(path)) if isinstance(node, documented)]

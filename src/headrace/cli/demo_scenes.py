@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING
 from headrace.core.names import TableName
 
 if TYPE_CHECKING:
-    from headrace_testing.wholeness import Verdict
-
     from headrace.lake.log.marks import Mark
     from headrace.lake.read.lake import Lake
+    from headrace_testing.wholeness import Verdict
 
 CLIENTS = 4
 ROWS = 100_000  # at the beginning, of each table of transfers

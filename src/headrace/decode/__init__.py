@@ -15,7 +15,8 @@ the same bits, whichever way it came.
 Promises: pure (no I/O, no clock, no state between calls but what is passed in and out); no Python step
 per row or value, so that a core does about two million rows a second; whatever the bytes are, the
 outcome is right, or a value listed as bad, or a coded error. Never a guess, never a crash, never a read
-outside of the buffer. Each kernel has a slow, obvious twin in `reference/` that tests hold it against.
+outside of the buffer. Tests hold each kernel against its
+slow, obvious twin in `headrace_testing.reference`.
 
 It must never put a value into an error's text, and never import from the rooms above.
 """

@@ -15,7 +15,6 @@ import numpy as np
 import psycopg
 import pyarrow as pa
 import pytest
-from headrace_testing.postgres import Database
 
 from headrace.core.change_batch import Image
 from headrace.core.schema import Column, TableSchema
@@ -24,6 +23,7 @@ from headrace.decode.pgoutput import batch
 from headrace.decode.values import decode_column
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
+from headrace_testing.postgres import Database
 from tests.laws.decode.test_values import plain
 from tests.laws.decode.wire import array, plugin
 

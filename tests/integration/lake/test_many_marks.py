@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from headrace_testing.stopwatch import cpu_seconds
 
 from headrace.lake.format import datafile, formatfile, layout, schemas
 from headrace.lake.format.plan import DataFile, TableStep
@@ -19,6 +18,7 @@ from headrace.lake.log.marks import MARKS, Marks
 from headrace.lake.log.table import LakeTable, Stamp
 from headrace.lake.read.lake import Lake
 from headrace.lake.store.open import open_store
+from headrace_testing.stopwatch import cpu_seconds
 
 START = datetime(2026, 11, 20, tzinfo=UTC)
 EACH = 1000  # marks in a compacted file

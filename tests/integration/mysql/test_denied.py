@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from headrace_testing.mysql import Server
 
 from headrace.core.errors import RightWithheld, Transient
 from headrace.core.names import TableName
@@ -16,6 +15,7 @@ from headrace.sources.mysql.ddl import schema_check
 from headrace.sources.mysql.mirror import MysqlMirror
 from headrace.sources.mysql.session.statements import MysqlConnection
 from headrace.sources.mysql.upstream import MysqlUpstream
+from headrace_testing.mysql import Server
 from tests.bound import mysql_mirror
 from tests.integration.mysql.preflight.scene import Scene, scene
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from headrace_testing.mysql import Server
 
 from headrace.core.errors import Misconfigured
 from headrace.sources import registry
 from headrace.sources.contract.findings import Wish
+from headrace_testing.mysql import Server
 
 pytestmark = pytest.mark.server
 

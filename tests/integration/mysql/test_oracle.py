@@ -14,6 +14,9 @@ from typing import Any
 import pyarrow as pa
 import pymysql
 import pytest
+
+from headrace.core.names import TableName
+from headrace.sources.mysql.position import parse
 from headrace_testing.canonical import difference, lake_rows
 from headrace_testing.mysql import Database, Server, mariadb, mysql, replica
 from headrace_testing.mysql.server import run
@@ -22,9 +25,6 @@ from headrace_testing.oracle.mysql_rows import source_rows
 from headrace_testing.oracle.registry import oracle_of
 from headrace_testing.postmaster import wait_for
 from headrace_testing.workload import Bag, Keyed, Large, Transfers, Workload, running
-
-from headrace.core.names import TableName
-from headrace.sources.mysql.position import parse
 
 pytestmark = pytest.mark.server
 

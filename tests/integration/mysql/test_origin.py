@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from headrace_testing.mysql import Database
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
@@ -23,6 +22,7 @@ from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import identify
 from headrace.sources.mysql.session.statements import MysqlConnection
 from headrace.sources.mysql.upstream import MysqlUpstream, options, plan
+from headrace_testing.mysql import Database
 from tests.bound import named_only
 from tests.integration.mysql.stream.reading import position, reading
 

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from headrace.core.errors import Misconfigured
 from headrace_testing.mysql import Database, tool
 from headrace_testing.mysql.flavours import MARIADB, MYSQL
 from headrace_testing.mysql.programs import locate
-
-from headrace.core.errors import Misconfigured
 
 pytestmark = pytest.mark.server
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import pymysql
 import pytest
+from pymysql.constants import ER
+
+from headrace.core.errors import Misconfigured
 from headrace_testing.mysql import Database, Server, mariadb, mysql, replica
 from headrace_testing.mysql.server import run
 from headrace_testing.postmaster import wait_for
 from headrace_testing.tls import Certificates, issue
-from pymysql.constants import ER
-
-from headrace.core.errors import Misconfigured
 
 pytestmark = pytest.mark.server
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from headrace_testing.mysql import Server, mariadb, mysql, replica
 
 from headrace.core.errors import PositionDoubtful
 from headrace.core.position import Position
@@ -14,6 +13,7 @@ from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import identify
 from headrace.sources.mysql.successor import successor
 from headrace.sources.mysql.upstream import MysqlUpstream
+from headrace_testing.mysql import Server, mariadb, mysql, replica
 from tests.integration.mysql.stream.reading import reading
 
 pytestmark = pytest.mark.server

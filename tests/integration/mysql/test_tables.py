@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
-from headrace_testing.mysql import Database
-from headrace_testing.postmaster import DEADLINE, wait_for
 
 from headrace.core.names import TableName
 from headrace.core.position import STEP
@@ -20,6 +18,8 @@ from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.statements import query
 from headrace.sources.mysql.upstream import MysqlUpstream, plan
+from headrace_testing.mysql import Database
+from headrace_testing.postmaster import DEADLINE, wait_for
 from tests.bound import mysql_mirror
 
 pytestmark = pytest.mark.server

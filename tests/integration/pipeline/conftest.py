@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from headrace_testing.postgres import Database
 
 import headrace
 from headrace.lake.read.lake import Lake
 from headrace.pipeline.state.records import TableRecord, tables_of
 from headrace.spark.session import SparkConfig, open_session
+from headrace_testing.postgres import Database
 from tests import without_spark
 from tests.nursery import nursery, program
 

@@ -17,14 +17,14 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from headrace_testing.oracle.postgres_rows import Connection, pin
-from headrace_testing.postgres import Database
 from psycopg import sql
 
 from headrace.core.keycode import keycode
 from headrace.core.names import TableName
 from headrace.lake.log import errors_table
 from headrace.lake.read.lake import Lake
+from headrace_testing.oracle.postgres_rows import Connection, pin
+from headrace_testing.postgres import Database
 from tests.cases.types.cases import Type, Value, column, types
 
 Turns = Mapping[int, int]  # by the row's id

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pytest
-from headrace_testing.postmaster import wait_for
 
 from headrace.core import failpoint
 from headrace.core.errors import HeadraceError
+from headrace_testing.postmaster import wait_for
 
 
 class MirroredOnce(Protocol):

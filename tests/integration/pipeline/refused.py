@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_testing.postgres import Database
 
 import headrace
 from headrace.core.errors import HeadraceError
 from headrace.lake.format import layout
 from headrace.lake.read.lake import Lake
+from headrace_testing.postgres import Database
 
 
 def configuration(lake: Path, *tables: str, **source: Any) -> dict[str, Any]:

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import psutil
-from headrace_testing.postmaster import wait_for
 
 import headrace
 from headrace.core.errors import HeadraceError
 from headrace.lake.format.status import PositionStatus, SourceStatus
 from headrace.sources.postgres.position import Lsn
+from headrace_testing.postmaster import wait_for
 from tests import nursery
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.refused import configuration

@@ -10,15 +10,15 @@ from typing import Any
 import psutil
 import psycopg
 import pytest
-from headrace_testing.mirror_process import Mirrored, Program
-from headrace_testing.postgres import Database
-from headrace_testing.postmaster import wait_for
 
 from headrace.alerts.hooks import KINDS
 from headrace.lake.read.lake import Lake
 from headrace.pipeline.commands import ask
 from headrace.web.server import serving as listening
 from headrace.web.settings import settings
+from headrace_testing.mirror_process import Mirrored, Program
+from headrace_testing.postgres import Database
+from headrace_testing.postmaster import wait_for
 from tests.background import repeat
 from tests.hooks import CANARY, HookServer, hook_server
 from tests.integration.pipeline.conftest import Mirrors

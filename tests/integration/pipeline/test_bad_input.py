@@ -14,14 +14,14 @@ from pathlib import Path
 
 import psycopg
 import pytest
+
+from headrace.cli import main as cli
+from headrace.core.errors import Misconfigured, Transient
 from headrace_testing.binaries import tool
 from headrace_testing.mirror_process import Mirrored, Program
 from headrace_testing.ports import free_port
 from headrace_testing.postgres import Database
 from headrace_testing.postmaster import wait_for
-
-from headrace.cli import main as cli
-from headrace.core.errors import Misconfigured, Transient
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.refused import leaves_nothing, mirrors_nothing, refusal, upstream
 

@@ -6,7 +6,6 @@ import threading
 from itertools import pairwise
 
 import pytest
-from headrace_testing.postgres import Database, Server
 
 from headrace.core.records import to_record
 from headrace.lake.format import requests
@@ -16,6 +15,7 @@ from headrace.pipeline.state import reach
 from headrace.sources.postgres.position import Lsn, PostgresTimeline
 from headrace.status import sentences
 from headrace.status.picture import pictures
+from headrace_testing.postgres import Database, Server
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.serving import Served, serving
 

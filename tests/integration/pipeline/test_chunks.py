@@ -17,13 +17,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+
+from headrace.core import chunks
+from headrace.core.handoff import ByXid
 from headrace_testing import validators, workload
 from headrace_testing.mirror_process import Mirrored
 from headrace_testing.postgres import Database
 from headrace_testing.postmaster import wait_for
-
-from headrace.core import chunks
-from headrace.core.handoff import ByXid
 from tests.copied_chunks import ever, unfinished
 from tests.integration.pipeline.conftest import Mirrors
 

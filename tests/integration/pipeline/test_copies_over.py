@@ -11,11 +11,11 @@ import threading
 from typing import Any
 
 import pytest
-from headrace_testing import validators
-from headrace_testing.postmaster import wait_for
 
 from headrace.pipeline.commands import ask
 from headrace.pipeline.state.table_state import State
+from headrace_testing import validators
+from headrace_testing.postmaster import wait_for
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.holding import held_up
 

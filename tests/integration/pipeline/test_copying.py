@@ -11,8 +11,6 @@ from typing import Any, cast
 
 import psycopg
 import pytest
-from headrace_testing.postgres import Database
-from headrace_testing.postmaster import wait_for
 
 from headrace.core.names import TableName
 from headrace.core.records import to_record
@@ -37,6 +35,8 @@ from headrace.sources.postgres.session.connection import PINS, connect
 from headrace.sources.postgres.session.identity import identify
 from headrace.sources.postgres.session.log_end import wal_end
 from headrace.spark.jobs import DriverRunner
+from headrace_testing.postgres import Database
+from headrace_testing.postmaster import wait_for
 from tests.clocks import clock_of
 from tests.records import source_record
 

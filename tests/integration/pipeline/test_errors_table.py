@@ -9,8 +9,6 @@ from collections.abc import Sequence
 
 import polars as pl
 import pytest
-from headrace_testing import validators
-from headrace_testing.postgres import Database
 
 from headrace.core.errors import Definite
 from headrace.core.names import TableName
@@ -20,6 +18,8 @@ from headrace.lake.store.contract import Store
 from headrace.pipeline.commands.ask import ask
 from headrace.pipeline.state.table_state import State
 from headrace.sql import rawrows
+from headrace_testing import validators
+from headrace_testing.postgres import Database
 from tests.integration.pipeline.conftest import Mirrors
 
 pytestmark = pytest.mark.server

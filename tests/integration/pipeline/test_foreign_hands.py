@@ -9,10 +9,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from headrace_testing import validators
-from headrace_testing.mirror_process import Mirrored, Program
-from headrace_testing.postgres import Database
-from headrace_testing.postmaster import wait_for
 
 import headrace
 from headrace.core.errors import Definite
@@ -28,6 +24,10 @@ from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import identify
 from headrace.spool.reader import SpoolReader
+from headrace_testing import validators
+from headrace_testing.mirror_process import Mirrored, Program
+from headrace_testing.postgres import Database
+from headrace_testing.postmaster import wait_for
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.refused import configuration
 from tests.integration.pipeline.serving import Served, serving

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+import headrace
+from headrace.lake.format.status import SourceStatus
 from headrace_testing import validators
 from headrace_testing.absent_standby import absent_standby, hanging
 from headrace_testing.postgres import Database, Server, postgres
 from headrace_testing.postmaster import wait_for
-
-import headrace
-from headrace.lake.format.status import SourceStatus
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.refused import configuration
 

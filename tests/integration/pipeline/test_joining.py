@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from headrace_testing.postgres import Database
-from headrace_testing.postmaster import wait_for
 
 from headrace.pipeline.stream import cadence
+from headrace_testing.postgres import Database
+from headrace_testing.postmaster import wait_for
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.holding import held_up
 

@@ -10,10 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from headrace_testing import validators
-from headrace_testing.mirror_process import Mirrored, Program
-from headrace_testing.postgres import Database
-from headrace_testing.postmaster import wait_for
 
 from headrace.core import failpoint
 from headrace.lake.format import layout
@@ -21,6 +17,10 @@ from headrace.pipeline.commands import ask
 from headrace.pipeline.state import kept_files
 from headrace.pipeline.state.table_state import State
 from headrace.sources.postgres.position import Lsn
+from headrace_testing import validators
+from headrace_testing.mirror_process import Mirrored, Program
+from headrace_testing.postgres import Database
+from headrace_testing.postmaster import wait_for
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.holding import held_up
 

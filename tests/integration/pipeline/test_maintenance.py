@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
-from headrace_testing import validators, workload
-from headrace_testing.mirror_process import Program
-from headrace_testing.postgres import Database
-from headrace_testing.wholeness import transfers
 
 import headrace
 from headrace.lake.format import layout
 from headrace.pipeline.commands import upkeep
 from headrace.pipeline.maintain import maintenance
+from headrace_testing import validators, workload
+from headrace_testing.mirror_process import Program
+from headrace_testing.postgres import Database
+from headrace_testing.wholeness import transfers
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.refused import configuration
 from tests.integration.pipeline.serving import Served, serving

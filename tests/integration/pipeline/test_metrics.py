@@ -8,7 +8,6 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from headrace_testing.postgres import Database
 
 from headrace.lake.format import layout
 from headrace.pipeline.commands import ask
@@ -16,6 +15,7 @@ from headrace.status.watch import Watch
 from headrace.web import exposition, metrics
 from headrace.web.server import serving as listening
 from headrace.web.settings import settings
+from headrace_testing.postgres import Database
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.serving import serving
 from tests.unit.web.lakes import get

@@ -9,8 +9,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from headrace_testing.postgres import Database
-from headrace_testing.postmaster import wait_for
 
 from headrace.core.errors import Misconfigured
 from headrace.lake.log import commit
@@ -18,6 +16,8 @@ from headrace.lake.read.lake import Lake
 from headrace.lake.store.open import open_store
 from headrace.pipeline.commands import ask as asking
 from headrace.pipeline.state.ledger import Ledger
+from headrace_testing.postgres import Database
+from headrace_testing.postmaster import wait_for
 from tests.integration.pipeline.conftest import Mirrors
 
 pytestmark = pytest.mark.server

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from headrace_testing import validators
-from headrace_testing.postgres import Database
 
 from headrace.pipeline.stream import batches
 from headrace.pipeline.tasks import files
+from headrace_testing import validators
+from headrace_testing.postgres import Database
 from tests.integration.pipeline.conftest import Mirrors
 
 pytestmark = pytest.mark.server

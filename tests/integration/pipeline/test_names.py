@@ -10,9 +10,6 @@ import json
 from typing import Any
 
 import pytest
-from headrace_testing import validators
-from headrace_testing.canonical import lake_rows
-from headrace_testing.postgres import Database
 from psycopg import sql
 
 from headrace.core.errors import HeadraceError
@@ -20,6 +17,9 @@ from headrace.core.history import own_names
 from headrace.core.names import TableName, quote_identifier
 from headrace.lake.log import errors_table
 from headrace.lake.read.cut import Cut
+from headrace_testing import validators
+from headrace_testing.canonical import lake_rows
+from headrace_testing.postgres import Database
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.reading import readings
 

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from headrace.web.server import serving as listening
+from headrace.web.settings import settings
 from headrace_testing.mirror_process import Mirrored
 from headrace_testing.ports import free_port
 from headrace_testing.postgres import Database
 from headrace_testing.postmaster import wait_for
-
-from headrace.web.server import serving as listening
-from headrace.web.settings import settings
 from tests.debian_programs import program
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.serving import serving

@@ -12,9 +12,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
-from headrace_testing import validators
-from headrace_testing.mirror_process import Mirrored, Program
-from headrace_testing.postgres import Database
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
@@ -24,6 +21,9 @@ from headrace.lake.read.lake import Lake
 from headrace.lake.store.contract import locate
 from headrace.pipeline.commands import ask
 from headrace.pipeline.resync.comparison import NEAR_ROWS
+from headrace_testing import validators
+from headrace_testing.mirror_process import Mirrored, Program
+from headrace_testing.postgres import Database
 from tests.integration.pipeline import everytype
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.serving import Served, serving

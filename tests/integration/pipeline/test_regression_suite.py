@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from headrace_testing import regression, validators
-from headrace_testing.postgres import Database, postgres
 
 from headrace.sources.contract.findings import CheckReport
 from headrace.sources.postgres.preflight import PostgresWish, examine, script
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.status.picture import pictures
+from headrace_testing import regression, validators
+from headrace_testing.postgres import Database, postgres
 from tests.integration.pipeline.conftest import Mirrors
 
 if TYPE_CHECKING:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from contextlib import closing
 
 import pytest
-from headrace_testing.postgres import Database
 
 from headrace.core.names import TableName
 from headrace.pipeline.commands.capture import SourcePlace
 from headrace.sources import registry
 from headrace.sources.postgres.objects import PostgresUpstream
 from headrace.sources.postgres.session.address import PostgresAddress
+from headrace_testing.postgres import Database
 from tests.records import source_record
 
 pytestmark = pytest.mark.server

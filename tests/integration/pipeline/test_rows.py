@@ -6,10 +6,10 @@ What can happen to those of any source is in `tests/conformance`.
 from __future__ import annotations
 
 import pytest
-from headrace_testing import validators
-from headrace_testing.postgres import Database
 
 from headrace.core.errors import Definite
+from headrace_testing import validators
+from headrace_testing.postgres import Database
 from tests.integration.pipeline.conftest import Mirrors
 
 # 9,600 characters that hardly compress, and so lie out of line at the source and fill files in the lake.

@@ -9,11 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from headrace.pipeline.state.records import source_of
 from headrace_testing.mirror_process import Mirrored, Program
 from headrace_testing.postgres import Database
 from headrace_testing.postmaster import wait_for
-
-from headrace.pipeline.state.records import source_of
 from tests.records import upstream_of
 
 _STATEMENTS = (

@@ -6,11 +6,11 @@ All of them are mirrored side by side: what one is must not matter to another.
 from __future__ import annotations
 
 import pytest
-from headrace_testing import validators
-from headrace_testing.postgres import Database
 
 from headrace.core.errors import Definite
 from headrace.pipeline.state.table_state import State
+from headrace_testing import validators
+from headrace_testing.postgres import Database
 from tests.integration.pipeline.conftest import Mirrors
 
 pytestmark = pytest.mark.server

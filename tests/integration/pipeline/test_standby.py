@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from headrace_testing import validators
-from headrace_testing.copies import caught_up, standby
-from headrace_testing.postgres import Database, Server, postgres
-from headrace_testing.postmaster import wait_for
 
 import headrace
 from headrace.core.errors import HeadraceError
 from headrace.lake.read.lake import Lake
 from headrace.pipeline.commands import ask
+from headrace_testing import validators
+from headrace_testing.copies import caught_up, standby
+from headrace_testing.postgres import Database, Server, postgres
+from headrace_testing.postmaster import wait_for
 from tests.background import repeat
 
 if TYPE_CHECKING:

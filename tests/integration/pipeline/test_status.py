@@ -11,10 +11,6 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from headrace_testing.mirror_process import Mirrored, Program
-from headrace_testing.postgres import Database
-from headrace_testing.postmaster import wait_for
-from headrace_testing.proxy import Proxy
 
 import headrace
 from headrace.cli import main as cli
@@ -25,6 +21,10 @@ from headrace.sources.postgres.position import Lsn
 from headrace.spark import session
 from headrace.spark.jobs import DriverRunner
 from headrace.status.picture import SourcePicture, pictures
+from headrace_testing.mirror_process import Mirrored, Program
+from headrace_testing.postgres import Database
+from headrace_testing.postmaster import wait_for
+from headrace_testing.proxy import Proxy
 from tests.background import repeat
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.refused import configuration, leaves_nothing, upstream

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from headrace_testing import validators
-from headrace_testing.postgres import Database, Server, postgres
 
 from headrace.core.errors import Definite
 from headrace.pipeline.stream import batches
+from headrace_testing import validators
+from headrace_testing.postgres import Database, Server, postgres
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.serving import serving
 

@@ -14,8 +14,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from headrace_testing import validators
-from headrace_testing.postgres import Database, postgres
 
 from headrace.decode.kernel import Ints
 from headrace.lake.store.contract import Store
@@ -23,6 +21,8 @@ from headrace.pipeline.state.records import source_of
 from headrace.pipeline.stream import batches, eager
 from headrace.pipeline.tasks import runs
 from headrace.status.picture import pictures
+from headrace_testing import validators
+from headrace_testing.postgres import Database, postgres
 from tests.integration.pipeline.conftest import Mirrors
 from tests.records import upstream_of
 

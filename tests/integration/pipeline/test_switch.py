@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from headrace_testing import validators
 
 from headrace.lake.store.open import open_store
 from headrace.pipeline import recovery
@@ -14,6 +13,7 @@ from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.table_state import State
 from headrace.sources.contract.mirror import Successor
+from headrace_testing import validators
 from tests.integration.pipeline.conftest import Mirrors
 
 pytestmark = pytest.mark.server

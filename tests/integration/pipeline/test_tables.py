@@ -7,8 +7,6 @@ That they do beside a running one, under load and whatever is killed, is proved 
 from __future__ import annotations
 
 import pytest
-from headrace_testing import validators
-from headrace_testing.postgres import Database
 
 import headrace
 from headrace.cli import main as cli
@@ -17,6 +15,8 @@ from headrace.lake.format.status import SourceStatus
 from headrace.pipeline.commands.ask import ask
 from headrace.pipeline.state import last_config
 from headrace.pipeline.state.table_state import State
+from headrace_testing import validators
+from headrace_testing.postgres import Database
 from tests.integration.pipeline.conftest import Mirrors
 
 pytestmark = pytest.mark.server

@@ -8,9 +8,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+
 from headrace_testing.mirror_process import Mirrored, Program
 from headrace_testing.postgres import Database
-
 from tests.terminals import in_terminal, terminal
 
 pytestmark = pytest.mark.server

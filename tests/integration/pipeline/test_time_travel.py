@@ -7,17 +7,17 @@ from typing import Any
 
 import polars as pl
 import pytest
-from headrace_testing import validators
-from headrace_testing.canonical import lake_rows
-from headrace_testing.oracle.postgres_rows import source_rows
-from headrace_testing.postgres import Database
-from headrace_testing.validators import Recording
 
 from headrace.core.names import TableName
 from headrace.lake.read.cut import Cut
 from headrace.lake.read.lake import Lake
 from headrace.pipeline.commands import ask
 from headrace.sources.postgres.position import Lsn, PostgresTimeline
+from headrace_testing import validators
+from headrace_testing.canonical import lake_rows
+from headrace_testing.oracle.postgres_rows import source_rows
+from headrace_testing.postgres import Database
+from headrace_testing.validators import Recording
 from tests.integration.pipeline.conftest import Mirrors
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]

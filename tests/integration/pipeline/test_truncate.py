@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
-from headrace_testing import validators
-from headrace_testing.postgres import Database
 
 from headrace.core.names import TableName
 from headrace.lake.log import errors_table
+from headrace_testing import validators
+from headrace_testing.postgres import Database
 from tests.integration.pipeline.conftest import Mirrors
 
 pytestmark = pytest.mark.server

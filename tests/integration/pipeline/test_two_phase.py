@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
 from headrace_testing import validators
 from headrace_testing.mirror_process import Mirrored, Program
 from headrace_testing.postgres import Database, Server, postgres
-
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.serving import serving
 

@@ -15,10 +15,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+
 from headrace_testing import validators
 from headrace_testing.oracle.postgres_rows import Connection
 from headrace_testing.postgres import Database, Server
-
 from tests.cases.types.cases import Type, types
 from tests.integration.pipeline import everytype
 from tests.integration.pipeline.conftest import Mirrors

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from headrace_testing import validators
 
+from headrace_testing import validators
 from tests.integration.pipeline.conftest import Mirrors
 
 pytestmark = pytest.mark.server

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from headrace_testing.postgres import Database
 
 from headrace.core.errors import Definite
 from headrace.core.keycode import keycode
@@ -19,6 +18,7 @@ from headrace.pipeline.verify.drill_down import text_differences
 from headrace.pipeline.verify.proof import MOST_NAMED
 from headrace.pipeline.verify.verdicts import Difference, objection
 from headrace.status.picture import pictures
+from headrace_testing.postgres import Database
 from tests.cases.types.cases import types
 from tests.integration.pipeline import everytype
 from tests.integration.pipeline.conftest import Mirrors

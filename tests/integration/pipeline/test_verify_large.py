@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pyarrow.parquet as pq
 import pytest
-from headrace_testing.postgres import Database
-from headrace_testing.postmaster import wait_for
 
 from headrace.pipeline.verify.verdicts import Verdict
+from headrace_testing.postgres import Database
+from headrace_testing.postmaster import wait_for
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.verifying import first_file, named, outcomes, rewrite, setting, verified
 

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from headrace_testing.mirror_process import Mirrored, Program
-from headrace_testing.postgres import Database
 from psycopg.conninfo import conninfo_to_dict
 
+from headrace_testing.mirror_process import Mirrored, Program
+from headrace_testing.postgres import Database
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.typed import typed
 from tests.integration.pipeline.verifying import outcomes, rewrite, setting, verified

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from headrace_testing.postgres import Database, Server
 
 import headrace
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
@@ -21,6 +20,7 @@ from headrace.pipeline.verify.proof import SourceComparison, VerifyRequest, choo
 from headrace.pipeline.verify.verdicts import objection
 from headrace.sources import registry
 from headrace.sources.postgres.catalog import locks
+from headrace_testing.postgres import Database, Server
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.verifying import config_of, outcomes, verified
 

@@ -6,18 +6,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from headrace_testing.copies import demote, promote
-from headrace_testing.postgres import postgres
 
 import headrace
 from headrace.core.errors import HeadraceError
+from headrace_testing.copies import demote, promote
+from headrace_testing.postgres import postgres
 from tests.background import repeat
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.verifying import config_of, outcomes, verified
 
 if TYPE_CHECKING:
-    from headrace_testing.postgres import Database
     from pyspark.sql import SparkSession
+
+    from headrace_testing.postgres import Database
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 

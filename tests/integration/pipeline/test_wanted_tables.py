@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from headrace_testing.postgres import Database
 
 import headrace
 from headrace.cli import main as cli
@@ -17,6 +16,7 @@ from headrace.core.errors import HeadraceError
 from headrace.pipeline.state.last_config import configuration_of
 from headrace.pipeline.verify.proof import verify
 from headrace.status.picture import SourcePicture, pictures
+from headrace_testing.postgres import Database
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.refused import configuration, leaves_nothing, refusal, upstream
 

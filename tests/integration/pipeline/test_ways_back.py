@@ -12,7 +12,6 @@ import shlex
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from headrace_testing import validators
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
@@ -20,6 +19,7 @@ from headrace.lake.format import layout
 from headrace.pipeline.commands import ask
 from headrace.pipeline.state.records import tables_of
 from headrace.pipeline.state.table_state import State
+from headrace_testing import validators
 from tests.integration.pipeline.conftest import Mirrors
 from tests.places import place_at
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from tempfile import TemporaryFile
 
 from headrace_testing.mirror_process import COMMAND, Program
-
 from tests.nursery import Nursery
 
 

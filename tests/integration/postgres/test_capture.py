@@ -5,13 +5,13 @@ from __future__ import annotations
 from contextlib import closing
 
 import pytest
-from headrace_testing.postgres import Database
 
 from headrace.core.names import TableName
 from headrace.sources.postgres import capture
 from headrace.sources.postgres.objects import PostgresUpstream
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
+from headrace_testing.postgres import Database
 from tests.bound import postgres_mirror
 
 pytestmark = pytest.mark.server

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from headrace_testing.postgres import Database
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
@@ -26,6 +25,7 @@ from headrace.sources.queue.creation import ensure_queue
 from headrace.sources.queue.preflight import QueueWish
 from headrace.sources.queue.preflight import examine as examine_queue
 from headrace.sources.queue.removal import drop_reader
+from headrace_testing.postgres import Database
 from tests.integration.queue.capturing import LAKE
 
 pytestmark = pytest.mark.server

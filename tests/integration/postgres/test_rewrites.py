@@ -15,7 +15,6 @@ from itertools import permutations
 
 import psycopg
 import pytest
-from headrace_testing.postgres import Server
 
 from headrace.core.names import TableName
 from headrace.sources.postgres.catalog.definitions import read_entries_by_name
@@ -25,6 +24,7 @@ from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.types.columns import is_same_form, is_wider
+from headrace_testing.postgres import Server
 
 pytestmark = pytest.mark.server
 

@@ -9,9 +9,6 @@ from typing import cast
 
 import psycopg
 import pytest
-from headrace_testing.absent_standby import absent_standby
-from headrace_testing.postgres import Database
-from headrace_testing.postmaster import wait_for
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
 from headrace.core.names import TableName
@@ -31,6 +28,9 @@ from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.slot import bound_wait, check_slot, ensure_slot, slot_state
 from headrace.sources.postgres.upstream import drop_upstream, object_name
 from headrace.sources.postgres.writers import blockers, writers
+from headrace_testing.absent_standby import absent_standby
+from headrace_testing.postgres import Database
+from headrace_testing.postmaster import wait_for
 from tests.clocks import clock_of
 
 pytestmark = pytest.mark.server

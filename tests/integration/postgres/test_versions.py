@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import closing
 
 import pytest
-from headrace_testing.postgres import Database
 
 from headrace.core.chunks import exact_from
 from headrace.core.names import TableName
@@ -23,6 +22,7 @@ from headrace.sources.postgres.session.identity import identify
 from headrace.sources.postgres.slot import ensure_slot, slot_state
 from headrace.sources.postgres.upstream import drop_upstream, object_name
 from headrace.sources.postgres.writers import writers
+from headrace_testing.postgres import Database
 
 pytestmark = [pytest.mark.server, pytest.mark.full]
 

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
-from headrace_testing.postgres import Database
-
 from headrace.core.names import TableName
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
@@ -17,6 +15,7 @@ from headrace.sources.queue import capture
 from headrace.sources.queue.creation import ensure_queue
 from headrace.sources.queue.objects import QueueUpstream
 from headrace.sources.queue.statements import EMPTIED
+from headrace_testing.postgres import Database
 
 LAKE = QueueUpstream("headrace", "main", "headrace_1234abcd_main")
 # As numbers, which the decoder makes by itself.

@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
-from headrace_testing.postgres import Database
-from headrace_testing.postmaster import wait_for
 
 from headrace.core.position import Position
 from headrace.decode.queue.framing import scan
@@ -21,6 +19,8 @@ from headrace.sources.queue import tick as ticks
 from headrace.sources.queue.objects import QueueUpstream
 from headrace.sources.queue.session.identity import lasting_part
 from headrace.sources.queue.stream.queue_stream import QueueRequest, QueueStream
+from headrace_testing.postgres import Database
+from headrace_testing.postmaster import wait_for
 from tests.integration.queue.capturing import LAKE
 
 

@@ -8,8 +8,6 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
-from headrace_testing.postgres import Database
-from headrace_testing.postmaster import wait_for
 
 from headrace.core.errors import Misconfigured, Transient
 from headrace.core.names import TableName
@@ -20,6 +18,8 @@ from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.statements import query
 from headrace.sources.queue import capture
 from headrace.sources.queue.triggers import patiently
+from headrace_testing.postgres import Database
+from headrace_testing.postmaster import wait_for
 from tests.integration.queue.capturing import LAKE, Capturing, capturing, executed
 
 pytestmark = pytest.mark.server

@@ -20,11 +20,6 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from headrace_testing import validators
-from headrace_testing.postgres import Server
-from headrace_testing.postmaster import wait_for
-from headrace_testing.wholeness import transfers
-from headrace_testing.workload import Transfers, make_tables, running
 
 from headrace.lake.read.lake import Lake
 from headrace.pipeline import run as pipeline
@@ -33,6 +28,11 @@ from headrace.pipeline.state.table_state import State
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.queue import tick
+from headrace_testing import validators
+from headrace_testing.postgres import Server
+from headrace_testing.postmaster import wait_for
+from headrace_testing.wholeness import transfers
+from headrace_testing.workload import Transfers, make_tables, running
 from tests import without_spark
 from tests.integration.pipeline.evolve.author import Author
 from tests.integration.queue.capturing import LAKE

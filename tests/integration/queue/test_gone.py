@@ -8,8 +8,6 @@ from contextlib import closing
 from dataclasses import dataclass
 
 import pytest
-from headrace_testing.postgres import Database
-from headrace_testing.postmaster import wait_for
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
@@ -23,6 +21,8 @@ from headrace.sources.queue.mirror import QueueMirror
 from headrace.sources.queue.source import SOURCE
 from headrace.sources.queue.stream.queue_stream import QueueRequest, QueueStream
 from headrace.sources.queue.tick import QueueLost
+from headrace_testing.postgres import Database
+from headrace_testing.postmaster import wait_for
 from tests.integration.queue.capturing import LAKE, capturing, executed, url
 
 pytestmark = pytest.mark.server

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
-from headrace_testing.postgres import Database, Server
 
 from headrace.core.names import TableName
 from headrace.sources.contract.values import TableDef
@@ -30,6 +29,7 @@ from headrace.sources.queue.ddl import column_times, following
 from headrace.sources.queue.ddl.schema_check import check
 from headrace.sources.queue.decode import layouts
 from headrace.sources.queue.position import TickPlace
+from headrace_testing.postgres import Database, Server
 from tests.integration.queue.capturing import EVENTS, LAKE, Capturing, capturing, executed
 
 pytestmark = pytest.mark.server

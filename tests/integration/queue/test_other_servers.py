@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from headrace_testing import validators
 from headrace_testing.copies import Backup, caught_up, promote, standby
 from headrace_testing.postgres import Database, Server, postgres
 from headrace_testing.postmaster import wait_for
-
 from tests import without_spark
 from tests.conformance.conftest import Mirror
 from tests.conformance.sources import QueuePlace

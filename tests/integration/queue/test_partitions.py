@@ -18,8 +18,6 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
-from headrace_testing import validators
-from headrace_testing.postgres import Server
 
 import headrace
 from headrace.core.change_batch import Op
@@ -36,6 +34,8 @@ from headrace.sources.queue.catalog.definitions import find_tables
 from headrace.sources.queue.ddl.schema_check import check
 from headrace.sources.queue.decode.decoder import QueueDecoder
 from headrace.sources.queue.stream import retention
+from headrace_testing import validators
+from headrace_testing.postgres import Server
 from tests import without_spark
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.parts import test_roots as roots

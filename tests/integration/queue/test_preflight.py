@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import pytest
-from headrace_testing.postgres import Database, Setting, postgres
 
 from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName
@@ -14,6 +13,7 @@ from headrace.sources.contract.findings import CheckReport, Level, Wish
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.queue import capture
 from headrace.sources.queue.preflight import QueueWish, examine, find_unmirrored, script
+from headrace_testing.postgres import Database, Setting, postgres
 from tests.integration.postgres.pooler import pooler
 from tests.integration.queue.capturing import LAKE, capturing, executed, url
 from tests.integration.queue.test_removal import catalogs

@@ -13,8 +13,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from headrace_testing.postgres import Database
-from headrace_testing.postmaster import wait_for
 
 import headrace
 from headrace.cli import main as cli
@@ -27,6 +25,8 @@ from headrace.pipeline import run as pipeline
 from headrace.pipeline.commands import drop_source
 from headrace.pipeline.stream import cadence
 from headrace.sources.postgres.session import connection
+from headrace_testing.postgres import Database
+from headrace_testing.postmaster import wait_for
 from tests import without_spark
 from tests.integration.pipeline.holding import held_up
 from tests.integration.queue.capturing import executed

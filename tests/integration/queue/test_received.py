@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from headrace_testing.postgres import Database
 
 from headrace.core.errors import HeadraceError
 from headrace.core.records import to_record
@@ -22,6 +21,7 @@ from headrace.sources.queue.stream_source import STREAM_SOURCE
 from headrace.sources.queue.tick import QueueLost
 from headrace.spool.reader import SpoolReader
 from headrace.spool.writer import SpoolWriter
+from headrace_testing.postgres import Database
 from tests.integration.queue.capturing import LAKE, capturing, executed, url
 
 pytestmark = pytest.mark.server

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from headrace_testing.postgres import Database
 
 from headrace.core.errors import Misconfigured, Transient
 from headrace.core.names import TableName
@@ -21,6 +20,7 @@ from headrace.sources.queue.objects import Objects
 from headrace.sources.queue.readers import list_readers
 from headrace.sources.queue.removal import drop_reader
 from headrace.sources.queue.source import SOURCE
+from headrace_testing.postgres import Database
 from tests.bound import named_only
 from tests.integration.queue.capturing import LAKE, Capturing, capturing, executed
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import psycopg
 import pytest
-from headrace_testing.postgres import Database
 
 from headrace.core.errors import Misconfigured, Transient
 from headrace.sources.postgres.session.address import PostgresAddress
@@ -22,6 +21,7 @@ from headrace.sources.queue.objects import QueueUpstream
 from headrace.sources.queue.statements import current_place
 from headrace.sources.queue.stream import retention
 from headrace.sources.queue.stream.retention import tend
+from headrace_testing.postgres import Database
 from tests.integration.queue.capturing import EVENTS, LAKE, Capturing, capturing, executed
 
 pytestmark = pytest.mark.server

@@ -7,7 +7,6 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
-from headrace_testing.postgres import Database
 
 from headrace.core.errors import Misconfigured
 from headrace.sources.postgres.session.address import PostgresAddress
@@ -17,6 +16,7 @@ from headrace.sources.queue import readers, tick, upstream
 from headrace.sources.queue.creation import Queue, ensure_queue
 from headrace.sources.queue.ddl import schema_check
 from headrace.sources.queue.objects import Objects
+from headrace_testing.postgres import Database
 from tests.integration.queue.capturing import LAKE, capturing, executed
 
 pytestmark = pytest.mark.server

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import psutil
 import pytest
-from headrace_testing.postgres import postgres
-from headrace_testing.postmaster import wait_for
-from headrace_testing.proxy import Proxy
-from headrace_testing.tls import issue
 
 from headrace.sources.postgres.session import timeouts
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import plain
 from headrace.sources.queue.stream import queue_stream
 from headrace.sources.queue.stream.queue_stream import BatchCopy
+from headrace_testing.postgres import postgres
+from headrace_testing.postmaster import wait_for
+from headrace_testing.proxy import Proxy
+from headrace_testing.tls import issue
 
 pytestmark = pytest.mark.server
 

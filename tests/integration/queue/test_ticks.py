@@ -12,9 +12,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from headrace_testing.binaries import ServerUser
-from headrace_testing.postgres import Database, Server, postgres
-from headrace_testing.postmaster import wait_for
 
 from headrace.core.errors import Transient
 from headrace.core.names import TableName
@@ -31,6 +28,9 @@ from headrace.sources.queue.batch import TickBatch
 from headrace.sources.queue.creation import ensure_queue
 from headrace.sources.queue.position import TickPlace
 from headrace.sources.queue.stream.queue_stream import COLUMNS
+from headrace_testing.binaries import ServerUser
+from headrace_testing.postgres import Database, Server, postgres
+from headrace_testing.postmaster import wait_for
 from tests.bound import named_only
 from tests.integration.queue.capturing import EVENTS, LAKE, Capturing, capturing, executed
 from tests.integration.queue.reading import Reading, end_of, open_at, reading

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
-from headrace_testing.postgres import Database
 
 from headrace.decode import copytext
 from headrace.decode.queue import composite
 from headrace.decode.text import TEXT, TextColumn
 from headrace.sources.queue.creation import read_queue
+from headrace_testing.postgres import Database
 from tests.integration.pipeline import everytype
 from tests.integration.queue.capturing import EVENTS, LAKE, Capturing, capturing, executed
 

@@ -7,7 +7,6 @@ from contextlib import closing, contextmanager
 
 import psycopg
 import pytest
-from headrace_testing.postgres import Database
 
 from headrace.core.errors import Misconfigured
 from headrace.core.records import to_record
@@ -17,6 +16,7 @@ from headrace.sources.postgres.session.statements import Session
 from headrace.sources.queue.creation import ensure_queue
 from headrace.sources.queue.source import SOURCE
 from headrace.sources.queue.trust import prove
+from headrace_testing.postgres import Database
 from tests.integration.queue.capturing import LAKE, capturing, executed, url
 from tests.integration.queue.test_preflight import codes, examined
 

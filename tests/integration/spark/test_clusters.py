@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from headrace_testing.postmaster import wait_for
 
 from headrace.spark.java import find_java
+from headrace_testing.postmaster import wait_for
 from tests import jvms
 from tests.integration.spark.test_sessions import environment, outcome
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from headrace_testing.postgres import Database
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 import headrace
 from headrace.pipeline.state.last_config import configuration_of
 from headrace.spark.session import SparkConfig, open_session
 from headrace.sql.session import At, SqlSession
+from headrace_testing.postgres import Database
 from tests.lakes import bucket, s3_options
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from headrace_testing.canonical import lake_rows
-from headrace_testing.oracle.postgres_rows import Connection, pin
-from headrace_testing.postgres import Database
 from psycopg import pq
 
 from headrace.core.errors import HeadraceError, Misconfigured
+from headrace_testing.canonical import lake_rows
+from headrace_testing.oracle.postgres_rows import Connection, pin
+from headrace_testing.postgres import Database
 from tests.integration.pipeline import everytype
 from tests.integration.sql.conftest import Asked
 

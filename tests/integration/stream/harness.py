@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from headrace_testing.postgres import Database
-from headrace_testing.postmaster import wait_for
 
 from headrace.core.errors import HeadraceError
 from headrace.core.position import Position
@@ -29,6 +27,8 @@ from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import identify
 from headrace.spool.reader import SpoolReader
+from headrace_testing.postgres import Database
+from headrace_testing.postmaster import wait_for
 
 SLOT, ORACLE, PUBLICATION = "ours", "oracle", "pub"
 UPSTREAM = PostgresUpstream(SLOT, PUBLICATION)

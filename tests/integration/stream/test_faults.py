@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from headrace_testing.postgres import Database, postgres
-from headrace_testing.postmaster import wait_for
-from headrace_testing.proxy import Proxy
 
 from headrace.core.errors import Transient
 from headrace.spool.layout import RECORD, Kind, checks, erase, segment_path
+from headrace_testing.postgres import Database, postgres
+from headrace_testing.postmaster import wait_for
+from headrace_testing.proxy import Proxy
 from tests.integration.stream.harness import Stage, stage
 from tests.places import place_at
 

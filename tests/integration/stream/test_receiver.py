@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from headrace_testing.postgres import Database
-from headrace_testing.postmaster import wait_for
 
 from headrace.core.errors import HeadraceError, Transient
 from headrace.sources.postgres.position import PostgresTimeline
@@ -23,6 +21,8 @@ from headrace.sources.postgres.session.wire import LibpqWire, SocketWire
 from headrace.sources.postgres.stream import slot_stream as stream_module
 from headrace.sources.postgres.stream import synchronous
 from headrace.sources.postgres.stream.slot_stream import SlotRequest, SlotStream
+from headrace_testing.postgres import Database
+from headrace_testing.postmaster import wait_for
 from tests.integration.stream.harness import PUBLICATION, SLOT, Stage, plugin_messages, stage
 from tests.places import place_at
 

@@ -9,14 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from headrace_testing.copies import Backup
-from headrace_testing.postgres import postgres
 
 from headrace.core.errors import HeadraceError
 from headrace.core.position import Position
 from headrace.pipeline.ingest.last_commits import LastCommits
 from headrace.sources.postgres.decode.decoder import PostgresDecoder
 from headrace.spool.layout import erase
+from headrace_testing.copies import Backup
+from headrace_testing.postgres import postgres
 from tests.integration.stream.harness import Stage, stage
 from tests.places import place_at
 

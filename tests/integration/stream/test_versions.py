@@ -7,13 +7,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from headrace_testing import tls
-from headrace_testing.postgres import Database, Server, postgres
-from headrace_testing.postmaster import wait_for
 
 from headrace.sources.postgres.position import PostgresTimeline
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.stream.slot_stream import SlotRequest, SlotStream
+from headrace_testing import tls
+from headrace_testing.postgres import Database, Server, postgres
+from headrace_testing.postmaster import wait_for
 from tests.integration.stream.harness import PUBLICATION, SLOT, stage
 
 pytestmark = pytest.mark.server

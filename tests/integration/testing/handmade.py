@@ -12,8 +12,6 @@ from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
-from headrace_testing.canonical import counted, difference
-from headrace_testing.validators import Recording
 
 from headrace.core.history import own_fields
 from headrace.core.names import TableName
@@ -24,6 +22,8 @@ from headrace.lake.log.marks import Mark, Marks
 from headrace.lake.log.table import tables_of
 from headrace.lake.read.lake import Lake
 from headrace.lake.store.open import open_store
+from headrace_testing.canonical import counted, difference
+from headrace_testing.validators import Recording
 
 SOURCE = "main"
 

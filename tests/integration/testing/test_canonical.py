@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+
+from headrace.core.names import TableName
 from headrace_testing.canonical import difference, lake_rows
 from headrace_testing.oracle.postgres_rows import source_rows
 from headrace_testing.postgres import Database
-
-from headrace.core.names import TableName
 from tests.cases.types.cases import column
 from tests.integration.pipeline import everytype
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import psycopg
 import pytest
+
+from headrace.core.errors import Misconfigured
 from headrace_testing.pgbench import TABLES
 from headrace_testing.postgres import Database, Mode, Server, postgres
 from headrace_testing.postmaster import wait_for
 from headrace_testing.tls import issue
-
-from headrace.core.errors import Misconfigured
 
 pytestmark = pytest.mark.server
 

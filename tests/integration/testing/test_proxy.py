@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
+
 from headrace_testing.postgres import Database
 from headrace_testing.postmaster import wait_for
 from headrace_testing.proxy import Proxy

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+
 from headrace_testing.canonical import Rows
 from headrace_testing.pgbench import TABLES
 from headrace_testing.postgres import Database
 from headrace_testing.postmaster import wait_for
 from headrace_testing.validators import Recording, definite, exact, exact_at, record, whole
 from headrace_testing.workload import Transfers, running
-
 from tests.integration.testing.handmade import Handmade
 
 pytestmark = pytest.mark.server

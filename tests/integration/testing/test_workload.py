@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
+
 from headrace_testing.oracle.contract import Session
 from headrace_testing.oracle.registry import oracle_of
 from headrace_testing.postgres import Database

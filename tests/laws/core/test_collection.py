@@ -7,11 +7,11 @@ from collections import Counter
 from typing import Any
 
 import pyarrow as pa
-from headrace_testing.reference.contents import accumulate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.core.collection import as_multiset, consolidate, negate, of_rows
+from headrace_testing.reference.contents import accumulate
 from tests.laws.core.times import Clock, clocks
 
 LAWS = settings(max_examples=60, deadline=None)

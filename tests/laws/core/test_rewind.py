@@ -13,8 +13,6 @@ from functools import reduce
 from typing import Any
 
 import pyarrow as pa
-from headrace_testing.reference.contents import accumulate
-from headrace_testing.reference.rewind import rewind, skip
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +20,8 @@ from headrace.core.collection import as_multiset, consolidate, of_rows
 from headrace.core.handoff import HANDOFFS, ByPosition, BySet, ByXid, Handoff
 from headrace.core.records import from_record, to_record
 from headrace.sources.mysql.gtid_set import Gtid, GtidSet
+from headrace_testing.reference.contents import accumulate
+from headrace_testing.reference.rewind import rewind, skip
 from tests.laws.core.times import Clock, clocks
 from tests.laws.core.worlds import Row, World, rows, table, worlds
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from headrace_testing.reference import composite as reference
-from headrace_testing.reference.rows import MalformedRow
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.core.errors import Definite
 from headrace.decode.queue import composite
 from headrace.decode.text import TEXT, TextColumn
+from headrace_testing.reference import composite as reference
+from headrace_testing.reference.rows import MalformedRow
 
 Row = list[bytes | None]
 

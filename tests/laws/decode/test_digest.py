@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from headrace_testing.reference.digest import digest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.decode.digest import digests
+from headrace_testing.reference.digest import digest
 
 
 def _found(values: pa.Array) -> list[tuple[int, int]]:

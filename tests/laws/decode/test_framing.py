@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from headrace_testing.reference import framing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.core.errors import Definite, Transient
 from headrace.decode import copydata, pgoutput
 from headrace.decode.kernel import Bytes
+from headrace_testing.reference import framing
 from tests.laws.decode.wire import array, copy_data, damaged, plugin, streams
 
 anything = st.one_of(st.binary(max_size=80), damaged(streams))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from headrace_testing.reference import rows as reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from headrace.decode.kernel import Bytes
 from headrace.decode.pgoutput.framing import Messages
 from headrace.decode.pgoutput.tuples import Side, tuples
 from headrace.decode.text import TEXT, UNCHANGED, TextColumn
+from headrace_testing.reference import rows as reference
 from tests.laws.decode.wire import array, changes, damaged, plugin
 
 _LETTERS = {Image.NONE: b"", Image.KEY: b"K", Image.FULL: b"O"}

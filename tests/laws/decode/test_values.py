@@ -9,12 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from headrace_testing.reference import values as reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.decode.text import TextColumn
 from headrace.decode.values import decode_column, raw
+from headrace_testing.reference import values as reference
 from tests.laws.decode.wire import damaged
 
 UTC = pa.timestamp("us", tz="UTC")

@@ -10,13 +10,13 @@ import time
 from pathlib import Path
 
 import pytest
-from headrace_testing.postmaster import wait_for
 
 from headrace.alerts import delivery
 from headrace.alerts.delivery import deliver
 from headrace.alerts.hooks import Hook, HookConfig, hooks_of
 from headrace.core.errors import HeadraceError
 from headrace.core.records import to_record
+from headrace_testing.postmaster import wait_for
 from tests.hooks import CANARY, hook_server
 
 LOGIN = "//me:p%40ss@hook.test/"

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from headrace_testing.postmaster import wait_for
 
 from headrace.alerts import delivery, watch
 from headrace.alerts.events import Event, KnownStates
@@ -22,6 +21,7 @@ from headrace.lake.format import prooffile
 from headrace.lake.format.prooffile import TableProof
 from headrace.lake.format.status import SourceStatus, TableStatus
 from headrace.lake.store.open import open_store
+from headrace_testing.postmaster import wait_for
 from tests.hooks import CANARY, hook_server
 
 REASON = {

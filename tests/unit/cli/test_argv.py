@@ -10,11 +10,11 @@ from contextlib import contextmanager
 
 import psutil
 import pytest
-from headrace_testing.postmaster import wait_for
 
 from headrace.cli.argv import mask, passwords
 from headrace.cli.main import main
 from headrace.sources import registry
+from headrace_testing.postmaster import wait_for
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from headrace_testing.postmaster import wait_for
 
 from headrace.cli import main as cli
 from headrace.cli.serve import listening
 from headrace.pipeline.state.config import WebConfig
 from headrace.web.server import serving
 from headrace.web.settings import settings
+from headrace_testing.postmaster import wait_for
 from tests.lakes import bucket, s3_options
 from tests.unit.web.lakes import RUNNING, a_lake, get, many_tables, port_of
 

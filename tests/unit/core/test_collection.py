@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from headrace_testing.reference.contents import contents
-from headrace_testing.reference.rewind import rewind, skip
 
 from headrace.core.collection import as_multiset, consolidate, of_rows
 from headrace.core.errors import Definite
 from headrace.core.handoff import ByXid
+from headrace_testing.reference.contents import contents
+from headrace_testing.reference.rewind import rewind, skip
 from tests.places import place_at
 
 

@@ -12,7 +12,6 @@ from typing import ClassVar
 
 import pyarrow as pa
 import pytest
-from headrace_testing.powercut import Disk
 
 from headrace.core.errors import Definite, Misconfigured, Transient
 from headrace.lake.format import formatfile
@@ -20,6 +19,7 @@ from headrace.lake.store import s3
 from headrace.lake.store.contract import Store
 from headrace.lake.store.local import LocalStore
 from headrace.lake.store.open import open_store
+from headrace_testing.powercut import Disk
 
 
 def test_only_the_first_put_if_absent_is_told_true(any_store: Store) -> None:

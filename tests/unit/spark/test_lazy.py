@@ -6,10 +6,10 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from headrace_testing.postmaster import wait_for
 
 from headrace.core.errors import Misconfigured, Transient
 from headrace.spark.lazy import Lazy, Opened
+from headrace_testing.postmaster import wait_for
 
 
 class Thing:

@@ -10,9 +10,9 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from headrace_testing.binaries import Binaries, locate, unpack
 
 from headrace.core.errors import Misconfigured
+from headrace_testing.binaries import Binaries, locate, unpack
 
 
 def archive(folder: Path) -> Path:

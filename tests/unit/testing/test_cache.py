@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from headrace_testing.cache import cached
 
 # Whether the folder is reachable for root's servers is no question here: pytest's own folder is not.

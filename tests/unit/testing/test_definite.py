@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from headrace_testing.validators import Show, definite
 
+from headrace_testing.validators import Show, definite
 from tests.unit.testing.paper import PaperLake, PaperMark, PaperTable, Update
 
 ORDERS = "public.orders"

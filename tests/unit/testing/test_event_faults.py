@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from headrace_testing.mysql.event_faults import LONGEST, altered, flipped, of_kind, with_body
-from headrace_testing.proxy import Altering
 
 from headrace.core.errors import HeadraceError
 from headrace.sources.mysql.stream import events
 from headrace.sources.mysql.stream.events import EventReader
+from headrace_testing.mysql.event_faults import LONGEST, altered, flipped, of_kind, with_body
+from headrace_testing.proxy import Altering
 from tests.unit.sources.mysql.session.test_packets import framed
 from tests.unit.sources.mysql.stream import logged
 

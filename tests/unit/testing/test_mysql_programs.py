@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from headrace_testing.mysql.programs import LIST, is_whole
 
 

@@ -6,6 +6,7 @@ import threading
 from itertools import islice
 
 import pytest
+
 from headrace_testing.nemesis import Fault, Nemesis, schedule
 from headrace_testing.postmaster import wait_for
 

@@ -6,9 +6,9 @@ import random
 
 import pyarrow as pa
 import pytest
+
 from headrace_testing.validators import whole
 from headrace_testing.wholeness import balances, transfers
-
 from tests.unit.testing.paper import PaperLake, PaperTable
 
 ACCOUNTS, TELLERS, BRANCHES, HISTORY = (

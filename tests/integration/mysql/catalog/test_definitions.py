@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from headrace_testing.mysql import Database, Server
 
 from headrace.core.names import TableName
 from headrace.core.records import to_record
@@ -21,6 +20,7 @@ from headrace.sources.mysql.decode.layouts import positions
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.statements import MysqlConnection
+from headrace_testing.mysql import Database, Server
 from tests.integration.mysql.types.binlogs import Tail
 
 pytestmark = pytest.mark.server

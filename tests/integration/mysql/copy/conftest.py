@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from headrace_testing.mysql import Database
 
 from headrace.sources.mysql.copy import leader, reader
+from headrace_testing.mysql import Database
 from tests.integration.mysql.copy.moments import SECONDS
 
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import pyarrow as pa
-from headrace_testing.mysql import Database
 
 from headrace.core.errors import Definite, HeadraceError
 from headrace.core.handoff import Handoff
@@ -31,6 +30,7 @@ from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import MysqlIdentity, identify
 from headrace.sources.mysql.upstream import MysqlUpstream
+from headrace_testing.mysql import Database
 from tests.bound import mysql_mirror
 
 BASE = 8 << 40  # of a later life of the binlog

@@ -5,13 +5,12 @@ from __future__ import annotations
 import threading
 import time
 
-from headrace_testing.mysql import Database
-
 from headrace.sources.mysql.position import MysqlTimeline
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import MysqlIdentity, identify
 from headrace.sources.mysql.session.statements import query
+from headrace_testing.mysql import Database
 
 SECONDS = 60.0
 TOTAL = 20_000

@@ -10,7 +10,6 @@ from threading import Event
 
 import pyarrow as pa
 import pytest
-from headrace_testing.mysql import Database
 
 from headrace.core.chunks import Bound, KeySpan
 from headrace.core.errors import Definite
@@ -28,6 +27,7 @@ from headrace.sources.mysql.declaration import CHUNKS, HANDOFF
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.upstream import MysqlUpstream
+from headrace_testing.mysql import Database
 from tests.bound import mysql_mirror
 from tests.integration.mysql.copy.copies import defined
 from tests.integration.mysql.copy.moments import TOTAL, Transfers, executed, until

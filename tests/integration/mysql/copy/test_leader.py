@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
-from headrace_testing.mysql import Database, Server
 
 from headrace.core.errors import Misconfigured, Transient
 from headrace.core.names import TableName
@@ -22,6 +21,7 @@ from headrace.sources.mysql.position import MysqlTimeline
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import MysqlIdentity
+from headrace_testing.mysql import Database, Server
 from tests.clocks import Slept
 from tests.integration.mysql.copy.moments import SECONDS, TOTAL, Transfers, executed, identity_of, until
 from tests.integration.mysql.copy.readers import Reader

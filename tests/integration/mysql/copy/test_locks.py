@@ -10,9 +10,6 @@ from typing import Any
 
 import pymysql
 import pytest
-from headrace_testing.mysql import Database
-from headrace_testing.mysql.server import run
-from headrace_testing.proxy import Proxy
 from pymysql.constants import ER
 
 from headrace.core.errors import HeadraceError
@@ -23,6 +20,9 @@ from headrace.sources.mysql.copy.locks import TablesHeld
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.statements import MysqlConnection
+from headrace_testing.mysql import Database
+from headrace_testing.mysql.server import run
+from headrace_testing.proxy import Proxy
 
 pytestmark = pytest.mark.server
 

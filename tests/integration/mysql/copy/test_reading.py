@@ -12,9 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from headrace_testing.mysql import Database
-from headrace_testing.mysql.server import run
-from headrace_testing.proxy import Proxy
 
 from headrace.core.errors import HeadraceError
 from headrace.core.handoff import ByPosition
@@ -32,6 +29,9 @@ from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.log_end import DomainForgotten
 from headrace.sources.mysql.session.statements import MysqlConnection, query, rows
 from headrace.sources.mysql.types.printing import print_values
+from headrace_testing.mysql import Database
+from headrace_testing.mysql.server import run
+from headrace_testing.proxy import Proxy
 from tests.integration.mysql.copy.copies import BASE, copied, defined
 from tests.integration.mysql.copy.moments import SECONDS, TOTAL, Transfers, executed, until
 

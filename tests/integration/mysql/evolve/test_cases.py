@@ -17,13 +17,13 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pytest
-from headrace_testing import validators
-from headrace_testing.mysql import Database, Server, mariadb, mysql, replica
-from headrace_testing.timeline import Remembered
 
 from headrace.lake.read.lake import Lake
 from headrace.pipeline.state.records import TableRecord, tables_of
 from headrace.pipeline.state.table_state import State
+from headrace_testing import validators
+from headrace_testing.mysql import Database, Server, mariadb, mysql, replica
+from headrace_testing.timeline import Remembered
 from tests.conformance.conftest import Mirror
 from tests.conformance.sources import MysqlPlace
 

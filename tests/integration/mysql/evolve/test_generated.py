@@ -8,10 +8,10 @@ from __future__ import annotations
 from contextlib import ExitStack, suppress
 
 import pytest
-from headrace_testing import validators
-from headrace_testing.mysql import Database
 
 from headrace.core.errors import ShapeChanged
+from headrace_testing import validators
+from headrace_testing.mysql import Database
 from tests.conformance.conftest import Mirror
 from tests.integration.mysql.evolve.author import Author
 

@@ -6,10 +6,10 @@ statement ─► the end of a batch ─► later statements ─► the look that
 from __future__ import annotations
 
 import pytest
-from headrace_testing import validators
-from headrace_testing.mysql import Database
 
 from headrace.pipeline.stream import batches
+from headrace_testing import validators
+from headrace_testing.mysql import Database
 from tests.conformance.conftest import Mirror
 from tests.integration.mysql.mirrors.judging import kinds
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import signal
 
 import pytest
-from headrace_testing import validators
-from headrace_testing.mirror_process import Mirrored
-from headrace_testing.mysql import Database
 
 from headrace.pipeline.state.records import tables_of
 from headrace.pipeline.stream import batches
+from headrace_testing import validators
+from headrace_testing.mirror_process import Mirrored
+from headrace_testing.mysql import Database
 from tests.conformance.conftest import Mirror
 from tests.integration.mysql.mirrors.judging import kinds
 

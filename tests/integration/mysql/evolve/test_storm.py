@@ -10,11 +10,11 @@ import threading
 from contextlib import ExitStack, closing, suppress
 
 import pytest
+
+from headrace.core.errors import ShapeChanged
 from headrace_testing import validators
 from headrace_testing.mirror_process import Mirrored
 from headrace_testing.mysql import Database
-
-from headrace.core.errors import ShapeChanged
 from tests.conformance.conftest import Mirror
 from tests.integration.mysql.evolve.author import Author
 from tests.integration.mysql.mirrors.judging import kinds

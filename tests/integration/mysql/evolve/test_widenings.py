@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pytest
-from headrace_testing.mysql import Database
 
 from headrace.core.names import TableName
 from headrace.decode.mysql import result_rows
@@ -23,6 +22,7 @@ from headrace.sources.mysql.ddl.values import is_pure, value_before
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.types.columns import column_of, select_expression
+from headrace_testing.mysql import Database
 from tests.integration.mysql.types.result_sets import packets
 
 pytestmark = pytest.mark.server

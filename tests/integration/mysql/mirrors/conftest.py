@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+
 from headrace_testing.mirror_process import Mirrored
 from headrace_testing.mysql import Database
-
 from tests import without_spark
 from tests.conformance.conftest import Mirror
 from tests.conformance.sources import MysqlPlace

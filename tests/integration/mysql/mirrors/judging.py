@@ -6,11 +6,11 @@ A mirror takes seconds: each test has one kind of server in every run, and the o
 from __future__ import annotations
 
 import pytest
+
+from headrace.lake.read.lake import Lake
 from headrace_testing import validators
 from headrace_testing.mirror_process import Mirrored
 from headrace_testing.wholeness import transfers
-
-from headrace.lake.read.lake import Lake
 
 
 def kinds(ordinary: str) -> pytest.MarkDecorator:

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
-from headrace_testing import validators
-from headrace_testing.mysql import Database
-from headrace_testing.mysql.event_faults import altered, with_body
-from headrace_testing.proxy import Proxy
 
 from headrace.core.errors import Definite
 from headrace.pipeline.state.records import tables_of
 from headrace.pipeline.state.table_state import State
+from headrace_testing import validators
+from headrace_testing.mysql import Database
+from headrace_testing.mysql.event_faults import altered, with_body
+from headrace_testing.proxy import Proxy
 from tests.conformance.conftest import Mirror
 from tests.conformance.sources import execute
 from tests.integration.mysql.mirrors.judging import assert_exact, kinds

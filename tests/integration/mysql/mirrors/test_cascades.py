@@ -7,10 +7,10 @@ from contextlib import suppress
 
 import pymysql
 import pytest
-from headrace_testing import validators
-from headrace_testing.mysql import Database
 
 from headrace.core.errors import HeadraceError
+from headrace_testing import validators
+from headrace_testing.mysql import Database
 from tests.conformance.conftest import Mirror
 from tests.integration.mysql.mirrors.judging import assert_exact
 

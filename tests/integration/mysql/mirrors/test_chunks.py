@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from headrace_testing.mirror_process import Mirrored
-from headrace_testing.mysql import Database
-from headrace_testing.workload import Keyed, Transfers, make_tables, running
 
 from headrace.lake.read.lake import Lake
 from headrace.pipeline.state.records import tables_of
 from headrace.pipeline.state.table_state import State
+from headrace_testing.mirror_process import Mirrored
+from headrace_testing.mysql import Database
+from headrace_testing.workload import Keyed, Transfers, make_tables, running
 from tests.conformance.conftest import Mirror
 from tests.conformance.sources import execute
 from tests.copied_chunks import ever, unfinished

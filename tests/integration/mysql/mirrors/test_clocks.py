@@ -6,12 +6,12 @@ import time
 from datetime import UTC, datetime
 
 import pytest
-from headrace_testing.mysql import Database
-from headrace_testing.mysql.server import run
-from headrace_testing.postmaster import wait_for
 
 from headrace.core.errors import HeadraceError
 from headrace.lake.read.lake import Lake
+from headrace_testing.mysql import Database
+from headrace_testing.mysql.server import run
+from headrace_testing.postmaster import wait_for
 from tests.conformance.conftest import Mirror
 from tests.integration.mysql.mirrors.judging import assert_exact, kinds
 from tests.integration.mysql.stream.test_ended import clock

@@ -9,9 +9,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
-from headrace_testing import validators
-from headrace_testing.mysql import Database
-from headrace_testing.postmaster import wait_for
 
 from headrace.core.errors import HeadraceError
 from headrace.core.schema import Column
@@ -24,6 +21,9 @@ from headrace.sources.contract.values import Json
 from headrace.sources.mysql.copy import locks
 from headrace.sources.mysql.copy.leader import MysqlLeader
 from headrace.sources.mysql.copy.reader import MomentReader
+from headrace_testing import validators
+from headrace_testing.mysql import Database
+from headrace_testing.postmaster import wait_for
 from tests.conformance.conftest import Mirror
 from tests.integration.mysql.mirrors.judging import assert_exact, kinds
 

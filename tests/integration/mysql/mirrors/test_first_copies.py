@@ -7,10 +7,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+
 from headrace_testing.mirror_process import Mirrored
 from headrace_testing.mysql import Database
 from headrace_testing.workload import Transfers, running
-
 from tests.conformance.conftest import Mirror
 from tests.conformance.sources import execute
 from tests.integration.mysql.mirrors.judging import assert_exact, assert_whole, kinds, onward

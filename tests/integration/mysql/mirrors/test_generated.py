@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
-from headrace_testing import validators
-from headrace_testing.mysql import Database
 
 from headrace.core.errors import ShapeChanged
+from headrace_testing import validators
+from headrace_testing.mysql import Database
 from tests.conformance.conftest import Mirror
 from tests.integration.mysql.mirrors.judging import assert_exact
 

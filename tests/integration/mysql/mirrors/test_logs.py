@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from headrace_testing.mysql import mariadb, mysql
 
 from headrace.core.errors import Transient
 from headrace.sources.mysql.position import MysqlTimeline
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.log_end import position as executed
+from headrace_testing.mysql import mariadb, mysql
 from tests.conformance.conftest import Mirror
 from tests.conformance.sources import MysqlPlace, execute
 from tests.integration.mysql.mirrors.judging import assert_exact

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pymysql
 import pytest
-from headrace_testing.mysql import Database, Server, mariadb, mysql
 
 import headrace
 from headrace.core.errors import HeadraceError
 from headrace.pipeline.commands.ask import ask
 from headrace.pipeline.state import config
+from headrace_testing.mysql import Database, Server, mariadb, mysql
 from tests.conformance.conftest import Mirror
 from tests.conformance.sources import MysqlPlace
 from tests.integration.mysql.mirrors.judging import assert_exact

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from headrace_testing import validators
-from headrace_testing.mysql import Database, Server, mariadb
-from headrace_testing.mysql.flavours import MARIADB_11
 
 from headrace.core.errors import HeadraceError
 from headrace.decode.mysql.collations import CHARSETS
 from headrace.lake.read.lake import Lake
 from headrace.pipeline.state.records import tables_of
+from headrace_testing import validators
+from headrace_testing.mysql import Database, Server, mariadb
+from headrace_testing.mysql.flavours import MARIADB_11
 from tests.conformance.conftest import Mirror
 from tests.integration.mysql.mirrors.judging import assert_exact
 

@@ -11,13 +11,13 @@ import uuid
 
 import pymysql
 import pytest
-from headrace_testing.mysql import Database
-from headrace_testing.mysql.server import run
 
 from headrace.core.errors import HeadraceError
 from headrace.lake.read.lake import Lake
 from headrace.sources.mysql.gtid_set import GtidSet
 from headrace.sources.mysql.mariadb_position import MariadbPosition
+from headrace_testing.mysql import Database
+from headrace_testing.mysql.server import run
 from tests.conformance.conftest import Mirror
 from tests.integration.mysql.mirrors.judging import kinds
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pymysql
 import pytest
+
+from headrace.pipeline.commands.ask import ask
 from headrace_testing.mirror_process import Mirrored
 from headrace_testing.mysql import Database
 from headrace_testing.mysql.flavours import OF_TABLES, OF_THE_LOG
-
-from headrace.pipeline.commands.ask import ask
 from tests.conformance.conftest import Mirror
 from tests.integration.mysql.mirrors.judging import assert_exact
 from tests.nursery import Nursery

@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 
 import pytest
+
 from headrace_testing.mirror_process import Mirrored
 from headrace_testing.mysql import Database
 from headrace_testing.postmaster import wait_for
 from headrace_testing.proxy import Proxy
 from headrace_testing.workload import Transfers, running
-
 from tests.conformance.conftest import Mirror
 from tests.integration.mysql.mirrors.judging import assert_exact, assert_whole, kinds, onward
 from tests.nursery import Nursery

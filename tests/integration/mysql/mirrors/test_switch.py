@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from headrace_testing.mysql import Database, mariadb, mysql, replica
 from headrace_testing.mysql.replica import Replica
 from headrace_testing.workload import Transfers, running
-
 from tests.conformance.conftest import Mirror
 from tests.conformance.sources import MysqlPlace, execute
 from tests.integration.mysql.mirrors.judging import assert_exact, assert_whole

@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import ExitStack, closing
 
 import pytest
+
 from headrace_testing.mirror_process import Mirrored
 from headrace_testing.mysql import Database
 from headrace_testing.workload import Keyed, Transfers, make_tables, running
-
 from tests.conformance.conftest import Mirror
 from tests.integration.mysql.mirrors.judging import assert_exact, assert_whole, kinds, onward
 from tests.nursery import Nursery

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pymysql
 import pytest
+from pymysql.constants import ER
+
 from headrace_testing.mirror_process import Mirrored
 from headrace_testing.mysql import Database
 from headrace_testing.mysql.server import run
 from headrace_testing.postmaster import wait_for
-from pymysql.constants import ER
-
 from tests.conformance.conftest import Mirror
 from tests.integration.mysql.mirrors.judging import assert_exact, kinds
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from headrace_testing.mysql import Server
 
+from headrace_testing.mysql import Server
 from tests.integration.mysql.preflight.scene import Scene, scene
 
 

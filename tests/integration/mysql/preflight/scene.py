@@ -7,15 +7,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from headrace_testing.mysql import Database, Server
-from headrace_testing.mysql.flavours import OF_TABLES, OF_THE_LOG
-
 from headrace.core.names import TableName
 from headrace.sources.contract.findings import CheckReport, Finding, Level
 from headrace.sources.mysql.preflight import MysqlWish, examine
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.statements import MysqlConnection
+from headrace_testing.mysql import Database, Server
+from headrace_testing.mysql.flavours import OF_TABLES, OF_THE_LOG
 
 
 @dataclass(frozen=True, slots=True)

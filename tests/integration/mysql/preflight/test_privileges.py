@@ -5,12 +5,12 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 import pytest
-from headrace_testing.mysql import Server
-from headrace_testing.mysql.server import quoted
 
 from headrace.core.names import TableName
 from headrace.core.records import to_record
 from headrace.sources.mysql.preflight import script
+from headrace_testing.mysql import Server
+from headrace_testing.mysql.server import quoted
 from tests.integration.mysql.preflight.scene import Scene, scene, serious, the
 
 pytestmark = pytest.mark.server

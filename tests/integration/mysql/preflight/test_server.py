@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from headrace_testing.mysql import Server, mariadb, mysql
 
 from headrace.sources.contract.findings import Finding, Level
 from headrace.sources.mysql.preflight import script
+from headrace_testing.mysql import Server, mariadb, mysql
 from tests.integration.mysql.preflight.scene import Scene, scene, serious, the
 
 pytestmark = pytest.mark.server

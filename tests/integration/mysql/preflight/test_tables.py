@@ -6,14 +6,14 @@ import threading
 from contextlib import closing
 
 import pytest
-from headrace_testing.mysql import Server
-from headrace_testing.postmaster import wait_for
 
 from headrace.sources.contract.findings import Level, Wish
 from headrace.sources.mysql.catalog.definitions import look
 from headrace.sources.mysql.catalog.questions import MysqlTableBusy
 from headrace.sources.mysql.preflight import MysqlWish, examine, examine_tables, list_unmirrored
 from headrace.sources.mysql.session.statements import query
+from headrace_testing.mysql import Server
+from headrace_testing.postmaster import wait_for
 from tests.integration.mysql.preflight.scene import Scene, scene, serious, the
 
 pytestmark = pytest.mark.server

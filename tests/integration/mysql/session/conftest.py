@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+
 from headrace_testing.mysql import Database, Server, mariadb, mysql
 
 

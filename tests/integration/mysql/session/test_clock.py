@@ -11,7 +11,6 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 
 import pytest
-from headrace_testing.mysql import Database
 
 from headrace.sources.contract.mirror import ClockReading
 from headrace.sources.mysql.position import MysqlTimeline
@@ -19,6 +18,7 @@ from headrace.sources.mysql.session import clock
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.statements import MysqlConnection, query
+from headrace_testing.mysql import Database
 
 pytestmark = pytest.mark.server
 

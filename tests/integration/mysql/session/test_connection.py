@@ -12,9 +12,6 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from headrace_testing.mysql import Database, Server, mariadb, mysql
-from headrace_testing.postmaster import wait_for
-from headrace_testing.tls import issue
 
 from headrace.core.errors import HeadraceError, Misconfigured, Transient
 from headrace.sources.mysql.session import connection as connections
@@ -22,6 +19,9 @@ from headrace.sources.mysql.session import login
 from headrace.sources.mysql.session.address import MysqlAddress, SslMode
 from headrace.sources.mysql.session.connection import connect, pins
 from headrace.sources.mysql.session.statements import query
+from headrace_testing.mysql import Database, Server, mariadb, mysql
+from headrace_testing.postmaster import wait_for
+from headrace_testing.tls import issue
 
 pytestmark = pytest.mark.server
 

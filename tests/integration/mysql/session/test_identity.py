@@ -5,13 +5,13 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from headrace_testing.mysql import Server, mariadb, mysql
 
 from headrace.core.errors import PositionDoubtful
 from headrace.core.records import to_record
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import MysqlIdentity, identify, prove, verify
+from headrace_testing.mysql import Server, mariadb, mysql
 
 pytestmark = pytest.mark.server
 

@@ -13,15 +13,15 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from headrace_testing.mysql import Database, Server
-from headrace_testing.postmaster import wait_for
-from headrace_testing.proxy import Proxy
 
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.sources.mysql.session import login
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.statements import query
+from headrace_testing.mysql import Database, Server
+from headrace_testing.postmaster import wait_for
+from headrace_testing.proxy import Proxy
 
 pytestmark = pytest.mark.server
 

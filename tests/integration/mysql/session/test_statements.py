@@ -9,9 +9,6 @@ from collections.abc import Callable
 from typing import NoReturn
 
 import pytest
-from headrace_testing.mysql import Database
-from headrace_testing.postmaster import wait_for
-from headrace_testing.proxy import Proxy
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
 from headrace.core.records import to_record
@@ -21,6 +18,9 @@ from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.result_set import ResultRows
 from headrace.sources.mysql.session.statements import MysqlConnection, Parameter, query, rows
 from headrace.sources.shared.refusals import LockTimeout, StatementCancelled
+from headrace_testing.mysql import Database
+from headrace_testing.postmaster import wait_for
+from headrace_testing.proxy import Proxy
 
 pytestmark = pytest.mark.server
 

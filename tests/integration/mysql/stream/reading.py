@@ -6,13 +6,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from headrace_testing.mysql import Server
-
 from headrace.core.position import Position
 from headrace.sources.contract.stream import StreamRead
 from headrace.sources.mysql.position import MysqlTimeline, parse
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.stream.dump import BinlogDump, DumpRequest
+from headrace_testing.mysql import Server
 from tests.unit.sources.mysql.stream.test_transactions import shown
 
 DEADLINE = 60.0

@@ -6,11 +6,11 @@ import time
 from collections.abc import Sequence
 
 import pytest
-from headrace_testing.mysql import Database, Server
 
 from headrace.core.errors import HeadraceError
 from headrace.sources.mysql.stream import gathering
 from headrace.sources.mysql.stream.gathering import EventGroup, Gathering
+from headrace_testing.mysql import Database, Server
 from tests.integration.mysql.stream.reading import LOG, position, reading
 
 SECRET = "s3cret-of-mine"

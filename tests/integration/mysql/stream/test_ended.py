@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from headrace_testing.mysql import Database, Server, mariadb, mysql
-from headrace_testing.mysql.event_faults import altered
-from headrace_testing.postmaster import wait_for
-from headrace_testing.proxy import Proxy
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, PositionLost, Transient
 from headrace.sources.mysql.session import connection
 from headrace.sources.mysql.stream import dump, events
+from headrace_testing.mysql import Database, Server, mariadb, mysql
+from headrace_testing.mysql.event_faults import altered
+from headrace_testing.postmaster import wait_for
+from headrace_testing.proxy import Proxy
 from tests.integration.mysql.mirrors.judging import kinds
 from tests.integration.mysql.stream.reading import Reader, position, reading
 from tests.integration.mysql.stream.test_dump import names, rows, run

@@ -13,10 +13,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from headrace_testing.mysql import Database
-from headrace_testing.mysql.event_faults import LONGEST, PACKET_HEADER, altered, flipped, of_kind
-from headrace_testing.postmaster import wait_for
-from headrace_testing.proxy import Altering, Proxy
 
 from headrace.core.errors import HeadraceError, Misconfigured, PositionDoubtful, Transient
 from headrace.sources.contract.stream import Orders
@@ -25,6 +21,10 @@ from headrace.sources.mysql.stream.ordinary import ReadPackets
 from headrace.sources.mysql.stream.transactions import MysqlTransactionFinder
 from headrace.sources.mysql.upstream import MysqlUpstream
 from headrace.spool.reader import SpoolReader
+from headrace_testing.mysql import Database
+from headrace_testing.mysql.event_faults import LONGEST, PACKET_HEADER, altered, flipped, of_kind
+from headrace_testing.postmaster import wait_for
+from headrace_testing.proxy import Altering, Proxy
 from tests.integration.mysql.mirrors.judging import kinds
 from tests.integration.mysql.stream.reading import plain, position
 from tests.integration.mysql.stream.test_dump import run

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from headrace_testing.mysql import Database, mariadb, mysql
-from headrace_testing.postmaster import wait_for
 
 from headrace.core.errors import HeadraceError, PositionLost
 from headrace.core.names import TableName
@@ -27,6 +25,8 @@ from headrace.sources.mysql.session.log_end import position as executed
 from headrace.sources.mysql.session.log_end import unlogged_gtids
 from headrace.sources.mysql.stream.errors import EventDamaged
 from headrace.sources.mysql.upstream import MysqlUpstream
+from headrace_testing.mysql import Database, mariadb, mysql
+from headrace_testing.postmaster import wait_for
 from tests.integration.mysql.copy.readers import Reader as ViewReader
 from tests.integration.mysql.stream.reading import LOG, position, reading
 from tests.integration.mysql.stream.test_dump import run

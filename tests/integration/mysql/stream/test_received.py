@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from headrace_testing.mysql import Database
 
 from headrace.core.errors import HeadraceError
 from headrace.core.position import STEP
@@ -27,6 +26,7 @@ from headrace.sources.mysql.upstream import MysqlUpstream
 from headrace.spool.layout import Kind
 from headrace.spool.reader import SpoolReader
 from headrace.spool.writer import SpoolWriter
+from headrace_testing.mysql import Database
 from tests.integration.mysql.stream.reading import position
 from tests.integration.mysql.stream.test_dump import run
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from headrace_testing.mysql import Database
 from pymysql import OperationalError, ProgrammingError
 
 from headrace.sources.mysql.ddl.tokens import is_settled, lower
+from headrace_testing.mysql import Database
 from tests.integration.mysql.stream.reading import reading
 from tests.integration.mysql.stream.test_dump import names, run
 

@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from headrace_testing.mysql import Server
-
 from headrace.decode.mysql.framing import ROWS, TABLE_MAP
 from headrace.decode.mysql.table_map import names
 from headrace.sources.mysql.stream import frames
+from headrace_testing.mysql import Server
 
 _GTIDS = (33, 162)
 _CHECKSUM = 4

@@ -12,12 +12,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from headrace_testing.mysql import Database
 from pymysql.constants import COMMAND
 
 from headrace.core.schema import Column
 from headrace.decode.mysql.result_rows import RowBlock
 from headrace.sources.mysql.types.columns import column_of, quote, select_expression
+from headrace_testing.mysql import Database
 from tests.cases.types.cases import Type, Value, types
 
 NULL = "NULL"

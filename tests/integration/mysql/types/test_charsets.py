@@ -6,12 +6,12 @@ from collections import Counter
 
 import pyarrow as pa
 import pytest
-from headrace_testing.mysql import Database, Server
 
 from headrace.decode.mysql.charsets import NAMES
 from headrace.decode.mysql.forms import decode_text
 from headrace.decode.text import TextColumn
 from headrace.sources.mysql.catalog.table_def import CODES_ALIKE
+from headrace_testing.mysql import Database, Server
 
 # Texts of big5 that are read though the servers, which keep them, show U+FFFD.
 BETTER = {"big5": set("╴￣ˍ／＼十卅")}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from headrace_testing.mysql import Server
 
 from headrace.decode.copyrows import CopiedRows
 from headrace.decode.mysql.result_rows import decode
+from headrace_testing.mysql import Server
 from tests.cases.types.cases import Type, column
 from tests.integration.mysql.types.result_sets import EveryType, of_kind
 

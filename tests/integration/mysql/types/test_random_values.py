@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from headrace_testing.mysql import Server
 
 from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
@@ -19,6 +18,7 @@ from headrace.sources.contract.decoder import TableChanges, TableFilter
 from headrace.sources.mysql.catalog.table_def import table_number
 from headrace.sources.mysql.decode.decoder import MysqlDecoder
 from headrace.sources.mysql.flavour import Flavour
+from headrace_testing.mysql import Server
 from tests.integration.mysql.types.binlogs import Tail, executed
 from tests.integration.mysql.types.result_sets import EveryType
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 import pytest
-from headrace_testing.mysql import Server
 
 from headrace.core.change_batch import Image, Op
 from headrace.core.names import TableName
@@ -21,6 +20,7 @@ from headrace.sources.contract.decoder import TableChanges, TableFailure, TableF
 from headrace.sources.mysql.catalog.table_def import table_number
 from headrace.sources.mysql.decode.decoder import MysqlDecoder
 from headrace.sources.mysql.flavour import Flavour
+from headrace_testing.mysql import Server
 from tests.integration.mysql.types.binlogs import Tail, executed
 from tests.integration.mysql.types.result_sets import EveryType, of_kind
 

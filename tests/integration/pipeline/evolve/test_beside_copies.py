@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from headrace_testing import validators
-from headrace_testing.postmaster import wait_for
 
 from headrace.cli import main as cli
 from headrace.core.names import TableName
 from headrace.pipeline.commands.capture import SourcePlace
 from headrace.sources.contract.mirror import CapturedTables
+from headrace_testing import validators
+from headrace_testing.postmaster import wait_for
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.holding import held_up
 from tests.integration.pipeline.serving import serving

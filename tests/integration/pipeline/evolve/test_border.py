@@ -14,8 +14,6 @@ from typing import Any
 
 import polars as pl
 import pytest
-from headrace_testing import validators
-from headrace_testing.postgres import Database
 
 from headrace.core.errors import HeadraceError
 from headrace.core.records import to_record
@@ -26,6 +24,8 @@ from headrace.pipeline.commands import ask
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import TableRecord, Way
+from headrace_testing import validators
+from headrace_testing.postgres import Database
 from tests.integration.pipeline.conftest import Mirrors
 from tests.places import place_at
 

@@ -16,14 +16,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pytest
-from headrace_testing import validators
-from headrace_testing.postgres import Database, Server
 
 from headrace.core.errors import HeadraceError
 from headrace.lake.read.lake import Lake
 from headrace.pipeline.state.records import TableRecord, tables_of
 from headrace.pipeline.state.table_state import State
 from headrace.status.picture import pictures
+from headrace_testing import validators
+from headrace_testing.postgres import Database, Server
 from tests import without_spark
 from tests.integration.pipeline.conftest import Mirrors
 from tests.places import place_at

@@ -16,10 +16,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from headrace_testing import validators
-from headrace_testing.mirror_process import Mirrored, Program
-from headrace_testing.postgres import Database
-from headrace_testing.postmaster import wait_for
 
 from headrace.core.errors import HeadraceError
 from headrace.lake.format import column_chunks, layout
@@ -34,6 +30,10 @@ from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import tables_of
 from headrace.pipeline.tasks import convert, files
 from headrace.status.picture import pictures
+from headrace_testing import validators
+from headrace_testing.mirror_process import Mirrored, Program
+from headrace_testing.postgres import Database
+from headrace_testing.postmaster import wait_for
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.evolve.three_tables import TABLES
 from tests.integration.pipeline.holding import held_up

@@ -12,8 +12,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 import pytest
-from headrace_testing import validators
 
+from headrace_testing import validators
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.evolve.author import Author
 from tests.integration.pipeline.parts.comparing import unlike

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import pytest
+
 from headrace_testing import validators
 from headrace_testing.wholeness import balances, transfers
 from headrace_testing.workload import Transfers, make_tables, running
-
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.serving import Served, serving
 

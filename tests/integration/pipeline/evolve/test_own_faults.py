@@ -16,8 +16,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from headrace_testing import validators
-from headrace_testing.postgres import Database
 
 from headrace.core.errors import HeadraceError
 from headrace.lake.format.plan import TableStep
@@ -26,6 +24,8 @@ from headrace.pipeline import loop
 from headrace.pipeline.commands import ask
 from headrace.pipeline.state.table_state import State
 from headrace.pipeline.tasks import convert
+from headrace_testing import validators
+from headrace_testing.postgres import Database
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.evolve.three_tables import TABLES
 

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 import pytest
-from headrace_testing import validators
 
+from headrace_testing import validators
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.holding import Held, held_up
 

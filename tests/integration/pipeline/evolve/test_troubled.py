@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
+from headrace.core.errors import ShapeChanged
+from headrace.core.names import TableName
 from headrace_testing import validators
 from headrace_testing.mirror_process import DEADLINE, Mirrored, Program
 from headrace_testing.postgres import Database
 from headrace_testing.postmaster import wait_for
 from headrace_testing.proxy import Proxy
-
-from headrace.core.errors import ShapeChanged
-from headrace.core.names import TableName
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.evolve.author import Author
 from tests.integration.pipeline.evolve.witness import Witness

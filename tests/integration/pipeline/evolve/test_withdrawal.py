@@ -16,11 +16,11 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from headrace_testing.postgres import Database
-from headrace_testing.postmaster import wait_for
 
 from headrace.lake.format import requests, statusfile
 from headrace.pipeline.maintain import maintenance
+from headrace_testing.postgres import Database
+from headrace_testing.postmaster import wait_for
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.serving import serving
 

@@ -16,13 +16,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 import psycopg
-from headrace_testing.canonical import Rows, difference, lake_rows
-from headrace_testing.oracle.registry import oracle_of
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.lake.read.lake import Lake
 from headrace.sources.postgres.position import Lsn
+from headrace_testing.canonical import Rows, difference, lake_rows
+from headrace_testing.oracle.registry import oracle_of
 from tests.places import place_at
 
 _LAYOUT = """

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from headrace_testing.postgres import Database, Server, postgres
 
+from headrace_testing.postgres import Database, Server, postgres
 from tests.integration.pipeline.lost.losing import SETTINGS, Source, filled
 
 if TYPE_CHECKING:

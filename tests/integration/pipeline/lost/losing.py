@@ -14,9 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-from headrace_testing import validators
-from headrace_testing.postgres import Database, Server
-from headrace_testing.postmaster import wait_for
 
 import headrace
 from headrace.core.errors import HeadraceError, Misconfigured
@@ -31,6 +28,9 @@ from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import identify
 from headrace.sources.postgres.session.log_end import wal_end
+from headrace_testing import validators
+from headrace_testing.postgres import Database, Server
+from headrace_testing.postmaster import wait_for
 from tests.background import repeat
 from tests.integration.pipeline.refused import configuration, upstream
 from tests.records import upstream_of

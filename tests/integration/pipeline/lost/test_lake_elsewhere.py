@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from headrace_testing.postgres import Database
 
 import headrace
 from headrace.cli.main import main
@@ -19,6 +18,7 @@ from headrace.core.errors import HeadraceError
 from headrace.lake.format import statusfile
 from headrace.lake.format.formatfile import open_lake
 from headrace.pipeline.state import ownership
+from headrace_testing.postgres import Database
 from tests.integration.pipeline.lost.losing import Source
 from tests.integration.pipeline.refused import configuration, upstream
 

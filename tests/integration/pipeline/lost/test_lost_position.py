@@ -8,12 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from headrace_testing import validators
-from headrace_testing.copies import Backup, caught_up, promote, standby
-from headrace_testing.mirror_process import Mirrored, Program
-from headrace_testing.postgres import Database, postgres
-from headrace_testing.postmaster import wait_for
-from headrace_testing.powercut import Disk
 
 import headrace
 from headrace.core.errors import HeadraceError, Misconfigured
@@ -22,6 +16,12 @@ from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import source_of
 from headrace.pipeline.stream import batches
 from headrace.spool.layout import erase
+from headrace_testing import validators
+from headrace_testing.copies import Backup, caught_up, promote, standby
+from headrace_testing.mirror_process import Mirrored, Program
+from headrace_testing.postgres import Database, postgres
+from headrace_testing.postmaster import wait_for
+from headrace_testing.powercut import Disk
 from tests.integration.pipeline.lost.losing import (
     CHANGE,
     TABLES,

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from headrace_testing.copies import Backup
-from headrace_testing.mirror_process import Mirrored
 
 from headrace.core.errors import HeadraceError
 from headrace.pipeline.commands import ask
 from headrace.pipeline.state.table_state import State
+from headrace_testing.copies import Backup
+from headrace_testing.mirror_process import Mirrored
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.lost.losing import Source, drop_slots
 from tests.integration.pipeline.serving import serving

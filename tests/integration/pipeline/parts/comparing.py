@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from headrace.core.names import TableName
 from headrace_testing import validators
 from headrace_testing.canonical import difference, lake_rows
 from headrace_testing.oracle.postgres_rows import source_rows
-
-from headrace.core.names import TableName
 from tests.integration.pipeline.conftest import Mirrors
 
 

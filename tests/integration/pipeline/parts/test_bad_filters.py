@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from headrace_testing.postgres import Database
 
 import headrace
 from headrace.cli.main import main
 from headrace.core.errors import HeadraceError
 from headrace.pipeline.state.table_state import State
+from headrace_testing.postgres import Database
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.parts.comparing import differing
 

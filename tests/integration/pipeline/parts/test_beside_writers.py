@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+
 from headrace_testing import validators
 from headrace_testing.postgres import Database
-
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.parts.comparing import differing
 from tests.integration.pipeline.verifying import outcomes, verified

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pytest
-from headrace_testing import validators
-from headrace_testing.postgres import Server
 
 from headrace.lake.read.lake import Lake
 from headrace.pipeline.state.table_state import State
+from headrace_testing import validators
+from headrace_testing.postgres import Server
 from tests import without_spark
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.parts.comparing import differing

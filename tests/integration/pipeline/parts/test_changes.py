@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pytest
-from headrace_testing import validators
-from headrace_testing.postgres import Database, Server
 
 from headrace.lake.read.lake import Lake
 from headrace.pipeline.state.table_state import State
+from headrace_testing import validators
+from headrace_testing.postgres import Database, Server
 from tests import without_spark
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.parts.comparing import differing

@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-from headrace_testing import validators
-from headrace_testing.postgres import Database
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
@@ -18,6 +16,8 @@ from headrace.sources.postgres.preflight import PostgresWish, examine
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.statements import query
+from headrace_testing import validators
+from headrace_testing.postgres import Database
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.serving import serving
 

@@ -11,15 +11,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pytest
-from headrace_testing import validators
-from headrace_testing.postgres import Database, Server
-from headrace_testing.postmaster import wait_for
 
 from headrace.core.errors import HeadraceError
 from headrace.lake.read.lake import Lake
 from headrace.pipeline import loop
 from headrace.pipeline.state.records import Way
 from headrace.pipeline.state.table_state import State
+from headrace_testing import validators
+from headrace_testing.postgres import Database, Server
+from headrace_testing.postmaster import wait_for
 from tests import without_spark
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.holding import held_up

@@ -8,10 +8,10 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import psycopg
 import pytest
-from headrace_testing import validators
-from headrace_testing.postgres import Database
 
 from headrace.core.errors import HeadraceError
+from headrace_testing import validators
+from headrace_testing.postgres import Database
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.parts.comparing import unlike
 from tests.integration.pipeline.parts.tree_author import TreeAuthor

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from headrace_testing import validators
-from headrace_testing.postgres import Database
 
 from headrace.core.errors import HeadraceError
 from headrace.pipeline.state.records import Way
+from headrace_testing import validators
+from headrace_testing.postgres import Database
 from tests import without_spark
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.parts.comparing import differing

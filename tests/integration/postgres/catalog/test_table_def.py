@@ -8,8 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from headrace_testing.postgres import Database
-from headrace_testing.stopwatch import least_seconds
 
 from headrace.core.names import TableName
 from headrace.sources.postgres.catalog import definitions
@@ -21,6 +19,8 @@ from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.refusals import CatalogMoved
 from headrace.sources.postgres.session.statements import Session, in_transaction, query
+from headrace_testing.postgres import Database
+from headrace_testing.stopwatch import least_seconds
 
 pytestmark = pytest.mark.server
 

@@ -19,10 +19,6 @@ from pathlib import Path
 import psycopg
 import pyarrow as pa
 import pytest
-from headrace_testing.absent_standby import absent_standby, hanging
-from headrace_testing.copies import demote, promote
-from headrace_testing.postgres import Database, Server, postgres
-from headrace_testing.postmaster import wait_for
 
 from headrace.core.chunks import ByChunk, Chunk, KeySpan, exact_from
 from headrace.core.errors import Misconfigured, Transient
@@ -48,6 +44,10 @@ from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.slot import ensure_slot
 from headrace.sources.postgres.upstream import object_name
 from headrace.sources.postgres.writers import writers
+from headrace_testing.absent_standby import absent_standby, hanging
+from headrace_testing.copies import demote, promote
+from headrace_testing.postgres import Database, Server, postgres
+from headrace_testing.postmaster import wait_for
 
 pytestmark = pytest.mark.server
 

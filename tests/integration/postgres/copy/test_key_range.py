@@ -12,7 +12,6 @@ from contextlib import closing
 import numpy as np
 import pyarrow as pa
 import pytest
-from headrace_testing.postgres import Database
 
 from headrace.core.chunks import Bound, ByChunk, Chunk, KeySpan
 from headrace.core.errors import Definite, Transient
@@ -37,6 +36,7 @@ from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import identify
 from headrace.sources.postgres.session.statements import Session, query
+from headrace_testing.postgres import Database
 
 pytestmark = pytest.mark.server
 

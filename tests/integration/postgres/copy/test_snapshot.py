@@ -11,10 +11,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from headrace_testing.copies import standby
-from headrace_testing.postgres import Database, postgres
-from headrace_testing.postmaster import wait_for
-from headrace_testing.tls import issue
 
 from headrace.core.chunks import KeySpan
 from headrace.core.errors import Definite, Misconfigured, Transient
@@ -41,6 +37,10 @@ from headrace.sources.postgres.session.identity import PostgresIdentity, identif
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.upstream import object_name
 from headrace.sources.postgres.writers import writers
+from headrace_testing.copies import standby
+from headrace_testing.postgres import Database, postgres
+from headrace_testing.postmaster import wait_for
+from headrace_testing.tls import issue
 
 pytestmark = pytest.mark.server
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from headrace_testing.postgres import Database
 
 from headrace.core.names import TableName
 from headrace.core.records import from_record, to_record
@@ -29,6 +28,7 @@ from headrace.sources.postgres.objects import PostgresUpstream
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.statements import Session
+from headrace_testing.postgres import Database
 from tests.bound import postgres_mirror
 
 pytestmark = pytest.mark.server

@@ -8,9 +8,6 @@ from dataclasses import replace
 from threading import Thread
 
 import pytest
-from headrace_testing.absent_standby import absent_standby, hanging
-from headrace_testing.postgres import Database, Setting, postgres
-from headrace_testing.postmaster import wait_for
 
 from headrace.core.names import TableName
 from headrace.pipeline.state import schema_check
@@ -28,6 +25,9 @@ from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.postgres.slot import slot_state
 from headrace.sources.postgres.writers import blockers, writers
+from headrace_testing.absent_standby import absent_standby, hanging
+from headrace_testing.postgres import Database, Setting, postgres
+from headrace_testing.postmaster import wait_for
 from tests.bound import postgres_mirror
 from tests.places import place_at
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from headrace_testing.postgres import Database
 
+from headrace_testing.postgres import Database
 from tests.integration.postgres.preflight.harness import GOOD
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from headrace_testing.postgres import Database
-
 from headrace.sources.contract.findings import CheckReport, Finding, Level
 from headrace.sources.postgres.preflight import PostgresWish, examine
 from headrace.sources.postgres.publication import ensure_publication
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
+from headrace_testing.postgres import Database
 
 GOOD = "CREATE TABLE good (id int PRIMARY KEY, v text); INSERT INTO good VALUES (1, 'a')"
 

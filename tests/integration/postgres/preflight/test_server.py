@@ -5,8 +5,6 @@ from __future__ import annotations
 from contextlib import closing
 
 import pytest
-from headrace_testing.postgres import Database, Setting, postgres
-from headrace_testing.postmaster import wait_for
 
 from headrace.cli import main as cli
 from headrace.core.errors import HeadraceError
@@ -16,6 +14,8 @@ from headrace.sources.postgres.preflight import PostgresWish, examine, script
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import identify
+from headrace_testing.postgres import Database, Setting, postgres
+from headrace_testing.postmaster import wait_for
 from tests.integration.postgres.preflight.harness import GOOD, check, mend, serious, the
 
 pytestmark = pytest.mark.server

@@ -9,7 +9,6 @@ from __future__ import annotations
 from contextlib import closing
 
 import pytest
-from headrace_testing.postgres import Database
 
 from headrace.cli.main import main
 from headrace.core.names import TableName
@@ -17,6 +16,7 @@ from headrace.sources.contract.findings import Level
 from headrace.sources.postgres.preflight import PostgresWish, find_unmirrored
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
+from headrace_testing.postgres import Database
 from tests.integration.postgres.preflight.harness import applies_its_own, check, mend, publish, serious, the
 
 pytestmark = pytest.mark.server

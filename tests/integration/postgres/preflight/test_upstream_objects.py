@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from headrace_testing.postgres import Database
 
 from headrace.cli import main as cli
 from headrace.core.errors import Misconfigured
 from headrace.sources.postgres.preflight import PostgresWish, examine, script
 from headrace.sources.postgres.session.address import PostgresAddress
+from headrace_testing.postgres import Database
 from tests.integration.postgres.preflight.harness import applies_its_own, check, mend, publish, serious, the
 
 pytestmark = pytest.mark.server

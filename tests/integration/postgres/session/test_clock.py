@@ -10,7 +10,6 @@ from contextlib import closing
 from datetime import UTC, datetime
 
 import pytest
-from headrace_testing.postgres import Database
 
 from headrace.sources.contract.mirror import ClockReading
 from headrace.sources.postgres.position import Lsn, PostgresTimeline
@@ -18,6 +17,7 @@ from headrace.sources.postgres.session import clock
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.statements import Session, query
+from headrace_testing.postgres import Database
 
 pytestmark = pytest.mark.server
 

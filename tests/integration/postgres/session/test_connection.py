@@ -14,10 +14,6 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from headrace_testing.ports import free_port
-from headrace_testing.postgres import Database, postgres
-from headrace_testing.proxy import Proxy
-from headrace_testing.tls import issue
 
 from headrace.core.errors import HeadraceError, Misconfigured, Transient
 from headrace.sources.postgres.copy import copy_out
@@ -28,6 +24,10 @@ from headrace.sources.postgres.session.connection import KEEPALIVES, PINS, conne
 from headrace.sources.postgres.session.identity import identify, verify
 from headrace.sources.postgres.session.statements import ask, ask_within, in_transaction, query
 from headrace.sources.shared.refusals import Unreachable
+from headrace_testing.ports import free_port
+from headrace_testing.postgres import Database, postgres
+from headrace_testing.proxy import Proxy
+from headrace_testing.tls import issue
 from tests.integration.postgres.pooler import pooler
 
 pytestmark = pytest.mark.server

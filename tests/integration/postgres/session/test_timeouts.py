@@ -15,8 +15,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from headrace_testing.postgres import Database
-from headrace_testing.proxy import Proxy
 from psycopg import pq
 
 from headrace.core.errors import Transient
@@ -26,6 +24,8 @@ from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect, plain, replication
 from headrace.sources.postgres.session.statements import ask, ask_within, query
 from headrace.sources.postgres.session.wire import wire
+from headrace_testing.postgres import Database
+from headrace_testing.proxy import Proxy
 
 
 @pytest.mark.parametrize("way", ["query", "ask"])

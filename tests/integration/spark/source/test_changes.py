@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_testing.postgres import Database
 from moto import server as moto_server
 from pyspark.sql.datasource import DataSourceStreamReader
 
@@ -17,6 +16,7 @@ from headrace.spark.source.change_rows import StreamPlan, read
 from headrace.spark.source.changes import ChangeStream, plan_stream
 from headrace.spark.source.offsets import Offset
 from headrace.spark.source.options import StreamOptions
+from headrace_testing.postgres import Database
 from tests.laws.lake.chronicle import AWKWARD, Chronicle, Row, Transaction
 
 NAME = "public.orders"

@@ -8,7 +8,6 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
-from headrace_testing.reference.mysql import images
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from headrace.decode.mysql.forms import bad_texts, decode_image
 from headrace.decode.mysql.json_tree import decimal_text
 from headrace.decode.mysql.table_map import LayoutColumn
 from headrace.decode.text import TextColumn
+from headrace_testing.reference.mysql import images
 
 EPOCH = datetime.datetime(1970, 1, 1)
 digits = st.integers(0, 6)

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from headrace_testing.reference.mysql import images
-from headrace_testing.reference.mysql import json_tree as twin
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.decode.mysql import doubles, json_tree
 from headrace.decode.mysql.table_map import DATE, DECIMAL, TIME2
 from headrace.decode.text import TextColumn
+from headrace_testing.reference.mysql import images
+from headrace_testing.reference.mysql import json_tree as twin
 
 LAWS = settings(max_examples=300, deadline=None)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from headrace_testing.reference.mysql import result_rows as reference
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.core.errors import Definite
 from headrace.decode.mysql.result_rows import RowBlock, columns_of
 from headrace.decode.text import TEXT
+from headrace_testing.reference.mysql import result_rows as reference
 from tests.laws.decode.wire import damaged
 
 Rows = list[list[bytes | None]]

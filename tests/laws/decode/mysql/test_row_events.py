@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
-from headrace_testing.reference.mysql import row_events as reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from headrace.decode.kernel import Bytes
 from headrace.decode.mysql import table_map
 from headrace.decode.mysql.framing import HEADER, scan
 from headrace.decode.mysql.rows import MysqlChangeMeta, changes, counts
+from headrace_testing.reference.mysql import row_events as reference
 from tests.laws.decode.mysql.events import SCHEMA, begin, events, frame, image, told
 from tests.laws.decode.wire import damaged
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_testing.postmaster import wait_for
 
 from headrace.core.errors import Misconfigured
 from headrace.lake.format import statusfile
@@ -20,6 +19,7 @@ from headrace.lake.store.local import LocalStore
 from headrace.pipeline.commands import drop_source
 from headrace.pipeline.state import ownership
 from headrace.pipeline.status_report import Reporter
+from headrace_testing.postmaster import wait_for
 from tests.background import repeat
 
 ELSEWHERE = {"host": "elsewhere", "realm": "another machine", "pid": 1, "started_at": "then"}
