@@ -23,7 +23,7 @@ def near(name: str, names: Iterable[str]) -> list[str]:
 
 def did_you_mean(name: str, names: Iterable[str]) -> str | None:
     """A question for whoever typed the name, the detail of an error; None where no known name is like it."""
-    found = [f'"{each}"' for each in near(name, names)]
+    found = [each if '"' in each else f'"{each}"' for each in near(name, names)]
     return f"did you mean {' or '.join(found)}?" if found else None
 
 

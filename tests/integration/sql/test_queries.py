@@ -113,7 +113,7 @@ def test_a_lake_in_a_bucket_is_asked_alike_by_a_spark_that_knows_none(bucket: st
     [
         ("SELECT * FROM items", "LAKE_NAME_AMBIGUOUS", "main.sales.items"),
         ("SELECT * FROM public.items", "LAKE_NAME_AMBIGUOUS", "shop.public.items"),
-        ("SELECT * FROM ordres", "LAKE_TABLE_UNKNOWN", 'did you mean "public.orders"?'),
+        ("SELECT * FROM ordres", "LAKE_TABLE_UNKNOWN", 'did you mean "public.orders" or '),
         ("SELECT * FROM public.orders, nowhere", "LAKE_TABLE_UNKNOWN", "nowhere"),
         ("SELECT *\nFROM public.orders\nWHERE id = = 1", "SQL_MALFORMED", "line 3, column 12"),
         ("SELECT public.orders.id, nothing FROM public.orders", "SQL_REFUSED", "line 1, column 26"),

@@ -101,6 +101,7 @@ def test_near_names_are_found_in_any_case_and_without_their_schema() -> None:
     assert near("PUBLIC.CUSTOMER", known) == ["public.Customers"]
     assert did_you_mean("nothing.like.it", known) is None
     assert did_you_mean("x", []) is None
+    assert did_you_mean("sales.ordr", ['"Sales"."Order"']) == 'did you mean "Sales"."Order"?'
 
 
 def test_colours_are_for_terminals_that_want_them() -> None:
