@@ -11,6 +11,7 @@ travels is the plan, and nothing that is open.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -100,11 +101,11 @@ class ChangeReader(_ChangeReader, SupportsTriggerAvailableNow):
 class OlderChangeReader(_ChangeReader):
     """For PySpark 4.0 and 4.1, which do not say where a query stands when they ask for the end of a batch.
 
-    So the first batch of a process has no limit; the others are counted from the end of the last one.
+    So a batch goes up to the newest mark: `max_marks` would be counted from a place that is not known.
     """
 
     def __init__(self, plan: StreamPlan) -> None:
-        super().__init__(plan)
+        super().__init__(replace(plan, max_marks=None))
         self._last: Offset | None = None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
