@@ -24,11 +24,11 @@ import psutil
 
 from headrace.core.records import to_record
 from headrace.pipeline.ingest.supervisor import Feed, Receiver
-from headrace.sources.postgres.objects import PostgresUpstream
 from headrace.sources.postgres.position import Lsn, PostgresTimeline
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import identify
+from headrace.sources.postgres.upstream import PostgresUpstream
 from headrace.spool.reader import SpoolReader
 from headrace_testing import tls
 from headrace_testing.binaries import tool

@@ -53,9 +53,9 @@ from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.queue import capture
 from headrace.sources.queue.decode.decoder import QueueDecoder
-from headrace.sources.queue.objects import QueueUpstream
 from headrace.sources.queue.source import SOURCE
 from headrace.sources.queue.stream_source import STREAM_SOURCE
+from headrace.sources.queue.upstream import QueueUpstream
 from headrace.spark.session import RunningSpark as SparkSession
 from headrace.spark.session import SparkConfig, open_session
 from headrace_testing.binaries import Binaries, tool

@@ -10,10 +10,10 @@ from headrace.sources.mysql.session.identity import identify as identify_mysql
 from headrace.sources.mysql.session.statements import MysqlConnection
 from headrace.sources.mysql.upstream import MysqlUpstream
 from headrace.sources.postgres.mirror import PostgresConnection, PostgresMirror
-from headrace.sources.postgres.objects import PostgresUpstream
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.identity import identify
 from headrace.sources.postgres.session.statements import Session
+from headrace.sources.postgres.upstream import PostgresUpstream
 
 
 def postgres_mirror(session: Session, upstream: PostgresUpstream) -> PostgresMirror:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from headrace.core.position import Position
 from headrace.core.records import to_record
 from headrace.pipeline.state.records import SourceRecord
-from headrace.sources.postgres.objects import PostgresUpstream
 from headrace.sources.postgres.session.identity import PostgresIdentity
+from headrace.sources.postgres.upstream import PostgresUpstream
 from tests.places import place_at
 
 IDENTITY = PostgresIdentity("1", 1, 180004, "d")

@@ -18,9 +18,9 @@ from headrace.sources.postgres.session.connection import connect
 from headrace.sources.queue import tick as ticks
 from headrace.sources.queue.batch import TickBatch, TxidSnapshot
 from headrace.sources.queue.creation import ensure_queue
-from headrace.sources.queue.objects import Objects
 from headrace.sources.queue.position import QueueTimeline
 from headrace.sources.queue.session.address import QueueAddress
+from headrace.sources.queue.upstream import Objects
 from headrace_testing.oracle.contract import Dialect, Login, Moment, Oracle, Recording, Session
 from headrace_testing.oracle.postgres import DIALECT
 from headrace_testing.oracle.postgres import ORACLE as POSTGRES

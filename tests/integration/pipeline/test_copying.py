@@ -27,13 +27,13 @@ from headrace.sources.postgres import slot
 from headrace.sources.postgres.catalog import locks
 from headrace.sources.postgres.catalog.definitions import read_entries_by_name
 from headrace.sources.postgres.catalog.table_def import definition
-from headrace.sources.postgres.objects import PostgresUpstream
 from headrace.sources.postgres.position import PostgresTimeline
 from headrace.sources.postgres.session import statements
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import PINS, connect
 from headrace.sources.postgres.session.identity import identify
 from headrace.sources.postgres.session.log_end import wal_end
+from headrace.sources.postgres.upstream import PostgresUpstream
 from headrace.spark.jobs import DriverRunner
 from headrace_testing.postgres import Database
 from headrace_testing.postmaster import wait_for

@@ -10,8 +10,8 @@ import pytest
 from headrace.core.names import TableName
 from headrace.pipeline.commands.capture import SourcePlace
 from headrace.sources import registry
-from headrace.sources.postgres.objects import PostgresUpstream
 from headrace.sources.postgres.session.address import PostgresAddress
+from headrace.sources.postgres.upstream import PostgresUpstream
 from headrace_testing.postgres import Database
 from tests.records import source_record
 

@@ -8,9 +8,9 @@ import pytest
 
 from headrace.core.names import TableName
 from headrace.sources.postgres import capture
-from headrace.sources.postgres.objects import PostgresUpstream
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
+from headrace.sources.postgres.upstream import PostgresUpstream
 from headrace_testing.postgres import Database
 from tests.bound import postgres_mirror
 

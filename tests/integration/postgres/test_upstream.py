@@ -15,6 +15,7 @@ from headrace.core.names import TableName
 from headrace.sources.contract.values import Waiting
 from headrace.sources.postgres import publication
 from headrace.sources.postgres.catalog.definitions import read_entries_by_name
+from headrace.sources.postgres.objects import drop_upstream, object_name
 from headrace.sources.postgres.publication import (
     ensure_publication,
     withdraw,
@@ -26,7 +27,6 @@ from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import PINS, WISHES, connect, replication
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.slot import bound_wait, check_slot, ensure_slot, slot_state
-from headrace.sources.postgres.upstream import drop_upstream, object_name
 from headrace.sources.postgres.writers import blockers, writers
 from headrace_testing.absent_standby import absent_standby
 from headrace_testing.postgres import Database

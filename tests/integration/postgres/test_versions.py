@@ -14,13 +14,13 @@ from headrace.sources.postgres.catalog.table_def import schema_of
 from headrace.sources.postgres.copy.follower import PostgresFollower, copy
 from headrace.sources.postgres.copy.leader import lead
 from headrace.sources.postgres.copy.measure import ranges
+from headrace.sources.postgres.objects import drop_upstream, object_name
 from headrace.sources.postgres.preflight import PostgresWish, examine
 from headrace.sources.postgres.publication import ensure_publication
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import identify
 from headrace.sources.postgres.slot import ensure_slot, slot_state
-from headrace.sources.postgres.upstream import drop_upstream, object_name
 from headrace.sources.postgres.writers import writers
 from headrace_testing.postgres import Database
 

@@ -13,8 +13,8 @@ from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.queue import capture
 from headrace.sources.queue.creation import ensure_queue
-from headrace.sources.queue.objects import QueueUpstream
 from headrace.sources.queue.statements import EMPTIED
+from headrace.sources.queue.upstream import QueueUpstream
 from headrace_testing.postgres import Database
 
 LAKE = QueueUpstream("headrace", "main", "headrace_1234abcd_main")

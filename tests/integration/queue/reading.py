@@ -16,9 +16,9 @@ from headrace.sources.postgres.session.identity import identify
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.queue import readers
 from headrace.sources.queue import tick as ticks
-from headrace.sources.queue.objects import QueueUpstream
 from headrace.sources.queue.session.identity import lasting_part
 from headrace.sources.queue.stream.queue_stream import QueueRequest, QueueStream
+from headrace.sources.queue.upstream import QueueUpstream
 from headrace_testing.postgres import Database
 from headrace_testing.postmaster import wait_for
 from tests.integration.queue.capturing import LAKE

@@ -14,7 +14,7 @@ from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.core.records import to_record
 from headrace.sources.contract.errors import TableBusy
-from headrace.sources.queue import readers, removal, tick, upstream
+from headrace.sources.queue import proof, readers, removal, tick
 from headrace.sources.queue.creation import Schema
 from headrace.sources.queue.creation import read_schema as real_schema
 from headrace.sources.queue.mirror import QueueMirror
@@ -97,7 +97,7 @@ def test_a_queue_that_goes_while_it_is_looked_at_is_gone(
     """Its tables were in the catalog a moment ago; what reads them next waits for whoever drops them."""
     seen = real_schema(mirrored.mirror.session, LAKE.objects)
     database.execute("DROP SCHEMA headrace CASCADE")
-    monkeypatch.setattr(upstream, "read_schema", lambda connection, objects: seen)
+    monkeypatch.setattr(proof, "read_schema", lambda connection, objects: seen)
     for name in ("confirm", "end", "health"):
         with pytest.raises(QueueLost) as refused:
             _ASKED[name](mirrored)

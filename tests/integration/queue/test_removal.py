@@ -16,10 +16,10 @@ from headrace.sources.contract.mirror import StreamOrder
 from headrace.sources.contract.values import Waiting
 from headrace.sources.queue import capture
 from headrace.sources.queue.creation import ensure_queue
-from headrace.sources.queue.objects import Objects
 from headrace.sources.queue.readers import list_readers
 from headrace.sources.queue.removal import drop_reader
 from headrace.sources.queue.source import SOURCE
+from headrace.sources.queue.upstream import Objects
 from headrace_testing.postgres import Database
 from tests.bound import named_only
 from tests.integration.queue.capturing import LAKE, Capturing, capturing, executed

@@ -17,10 +17,10 @@ from headrace.sources.queue import log_end, readers, tick
 from headrace.sources.queue.batch import TxidSnapshot
 from headrace.sources.queue.creation import ensure_queue
 from headrace.sources.queue.health import health
-from headrace.sources.queue.objects import QueueUpstream
 from headrace.sources.queue.statements import current_place
 from headrace.sources.queue.stream import retention
 from headrace.sources.queue.stream.retention import tend
+from headrace.sources.queue.upstream import QueueUpstream
 from headrace_testing.postgres import Database
 from tests.integration.queue.capturing import EVENTS, LAKE, Capturing, capturing, executed
 

@@ -12,10 +12,10 @@ from headrace.core.errors import Misconfigured
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import identify
-from headrace.sources.queue import readers, tick, upstream
+from headrace.sources.queue import proof, readers, tick
 from headrace.sources.queue.creation import Queue, ensure_queue
 from headrace.sources.queue.ddl import schema_check
-from headrace.sources.queue.objects import Objects
+from headrace.sources.queue.upstream import Objects
 from headrace_testing.postgres import Database
 from tests.integration.queue.capturing import LAKE, capturing, executed
 
@@ -52,7 +52,7 @@ def test_a_queue_of_a_newer_version_is_refused_under_a_lake_that_reads_it_too(da
     with capturing(database) as queue:
         newest = tick.take(queue.session, MAIN)
         readers.register(queue.session, LAKE, newest)
-        upstream.prove_still(queue.session, LAKE, newest)
+        proof.prove_still(queue.session, LAKE, newest)
         database.execute("UPDATE headrace.queue SET version = version - 1")
         with pytest.raises(Misconfigured, match="is of version 3") as refused:
             ensure(database)
@@ -60,8 +60,8 @@ def test_a_queue_of_a_newer_version_is_refused_under_a_lake_that_reads_it_too(da
         database.execute("UPDATE headrace.queue SET version = version + 2")
         for met in (
             lambda: ensure(database),
-            lambda: upstream.confirm(queue.session, identify(queue.session), LAKE, newest.position(LAKE.log)),
-            lambda: upstream.prove_still(queue.session, LAKE, newest),
+            lambda: proof.confirm(queue.session, identify(queue.session), LAKE, newest.position(LAKE.log)),
+            lambda: proof.prove_still(queue.session, LAKE, newest),
             lambda: schema_check.check(queue.session, LAKE, {}),
         ):
             with pytest.raises(Misconfigured) as refused:
@@ -90,7 +90,7 @@ def test_a_queue_that_lost_what_it_writes_by_or_is_guarded_by_is_another_one(
         made = ensure(database)
         assert made.whole
         executed(database, [damage])
-        lost = upstream.remade(queue.session, replace(LAKE, incarnation=made.incarnation))
+        lost = proof.remade(queue.session, replace(LAKE, incarnation=made.incarnation))
         assert lost is not None
         assert lost.code == "QUEUE_REMADE"
         again = ensure(database)

@@ -21,11 +21,11 @@ from headrace.core.records import to_record
 from headrace.decode import pgoutput
 from headrace.decode.kernel import Bytes
 from headrace.pipeline.ingest.supervisor import Feed, Receiver
-from headrace.sources.postgres.objects import PostgresUpstream
 from headrace.sources.postgres.position import Lsn, PostgresTimeline
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import identify
+from headrace.sources.postgres.upstream import PostgresUpstream
 from headrace.spool.reader import SpoolReader
 from headrace_testing.postgres import Database
 from headrace_testing.postmaster import wait_for

@@ -13,8 +13,8 @@
     stream_source  the half of the contract that a receiver needs
     mirror         the contract, on one connection
     capture        which tables the publication holds, and whether it sends what it should of each
-    upstream       publication and slot: their order, names, removal; that order proves that nothing is lost
-    objects        the record of both, and of the life of the server that they are of
+    objects        publication and slot: their order, names, removal; that order proves that nothing is lost
+    upstream       the record of both, and of the life of the server that they are of
     publication    our publication, made and altered; what the user's sends in part
     slot           our slot, made, watched and dropped
     writers        W, the transactions that a snapshot has to show

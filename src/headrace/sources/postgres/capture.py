@@ -21,7 +21,6 @@ from headrace.sources.contract.values import ExaminedTables, TableDef
 from headrace.sources.postgres.catalog.definitions import read_entries, read_entries_by_name
 from headrace.sources.postgres.catalog.table_def import TableEntry, definition
 from headrace.sources.postgres.copy.table_access import overtaken
-from headrace.sources.postgres.objects import PostgresUpstream
 from headrace.sources.postgres.preflight.roots import inside_root, leaves_held, outside_roots
 from headrace.sources.postgres.preflight.upstream_objects import unfit_members, unfit_tables
 from headrace.sources.postgres.publication import (
@@ -32,6 +31,7 @@ from headrace.sources.postgres.publication import (
     without_identity,
 )
 from headrace.sources.postgres.session.statements import Session
+from headrace.sources.postgres.upstream import PostgresUpstream
 
 _MOMENT = "200ms"  # for each table's lock, once it is known that somebody holds one of them
 

@@ -26,8 +26,7 @@ from headrace.sources.contract.values import (
     TableDef,
     Waiting,
 )
-from headrace.sources.postgres import capture, slot
-from headrace.sources.postgres import upstream as upstreams
+from headrace.sources.postgres import capture, objects, slot
 from headrace.sources.postgres.catalog.definitions import EntryMemory
 from headrace.sources.postgres.catalog.table_def import TableEntry, columns_left_out
 from headrace.sources.postgres.copy.measure import PostgresMeasure, measure
@@ -39,7 +38,6 @@ from headrace.sources.postgres.copy.plan import (
     to_compare,
 )
 from headrace.sources.postgres.ddl import schema_check
-from headrace.sources.postgres.objects import PostgresUpstream
 from headrace.sources.postgres.preflight import PostgresWish, find_unmirrored
 from headrace.sources.postgres.session import clock, log_end
 from headrace.sources.postgres.session.address import PostgresAddress
@@ -47,6 +45,7 @@ from headrace.sources.postgres.session.identity import PostgresIdentity, prove
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.postgres.slot import health, slot_state
 from headrace.sources.postgres.stream import synchronous
+from headrace.sources.postgres.upstream import PostgresUpstream
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,18 +94,16 @@ class PostgresMirror:
     def establish(self, order: StreamOrder, waiting: Waiting) -> StreamOrigin:
         address, identity = self.connection.address, self.connection.actual_identity
         if order.received_until is not None:
-            upstreams.leave(address, self.session, self.upstream)
+            objects.leave(address, self.session, self.upstream)
         anew = capture.partly(self.session, self.upstream, order.names)
-        origin = upstreams.establish(
-            address, self.session, identity, self.upstream, order, waiting, anew=anew
-        )
+        origin = objects.establish(address, self.session, identity, self.upstream, order, waiting, anew=anew)
         tables = capture.define(self.session, PostgresUpstream.of(origin.upstream), order.tables)
         return replace(origin, tables=tables)
 
     def confirm(self, identity: Json, received_until: Position) -> Successor | None:
         # A position means something on its own server alone.
         prove(self.connection.actual_identity, identity)
-        upstreams.confirm(self.session, self.upstream)
+        objects.confirm(self.session, self.upstream)
         return None
 
     # --- its tables

@@ -1,6 +1,6 @@
 """Our publication: made, grown, taken back, a table at a time or several.
 
-Called when tables are chosen, before the slot is made (`upstream` says why in this order). One that belongs
+Called when tables are chosen, before the slot is made (`objects` says why in this order). One that belongs
 to the user never comes here to be altered or dropped.
 
 Minor releases whose stream is not to be trusted in some way, and from which one on it is.

@@ -35,13 +35,13 @@ from headrace.core.names import quote_identifier
 from headrace.core.position import Position
 from headrace.sources.contract.mirror import Health
 from headrace.sources.contract.values import ALONE, Waiting
-from headrace.sources.postgres.objects import PostgresUpstream
 from headrace.sources.postgres.position import Lsn
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect, replication
 from headrace.sources.postgres.session.log_end import WAL_END
 from headrace.sources.postgres.session.statements import Session, ask, ask_within, query
 from headrace.sources.postgres.session.stream_errors import slot_lost, slot_taken, slot_unfit
+from headrace.sources.postgres.upstream import PostgresUpstream
 from headrace.sources.postgres.writers import blockers
 from headrace.sources.shared.refusals import LockTimeout, StatementCancelled
 

@@ -18,17 +18,17 @@ from headrace.sources.contract.findings import CheckReport, Wish
 from headrace.sources.contract.mirror import Address as AnyAddress
 from headrace.sources.contract.source import Source
 from headrace.sources.contract.values import Json, UpstreamFacts
-from headrace.sources.postgres import upstream as upstreams
+from headrace.sources.postgres import objects
 from headrace.sources.postgres.copy import key_range
 from headrace.sources.postgres.copy.follower import PostgresFollower
 from headrace.sources.postgres.copy.reader import PostgresReader
 from headrace.sources.postgres.decode.decoder import PostgresDecoder
 from headrace.sources.postgres.mirror import PostgresConnection
-from headrace.sources.postgres.objects import PostgresUpstream
 from headrace.sources.postgres.preflight import PostgresWish, examine
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import PostgresIdentity, identify
+from headrace.sources.postgres.upstream import PostgresUpstream
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +50,12 @@ class PostgresSource:
             raise
 
     def plan(self, lake_id: str, name: str, options: Mapping[str, str]) -> Json:
-        return to_record(upstreams.plan(lake_id, name, options))
+        return to_record(objects.plan(lake_id, name, options))
 
     def describe(self, upstream: Json) -> UpstreamFacts:
         known = PostgresUpstream.of(upstream)
         return UpstreamFacts(
-            options=upstreams.options(known),
+            options=objects.options(known),
             objects={"publication": known.publication, "slot": known.slot},
             owns_capture=known.owns_publication,
         )
@@ -64,7 +64,7 @@ class PostgresSource:
         return examine(PostgresAddress(address.text), PostgresWish.of(wish))
 
     def drop(self, address: AnyAddress, upstream: Json, rehearse: bool) -> list[str]:
-        act = upstreams.ours if rehearse else upstreams.drop
+        act = objects.ours if rehearse else objects.drop
         return act(PostgresAddress(address.text), PostgresUpstream.of(upstream))
 
     def decoder(self, reference: int = 0) -> PostgresDecoder:

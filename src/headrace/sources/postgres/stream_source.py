@@ -13,12 +13,12 @@ from headrace.core.errors import HeadraceError
 from headrace.core.position import Position
 from headrace.sources.contract.stream import Orders, StreamRead, StreamSource
 from headrace.sources.contract.values import Json
-from headrace.sources.postgres.objects import PostgresUpstream
 from headrace.sources.postgres.position import PostgresTimeline
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.identity import PostgresIdentity
 from headrace.sources.postgres.session.stream_errors import sends_others
 from headrace.sources.postgres.stream.slot_stream import SlotRequest, SlotStream
+from headrace.sources.postgres.upstream import PostgresUpstream
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,269 +1,44 @@
-"""The objects that we make upstream, a publication and a slot: their order, their names, their removal.
+"""The record of what a mirror has upstream: its publication, its slot, and the life of the server of both.
 
-    `publication` first, committed ──► `slot` ──► W (`writers`) ──► `copy`
-
-The order is the proof. Changes are captured one by one: a transaction that was open while its table
-got into the publication arrives in part. So the slot is made when the publication has committed, and
-the transactions that then hold a write lock on a table to be copied are noted as W: no snapshot is
-accepted in which one of them still runs (`copy.leader`).
-
-Both are named after the lake and removed with it. What belongs to the user (`--publication`, `slot =`) never
-comes here to be altered or dropped.
+`objects` makes it; a lake stores it, and hands it back with whatever it asks for.
 """
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Collection, Mapping
-from contextlib import closing
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from headrace.core.errors import Definite, HeadraceError, Misconfigured, PositionLost
-from headrace.core.names import TableName
 from headrace.core.position import Position
-from headrace.core.records import to_record
-from headrace.sources.contract.mirror import StreamOrder, StreamOrigin
-from headrace.sources.contract.values import Json, Waiting
-from headrace.sources.postgres.objects import PostgresUpstream
-from headrace.sources.postgres.position import Lsn
-from headrace.sources.postgres.publication import drop_publication, ensure_publication, publication_oid
-from headrace.sources.postgres.session import clock
-from headrace.sources.postgres.session.address import PostgresAddress
-from headrace.sources.postgres.session.connection import application_name, connect
-from headrace.sources.postgres.session.identity import PostgresIdentity
-from headrace.sources.postgres.session.log_end import wal_end
-from headrace.sources.postgres.session.statements import Session
-from headrace.sources.postgres.session.stream_errors import publication_missing
-from headrace.sources.postgres.slot import check_slot, drop_slot, ensure_slot, free_slot, slot_state
-
-OURS = "^headrace_[0-9a-f]{8}_"  # what slots and publications of a lake's own are called (`object_name`)
-_NAME_LIMIT = 63
-
-
-def object_name(lake_id: str, source: str) -> str:
-    """The name of both slot and publication: `headrace_<lake>_<source>`, fit for a slot."""
-    plain = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in source.lower())
-    name = f"headrace_{lake_id[:8].lower()}_{plain}"
-    if plain == source and len(name) <= _NAME_LIMIT:
-        return name
-    # Two sources must not become one by losing what a slot's name cannot hold.
-    mark = f"_{zlib.crc32(source.encode()):08x}"
-    return name[: _NAME_LIMIT - len(mark)] + mark
-
-
-def check_options(options: Mapping[str, str]) -> None:
-    """Refuse a slot of the user's that reads through a publication which is made after it."""
-    slot = options.get("slot")
-    if slot is not None and "publication" not in options:
-        raise Misconfigured(
-            "PG_SLOT_WITHOUT_PUBLICATION",
-            f'the slot "{slot}" is named, and no publication that is older than it',
-            detail="a slot cannot read of what its publication did not hold when it was written",
-            hint="name both, with --publication too, or leave out the slot",
-        )
-
-
-def plan(lake_id: str, source: str, options: Mapping[str, str]) -> PostgresUpstream:
-    """The objects of a mirror: the lake's own, but for those that its user names."""
-    check_options(options)
-    own = object_name(lake_id, source)
-    slot, publication = options.get("slot"), options.get("publication")
-    return PostgresUpstream(slot or own, publication or own, slot is None, publication is None)
-
-
-def options(upstream: PostgresUpstream) -> dict[str, str]:
-    """The options that name the same objects; none for those that are the lake's own."""
-    said = (
-        ("publication", upstream.publication, upstream.owns_publication),
-        ("slot", upstream.slot, upstream.owns_slot),
-    )
-    return {option: name for option, name, ours in said if not ours}
-
-
-# --- where a stream begins ----------------------------------------------------------------------
-
-
-def establish(
-    address: PostgresAddress,
-    connection: Session,
-    identity: PostgresIdentity,
-    upstream: PostgresUpstream,
-    order: StreamOrder,
-    waiting: Waiting,
-    *,
-    anew: Collection[TableName] = (),
-) -> StreamOrigin:
-    """See that the publication holds the tables, then that there is a slot; the user's are used as they are.
-
-    Of the tables `anew` it sends a part. One that is to go again stays where a slot of an earlier try stands
-    on it.
-    """
-    if upstream.owns_publication and order.names:
-        ensure_publication(connection, upstream.publication, order.names, anew=anew)
-    fresh = slot_state(connection, upstream.slot) is None
-    try:
-        start = _start(address, connection, identity, upstream, waiting)
-    except HeadraceError:
-        if order.undo and upstream.owns_publication and slot_state(connection, upstream.slot) is None:
-            drop_upstream(address, publication=upstream.publication, slot=None, application="")
-        raise
-    upstream = replace(upstream, publication_oid=publication_oid(connection, upstream.publication))
-    begun = clock.begin(connection)
-    found = PostgresStart(
-        upstream, start, identity, order.received_until, order.left_identity, wal_end(connection)
-    )
-    return origin_of(found, fresh=fresh, begun_at=begun)
+from headrace.core.records import from_record
+from headrace.sources.postgres.position import Lsn, PostgresTimeline
 
 
 @dataclass(frozen=True, slots=True)
-class PostgresStart:
-    """The start of a stream by the server's own count, what was reached before, and how far the server is."""
+class PostgresUpstream:
+    """The objects that a stream is read through, and which life of the server it is of.
 
-    upstream: PostgresUpstream
-    start: Lsn
-    identity: PostgresIdentity
-    received_until: Position | None
-    left_identity: Json | None
-    end: Lsn
-
-
-def origin_of(stream_start: PostgresStart, *, fresh: bool, begun_at: int | None) -> StreamOrigin:
-    """The beginning of a stream; after a lost position it lies behind what was reached.
-
-    A server that was set back is in another life: what is added to its positions grows. A slot of the user's
-    that outlived a promotion sends again what we had before.
+    `base` is what is added to the server's positions to make times of them, which grow for ever though the
+    server was set back. `publication_oid` is 0 as long as the publication is not known to be there.
     """
-    known, upstream, start = (
-        stream_start.identity.lasting_part(),
-        stream_start.upstream,
-        stream_start.upstream.position(stream_start.start),
-    )
-    if stream_start.received_until is None:
-        return StreamOrigin(known, to_record(upstream), start, fresh, begun_at)
-    if upstream.position(stream_start.end) < stream_start.received_until:
-        upstream = replace(
-            upstream, base=upstream.log.behind(stream_start.received_until, stream_start.start).base
-        )
-    position = upstream.log.at(max(upstream.position(stream_start.start), stream_start.received_until).time)
-    other = upstream.base != stream_start.upstream.base or known != stream_start.left_identity
-    return StreamOrigin(known, to_record(upstream), position, fresh, begun_at, another_life=other)
 
+    slot: str
+    publication: str
+    owns_slot: bool = True
+    owns_publication: bool = True
+    publication_oid: int = 0
+    base: int = 0
 
-def _start(
-    address: PostgresAddress,
-    connection: Session,
-    identity: PostgresIdentity,
-    upstream: PostgresUpstream,
-    waiting: Waiting,
-) -> Lsn:
-    """Find where the stream begins: the consistent point of our slot, or where the user's slot stands."""
-    name = upstream.slot
-    if upstream.owns_slot:
-        return ensure_slot(address, name, waiting=waiting)
-    state = slot_state(connection, name)
-    if state is None or state.confirmed_flush_lsn is None:
-        raise Misconfigured(
-            "PG_SLOT_UNKNOWN",
-            f'there is no logical slot "{name}" in database "{identity.database}"',
-            hint=f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput'), or leave out the slot",
-        )
-    check_slot(name, state, identity.database)
-    return state.confirmed_flush_lsn
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> PostgresUpstream:
+        """Read the record of it, which the lake stores and hands back."""
+        return from_record(cls, record)
 
+    @property
+    def log(self) -> PostgresTimeline:
+        """The server's log, in this life of it."""
+        return PostgresTimeline(self.base)
 
-class PublicationRemade(Definite, PositionLost):
-    """The publication is another than the stream was read through."""
-
-    codes = ("PG_PUBLICATION_REMADE",)
-
-
-def remade(upstream: PostgresUpstream, oid: int | None) -> HeadraceError | None:
-    """The error where the publication was dropped and made again: what came in between is missing."""
-    if not upstream.publication_oid or oid == upstream.publication_oid:
-        return None
-    if not oid:
-        return publication_missing(f'"{upstream.publication}"')
-    return PublicationRemade(
-        "PG_PUBLICATION_REMADE",
-        f'the publication "{upstream.publication}" was dropped and made again',
-        detail="changes that were made meanwhile are in no stream",
-        hint="headrace run --reconcile",
-    )
-
-
-def confirm(connection: Session, upstream: PostgresUpstream) -> None:
-    """Refuse to go on with a publication that was dropped and made again."""
-    error = remade(upstream, publication_oid(connection, upstream.publication))
-    if error is not None:
-        raise error
-
-
-# --- the end ------------------------------------------------------------------------------------
-
-
-def leave(address: PostgresAddress, connection: Session, upstream: PostgresUpstream) -> None:
-    """Let a slot go whose position was lost: ours is dropped, one of the user's must have been made again."""
-    name = upstream.slot
-    if upstream.owns_slot:
-        drop_upstream(address, publication=None, slot=name, application=receiver_name(name))
-        return
-    state = slot_state(connection, name)
-    if state is None or state.confirmed_flush_lsn is None or state.is_lost:
-        raise Misconfigured(
-            "PG_SLOT_NOT_OURS",
-            f'the slot "{name}" is not ours to make again',
-            hint=f"SELECT pg_drop_replication_slot('{name}') if it is there, "
-            f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput'), "
-            "then headrace run --reconcile",
-        )
-
-
-def receiver_name(slot: str) -> str:
-    """Name the connection that reads our slot."""
-    return application_name(f"receiver {slot}")
-
-
-def drop(address: PostgresAddress, upstream: PostgresUpstream) -> list[str]:
-    """Remove what is ours of these objects; what was removed, for people."""
-    return drop_upstream(
-        address,
-        publication=upstream.publication if upstream.owns_publication else None,
-        slot=upstream.slot if upstream.owns_slot else None,
-        application=receiver_name(upstream.slot),
-    )
-
-
-def ours(address: PostgresAddress, upstream: PostgresUpstream) -> list[str]:
-    """The objects that `drop` would remove now."""
-    found: list[str] = []
-    with closing(connect(address, role="drop")) as connection:
-        if upstream.owns_slot and slot_state(connection, upstream.slot) is not None:
-            found.append(f'slot "{upstream.slot}"')
-        if upstream.owns_publication and publication_oid(connection, upstream.publication):
-            found.append(f'publication "{upstream.publication}"')
-    return found
-
-
-def drop_upstream(
-    address: PostgresAddress,
-    *,
-    publication: str | None,
-    slot: str | None,
-    application: str,
-    seconds: float = 30.0,
-) -> list[str]:
-    """Remove the slot and the publication that are ours; what was removed, for people.
-
-    A session that still reads the slot is ended if it is provably ours: it reads our slot and calls
-    itself `application`. Any other is named and left alone.
-    """
-    removed: list[str] = []
-    with closing(connect(address, role="drop")) as connection:
-        if slot is not None:
-            if free_slot(connection, slot, application):
-                removed.append(f'the walsender of "{application}" was ended')
-            if drop_slot(connection, slot, seconds):
-                removed.append(f'slot "{slot}"')
-        if publication is not None and drop_publication(connection, publication):
-            removed.append(f'publication "{publication}"')
-    return removed
+    def position(self, lsn: Lsn) -> Position:
+        """A position of the server's as one of ours."""
+        return self.log.position(lsn)

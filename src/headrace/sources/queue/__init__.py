@@ -6,7 +6,7 @@
 
 What is PostgreSQL's own it has from the folder beside it: sessions, catalog, types, snapshots, COPY.
 
-    objects      the names of what is made, and the record of it
+    upstream     the names of what is made, and the record of it
     statements   the SQL that makes and removes it
     trust        whose objects a queue may consist of, and what may hang on them
     creation     the schema and the queue in it: made, or refused
@@ -27,7 +27,7 @@ What is PostgreSQL's own it has from the folder beside it: sessions, catalog, ty
     position, spelling                     places in the stream, as times and as texts
     tick, batch                            the cuts, and what lies between two of them as a query
     readers                                who reads, and how far
-    upstream                               the same queue with our newest tick
+    proof                                  the same queue with our newest tick
     stream_source                          the half of the contract that a receiver needs
     log_end                                how far it is, and by what clock
     origin                                 where a stream begins

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from headrace.sources.queue.objects import Objects
+from headrace.sources.queue.upstream import Objects
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,6 @@ from headrace.sources.queue.catalog.definitions import (
     read_tables,
 )
 from headrace.sources.queue.creation import read_schema
-from headrace.sources.queue.objects import Objects, QueueUpstream
 from headrace.sources.queue.preflight.fitness import unfit_tables
 from headrace.sources.queue.triggers import (
     PATIENCE,
@@ -44,6 +43,7 @@ from headrace.sources.queue.triggers import (
     read_triggers,
     table_names,
 )
+from headrace.sources.queue.upstream import Objects, QueueUpstream
 
 _MOMENT = 0.3  # seconds, where nobody shall wait
 

@@ -14,7 +14,6 @@ from headrace.core.errors import Misconfigured
 from headrace.sources.postgres.session.ddl import execute_ddl
 from headrace.sources.postgres.session.refusals import AlreadyThere
 from headrace.sources.postgres.session.statements import Session, in_transaction, query
-from headrace.sources.queue.objects import VERSION, Objects
 from headrace.sources.queue.statements import (
     mending_statements,
     queue_statements,
@@ -22,6 +21,7 @@ from headrace.sources.queue.statements import (
     wholeness,
 )
 from headrace.sources.queue.trust import prove
+from headrace.sources.queue.upstream import VERSION, Objects
 from headrace.sources.shared.refusals import PrivilegeMissing, TableGone
 
 _ATTEMPTS = 5  # to make a queue that others make or remove at the same time

@@ -10,9 +10,9 @@ from headrace.sources.contract.mirror import Health
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue import capture, readers
 from headrace.sources.queue import tick as ticks
-from headrace.sources.queue.objects import Objects, QueueUpstream
+from headrace.sources.queue.proof import telling_loss
 from headrace.sources.queue.readers import QueueLake
-from headrace.sources.queue.upstream import telling_loss
+from headrace.sources.queue.upstream import Objects, QueueUpstream
 
 HELD_SECONDS = 5.0  # of a transaction that holds the queue's row
 _SILENT = 300.0  # seconds, after which a reader that holds back others is named

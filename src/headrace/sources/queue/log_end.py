@@ -11,9 +11,9 @@ from headrace.sources.contract.mirror import ClockReading
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue import tick as ticks
 from headrace.sources.queue.batch import TickBatch
-from headrace.sources.queue.objects import QueueUpstream
 from headrace.sources.queue.position import TickPlace
-from headrace.sources.queue.upstream import telling_loss
+from headrace.sources.queue.proof import telling_loss
+from headrace.sources.queue.upstream import QueueUpstream
 
 
 def position(connection: Session, upstream: QueueUpstream) -> Position:

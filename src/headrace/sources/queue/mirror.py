@@ -35,16 +35,15 @@ from headrace.sources.postgres.copy.measure import PostgresMeasure, measure
 from headrace.sources.postgres.copy.plan import PostgresHeldSnapshot
 from headrace.sources.postgres.session.identity import PostgresIdentity
 from headrace.sources.postgres.session.statements import Session
-from headrace.sources.queue import capture, health, log_end, origin, trust
-from headrace.sources.queue import upstream as upstreams
+from headrace.sources.queue import capture, health, log_end, origin, proof, trust
 from headrace.sources.queue.catalog.definitions import LookMemory, entry_of
 from headrace.sources.queue.copy.plan import QueueCopyPlan, QueueCopyTarget, plan, to_compare
 from headrace.sources.queue.ddl import schema_check
-from headrace.sources.queue.objects import Objects, QueueUpstream
 from headrace.sources.queue.preflight import find_unmirrored
+from headrace.sources.queue.proof import telling_loss
 from headrace.sources.queue.session.address import QueueAddress
 from headrace.sources.queue.session.identity import prove
-from headrace.sources.queue.upstream import telling_loss
+from headrace.sources.queue.upstream import Objects, QueueUpstream
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +107,7 @@ class QueueMirror:
 
     def confirm(self, identity: Json, received_until: Position) -> Successor | None:
         prove(self.connection.actual_identity, identity)
-        upstreams.confirm(self.session, self.connection.actual_identity, self.upstream, received_until)
+        proof.confirm(self.session, self.connection.actual_identity, self.upstream, received_until)
         return None
 
     # --- its tables

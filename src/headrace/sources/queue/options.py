@@ -13,7 +13,7 @@ from dataclasses import replace
 from headrace.core.errors import Misconfigured
 from headrace.sources.contract.values import Option
 from headrace.sources.queue.declaration import DECLARATION, IDLE_TICK, QUEUE, SCHEMA, TICK
-from headrace.sources.queue.objects import Objects, QueueUpstream
+from headrace.sources.queue.upstream import Objects, QueueUpstream
 
 _LEAST, _MOST = 0.01, 3600.0  # seconds between two ticks
 _LAKE_LETTERS = 8

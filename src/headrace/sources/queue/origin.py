@@ -27,18 +27,17 @@ from headrace.sources.contract.mirror import StreamOrder, StreamOrigin
 from headrace.sources.contract.values import Waiting
 from headrace.sources.postgres.session.identity import PostgresIdentity
 from headrace.sources.postgres.session.statements import Session
-from headrace.sources.queue import readers
+from headrace.sources.queue import proof, readers
 from headrace.sources.queue import tick as ticks
-from headrace.sources.queue import upstream as upstreams
 from headrace.sources.queue.capture import capture
 from headrace.sources.queue.catalog.definitions import entry_of
 from headrace.sources.queue.copy.plan import await_ends, printing
 from headrace.sources.queue.creation import ensure_queue, find_queue, read_schema
-from headrace.sources.queue.objects import QueueUpstream
 from headrace.sources.queue.position import TickPlace
 from headrace.sources.queue.removal import withdraw
 from headrace.sources.queue.session.identity import lasting_part
 from headrace.sources.queue.tick import Tick
+from headrace.sources.queue.upstream import QueueUpstream
 
 
 def establish(
@@ -49,11 +48,11 @@ def establish(
     waiting: Waiting,
 ) -> StreamOrigin:
     """See that the tables are captured, then that there is a tick behind that."""
-    upstreams.refuse_standby(identity)
+    proof.refuse_standby(identity)
     was_there = _is_there(connection, upstream)
     try:
         queue = ensure_queue(connection, upstream.objects)
-        with upstreams.telling_loss(connection, upstream):
+        with proof.telling_loss(connection, upstream):
             tick = _begin(connection, upstream, order, waiting)
     except BaseException:
         if order.undo:

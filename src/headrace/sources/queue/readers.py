@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.sources.postgres.session.statements import Session, query
-from headrace.sources.queue.objects import Objects, QueueUpstream
 from headrace.sources.queue.position import TickPlace
 from headrace.sources.queue.tick import Tick
+from headrace.sources.queue.upstream import Objects, QueueUpstream
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,9 @@ from headrace.sources.postgres.session.statements import Session, in_transaction
 from headrace.sources.queue import readers
 from headrace.sources.queue.capture import release_table
 from headrace.sources.queue.creation import lock_creation, read_queue, read_schema
-from headrace.sources.queue.objects import Objects, QueueUpstream
 from headrace.sources.queue.statements import removal_statements, schema_removal_statements
 from headrace.sources.queue.triggers import PATIENCE, table_names
+from headrace.sources.queue.upstream import Objects, QueueUpstream
 from headrace.sources.shared.refusals import LockTimeout, TableGone
 
 _PAUSE = 0.2

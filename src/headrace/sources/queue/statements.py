@@ -56,7 +56,7 @@ from functools import cache
 
 from headrace.core.names import quote_identifier
 from headrace.sources.postgres.session.connection import PINS
-from headrace.sources.queue.objects import EVENT_TABLES, VERSION, Objects
+from headrace.sources.queue.upstream import EVENT_TABLES, VERSION, Objects
 
 GUARD = "headrace_guard"  # the trigger of event tables
 _GUARD_TYPE = 2 | 8 | 16 | 32  # before DELETE, UPDATE, TRUNCATE: `pg_trigger.tgtype`

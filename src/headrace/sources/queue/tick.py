@@ -19,7 +19,7 @@ tell: it ends (`xmax`) behind the last transaction that had ended; later ones th
 The loss of a queue: what was reached is none of its places any more. A reconcile goes on from there.
 
 Raised by whoever proves that the queue is the one that was read: the session before anything is taken up
-(`upstream`), streams behind each batch, the look at the tables (`ddl.schema_check`).
+(`proof`), streams behind each batch, the look at the tables (`ddl.schema_check`).
 
 Attachments: the partitions that ticks show, so that one that came and went between two looks is told of.
 
@@ -61,8 +61,8 @@ from headrace.sources.postgres.catalog.locks import transaction
 from headrace.sources.postgres.catalog.partition_tree import Branch
 from headrace.sources.postgres.session.statements import Session, in_transaction, query
 from headrace.sources.queue.batch import TickBatch, TxidSnapshot
-from headrace.sources.queue.objects import Objects
 from headrace.sources.queue.position import QueueTimeline, TickPlace
+from headrace.sources.queue.upstream import Objects
 from headrace.sources.shared.refusals import LockTimeout
 
 LOOKED = "looked"  # of a root's record: the newest tick of its look

@@ -29,7 +29,6 @@ from headrace.sources.postgres.session.ddl import execute_ddl
 from headrace.sources.postgres.session.statements import Session, in_transaction, query
 from headrace.sources.queue.creation import lock_creation
 from headrace.sources.queue.decode.partitions import Clone
-from headrace.sources.queue.objects import Objects
 from headrace.sources.queue.statements import (
     TRIGGERS,
     Trigger,
@@ -39,6 +38,7 @@ from headrace.sources.queue.statements import (
     settings,
     triggers_of,
 )
+from headrace.sources.queue.upstream import Objects
 from headrace.sources.shared.refusals import LockTimeout, PrivilegeMissing, TableGone
 
 T = TypeVar("T")

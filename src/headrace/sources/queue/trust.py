@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from headrace.core.errors import Misconfigured
 from headrace.sources.postgres.session.statements import Session, query
-from headrace.sources.queue.objects import EVENT_TABLES, Objects
+from headrace.sources.queue.upstream import EVENT_TABLES, Objects
 
 _EVENT = ("id pg_lsn!, tx xid8!, relation oid!, leaf oid, diff int2!, row text", "")
 # The columns of tables, "!" where NULL is none of their values, and those of the primary key.

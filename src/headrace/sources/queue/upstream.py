@@ -1,178 +1,147 @@
-"""The proof that a queue goes on where it was left: it is the same, and has the tick that was reached.
+"""The record of what a mirror has upstream, and the names of the objects in the source's schema.
 
-    incarnation     the queue was not dropped and made again
-    tick, nonce     whatever server this is, it has the newest tick of ours: its commit is in the log behind
-                    all that its snapshot shows, so that is there too, and what we hold is a prefix of it
-    xids            go on behind the tick's: a dump that was loaded elsewhere has the rows, not the numbers
-    reader          nobody let go what we have not read
-
-So the timeline does not matter: a standby that was promoted goes on if it has our newest tick. One that lacks
-it, or a server that was set back to before it, has another history: `PositionLost`.
-
-While one is read it asks behind each batch whether that is still so (`prove_still`): before its tick is
-handed on.
+Made where a mirror is planned; a lake stores the record, and hands it back with whatever it asks for. All
+statements take their names from here, quoted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import re
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from headrace.core.errors import HeadraceError, Misconfigured
-from headrace.core.position import Position
-from headrace.sources.postgres.session.identity import PostgresIdentity
-from headrace.sources.postgres.session.statements import Session, query
-from headrace.sources.queue import readers, trust
-from headrace.sources.queue import tick as ticks
-from headrace.sources.queue.creation import find_queue, read_schema, refuse_version
-from headrace.sources.queue.objects import VERSION, Objects, QueueUpstream
-from headrace.sources.queue.position import TickPlace
-from headrace.sources.queue.statements import wholeness
-from headrace.sources.queue.tick import RECONCILE, QueueLost, Tick
-from headrace.sources.shared.refusals import TableGone
+from headrace.core.errors import Misconfigured
+from headrace.core.names import quote_identifier
+from headrace.core.records import from_record
+from headrace.sources.queue.position import QueueTimeline
 
-
-def confirm(
-    connection: Session, identity: PostgresIdentity, upstream: QueueUpstream, frontier: Position
-) -> Tick:
-    """Find the tick that was reached; raise where the stream does not go on from there."""
-    refuse_standby(identity)
-    with telling_loss(connection, upstream):
-        error = remade(connection, upstream)
-        if error is not None:
-            raise error
-        if not readers.is_registered(connection, upstream):
-            raise ticks.reader_gone(upstream.objects, upstream.lake)
-        return _reached_tick(connection, upstream.objects, frontier)
+VERSION = 4  # of what stands in the schema (`docs/formats.md`)
+EVENT_TABLES = 3
+_NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}\Z")
+_NAME_LIMIT = 63  # bytes of an identifier
 
 
-_SAME = """
-SELECT q.incarnation::text, q.version, {whole},
-       EXISTS (SELECT FROM {reader} r WHERE r.queue = %(queue)s AND r.lake = %(lake)s),
-       EXISTS (SELECT FROM {tick} t WHERE t.queue = %(queue)s AND t.tick = %(tick)s
-                  AND t.nonce::text = %(nonce)s)
-  FROM (SELECT) one LEFT JOIN {queue} q ON q.name = %(queue)s
-"""
+@dataclass(frozen=True, slots=True)
+class Objects:
+    """The objects of one queue, as statements name them."""
+
+    schema: str
+    name: str  # of the queue
+
+    def __post_init__(self) -> None:
+        for name in (self.schema, self.name):
+            _refuse_malformed(name)
+
+    @property
+    def quoted_schema(self) -> str:
+        return quote_identifier(self.schema)
+
+    def _in_schema(self, name: str) -> str:
+        return f"{self.quoted_schema}.{quote_identifier(name)}"
+
+    @property
+    def queue(self) -> str:
+        return self._in_schema("queue")
+
+    @property
+    def tick(self) -> str:
+        return self._in_schema("tick")
+
+    @property
+    def reader(self) -> str:
+        return self._in_schema("reader")
+
+    @property
+    def tracked_name(self) -> str:
+        return self._in_schema("tracked")
+
+    @property
+    def function(self) -> str:
+        return self._in_schema(self.function_name)
+
+    @property
+    def function_name(self) -> str:
+        return f"capture_{self.name}"
+
+    @property
+    def guard(self) -> str:
+        """The function that tells of events that somebody removes by hand."""
+        return self._in_schema(f"guard_{self.name}")
+
+    @property
+    def current(self) -> str:
+        """The sequence whose last value is the number of the event table that triggers write to."""
+        return self._in_schema(self.current_name)
+
+    @property
+    def current_name(self) -> str:
+        return f"current_{self.name}"
+
+    @property
+    def events(self) -> tuple[str, ...]:
+        """The event tables, in the order of their numbers."""
+        return tuple(self._in_schema(name) for name in self.event_names)
+
+    @property
+    def event_names(self) -> tuple[str, ...]:
+        """Their names, not quoted and without the schema."""
+        return tuple(f"event_{self.name}_{number}" for number in range(EVENT_TABLES))
+
+    def trigger(self, operation: str) -> str:
+        """The name, not quoted, of a trigger of a table."""
+        name = f"{self.schema}_{self.name}_{operation.lower()}"
+        if len(name) <= _NAME_LIMIT:
+            return name
+        return f"{zlib.crc32(name.encode()):08x}_{operation.lower()}"
+
+    @property
+    def tree_prefix(self) -> str:
+        """The name of a trigger on the rows of a partitioned table, up to that table's number."""
+        name = f"{self.schema}_{self.name}_tree_"
+        if len(name) <= _NAME_LIMIT - len(str(2**32)):
+            return name
+        return f"{zlib.crc32(name.encode()):08x}_tree_"
 
 
-def prove_still(connection: Session, upstream: QueueUpstream, tick: Tick) -> None:
-    """Raise unless this is still the queue that holds everything behind a tick for this lake.
-
-    Asked behind a batch, that tells that nothing of it was gone when it was read.
-    """
-    objects = upstream.objects
-    statement = _SAME.format(
-        queue=objects.queue, reader=objects.reader, tick=objects.tick, whole=wholeness(objects)
-    )
-    parameters = {
-        "queue": upstream.queue,
-        "lake": upstream.lake,
-        "tick": tick.number,
-        "nonce": tick.nonce,
-    }
-    with telling_loss(connection, upstream):
-        rows = query(connection, statement.encode(), parameters, prepare=True)
-    [(incarnation, version, whole, registered, known)] = rows
-    if upstream.incarnation not in ("", incarnation) or version != VERSION or not whole:
-        raise _lost_error(connection, upstream)
-    if not registered:
-        raise ticks.reader_gone(objects, upstream.lake)
-    if not known:
-        raise ticks.tick_unknown(objects, tick.number)
-
-
-@contextmanager
-def telling_loss(connection: Session, upstream: QueueUpstream) -> Iterator[None]:
-    """Say of the queue what the server says of a table of it that is not there.
-
-    Where nothing of the queue is gone, it is another table that the server speaks of.
-    """
-    try:
-        yield
-    except TableGone as error:
-        raise remade(connection, upstream) or error from None
-
-
-def _lost_error(connection: Session, upstream: QueueUpstream) -> QueueLost:
-    error = remade(connection, upstream)
-    return error or ticks.remade(upstream.objects, "a table of it was dropped, or made again")
-
-
-def remade(connection: Session, upstream: QueueUpstream) -> QueueLost | None:
-    """The error where the queue, or one of its event tables, is not the one that was read.
-
-    Raises where it is of another version than ours.
-    """
-    objects = upstream.objects
-    queue = find_queue(connection, objects, read_schema(connection, objects))
-    if queue is None:
-        return ticks.gone_error(objects)
-    refuse_version(queue, objects)
-    if upstream.incarnation and queue.incarnation != upstream.incarnation:
-        return ticks.remade(
-            objects, "it was dropped and made again, came from elsewhere, or lost events by somebody's hand"
+def _refuse_malformed(name: str) -> None:
+    """Refuse what the names of objects cannot be made of, or literals would have to escape."""
+    if not _NAME.match(name):
+        raise Misconfigured(
+            "QUEUE_NAME_MALFORMED",
+            f"{name!r} is not the name of a queue or of its schema",
+            hint="use at most 40 lower-case letters, digits and underscores, no digit first",
         )
-    if not queue.whole:
-        return ticks.remade(
-            objects, "a table of its events was dropped, renamed or made again, or is guarded no more"
-        )
-    return None
 
 
-_WHOLE = """
-SELECT q.incarnation::text, q.version, {whole} FROM {queue} q WHERE q.name = %(queue)s
-"""
+@dataclass(frozen=True, slots=True)
+class QueueUpstream:
+    """The objects that a stream is read through, and which life of the queue it is of.
 
+    `base` is what is added to the numbers of ticks to make times of them, which grow for ever though the
+    queue is another one. `incarnation` is empty as long as the queue is not known to be there. Under load a
+    tick is taken every `pause` seconds, and an idle queue is looked at every `idle_pause`.
+    """
 
-def prove_same(connection: Session, upstream: QueueUpstream) -> None:
-    """Raise unless the queue is the one that was read: `remade` in few words, where it is; trusted first."""
-    trust.prove(connection, upstream.objects)
-    statement = _WHOLE.format(queue=upstream.objects.queue, whole=wholeness(upstream.objects))
-    rows = query(connection, statement.encode(), {"queue": upstream.queue}, prepare=True)
-    [(incarnation, version, whole)] = rows or [(None, None, False)]
-    if not whole or version != VERSION or upstream.incarnation not in ("", incarnation):
-        raise _lost_error(connection, upstream)
+    schema: str
+    queue: str
+    lake: str  # the name under which this mirror reads
+    incarnation: str = ""
+    base: int = 0
+    pause: float = 0.1
+    idle_pause: float = 0.5
 
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> QueueUpstream:
+        """Read the record of it, which the lake stores and hands back."""
+        return from_record(cls, record)
 
-def refuse_standby(identity: PostgresIdentity) -> None:
-    """A tick is a row: where none can be written there is no stream."""
-    if identity.standby:
-        raise standby()
+    @property
+    def objects(self) -> Objects:
+        return Objects(self.schema, self.queue)
 
-
-def standby() -> Misconfigured:
-    """The error of a server where nothing can be written."""
-    return Misconfigured(
-        "QUEUE_STANDBY",
-        "the server is a standby, where no tick can be taken",
-        hint="give the address of the primary",
-    )
-
-
-def _reached_tick(connection: Session, objects: Objects, reached: Position) -> Tick:
-    place = TickPlace.parse(reached.text)
-    found = ticks.find(connection, objects, place.tick)
-    if found is None or found.nonce != place.nonce:
-        raise ticks.tick_unknown(objects, place.tick)
-    [(ahead,)] = query(
-        connection,
-        "SELECT pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::pg_catalog.text::int8",
-    )
-    if ahead < found.snapshot.xmax:
-        raise QueueLost(
-            "QUEUE_XIDS_BEHIND",
-            f'the queue "{objects.name}" was loaded into a server that it is not of',
-            detail=f"tick {place.tick} knows transactions up to {found.snapshot.xmax}, the server {ahead}",
-            hint=RECONCILE,
-        )
-    return found
-
-
-def history_changed(sent_times: Sequence[int], again: Sequence[int]) -> HeadraceError:
-    """The error of a queue that holds other events in ticks than it did before."""
-    return QueueLost(
-        "QUEUE_HISTORY_CHANGED",
-        "the queue does not hold what it held before",
-        detail=f"{len(sent_times)} ticks were received once, {len(again)} others in their place",
-        hint=RECONCILE,
-    )
+    @property
+    def log(self) -> QueueTimeline:
+        """The queue, in this life of it."""
+        return QueueTimeline(self.base)

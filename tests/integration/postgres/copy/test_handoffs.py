@@ -34,6 +34,7 @@ from headrace.sources.postgres.copy.key_range import bound_from, chunk
 from headrace.sources.postgres.copy.leader import By, lead
 from headrace.sources.postgres.copy.measure import CopyRange
 from headrace.sources.postgres.copy.visibility import page_start
+from headrace.sources.postgres.objects import object_name
 from headrace.sources.postgres.position import Lsn
 from headrace.sources.postgres.preflight import PostgresWish, examine
 from headrace.sources.postgres.publication import ensure_publication
@@ -42,7 +43,6 @@ from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import PostgresIdentity, identify
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.slot import ensure_slot
-from headrace.sources.postgres.upstream import object_name
 from headrace.sources.postgres.writers import writers
 from headrace_testing.absent_standby import absent_standby, hanging
 from headrace_testing.copies import demote, promote

@@ -31,11 +31,11 @@ from headrace.sources.postgres.copy.measure import CopyRange, ranges
 from headrace.sources.postgres.copy.reader import decode
 from headrace.sources.postgres.copy.table_access import prove
 from headrace.sources.postgres.copy.visibility import accept
+from headrace.sources.postgres.objects import object_name
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import PostgresIdentity, identify
 from headrace.sources.postgres.session.statements import Session, query
-from headrace.sources.postgres.upstream import object_name
 from headrace.sources.postgres.writers import writers
 from headrace_testing.copies import standby
 from headrace_testing.postgres import Database, postgres

@@ -24,10 +24,10 @@ from headrace.sources.postgres.catalog.table_def import (
     schema_of,
 )
 from headrace.sources.postgres.ddl.alteration import differs, is_news
-from headrace.sources.postgres.objects import PostgresUpstream
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.statements import Session
+from headrace.sources.postgres.upstream import PostgresUpstream
 from headrace_testing.postgres import Database
 from tests.bound import postgres_mirror
 

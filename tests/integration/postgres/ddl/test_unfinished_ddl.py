@@ -16,7 +16,6 @@ from headrace.sources.postgres.catalog import definitions
 from headrace.sources.postgres.catalog.definitions import candidates, read_entries_by_name
 from headrace.sources.postgres.catalog.table_def import definition
 from headrace.sources.postgres.copy.key_range import disorder
-from headrace.sources.postgres.objects import PostgresUpstream
 from headrace.sources.postgres.preflight.tables import access
 from headrace.sources.postgres.preflight.upstream_objects import check_making, check_publication
 from headrace.sources.postgres.publication import published_tables
@@ -24,6 +23,7 @@ from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.postgres.slot import slot_state
+from headrace.sources.postgres.upstream import PostgresUpstream
 from headrace.sources.postgres.writers import blockers, writers
 from headrace_testing.absent_standby import absent_standby, hanging
 from headrace_testing.postgres import Database, Setting, postgres

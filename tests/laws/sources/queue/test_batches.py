@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 
 from headrace.sources.queue.batch import TickBatch
-from headrace.sources.queue.objects import Objects
+from headrace.sources.queue.upstream import Objects
 from tests.effort import examples
 from tests.laws.sources.queue.histories import History, histories
 

@@ -35,10 +35,10 @@ from headrace.sources import registry
 from headrace.sources.mysql.catalog.table_def import STATEMENTS, recorded_look
 from headrace.sources.mysql.ddl.steps import AlterStatement
 from headrace.sources.mysql.upstream import MysqlUpstream
-from headrace.sources.postgres.objects import PostgresUpstream
+from headrace.sources.postgres.upstream import PostgresUpstream
 from headrace.sources.queue.catalog.definitions import entry_of
 from headrace.sources.queue.decode import layouts, partitions
-from headrace.sources.queue.objects import QueueUpstream
+from headrace.sources.queue.upstream import QueueUpstream
 from tests.lakes import local_store
 from tests.meta.tracked import ROOT
 

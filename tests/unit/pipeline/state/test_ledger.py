@@ -28,7 +28,7 @@ from headrace.pipeline.state.kept_files import LateFile
 from headrace.pipeline.state.ledger import Ledger, _late_files
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_state import State
-from headrace.sources.postgres.objects import PostgresUpstream
+from headrace.sources.postgres.upstream import PostgresUpstream
 from tests.places import place_at
 from tests.records import source_record
 from tests.unit.core.batches import text_table

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from headrace.core.position import Position
-from headrace.sources.postgres.objects import PostgresUpstream
+from headrace.sources.postgres.objects import PostgresStart, origin_of
 from headrace.sources.postgres.position import Lsn
 from headrace.sources.postgres.session.identity import PostgresIdentity
-from headrace.sources.postgres.upstream import PostgresStart, origin_of
+from headrace.sources.postgres.upstream import PostgresUpstream
 from tests.places import place_at
 
 SAME = PostgresIdentity("71", 1, 180004, "shop")

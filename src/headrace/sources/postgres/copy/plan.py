@@ -31,11 +31,11 @@ from headrace.sources.postgres.copy.measure import shares
 from headrace.sources.postgres.copy.table_access import reading
 from headrace.sources.postgres.copy.visibility import refuse_standby, see
 from headrace.sources.postgres.declaration import CHUNKS, DECLARATION, SLOT, XID
-from headrace.sources.postgres.objects import PostgresUpstream
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import PostgresIdentity, identify, verify
 from headrace.sources.postgres.session.statements import Session
+from headrace.sources.postgres.upstream import PostgresUpstream
 from headrace.sources.postgres.writers import writers
 
 BY: Mapping[str, By] = {SLOT: "slot", XID: "xid", CHUNKS: "xid"}

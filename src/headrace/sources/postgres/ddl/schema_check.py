@@ -44,12 +44,12 @@ from headrace.sources.postgres.catalog.table_def import (
 )
 from headrace.sources.postgres.ddl.alteration import derive, differs, is_news, parts_of
 from headrace.sources.postgres.ddl.emptiness import with_emptiness
-from headrace.sources.postgres.objects import PostgresUpstream
+from headrace.sources.postgres.objects import remade
 from headrace.sources.postgres.position import Lsn
 from headrace.sources.postgres.publication import part_flaw
 from headrace.sources.postgres.session.log_end import WAL_END, behind_all
 from headrace.sources.postgres.session.statements import Session, query
-from headrace.sources.postgres.upstream import remade
+from headrace.sources.postgres.upstream import PostgresUpstream
 
 
 def with_unfinished_ddl(connection: Session, entries: Iterable[TableEntry], xmin: int) -> frozenset[int]:

@@ -38,6 +38,7 @@ from headrace.sources.postgres.catalog.table_def import (
     watched_columns,
 )
 from headrace.sources.postgres.declaration import CHUNKS
+from headrace.sources.postgres.objects import OURS
 from headrace.sources.postgres.preflight.roots import beside_mirrored, outside_roots
 from headrace.sources.postgres.preflight.script import script
 from headrace.sources.postgres.preflight.server import check_server
@@ -66,7 +67,6 @@ from headrace.sources.postgres.session.identity import identify
 from headrace.sources.postgres.session.log_end import WAL_END
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.types.columns import TypeEntry, enum_of
-from headrace.sources.postgres.upstream import OURS
 from headrace.sources.shared.patterns import select
 
 

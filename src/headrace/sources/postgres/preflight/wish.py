@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from headrace.sources.contract.findings import Wish
 from headrace.sources.contract.values import Json
 from headrace.sources.postgres.declaration import DECLARATION, SLOT
-from headrace.sources.postgres.objects import PostgresUpstream
+from headrace.sources.postgres.upstream import PostgresUpstream
 
 
 @dataclass(frozen=True, slots=True)

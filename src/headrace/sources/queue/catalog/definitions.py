@@ -48,9 +48,9 @@ from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue.decode import layouts
 from headrace.sources.queue.decode.layouts import Layouts
 from headrace.sources.queue.decode.partitions import KEY, Partition, partitions_of, to_records
-from headrace.sources.queue.objects import Objects
 from headrace.sources.queue.tick import LOOKED, OWED
 from headrace.sources.queue.triggers import Triggers, read_triggers
+from headrace.sources.queue.upstream import Objects
 
 _FULL = "f"  # as pg_class.relreplident has it: rows are known by all of their columns
 

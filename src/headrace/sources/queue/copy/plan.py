@@ -42,9 +42,9 @@ from headrace.sources.postgres.writers import writers
 from headrace.sources.queue import tick as ticks
 from headrace.sources.queue.catalog.definitions import entry_of
 from headrace.sources.queue.declaration import CHUNKS, DECLARATION
-from headrace.sources.queue.objects import QueueUpstream
+from headrace.sources.queue.proof import telling_loss
 from headrace.sources.queue.trust import prove
-from headrace.sources.queue.upstream import telling_loss
+from headrace.sources.queue.upstream import QueueUpstream
 
 
 @dataclass(frozen=True, slots=True)

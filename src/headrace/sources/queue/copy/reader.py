@@ -23,8 +23,8 @@ from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import PostgresIdentity, identify, verify
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.queue.copy.plan import settle
-from headrace.sources.queue.objects import Objects, QueueUpstream
 from headrace.sources.queue.trust import prove
+from headrace.sources.queue.upstream import Objects, QueueUpstream
 
 
 @dataclass(slots=True)

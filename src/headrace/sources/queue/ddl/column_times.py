@@ -30,8 +30,8 @@ from dataclasses import dataclass, field
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue.batch import TickBatch, TxidSnapshot
 from headrace.sources.queue.decode.layouts import DdlSpan
-from headrace.sources.queue.objects import Objects, QueueUpstream
 from headrace.sources.queue.tick import Tick
+from headrace.sources.queue.upstream import Objects, QueueUpstream
 
 _CYCLE = 1 << 32
 _FIRST = 3  # numbers below are no transactions

@@ -32,9 +32,9 @@ from headrace.sources.queue.ddl import column_times
 from headrace.sources.queue.ddl.column_times import Ddl
 from headrace.sources.queue.decode import layouts, partitions
 from headrace.sources.queue.decode.layouts import Columns, Doubt, Layouts
-from headrace.sources.queue.objects import QueueUpstream
 from headrace.sources.queue.position import TickPlace
 from headrace.sources.queue.tick import Tick
+from headrace.sources.queue.upstream import QueueUpstream
 from headrace.sources.shared.refusals import LockTimeout
 
 

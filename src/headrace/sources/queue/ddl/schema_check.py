@@ -32,13 +32,12 @@ from headrace.sources.postgres.catalog.table_def import PARTITIONED, TableEntry
 from headrace.sources.postgres.ddl.alteration import differs, is_news
 from headrace.sources.postgres.ddl.emptiness import attached_branches, flag
 from headrace.sources.postgres.session.statements import Session, in_transaction, query
-from headrace.sources.queue import tick
-from headrace.sources.queue import upstream as upstreams
+from headrace.sources.queue import proof, tick
 from headrace.sources.queue.catalog.definitions import LookMemory, QueuedTable, definition
 from headrace.sources.queue.ddl.following import ColumnFollowing, lives
 from headrace.sources.queue.decode import partitions
-from headrace.sources.queue.objects import QueueUpstream
 from headrace.sources.queue.position import TickPlace
+from headrace.sources.queue.upstream import QueueUpstream
 from headrace.sources.shared.refusals import LockTimeout
 
 _LOCK_TIMEOUT = "100ms"
@@ -91,9 +90,9 @@ def check(
 def _look(
     connection: Session, upstream: QueueUpstream, known: Mapping[str, TableDef], memory: LookMemory
 ) -> SchemaCheck:
-    with upstreams.telling_loss(connection, upstream), in_transaction(connection):
+    with proof.telling_loss(connection, upstream), in_transaction(connection):
         query(connection, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        upstreams.prove_same(connection, upstream)
+        proof.prove_same(connection, upstream)
         sight = tick.see(connection, upstream.objects)
         newest = sight.tick
         if newest is None:

@@ -33,10 +33,10 @@ from headrace.sources.postgres.session.identity import PostgresIdentity, identif
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue.catalog.definitions import QueuedTable, definition, read_tables
 from headrace.sources.queue.declaration import CHUNKS, DECLARATION, HANDOFF, QUEUE, SCHEMA, XID
-from headrace.sources.queue.objects import Objects, QueueUpstream
 from headrace.sources.queue.preflight.fitness import check_tables, choose
 from headrace.sources.queue.preflight.making import check_queue, check_triggers
-from headrace.sources.queue.upstream import standby
+from headrace.sources.queue.proof import standby
+from headrace.sources.queue.upstream import Objects, QueueUpstream
 from headrace.sources.shared.patterns import select
 
 

@@ -31,7 +31,7 @@ from headrace.sources.postgres.preflight.tables import (
     names_nothing,
 )
 from headrace.sources.postgres.session.statements import Session, query
-from headrace.sources.queue.objects import Objects
+from headrace.sources.queue.upstream import Objects
 from headrace.sources.shared.patterns import select
 
 _KINDS = {

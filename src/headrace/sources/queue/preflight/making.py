@@ -22,8 +22,8 @@ from headrace.sources.queue.creation import (
     read_schema,
     refuse_unusable,
 )
-from headrace.sources.queue.objects import Objects
 from headrace.sources.queue.triggers import always_statements, trigger_statements
+from headrace.sources.queue.upstream import Objects
 
 
 def check_queue(connection: Session, objects: Objects) -> Iterator[Finding]:

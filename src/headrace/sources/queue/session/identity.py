@@ -1,7 +1,7 @@
 """The identity of a queue's server: the system and the database, on whatever timeline.
 
 A standby that was promoted has another timeline; whether it goes on where we were is told by its ticks
-(`upstream`), not by the log.
+(`proof`), not by the log.
 """
 
 from __future__ import annotations

@@ -56,15 +56,14 @@ from headrace.sources.postgres.session.identity import identify, verify
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.postgres.session.timeouts import hang_up
 from headrace.sources.postgres.session.wire import lost_error
-from headrace.sources.queue import readers
+from headrace.sources.queue import proof, readers
 from headrace.sources.queue import tick as ticks
-from headrace.sources.queue import upstream as upstreams
 from headrace.sources.queue.batch import TickBatch
-from headrace.sources.queue.objects import QueueUpstream
 from headrace.sources.queue.position import QueueTimeline, TickPlace
 from headrace.sources.queue.session.identity import prove
 from headrace.sources.queue.stream import retention
 from headrace.sources.queue.tick import QueueLocked, Tick
+from headrace.sources.queue.upstream import QueueUpstream
 
 _NOTHING: Bytes = np.empty(0, np.uint8)
 
@@ -266,8 +265,8 @@ class QueueStream:
         try:
             identity = identify(control)
             prove(identity, request.identity)
-            upstreams.confirm(control, identity, request.upstream, request.received_until)
-            start = upstreams.confirm(control, identity, request.upstream, request.frontier)
+            proof.confirm(control, identity, request.upstream, request.received_until)
+            start = proof.confirm(control, identity, request.upstream, request.frontier)
             data = plain(address, role=f"receiver {request.upstream.lake} batches")
             try:
                 verify(identify(data), identity)
@@ -289,7 +288,7 @@ class QueueStream:
 
     def read(self, timeout: float) -> StreamRead | None:
         """Take what has come; None if nothing came in time."""
-        with upstreams.telling_loss(self._control, self._upstream):
+        with proof.telling_loss(self._control, self._upstream):
             return self._read(timeout)
 
     def _read(self, timeout: float) -> StreamRead | None:
@@ -312,7 +311,7 @@ class QueueStream:
         received = batch.events.take(buffer)
         if received.complete:
             # What was gone from the queue before all of it was read is told now, and the tick not handed on.
-            upstreams.prove_still(self._control, self._upstream, batch.events.tick)
+            proof.prove_still(self._control, self._upstream, batch.events.tick)
             self._under_way = None
             self._newest = batch.events.tick
         return received
@@ -337,7 +336,7 @@ class QueueStream:
         newest = ticks.newest(self._control, self._objects)
         if newest.tick is None or newest.tick.number <= self._newest.number:
             self._clock = newest.clock
-            upstreams.prove_still(self._control, self._upstream, self._newest)
+            proof.prove_still(self._control, self._upstream, self._newest)
             if not newest.has_more:
                 return []
             taken = self._take()
@@ -375,7 +374,7 @@ class QueueStream:
         place = TickPlace.parse(durable.text)
         if place.tick <= self._let_go:
             return
-        with upstreams.telling_loss(self._control, self._upstream):
+        with proof.telling_loss(self._control, self._upstream):
             readers.advance(self._control, self._upstream, place)
             self._let_go = place.tick
             self._forgotten = retention.tend(self._control, self._objects, self._forgotten)

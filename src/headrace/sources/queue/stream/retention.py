@@ -24,8 +24,8 @@ from datetime import datetime
 
 from headrace.core.failpoint import failpoint
 from headrace.sources.postgres.session.statements import Session, in_transaction, query
-from headrace.sources.queue.objects import EVENT_TABLES, Objects
 from headrace.sources.queue.statements import ROTATING, current_place, turning
+from headrace.sources.queue.upstream import EVENT_TABLES, Objects
 from headrace.sources.shared.refusals import LockTimeout
 
 ENOUGH = 16 << 20  # bytes of events in the current table, until another one becomes current

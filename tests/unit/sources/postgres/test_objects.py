@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.sources.postgres.upstream import object_name
+from headrace.sources.postgres.objects import object_name
 
 
 @given(st.text(min_size=1, max_size=80))
