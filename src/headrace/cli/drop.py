@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import Any
 
+from headrace.cli.output import say
 from headrace.cli.parser import examples
 from headrace.core.errors import Misconfigured
 
@@ -41,19 +42,19 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run or not args.yes:
         found = removable(args.lake, url=args.url, only=args.source, reader=args.reader)
         for line in found:
-            print(f"{line}: would be dropped" if args.dry_run else line)
+            say(f"{line}: would be dropped" if args.dry_run else line)
         if args.dry_run:
-            print("a rehearsal: nothing was changed" if found else "nothing of ours is there")
+            say("a rehearsal: nothing was changed" if found else "nothing of ours is there")
             return 0
         if found and not _agrees():
-            print("nothing was dropped")
+            say("nothing was dropped")
             return DECLINED
     if args.reader is not None:
         lines = drop_reader(args.lake, args.reader, url=args.url, only=args.source)
     else:
         lines = drop(args.lake, url=args.url, only=args.source, stop=args.stop, is_moved=args.moved)
     for line in lines:
-        print(line)
+        say(line)
     return 0
 
 

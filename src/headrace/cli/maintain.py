@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from headrace.cli.output import say
 from headrace.cli.parser import examples
 
 
@@ -64,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         for name, report in reports.items():
             for line in lines(report):
-                print(f"{name}: {line}")
+                say(f"{name}: {line}")
     return 0
 
 

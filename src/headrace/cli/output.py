@@ -19,7 +19,7 @@ import unicodedata
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, TextIO
 
 from rich.console import Console
 
@@ -76,6 +76,11 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """The text line by line without what a terminal obeys."""
     return "\n".join(map(printable, text.split("\n")))
+
+
+def say(text: str, *, file: TextIO | None = None) -> None:
+    """Print lines for a person, without what a terminal obeys: names come from somebody's database."""
+    print(printable_lines(text), file=file)
 
 
 def _escape(letter: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from headrace.cli.output import say
 from headrace.cli.parser import examples
 
 
@@ -41,23 +42,23 @@ def register(subparsers: Any) -> None:
 def add(args: argparse.Namespace) -> int:
     answer = _ask("tables.add", args)
     for name in answer["added"]:
-        print(f"{name}: chosen; it is in the marks as soon as its copy is exact")
+        say(f"{name}: chosen; it is in the marks as soon as its copy is exact")
     for name, state in answer["already"].items():
-        print(f"{name}: mirrored already, {state}")
+        say(f"{name}: mirrored already, {state}")
     for name, error in answer["left_out"].items():
-        print(f"{name}: left out, {error['code']}: {error['primary']}")
+        say(f"{name}: left out, {error['code']}: {error['primary']}")
     return 0
 
 
 def drop(args: argparse.Namespace) -> int:
     for name in _ask("tables.drop", args)["dropped"]:
-        print(f"{name}: dropped; the marks up to here still hold it")
+        say(f"{name}: dropped; the marks up to here still hold it")
     return 0
 
 
 def resync(args: argparse.Namespace) -> int:
     for name in _ask("resync", args)["tables"]:
-        print(f"{name}: is copied anew; the marks go on with what it holds until the difference is written")
+        say(f"{name}: is copied anew; the marks go on with what it holds until the difference is written")
     return 0
 
 

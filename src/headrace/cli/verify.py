@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from headrace.cli.output import say
 from headrace.cli.parser import examples
 from headrace.core.errors import Misconfigured
 from headrace.status import sentences
@@ -75,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({verdict.source: verdict.to_json() for verdict in verdicts}))
     else:
         for verdict in verdicts:
-            print("\n".join(page(verdict)))
+            say("\n".join(page(verdict)))
     for verdict in verdicts if args.repair else ():
         _repair(config, verdict)
     error = objection(verdicts)
@@ -123,7 +124,7 @@ def _repair(config: Config, verdict: Verdict) -> None:
         url = config.sources[verdict.source].url
         answer = ask(config.lake.path, "resync", {"tables": names}, source=verdict.source, url=url)
         for name in answer["tables"]:
-            print(
+            say(
                 f"{name}: is copied anew; verify it again when headrace status shows it live", file=sys.stderr
             )
 

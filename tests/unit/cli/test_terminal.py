@@ -6,7 +6,12 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
+import pytest
+
+from headrace.cli import drop, maintain, tables, verify
+from headrace.cli.output import say
 from headrace.lake.format.status import TableStatus
 from tests.terminals import plain, terminal
 from tests.unit.web.lakes import a_lake
@@ -51,6 +56,17 @@ def test_no_name_makes_a_terminal_do_anything(tmp_path: Path) -> None:
     assert "\u202e" not in raw
     assert r"public.\x1b]0;mine\x07\x1b[31m\u202ered  ✓ live" in text
     assert "public.表格" in text
+
+
+def test_what_a_command_says_of_a_name_is_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    say(f"{EVIL}: dropped\nand more")
+    assert capsys.readouterr().out == r"public.\x1b]0;mine\x07\x1b[31m\u202ered: dropped" + "\nand more\n"
+
+
+@pytest.mark.parametrize("command", [drop, maintain, tables, verify], ids=lambda module: module.__name__)
+def test_a_command_prints_only_json_by_itself(command: ModuleType) -> None:
+    printed = re.findall(r"\bprint\((.{0,11})", Path(command.__file__ or "").read_text())
+    assert {text for text in printed if text != "json.dumps("} == set()
 
 
 def test_a_terminal_without_utf_8_or_a_moving_cursor_gets_plain_letters(tmp_path: Path) -> None:
