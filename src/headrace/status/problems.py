@@ -29,7 +29,7 @@ _ONLY_COMMAND = re.compile(
     r"headrace (tables (?:add|drop|resync)|run --reconcile|run|maintain|drop(?: --stop)?)(?: [^\s-]\S*)?"
 )
 _EFFECTS: Mapping[str, str] = {
-    "tables resync": "copy it anew from the database; the others go on meanwhile:",
+    "tables resync": "copy it anew from the database; what can be read stays readable, other tables go on:",
     "tables drop": "leave it out of the mirror; what the lake has of it stays readable:",
     "tables add": "mirror it:",
     "run --reconcile": "copy all tables anew, and write what differs in one mark:",

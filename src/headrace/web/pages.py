@@ -221,7 +221,7 @@ def _command(text: str) -> Html:
     return tag(
         "div",
         tag("pre", tag("code", text), tabindex="0"),
-        tag("button", "Copy", type="button", hidden=True, data_copy=text, aria_label=f"Copy: {text}"),
+        tag("button", "Copy text", type="button", hidden=True, data_copy=text, aria_label=f"Copy: {text}"),
         class_="command",
     )
 
@@ -282,7 +282,7 @@ def _card(place: Place) -> Html:
     return tag(
         "section",
         title,
-        tag("p", f"in {place.lake}", class_="quiet"),
+        tag("p", f"lake {place.lake}", class_="quiet"),
         _facts(_source_facts(place)),
         curves.curves(samples, [lag, changes, log]),
         _copies(place),

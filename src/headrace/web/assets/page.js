@@ -73,7 +73,7 @@ document.addEventListener("click", async (event) => {
     getSelection().selectAllChildren(button.parentElement.querySelector("code"));
     button.textContent = "Selected";
   }
-  setTimeout(() => { button.textContent = "Copy"; }, 2000);
+  setTimeout(() => { button.textContent = "Copy text"; }, 2000);
 });
 
 const filter = document.getElementById("filter");
