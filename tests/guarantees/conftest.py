@@ -164,7 +164,7 @@ def _begin(mirror: Mirrored) -> None:
 def _weather(mirror: Mirrored, proxy: Proxy, server: Server, sever: Callable[[Proxy], None]) -> None:
     """The other faults: one while tables are copied, three while the stream flows."""
     mirror.start()
-    mirror.until(lambda: " copying, " in mirror.log(), "copy")
+    mirror.until(lambda: _copies(mirror), "copy")
     proxy.cut()
     mirror.until_live()
     _onward(mirror)
@@ -176,6 +176,10 @@ def _weather(mirror: Mirrored, proxy: Proxy, server: Server, sever: Callable[[Pr
     server.crash()
     server.start()
     _onward(mirror)
+
+
+def _copies(mirror: Mirrored) -> bool:
+    return any(table.state == "copying" for table in mirror.status().tables.values())
 
 
 def _onward(mirror: Mirrored, epochs: int = 4) -> None:
