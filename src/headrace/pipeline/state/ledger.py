@@ -78,7 +78,8 @@ class Ledger:
         self._behind: Mapping[TableName, Position] | None = None  # where the tables stood at the last epoch
         stray = {key.rpartition("/")[2] for key in store.list(layout.late_folder(name))} - self.kept.keys()
         self._stray = tuple(sorted(stray))  # of epochs that came to nothing
-        self._inherited = tuple(self.kept)  # an earlier attempt may have met a disk that refused them
+        # An earlier attempt may have met a disk that refused them.
+        self._inherited: tuple[str, ...] = tuple(self.kept)
 
     @property
     def frontier(self) -> Position:
@@ -225,7 +226,7 @@ class Ledger:
         names = {key[len(KEY) :]: record for key, record in state.items() if key.startswith(KEY)}
         places = {name: layout.late_key(self.name, name) for name in (*names, *self._stray)}
         came = [name for name, record in names.items() if record is not None]
-        came += self._inherited if plan is None else ()
+        came += self._inherited  # before others go that an epoch of the last owner took into them
         late = [layout.late_key(self.name, name) for name in came]
         there = at_once(self.store.exists, late)
         self.store.sync([key for key, is_there in zip(late, there, strict=True) if is_there])
@@ -235,7 +236,7 @@ class Ledger:
             failpoint("late.remove.before")
         for _ in at_once(self.store.delete, gone):
             pass
-        self._stray = ()
+        self._stray = self._inherited = ()
 
     def _move_on(self, epoch: Epoch, after: Records, source: SourceRecord | None) -> None:
         for record, outcome in after.of_outcomes(epoch):

@@ -209,6 +209,30 @@ def test_a_file_kept_for_a_late_table_that_the_disk_refused_is_written_anew_by_t
     assert victim.stat().st_ino != number
 
 
+def test_a_file_that_took_in_others_is_synced_before_the_next_owner_lets_those_go(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where that owner first makes a mark of its own durable, as when it follows another server."""
+    one = LateFile("1", place_at(0x90), frozenset({NAME}), 10, 1, False)
+    both = replace(one, name="2", frontier=place_at(0xA0), replaces=frozenset({"1"}))
+    for file in (one, both):
+        _write(ledger, file)
+        ledger.publish(Epoch("stream", file.frontier, late_file=file))
+    keys = [layout.late_key("main", file.name) for file in (one, both)]
+    number, synced, fsync = (Path(ledger.store.url) / keys[1]).stat().st_ino, list[bool](), os.fsync
+
+    def watched(descriptor: int) -> None:
+        if os.fstat(descriptor).st_ino == number:
+            synced.append(ledger.store.exists(keys[0]))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    again = Ledger(ledger.store, "main")
+    again.sync(again.publish(Epoch("switch", place_at(0xA0))))
+    assert synced == [True]
+    assert [ledger.store.exists(key) for key in keys] == [False, True]
+
+
 def test_a_writer_that_was_frozen_sets_back_nothing_of_what_its_successor_made_durable(
     ledger: Ledger,
 ) -> None:
