@@ -17,6 +17,7 @@ fifteen files a level, or one in fifteen for each `MOST_BYTES`.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,7 +32,7 @@ from headrace.pipeline.state.records import TableRecord
 KEY = "late/"  # how the keys of these records begin in the catalog
 
 
-FOOTER_BYTES = 8  # the length of what such a file says of its pieces, at its end
+FOOTER_BYTES = 8  # at its end: the checksum of what such a file says of its pieces, and the length of that
 TOGETHER = 16  # files of a level make one of the next
 MOST_BYTES = 32 << 20  # of the files that go into one
 
@@ -47,8 +48,9 @@ class LateFile:
     size: int  # of its pieces
     changes: int
     truncates: bool
-    length: int = 0  # of the whole file
-    level: int = 0
+    # Of the whole file; 0 where an earlier version wrote it, which took in none and is taken into none.
+    length: int = field(default=0, metadata=on_disk(optional=True))
+    level: int = field(default=0, metadata=on_disk(optional=True))
     # The files that it took in; told by its own epoch alone.
     replaces: frozenset[str] = field(default=frozenset(), metadata=on_disk(outside=True))
 
@@ -87,7 +89,22 @@ def _file_whole(store: Store, key: str, size: int) -> bool:
         if length < size + FOOTER_BYTES:
             return False
         file.seek(length - FOOTER_BYTES)
-        return length == size + int.from_bytes(file.read(FOOTER_BYTES), "big") + FOOTER_BYTES
+        return length == size + footer_length(file.read(FOOTER_BYTES)) + FOOTER_BYTES
+
+
+def footer_ending(footer: bytes) -> bytes:
+    """The last bytes of a file that says this of its pieces."""
+    return zlib.crc32(footer).to_bytes(4, "big") + len(footer).to_bytes(4, "big")
+
+
+def footer_length(ending: bytes) -> int:
+    return int.from_bytes(ending[-4:], "big")
+
+
+def is_footer(footer: bytes, ending: bytes) -> bool:
+    """Tell whether this is what was written; an earlier version wrote no checksum."""
+    crc = int.from_bytes(ending[:4], "big")
+    return footer_length(ending) == len(footer) and crc in (0, zlib.crc32(footer))
 
 
 def behind(records: Iterable[TableRecord]) -> dict[TableName, Position]:
@@ -106,7 +123,7 @@ def to_replace(files: Sequence[LateFile]) -> tuple[LateFile, ...]:
     while start >= TOGETHER - 1:
         run = files[start - TOGETHER + 1 : start]
         length += sum(file.length for file in run)
-        if length > MOST_BYTES or any(file.level != level for file in run):
+        if length > MOST_BYTES or any(file.level != level or not file.length for file in run):
             break
         start, level = start - len(run), level + 1
     return tuple(files[start:])

@@ -9,8 +9,9 @@ copy will need, as durable as anything that a mark rests on. For every table who
 it. A file goes with the epoch after which no table needs it; the catalog says which there are.
 
 A file holds the raw bytes of its pieces, one after the other, then what each piece must be told (its
-context), as JSON, its length in the last eight bytes. Each piece has a checksum: rows are never made of what
-a disk made up. What is kept is chosen by the source's decoder, whole buffers at a time, and no row is read.
+context), as JSON, the checksum and the length of that in the last eight bytes. Each piece has a checksum,
+too: rows are never made of what a disk made up. What is kept is chosen by the source's decoder, whole buffers
+at a time, and no row is read.
 
 A copy that takes hours beside small epochs would leave a file for each. So a file takes in those of the
 epochs right before it (`state.kept_files.to_replace`): their pieces come first, as they are. They go as files
@@ -34,6 +35,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.core.errors import HeadraceError
 from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
 from headrace.core.position import Position
@@ -41,7 +43,14 @@ from headrace.core.records import to_record
 from headrace.lake.format import layout
 from headrace.lake.store.contract import Store
 from headrace.lake.store.many import at_once
-from headrace.pipeline.state.kept_files import FOOTER_BYTES, LateFile, is_needed, to_replace
+from headrace.pipeline.state.kept_files import (
+    FOOTER_BYTES,
+    LateFile,
+    footer_ending,
+    is_footer,
+    is_needed,
+    to_replace,
+)
 from headrace.pipeline.tasks.slices import KeptDamaged, KeptPiece, Slice, damaged_file, open_kept, verify
 from headrace.pipeline.tasks.table_task import LakeAddress
 from headrace.sources.contract.decoder import Decoder, SelectedBytes
@@ -106,7 +115,7 @@ def keep(
             account.changes += piece.changes
             account.truncates |= piece.truncates
         footer = json.dumps(account.pieces).encode()
-        sink.write(footer + len(footer).to_bytes(FOOTER_BYTES, "big"))
+        sink.write(footer + footer_ending(footer))
     failpoint("late.keep.after")
     names = frozenset(name for name, number in tables.items() if number in account.tables)
     files = [file for file, _, _ in replaced]
@@ -129,10 +138,13 @@ _Entries = list[dict[str, Any]]
 def _whole_files(
     store: Store, source: str, files: Sequence[LateFile]
 ) -> list[tuple[LateFile, bytes, _Entries]]:
-    """The files with what they hold; only those behind the last damaged one, which is left for its tables."""
+    """The files with what they hold; only those behind the last one that is damaged, or cannot be read.
+
+    That one is left for its tables to stop at: nobody else waits for it.
+    """
     found: list[tuple[LateFile, bytes, _Entries]] = []
     keys = [layout.late_key(source, file.name) for file in files]
-    for file, key, raw in zip(files, keys, at_once(store.get, keys), strict=True):
+    for file, key, raw in zip(files, keys, at_once(partial(_readable, store), keys), strict=True):
         try:
             if raw is None or len(raw) != file.length:
                 raise damaged_file(key)
@@ -145,6 +157,13 @@ def _whole_files(
         else:
             found.append((file, raw[: file.size], entries))
     return found
+
+
+def _readable(store: Store, key: str) -> bytes | None:
+    try:
+        return store.get(key)
+    except HeadraceError:
+        return None
 
 
 def _select(slices: Iterable[Slice], reader: SpoolReader, tables: Collection[int]) -> Iterator[SelectedBytes]:
@@ -230,11 +249,11 @@ def _slice(decoder: Decoder, place: KeptPiece, entry: dict[str, Any], data: byte
 
 
 def _footer(key: str, ending: bytes) -> _Entries:
-    footer, length = ending[:-FOOTER_BYTES], int.from_bytes(ending[-FOOTER_BYTES:], "big")
+    footer = ending[:-FOOTER_BYTES]
+    if not is_footer(footer, ending[-FOOTER_BYTES:]):
+        raise damaged_file(key)
     try:
         pieces: _Entries = json.loads(footer)
     except ValueError as error:
         raise damaged_file(key) from error
-    if len(footer) != length:
-        raise damaged_file(key)
     return pieces

@@ -59,7 +59,11 @@ def test_what_is_kept_says_the_same_of_its_tables(pieces: list[Slice], count: in
     assert of == named or (of < named and any(_rolled_back(each) for each in pieces))
 
 
-def test_a_piece_that_a_disk_made_up_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("in_footer", [False, True])
+def test_a_piece_that_a_disk_made_up_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_footer: bool
+) -> None:
+    """Or a digit of what the file says of it: of a time, a number, a place."""
     store = open_store(tmp_path)
     damaged = piece(begin(1, 7) + insert(TABLES[0], b"x"), None)
     tables = {name: oid for oid, name in NAMES.items()}
@@ -67,13 +71,36 @@ def test_a_piece_that_a_disk_made_up_is_refused(tmp_path: Path, monkeypatch: pyt
     assert kept is not None
     path = tmp_path / layout.late_key("main", kept.name)
     raw = bytearray(path.read_bytes())
-    raw[40] ^= 1
+    digits = [at for at in range(kept.size, len(raw) - kept_files.FOOTER_BYTES) if chr(raw[at]) in "2468"]
+    raw[digits[-1] if in_footer else 40] ^= 1
     path.write_bytes(raw)
     for small in (0, 1 << 20):  # read piece by piece, or at once
         monkeypatch.setattr(late_stream, "SMALL_BYTES", small)
         with pytest.raises(Definite) as caught:
             _read([kept], tmp_path)
         assert caught.value.code == "LATE_DAMAGED"
+
+
+@pytest.mark.parametrize("fault", ["gone", "unreadable"])
+def test_a_file_that_cannot_be_read_is_left_for_its_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    """The source goes on: what is kept next takes in the files behind it alone."""
+    monkeypatch.setattr(kept_files, "TOGETHER", 4)
+    store, tables = open_store(tmp_path), {NAMES[TABLES[0]]: TABLES[0]}
+    written = piece(begin(1, 7) + insert(TABLES[0], b"x"), None)
+    files = list[kept_files.LateFile]()
+    for epoch in range(4):
+        if epoch == 3:
+            bad = tmp_path / layout.late_key("main", files[1].name)
+            bad.unlink()
+            if fault == "unreadable":
+                bad.mkdir()
+        made = late_stream.keep(store, "main", epoch, place_at(epoch), tables, [written], NOBODY, files)
+        assert made is not None
+        files.append(made)
+    assert files[3].replaces == {files[2].name}
+    assert _read([files[3]], tmp_path) == [written.read(NOBODY).tobytes()] * 2
 
 
 def test_thousands_of_small_files_are_asked_for_many_at_once_and_each_once(
