@@ -37,8 +37,8 @@ what has come beneath roots that are captured since the tick before (`tick.attac
                subtransactions, so nothing finer can be asked
     D          the newest tick of the look that the record is of (`LOOKED`): what came by then was there
     owed       a root that somebody holds gets no record of a new look, while marks pass its ticks, which are
-               forgotten: what they named is noted in the record that it has (`OWED`), and has to be in the
-               tree that the next look finds
+               forgotten: what they named, and what came by this look, is noted in the record that it has
+               (`OWED`), and has to be in the tree that the next look finds
 
 A tick that says nothing (NULL) was taken by a program that does not know of this: its roots are copied anew.
 A root that waits for its copy is looked at when that is in. What came beneath it and went again meanwhile was
@@ -66,7 +66,7 @@ from headrace.sources.queue.upstream import Objects
 from headrace.sources.shared.refusals import LockTimeout
 
 LOOKED = "looked"  # of a root's record: the newest tick of its look
-OWED = "owed"  # of a root's record: partitions that ticks named since, and who attached them
+OWED = "owed"  # of a root's record: partitions that came since, and who attached them
 
 _IS_NEW = "((n.next - i.xmin::text::int8) & 4294967295) <= n.span"
 
@@ -156,8 +156,14 @@ def passing(
     )
 
 
+def places_since(before: Iterable[Branch], now: Iterable[Branch]) -> Places:
+    """The places beneath a root that a look shows, and the one before did not."""
+    first, then = (frozenset((each.oid, each.attached_by) for each in tree) for tree in (before, now))
+    return then - first
+
+
 def owing(table: TableDef, places: Places) -> TableDef | None:
-    """The record of a root that is held, with what ticks show beneath it; None where it says that already."""
+    """The record of a root that is held, with what came beneath it; None where it says that already."""
     if places == _owed_places(table):
         return None
     return replace(table, details={**table.details, OWED: sorted(map(list, places))})

@@ -122,10 +122,7 @@ def _look(
         elif found is not None and table.number not in looked.moved_tables:
             memory.note_same(key, table, seen[table.number])
     locked = frozenset(key for key, table in known.items() if table.number in held and key not in gone)
-    for key in locked & shown.keys():
-        # The mark goes on without the root, and the ticks behind it may be forgotten.
-        if (places := shown[key]) and (owing := tick.owing(known[key], places)) is not None:
-            news[key] = owing
+    news |= _owing({key: known[key] for key in locked & shown.keys()}, shown, last, now)
     who = busy(connection, {key: (known[key].number, known[key].name) for key in locked})
     entries = {key: now[table.number].entry for key, table in known.items() if table.number in now}
     trees = {key: (root.name, root.tree) for key, root in entries.items() if root.kind == PARTITIONED}
@@ -133,6 +130,26 @@ def _look(
     denied = memory.denials(connection, trees) | rows_hidden(connection, policed)
     end = newest.position(upstream.log)
     return SchemaCheck(end, 0, changes, news, locked, unreadable=denied, busy=who, unproven=unproven)
+
+
+def _owing(
+    held: Mapping[str, TableDef],
+    shown: Mapping[str, tick.Places | None],
+    last: Mapping[str, TableEntry],
+    now: Mapping[int, QueuedTable],
+) -> dict[str, TableDef]:
+    """The records of roots that are held: the mark goes on without them, and ticks behind it are forgotten.
+
+    Of a root that waited for its copy those may be forgotten that named what is there by now.
+    """
+    found = {}
+    for key, table in held.items():
+        before, root = last.get(key), now[table.number].entry
+        came: tick.Places = frozenset() if before is None else tick.places_since(before.tree, root.tree)
+        places = (shown[key] or frozenset()) | came
+        if places and (record := tick.owing(table, places)) is not None:
+            found[key] = record
+    return found
 
 
 _GONE = "a partition came and went since the last look; its rows were there at a tick in between"
