@@ -247,7 +247,8 @@ class Run:
         """Find from where on marks may name tables that waited, where the look does not show all since."""
         new = {r.key for r in records if _has_waited(r)} & check.unproven - self.proven_from.keys()
         if new:
-            if check.behind is None and self.mirror.captures is not None:
+            # On an idle server the log must move on, or no frontier comes past the position.
+            if self.mirror.captures is not None:
                 self.mirror.captures.advance_log()
             self.proven_from |= dict.fromkeys(new, check.behind or self.mirror.end())
         return self.proven_from
