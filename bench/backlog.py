@@ -1,4 +1,4 @@
-"""How fast a backlog becomes marks, beside PostgreSQL's built-in subscription: same log, same run, TCP.
+"""Rate at which a backlog becomes marks, beside PostgreSQL's built-in subscription: same log, same run, TCP.
 
     python bench/backlog.py [--transactions N] [--rows N] [--repeat N]
 

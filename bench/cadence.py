@@ -1,10 +1,10 @@
-"""What a mirror costs beside a quiet application, by the cadence of its marks.
+"""Cost of a mirror beside a quiet application, by the cadence of its marks.
 
     python bench/cadence.py [--seconds N] [--rate N] [--every 0s 1s ...]
 
-The application commits so many transactions a second, each of which touches one of three tables of some
-thousand rows: an insert, and updates of rows from before. Counted are the processor time of the mirror's
-processes (Spark's rests), and the files and bytes that came into its lake, before maintenance has taken any.
+The application commits so many transactions a second. Each touches one of three tables of some thousand rows:
+an insert, and updates of rows from before. The benchmark counts the processor time of the mirror's processes
+(Spark's rests), and the files and bytes that came into its lake, before maintenance has taken any.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CACHES = ("spool", "status", "requests")
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one cadence: what was counted in so many seconds."""
+    """Counts of one cadence over so many seconds."""
 
     every: str
     seconds: float

@@ -1,4 +1,4 @@
-"""How fast bytes become Arrow: each step beside its peers, on the same bytes, in one run.
+"""Rate at which bytes become Arrow: each step beside its peers, on the same bytes, in one run.
 
     python bench/decode_rate.py [--rows N] [--repeat N]
 

@@ -1,4 +1,4 @@
-"""What DDL costs that is followed: a column added, rows written again, a look at many tables, many versions.
+"""Cost of DDL that a mirror follows: an added column, rewritten rows, a look at many tables, many versions.
 
     python bench/evolve.py [--rows N] [--quarter N] [--tables N] [--versions N] [--marks N] [--only PART ...]
 
@@ -91,7 +91,7 @@ def bytes_of(place: str) -> int:
 
 
 def latencies_of(mirror: Mirrored, begun: datetime, ended: datetime) -> Iterator[float]:
-    """How long the first commit of each mark had to wait, of those that were committed in between."""
+    """Yield the wait of each mark's first commit, for the commits in between."""
     for mark in mirror.lake.marks():
         earliest = mark.upstream_earliest_commit_ts
         if earliest is not None and begun <= earliest <= ended and "public.pulse" in mark.versions:
@@ -140,7 +140,7 @@ def filled(database: Database, rows: int) -> None:
 
 
 def altered(rows: int, parts: Sequence[str]) -> tuple[int, float]:
-    """What a table of so many rows costs; the peak of the rewrite, and its seconds."""
+    """Measure a table of so many rows; return the peak of the rewrite, and its seconds."""
     with ExitStack() as stack:
         database = stack.enter_context(stack.enter_context(postgres()).database())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))

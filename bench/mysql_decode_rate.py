@@ -1,4 +1,4 @@
-"""How fast row events of MySQL become Arrow: each step on the same bytes, in one run.
+"""Rate at which row events of MySQL become Arrow: each step on the same bytes, in one run.
 
     python bench/mysql_decode_rate.py [--rows N] [--repeat N] [--rows-per-event N]
 

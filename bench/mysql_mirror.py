@@ -1,15 +1,15 @@
-"""How fast MySQL and MariaDB are mirrored: a snapshot beside their own client, a backlog beside PostgreSQL's.
+"""Speed of mirroring MySQL and MariaDB: a snapshot beside their own client, a backlog beside PostgreSQL's.
 
     python bench/mysql_mirror.py [--rows N] [--transactions N] [--repeat N] [--kinds mysql mariadb] [--tls]
 
-One Spark that is up and warm, all servers on this machine, everything in turns. The snapshot is
-`mirror(once=True)` into a new lake; beside it the server's own client reads the table to nowhere (`--quick
---batch`), and Spark JDBC reads it in as many partitions as there are cores and writes Parquet, given its
-driver's jar (JDBC_JAR, or where Debian's libmariadb-java puts it; without one it is left out, and that is
-said). Both go over TCP, in plain or with `--tls` encrypted: Java's driver asks for no TLS by itself, and a
-mirror does wherever the server has it. The client is on the server's socket. The backlog is written while
-nobody mirrors: each transaction inserts 500 rows, updates half and deletes a tenth of them; the same is
-written to PostgreSQL, and mirrored in the same run.
+One Spark is up and warm, all servers are on this machine, and everything takes turns. The snapshot is
+`mirror(once=True)` into a new lake. Beside it the server's own client reads the table to nowhere (`--quick
+--batch`), and Spark JDBC reads it in as many partitions as there are cores and writes Parquet. Spark JDBC
+needs its driver's jar (JDBC_JAR, or where Debian's libmariadb-java puts it); without one the benchmark leaves
+it out, and says so. Both go over TCP, in plain or with `--tls` encrypted: Java's driver asks for no TLS by
+itself, and a mirror does wherever the server has it. The client is on the server's socket. The backlog is
+written while nobody mirrors: each transaction inserts 500 rows, updates half and deletes a tenth of them.
+PostgreSQL gets the same backlog, and is mirrored in the same run.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ JAR = Path(os.environ.get("JDBC_JAR", "/usr/share/java/mariadb-java-client.jar")
 
 @dataclass(frozen=True)
 class Spelling:
-    """The same table and the same rows, as a kind of server spells them."""
+    """A kind of server's spelling of the benchmark's table and rows."""
 
     table: str
     rows: str  # from {low} to {high}
@@ -164,7 +164,7 @@ class Backlog:
 def backlogs(
     made: Mapping[str, Database], stack: ExitStack, folder: Path, args: argparse.Namespace
 ) -> dict[str, Backlog]:
-    """The same table in PostgreSQL and in each of the servers, with what is to be written to each."""
+    """Create the same table in PostgreSQL and in each of the servers; return each mirror and its writer."""
     source = stack.enter_context(stack.enter_context(postgres()).database("source"))
     filled(source.url(), POSTGRES, args.rows)
     places = {"postgres": (source.url(), "public.t", POSTGRES)}

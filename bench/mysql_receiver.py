@@ -1,11 +1,11 @@
-"""How fast a binlog is received, beside `mysqlbinlog --raw`: same server, same log, same run, TCP.
+"""Rate at which a binlog is received, beside `mysqlbinlog --raw`: same server, same log, same run, TCP.
 
     python bench/mysql_receiver.py [--transactions N] [--rows N] [--repeat N]
 
 Both read the same files from a server of their own; they take turns. Ours finds the transactions, verifies
-checksums and filters by tables; the peer writes what comes to files as it is. Both write to the same folder.
-Without TLS; ours with it, too. CPU seconds are those of the reading process alone: on a busy machine they
-bound the rate.
+checksums and filters by tables; the peer writes the bytes to files as they are. Both write to the same
+folder. Both run without TLS; ours with it, too. CPU seconds are those of the reading process alone: on a busy
+machine they bound the rate.
 """
 
 from __future__ import annotations

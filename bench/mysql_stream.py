@@ -1,4 +1,4 @@
-"""How fast a binlog is received and decoded into columns, beside others: one server, one log, one run.
+"""Rate at which a binlog is received and decoded into columns, beside others: one server, one log, one run.
 
     python bench/mysql_stream.py [--transactions N] [--rows N] [--repeat N]
 

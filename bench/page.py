@@ -1,4 +1,4 @@
-"""What metrics and the page cost: their own times, and what their clients cost a run.
+"""Cost of metrics and the page: their own times, and what their clients cost a run.
 
     python bench/page.py [--tables N] [--clients N] [--turns N] [--seconds N] [--only PART ...]
 

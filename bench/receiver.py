@@ -1,4 +1,4 @@
-"""How fast the stream reaches the spool, beside `pg_recvlogical` to /dev/null: same server, same run, TCP.
+"""Rate at which the stream reaches the spool, beside `pg_recvlogical` to /dev/null: one server, one run, TCP.
 
     python bench/receiver.py [--transactions N] [--rows N] [--repeat N]
 

@@ -1,11 +1,11 @@
-"""How long many small tables take to be mirrored and to be verified, beside psql that copies each to nowhere.
+"""Time to mirror and to verify many small tables, beside psql that copies each to nowhere.
 
     python bench/small_tables.py [--tables N] [--rows N] [--handoff NAME ...]
 
-A schema of an application has hundreds of tables, most of them with few rows: what counts is what a table
-costs, not what a row costs. psql runs one COPY for each table over one connection. Ours are
-`mirror(once=True)` into a new lake and `verify` of it, in a Spark that is up and warm; they go through the
-same tables in the same order.
+An application's schema has hundreds of tables, most of them with few rows: the cost of a table counts, not
+the cost of a row. psql runs one COPY for each table over one connection. Ours are `mirror(once=True)` into a
+new lake and `verify` of it, in a Spark that is up and warm; they go through the same tables in the same
+order.
 """
 
 from __future__ import annotations

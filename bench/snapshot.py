@@ -1,11 +1,11 @@
-"""How fast a table is copied into the lake, beside COPY to nowhere and beside Spark's own JDBC reader.
+"""Speed of a table's copy into the lake, beside COPY to nowhere and beside Spark's own JDBC reader.
 
     python bench/snapshot.py [--rows N] [--repeat N]
 
-All read one table over TCP from one server, in turns. `psql` runs one COPY to /dev/null: what the server
-can send. Spark JDBC reads in as many partitions as there are cores and writes Parquet, given its driver's
-jar (JDBC_JAR, or where Debian's libpostgresql-jdbc-java puts it); without one it is left out, and that is
-said. Ours is `mirror(once=True)` into a new lake, in a Spark that is up and warm.
+All read one table over TCP from one server, in turns. `psql` runs one COPY to /dev/null: that is as much as
+the server can send. Spark JDBC reads in as many partitions as there are cores and writes Parquet. It needs
+its driver's jar (JDBC_JAR, or where Debian's libpostgresql-jdbc-java puts it); without one the benchmark
+leaves it out, and says so. Ours is `mirror(once=True)` into a new lake, in a Spark that is up and warm.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How long a small job takes at steady state: the fixed price of an epoch that runs on Spark.
+"""Time of a small job at steady state: the fixed price of an epoch that runs on Spark.
 
     python bench/spark_round_trip.py [--master local[*]] [--jobs 60]
 

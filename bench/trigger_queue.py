@@ -1,4 +1,4 @@
-"""What triggers cost their writers, how fast a queue is read, and how soon it is in marks: beside a peer.
+"""Cost of triggers for their writers, speed of reading a queue, and delay until its marks: beside a peer.
 
     python bench/trigger_queue.py [--rows N] [--events N] [--repeat N] [--seconds N] [--memory N]
                                   [--peer DIR] [--only PART ...]
@@ -78,7 +78,7 @@ DEADLINE = 3600.0
 
 
 def processor_seconds(connection: Session) -> float:
-    """What the backend has used of a processor."""
+    """Processor seconds that the backend has used."""
     fields = Path(f"/proc/{connection.info.backend_pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / 100
 

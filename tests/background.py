@@ -1,7 +1,7 @@
-"""What goes on beside a test's own steps: done again and again, in a thread, for as long as a block runs.
+"""Repeat an action beside a test's own steps, in a thread, for as long as a block runs.
 
 with repeat(beat, every=0.3):
-    ...                             what fails in the thread fails the test, when the block ends
+    ...                             a failure in the thread fails the test, when the block ends
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def clock_of(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 class Slept:
-    """The same, for a module that sleeps: after each sleep it calls `then` with the seconds slept so far."""
+    """A clock for a module that sleeps: after each sleep it calls `then` with the seconds slept so far."""
 
     def __init__(self, then: Callable[[float], object] = lambda _: None) -> None:
         self.slept = 0.0

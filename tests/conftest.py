@@ -1,4 +1,4 @@
-"""What every test shares: the seed, the markers that follow from fixtures, the plugins. No fixtures of data.
+"""All tests share the seed, the markers that follow from fixtures, and the plugins. No fixtures of data.
 
 The seed (HEADRACE_SEED, or 1) decides everything that is random in a run; it stands at the head of
 every run and in every report. Hypothesis tries the same examples each time where no seed was asked for, so

@@ -1,6 +1,7 @@
-"""How many examples the dearest laws try: few in every run, many in the full one.
+"""Number of examples that the costliest laws try: few in every run, many in the full one.
 
-`make integration` sets the variable. A law whose examples are slow asks here; the others say their number.
+`make integration` sets the variable. A law whose examples are slow asks this module; the others state their
+own number.
 """
 
 from __future__ import annotations

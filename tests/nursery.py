@@ -106,7 +106,7 @@ class Nursery:
         return cls(ours, lambda: os.waitpid(pid, 0))
 
     def start_process(self) -> Forked:
-        """As `supervisor.start_process`."""
+        """Start a receiver, as `supervisor.start_process` does."""
         (orders, stdin), (stdout, said) = os.pipe(), os.pipe()
         news = self._ask("receiver", [], os.environ, [orders, said, 2])
         for given in (orders, said):
@@ -250,5 +250,5 @@ def _of_this_process() -> Nursery:
     ]
 )
 def program(request: pytest.FixtureRequest, nursery: Nursery) -> Program:
-    """What a `Mirrored` runs: the command line without Spark; in the full run with it, too."""
+    """Choose what a `Mirrored` runs: the command line without Spark; in the full run with it, too."""
     return COMMAND if request.param else nursery.run

@@ -32,5 +32,5 @@ def source_record(
 
 
 def upstream_of(source: SourceRecord) -> PostgresUpstream:
-    """What a source has upstream."""
+    """Read a PostgreSQL source's upstream."""
     return PostgresUpstream.of(source.upstream)

@@ -1,14 +1,14 @@
-"""How long the tests take, and what that may be: the time budget beside the size budget.
+"""Time budget of the tests, beside the size budget: how long they take, and how long they may.
 
     pytest --times FILE ...          a line a test (`tests.reporting`): seconds, load, name
     python -m tests.timing FILE...   what all of them together took, judged; exit code 1 if it is too much
 
-Every test is run every day by everybody, so its seconds are paid for a thousand times. `SHARES` says what a
+Everybody runs every test every day, so its seconds are paid for a thousand times. `SHARES` says how long a
 room may take. A test of more than `LONGEST` seconds stands in
 `tests/meta/long-tests.txt`, a list that may only shrink: an entry that is no longer needed is named as well.
 
-The machines are shared. A figure is doubted while others keep them busy: the more, the longer it may be. What
-is too long is said at the end of `make test`; whoever reads it mends it.
+The machines are shared. A figure is doubted while others keep them busy: the more, the longer it may be.
+`make test` ends with a list of what is too long; whoever reads it mends it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Taken:
 
     @property
     def allowance(self) -> float:
-        """How many times longer than alone it may have taken."""
+        """Factor by which the test may take longer than alone."""
         return DOUBT * max(1.0, self.load / LOAD)
 
 
@@ -75,7 +75,7 @@ def read(paths: Iterable[Path]) -> Iterator[Taken]:
 
 
 def judged(taken: Iterable[Taken], listed: set[str]) -> list[str]:
-    """What takes too long, a line each."""
+    """List what takes too long, a line each."""
     wrong, rooms = [], defaultdict(list)
     for each in taken:
         rooms[each.room].append(each)

@@ -57,7 +57,7 @@ class Mirror:
         return caught.value
 
     def ask(self, command: str, *tables: str) -> None:
-        """What `headrace tables ...` asks for, of a lake at rest."""
+        """Ask a lake at rest as `headrace tables ...` does."""
         names = [str(self.place.table(name)) for name in tables]
         ask(str(self.path), command, {"tables": names}, url=self.place.url)
 

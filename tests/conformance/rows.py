@@ -1,7 +1,7 @@
-"""What may happen to rows, a case each: tables with rows that are copied, then changes that are streamed.
+"""Cases of changes to rows: tables with rows that are copied, then changes that are streamed.
 
-All cases are made and changed in one database that one mirror follows (`test_rows`). A shape's rows travel
-twice: some by the copy, others of the same kind by the stream; then they are changed, at last all deleted.
+All cases run in one database that one mirror follows (`test_rows`). A shape's rows travel twice: some by the
+copy, others of the same kind by the stream. Then all are changed, and at last all are deleted.
 """
 
 from __future__ import annotations

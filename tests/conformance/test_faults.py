@@ -1,4 +1,4 @@
-"""What breaks, and what is there afterwards: a kill at any durable step, a lost position, another server."""
+"""A mirror after a failure: a kill at any durable step, a lost position, another server, a lost login."""
 
 from __future__ import annotations
 

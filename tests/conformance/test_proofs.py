@@ -1,4 +1,4 @@
-"""What can be asked of a mirror: the proof that it equals its source, its past; and what it never shows."""
+"""A mirror proves that it equals its source, and shows its past; it leaks no password and no row's value."""
 
 from __future__ import annotations
 

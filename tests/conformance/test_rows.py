@@ -1,4 +1,4 @@
-"""What happens to rows: one database and one mirror for all cases, copied, then followed.
+"""Changes of rows: one database and one mirror for all cases, copied, then followed.
 
 make ── copy ── change ── stream ── end ── stream
              │                   │               │      at each: tables equal their source, a recording
@@ -101,7 +101,7 @@ def test_history_explains_every_mark_and_every_time_between(scene: Scene, case: 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.case.name)
 def test_a_shape_is_copied_then_streamed_then_emptied(scene: Scene, shape: Shape) -> None:
-    """That all this was done, and not nothing."""
+    """Check the row counts of each step, so that a run that did nothing fails."""
     [name] = scene.names(shape.case)
     copied, changed, end = (scene.mirror.lake.at(epoch=epoch).arrow(name).num_rows for epoch in scene.epochs)
     assert copied == len(shape.copied)

@@ -1,4 +1,4 @@
-"""What happens to tables while others go on: one comes late, one is dropped, two stop, one comes back.
+"""Tables change while others go on: one comes late, one is dropped, two stop, one comes back.
 
 t         ──────────────────────────────────────────────────────────▶
 late             made, written, added, written ── copied ───────────▶

@@ -1,4 +1,4 @@
-"""What our documents show is run: each block that a page marks with `<!-- run -->`, and each notebook.
+"""Run all that our documents show: each block that a page marks with `<!-- run -->`, and each notebook.
 
 The blocks of a page run in one folder, one after the other, as a reader types them: bash and Python, with
 `SHOP` the address of an empty database. Spark starts in each command, so this takes minutes: `full`.

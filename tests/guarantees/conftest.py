@@ -85,9 +85,9 @@ def storm(
     brief: Program = COMMAND,
     sever: Callable[[Proxy], None] = Proxy.half_open,
 ) -> Iterator[Stormy]:
-    """What is left of a lake there. On a server of its own: it crashes it, and keeps a slot there.
+    """Yield what a storm leaves of a lake. The storm crashes a server of its own, and keeps a slot there.
 
-    `brief` is what the first run and the last are, `sever` what happens to the connections under the stream.
+    `brief` is the program of the first and the last run; `sever` breaks the connections under the stream.
     """
     events = folder / "events"
     events.mkdir()
@@ -124,7 +124,7 @@ def _mirror(
     spark: Mapping[str, Any],
     program: Program = COMMAND,
 ) -> Mirrored:
-    """As the ordinary user `app`, through the proxy, with Spark's event log on, and all that Spark says."""
+    """Mirror as the ordinary user `app`, through the proxy, with Spark's event log and errors on."""
     conf = {"spark.eventLog.enabled": "true", "spark.eventLog.compress": "false", **conf}
     url = database.url(user="app", port=proxy.port)
     said = {"HEADRACE_SPARK_LOG": "ERROR"}

@@ -55,7 +55,7 @@ class Scene:
         self.mirror.until(moved, "further marks")
 
     def acknowledged(self) -> Lsn:
-        """How far the slot was told that it may forget."""
+        """Return the position up to which the slot may forget."""
         asked = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE NOT temporary"
         [(position,)] = self.database.execute(f"{asked} AND database = current_database()")
         return Lsn.parse(position)

@@ -30,7 +30,7 @@ _STEPS = re.findall(
 
 
 def _handoffs(step: str) -> tuple[str, ...]:
-    """Those under which the program comes by this step, where they differ."""
+    """Choose the handoffs under which a run comes by this step; one, where they make no difference."""
     if step.startswith("copy.chunk."):
         return ("chunks",)
     if step.startswith("copy.range."):

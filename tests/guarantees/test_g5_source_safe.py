@@ -163,7 +163,7 @@ def test_g5_a_run_lets_go_when_commits_begin_to_wait_for_it(tmp_path: Path) -> N
 
 
 def _waits_for(mirror: Mirrored, code: str) -> bool:
-    """Whether the run has let go, and says why."""
+    """Tell whether the run has let go, and names this code as the reason."""
     said = mirror.status().status
     return said.state == "waiting" and said.error is not None and said.error["code"] == code
 

@@ -43,7 +43,7 @@ def spark() -> Iterator[SparkSession]:
     ]
 )
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> SparkSession | None:
-    """What jobs run on: this process, or Spark. That nothing is published is decided before either."""
+    """Choose what jobs run on: this process, or Spark. A run decides to publish nothing ahead of either."""
     if request.param:
         session: SparkSession = request.getfixturevalue("spark")
         return session

@@ -54,7 +54,7 @@ def database(queue_server: Server) -> Iterator[Database]:
 
 @pytest.fixture(params=[version for version in VERSIONS if version != "18"])
 def older(request: pytest.FixtureRequest) -> Iterator[Database]:
-    """The same of a server of another version, which the test may kill as well."""
+    """A database without logical replication, on a server of another version that the test may kill."""
     with postgres(request.param, settings={"wal_level": "replica"}) as server:
         server.execute("ALTER ROLE app NOREPLICATION")
         with server.database() as made:
@@ -159,7 +159,7 @@ def test_a_kill_at_a_step_of_the_queue_costs_nothing(
     mirror = _mirrored(database, tmp_path / "lake", program)
 
     def reached() -> bool:
-        """As if the current table had been that for an hour; the next one is emptied once it is passed."""
+        """Make the last switch an hour older: the run empties the next table once readers have passed it."""
         database.execute("UPDATE headrace.queue SET switched = switched - interval '1 hour'")
         database.execute("UPDATE t SET n = n + 1", user="app")
         return f"fail point {step}" in mirror.log()

@@ -30,7 +30,7 @@ _FOREIGN = ("WARN", "log4j", "Traceback", "Exception", "\tat ", "jdk.", "NativeC
 
 
 def _typed(database: Database, folder: Path, *command: str) -> str:
-    """What the command printed on standard output; it must end well, and nobody else may have spoken."""
+    """Return the command's standard output; it must end well, and nobody else may have spoken."""
     password = str(conninfo_to_dict(database.url(user="app"))["password"])
     done = subprocess.run(
         [sys.executable, *command],

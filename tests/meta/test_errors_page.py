@@ -91,7 +91,7 @@ def test_a_room_describes_a_code_once_a_family() -> None:
 
 
 def test_a_code_is_of_one_family() -> None:
-    """What follows, and a command's exit code, must not hang on who noticed it."""
+    """Neither the next step nor a command's exit code may depend on who noticed the error."""
     counted = Counter(code for code, _ in _all_raised())
     assert [code for code, count in counted.items() if count > 1] == []
 
@@ -160,7 +160,7 @@ def commands(call: ast.Call) -> set[str]:
 
 
 def test_a_remedy_names_the_commands_of_the_hint() -> None:
-    """Who searches the page for a code is told to type what the error told them."""
+    """The page tells whoever searches it for a code to type what the error told them."""
     remedies = {entry.code: entry.remedy for entry in entries()}
     lacking = {
         (code, command)

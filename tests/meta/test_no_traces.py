@@ -1,4 +1,4 @@
-"""What is committed is true on any machine: no path of one, no address of a package index, no secret."""
+"""Committed files are true on any machine: no path of one, no address of a package index, no secret."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def test_the_site_has_no_dead_link_and_asks_no_other_host(tmp_path: Path) -> Non
 
 
 def fetched(text: str) -> list[str]:
-    """What a page or a style sheet has a browser fetch from another host."""
+    """Find what a page or a style sheet has a browser fetch from another host."""
     return _FETCHED.findall(text) + _FETCHED_BY_STYLE.findall(text)
 
 

@@ -70,7 +70,7 @@ def test_files_stay_under_the_limit() -> None:
 
 
 def _is_method(node: ast.stmt) -> bool:
-    """What an object does or shows; what belongs to the language is none."""
+    """Tell whether a statement is a method; the language's own, such as `__init__`, do not count."""
     return isinstance(node, _Function) and not (node.name.startswith("__") and node.name.endswith("__"))
 
 

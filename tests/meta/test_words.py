@@ -105,7 +105,7 @@ def riddles(parsed: ast.Module) -> list[str]:
     return [essay.splitlines()[0] for essay in essays if essay and _RIDDLE.match(essay)]
 
 
-@pytest.mark.parametrize("path", python_files("src", "testing"), ids=relative)
+@pytest.mark.parametrize("path", python_files("src", "testing", "tests", "bench", "setup"), ids=relative)
 def test_no_docstring_opens_with_a_riddle(path: Path) -> None:
     assert riddles(tree(path)) == [], "say who does what, in the shortest true sentence"
 

@@ -1,4 +1,4 @@
-"""What the house is made of: the tracked files, and their syntax trees. Read by the tests of this folder."""
+"""The files of the checkout and their syntax trees, for the tests of this folder."""
 
 from __future__ import annotations
 

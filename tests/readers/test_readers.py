@@ -1,4 +1,4 @@
-"""What was published is read back the same by every engine: pyarrow, Polars, delta-rs, DuckDB, Spark."""
+"""Every engine reads the same from a published lake: pyarrow, Polars, delta-rs, DuckDB, Spark."""
 
 from __future__ import annotations
 

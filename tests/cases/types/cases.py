@@ -40,7 +40,7 @@ _SPECIAL = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What an application writes, what the lake then holds, and what stands in `errors/` instead."""
+    """A literal that an application writes, its value in the lake, and its raw text in `errors/`, if any."""
 
     literal: str | None
     stored: Any = None

@@ -150,7 +150,7 @@ def _fill(connection: Connection) -> None:
 
 
 def _streamed(connection: Connection) -> tuple[Any, pgoutput.Messages]:
-    """What the slot holds, as the walsender would frame it."""
+    """Read the contents of the slot, framed as a walsender frames them."""
     rows = connection.execute(
         "SELECT data FROM pg_logical_slot_get_binary_changes('s', NULL, NULL,"
         " 'proto_version', '1', 'publication_names', 'p')"

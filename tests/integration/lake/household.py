@@ -117,7 +117,7 @@ class Household:
         self.learn()
 
     def copied(self, path: Path) -> Household:
-        """The same household somewhere else, as its next run finds it."""
+        """Copy the household to another place, as its next run finds it."""
         shutil.copytree(self.path, path)
         made = copy(self)
         made.path = path
@@ -229,7 +229,7 @@ class Household:
         return report
 
     def learn(self) -> None:
-        """Which rows are in which files now."""
+        """Note which rows are in which files now."""
         for name in NAMES:
             table = self.ledger.live.table(self.ledger.task_folder(name))
             table.refresh()
@@ -239,11 +239,11 @@ class Household:
         return datafile.read(self.place.store, self.ledger.task_folder(name), path)
 
     def state(self, time: int) -> dict[TableName, Rows]:
-        """What each table held when everything up to this time had been done."""
+        """Contents of each table after everything up to this time."""
         return self.states[max(known for known in self.states if known <= time)]
 
     def wrong(self, since: int = 0, *, most: int = 12) -> list[str]:
-        """Where the lake tells something else than what was: at some of its times, and at some marks."""
+        """List where the lake contradicts what was: at some of its times, and at some marks."""
         return [*self._wrong_between(since, most), *self._wrong_at_marks(most)]
 
     def _wrong_between(self, since: int, most: int) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""How large a lake gets by its marks: what the defaults keep, held against a week at a mark a second.
+"""Size of a lake by its marks: what the defaults keep, held against a week at a mark a second.
 
 Time is real and marks are sparse: one stands for the three hundred that would come in its five minutes.
 """

@@ -1,4 +1,4 @@
-"""What maintenance promises: nothing that can be read is lost, whatever is compacted, thinned or deleted."""
+"""Maintenance loses nothing that can be read, whatever it compacts, thins or deletes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def lived_in(tmp_path_factory: pytest.TempPathFactory, seed: int) -> Household:
 
 @pytest.fixture
 def household(lived_in: Household, tmp_path: Path) -> Household:
-    """That one, for each test as if it were its own."""
+    """Give each test its own copy of the household."""
     return lived_in.copied(tmp_path / "lake")
 
 

@@ -1,4 +1,4 @@
-"""Where a stream begins: no row is missing from there on, and times grow over a lost position."""
+"""A stream misses no row from its beginning on, and times grow over a lost position."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def test_what_matters_to_rows_is_a_change_and_nothing_else(scene: Scene) -> None
 
 
 def columns(found: SchemaCheck, known: TableDef) -> int | None:
-    """How many columns the table has by now; None: it is not there."""
+    """Number of columns that the table has by now; None if the table is gone."""
     change = found.changes.get("a")
     if change is None:
         return len(known.schema.columns)

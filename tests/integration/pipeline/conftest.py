@@ -57,14 +57,14 @@ class Mirrors:
         return Lake(self.path)
 
     def record(self, table: str) -> TableRecord:
-        """What the catalog knows of a table."""
+        """Read the catalog's record of a table."""
         [found] = [r for name, r in tables_of(self.lake.catalog()).items() if str(name) == table]
         return found
 
 
 @pytest.fixture
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> SparkSession | None:
-    """What jobs run on: Spark where the test is marked so, otherwise this process."""
+    """Choose what jobs run on: Spark if the test is marked so, otherwise this process."""
     if request.node.get_closest_marker("spark"):
         session: SparkSession = request.getfixturevalue("spark")
         return session

@@ -87,7 +87,7 @@ def update(connection: Connection, name: str, types: list[Type], turns: Turns) -
 
 
 def wrong(rows: pa.Table, types: list[Type], turns: Turns) -> list[str]:
-    """What differs between rows of the lake and the values that the cases promise; bits are compared."""
+    """List the differences between the lake's rows and the values that the cases promise; compare bits."""
     if sorted(rows["id"].to_pylist()) != sorted(turns):
         return [f"ids {sorted(rows['id'].to_pylist())} instead of {sorted(turns)}"]
     chosen = [turns[number] for number in rows["id"].to_pylist()]
@@ -107,7 +107,7 @@ def _wrong_column(have: pa.ChunkedArray, of: Type, turns: list[int]) -> Iterator
 
 
 def standing(lake: Lake, name: str) -> Counter[tuple[int, str, str]]:
-    """What stands in `errors/` of a table: id of the row, column, raw text."""
+    """Count what stands in `errors/` of a table: id of the row, column, raw text."""
     frame = errors_table.standing(lake.store, "errors/main", TableName("public", name))
     return Counter(
         (int(json.loads(key)["id"]), column, raw)
@@ -116,7 +116,7 @@ def standing(lake: Lake, name: str) -> Counter[tuple[int, str, str]]:
 
 
 def errors(types: list[Type], turns: Turns) -> Counter[tuple[int, str, str]]:
-    """What should stand there."""
+    """Count what should stand in `errors/` of the table."""
     return Counter(
         (number, of.name, value.raw)
         for number, turn in turns.items()

@@ -43,7 +43,7 @@ class Held:
     released: threading.Event = field(default_factory=threading.Event)
 
     def pass_by(self, name: str, table: str = "") -> None:
-        """As `core.failpoint`: the copy stands here until it is released, or its attempt has failed."""
+        """Replace `core.failpoint`: the copy stands here until it is released, or its attempt has failed."""
         failpoint.failpoint(name, table)
         if (name, table) != (self.where, self.table) or self.released.is_set():
             return

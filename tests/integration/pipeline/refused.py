@@ -1,4 +1,4 @@
-"""What tests of bad input need: a run that must fail, and what it must not have left behind.
+"""Helpers for tests of bad input: a run that must fail, and checks of what it left behind.
 
 A run that is refused before anything is copied needs no Spark, so these runs start none.
 """
@@ -39,12 +39,12 @@ def upstream(database: Database) -> tuple[set[str], set[str]]:
 
 
 def leaves_nothing(lake: Path) -> bool:
-    """Whether the place is as if nobody had ever run there."""
+    """Tell whether the place is as if nobody had ever run there."""
     return not lake.exists()
 
 
 def mirrors_nothing(lake: Path) -> bool:
-    """Whether the place holds no more than the notes of a run that came to nothing."""
+    """Tell whether the place holds no more than the notes of a run that came to nothing."""
     if not (lake / layout.FORMAT).exists():
         return not lake.exists()
     found = Lake(lake)

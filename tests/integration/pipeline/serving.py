@@ -27,7 +27,7 @@ from tests.integration.pipeline.refused import configuration
 
 @dataclass
 class Served:
-    """What a running mirror has told, and how it ended if it has."""
+    """The statuses of a running mirror, and how it ended if it has."""
 
     mirrors: Mirrors
     state: str = "unheard of"
@@ -54,12 +54,12 @@ class Served:
         wait_for(holds, what)
 
     def holds(self, table: str, rows: int) -> bool:
-        """Whether the newest mark names the table, with so many rows."""
+        """Tell whether the newest mark names the table, with so many rows."""
         cut = self.mirrors.lake.at()
         return table in cut.marks["main"].versions and cut.arrow(table).num_rows == rows
 
     def received(self, position: Lsn) -> bool:
-        """Whether its stream has come so far."""
+        """Tell whether its stream has come so far."""
         return self.position is not None and Lsn.parse(self.position.received_until) >= position
 
     @property

@@ -1,4 +1,4 @@
-"""When marks come: at the pace that was asked for, at once if one is waited for, not while a lock lasts."""
+"""Marks come at the requested pace, or at once if somebody waits for one; a locked table brings none."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.server
 
 @pytest.fixture
 def mirrors(mirrors: Mirrors, database: Database) -> Mirrors:
-    """Of two tables, copied."""
+    """Copy two tables."""
     database.execute("CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE b (id int PRIMARY KEY)", user="app")
     mirrors.once()
     return mirrors
@@ -116,7 +116,7 @@ def test_a_table_that_is_never_unlocked_costs_no_marks_and_says_since_when(
 
 
 def _said(mirrors: Mirrors) -> TableStatus:
-    """What the run says of `a`."""
+    """Read the run's status of `a`."""
     return pictures(str(mirrors.path))[0].tables["public.a"]
 
 

@@ -84,7 +84,7 @@ def _move_about(database: Database, table: str) -> None:
 
 
 def _errors(lake: Path) -> dict[tuple[str, str], int]:
-    """What the rows of errors/ add up to, by key and raw text."""
+    """Add up the rows of errors/, by key and raw text."""
     sums: Counter[tuple[str, str]] = Counter()
     rows: Any = pa.table(DeltaTable(lake / "errors" / "main").scan())
     for row in rows.to_pylist():
@@ -101,7 +101,7 @@ def _open_transactions(database: Database) -> int:
 
 
 def _rounds(lake: Path, table: str) -> int:
-    """How often the copy turned out to lack values, by the plans that recorded it."""
+    """Count how often the copy turned out to lack values, by the plans that recorded it."""
     plans = [json.loads(path.read_text()) for path in (lake / "_headrace/epochs").rglob("*.json")]
     handoffs = [plan["state"].get(f"table/{table}", {}).get("handoff") or {} for plan in plans]
     return max(int(handoff.get("rounds", 0)) for handoff in handoffs)

@@ -1,8 +1,8 @@
-"""What a copy still brings of tables that it is no longer wanted for.
+"""A copy may still bring rows of tables that it is no longer wanted for.
 
-Tables stop while they are copied, because their keys are lost for a moment, and are asked for again. The copy
-that was under way reads them to its end all the same: under the folder, and the snapshot, of the one that is
-over. One table it cannot take, for a value that is not there any more.
+Tables stop while they are copied, because they lose their keys for a moment; then they are asked for again.
+The old copy still reads them to its end, under its own folder and its own snapshot. It cannot take one of the
+tables, because of a value that is gone by now.
 """
 
 from __future__ import annotations

@@ -278,7 +278,7 @@ def test_what_is_copied_with_a_table_that_leaves_goes_on(
 def test_no_more_than_a_few_copies_hold_a_snapshot_at_once(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a migration that alters one table after the other the later ones are copied together."""
+    """If a migration alters one table after the other, the later ones are copied together."""
     monkeypatch.setattr("headrace.pipeline.copy.scheduler.COPIES_AT_ONCE", 2)
     goes_on = threading.Event()
     monkeypatch.setattr("headrace.pipeline.copy.snapshot.failpoint", lambda *_: goes_on.wait(30))

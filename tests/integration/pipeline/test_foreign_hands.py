@@ -1,4 +1,4 @@
-"""What others do to us while we live: to our tables, receiver, spool and ownership, and at the server."""
+"""Others interfere while we live: with our tables, receiver, spool and ownership, and at the server."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _rewrite(mirrors: Mirrors) -> None:
 
 
 def _stopped_alone(mirrors: Mirrors, others: int) -> bool:
-    """Whether `t` is stopped for what was done to it, and `other` is in the newest mark with its rows."""
+    """Tell whether `t` stopped for the foreign commit, and the newest mark has `other` with its rows."""
     error = mirrors.record("public.t").error
     cut = mirrors.lake.at()
     return (

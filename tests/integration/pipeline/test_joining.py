@@ -1,4 +1,4 @@
-"""When a table whose copy is in joins the marks: at once, where the log stands."""
+"""A table joins the marks as soon as its copy is in, even if the log stands still."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.server
 def test_a_table_whose_copy_takes_longest_joins_though_nobody_writes(
     mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor does the server, which notes now and then what runs: its log stands still."""
+    """The server writes nothing either: its background writer, which now and then logs what runs, sleeps."""
     monkeypatch.setattr(cadence, "IDLE_SECONDS", 3600.0)
     database = mirrors.database
     database.execute("CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE b (id int PRIMARY KEY)", user="app")

@@ -1,8 +1,8 @@
-"""What the stream has for tables that wait for their copy is kept in the lake, and the source forgets it.
+"""The lake keeps the stream of tables that wait for their copy, and the source forgets it.
 
 The copy stands between a snapshot and its end while rows change, move and go, a table is truncated, and a
-large transaction is open across it all. Everything is kept at once here; a run waits a little. Each second
-file takes in the one before it, where sixteen have to be there in a run.
+large transaction is open across it all. The tests keep everything at once; a run waits a little. Here every
+second file takes in the one before it; in a run, sixteen have to be there first.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def test_the_source_forgets_its_log_while_a_first_copy_takes_its_time(
 def test_the_source_forgets_its_log_while_tables_are_copied_anew(
     mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch, handoff: str
 ) -> None:
-    """Those that are copied stay live, and so does who reads them."""
+    """The tables that are copied stay live, and so do their readers."""
     database = mirrors.database
     mirrors.once()
     _change(database, 1)
@@ -275,7 +275,7 @@ def test_a_run_that_fails_while_the_stream_is_kept_or_taken_goes_on(
 def test_a_first_copy_that_is_killed_again_and_again_needs_nothing_from_before(
     mirrors: Mirrors, program: Program
 ) -> None:
-    """What each run kept is all that the next has: the source has forgotten it."""
+    """Each run has only what the runs before it kept: the source has forgotten that part of the stream."""
     database, recorded = mirrors.database, []
     url, alone = database.url(user="app"), {"snapshot_connections": 1}
     mirror = Mirrored(mirrors.path, url, "public.*", options=alone, program=program)

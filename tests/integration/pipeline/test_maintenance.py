@@ -72,7 +72,7 @@ def test_maintenance_beside_a_run_disturbs_no_mark(
 def test_a_run_maintains_its_lake_by_itself(
     mirrors: Mirrors, database: Database, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As soon as it is worth it, for which a test does not wait."""
+    """Maintenance starts as soon as it is worth it; the test lowers that bar instead of waiting."""
     monkeypatch.setattr(upkeep, "EVERY_MARKS", 15)
     monkeypatch.setattr(maintenance, "LEAST", {True: (2, 10)})
 

@@ -1,6 +1,7 @@
-"""What is done to a table at its source without changing a row goes by; what is taken back does not.
+"""DDL at the source that changes no row stops no table; DDL that was taken back does.
 
-Rows are written under each of the layouts, so that the stream tells of them as well as the catalog.
+So does the new name of a label that rows have. Rows are written under each of the layouts, so that the stream
+shows them as well as the catalog.
 """
 
 from __future__ import annotations

@@ -25,14 +25,14 @@ pytestmark = pytest.mark.server
 
 @pytest.fixture
 def lake(mirrors: Mirrors, database: Database) -> Lake:
-    """Of a table with three rows, copied."""
+    """Copy a table with three rows."""
     database.execute("CREATE TABLE items (id int PRIMARY KEY)", user="app")
     database.execute("INSERT INTO items SELECT generate_series(1, 3)", user="app")
     return mirrors.once()
 
 
 def _held(lake: Lake, moment: datetime) -> int:
-    """How many rows were there, beside those that were copied."""
+    """Count the rows of that moment, beside those that were copied."""
     return int(lake.at(timestamp=moment).arrow("public.items").num_rows) - 3
 
 

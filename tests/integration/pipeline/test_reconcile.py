@@ -65,7 +65,7 @@ def resync_at(lake: Path, database: Database, *tables: str) -> None:
 
 
 def difference(mirrors: Mirrors, table: str) -> dict[tuple[int, str, int], int]:
-    """What history says was done by no transaction."""
+    """Count the updates in history that no transaction made."""
     told = mirrors.lake.history(table).to_pylist()
     return Counter((row["id"], row["s"], row["_diff"]) for row in told if row["_xid"] == 0)
 
@@ -281,7 +281,7 @@ def test_beside_a_running_mirror_nothing_else_is_disturbed(mirrors: Mirrors, hel
 
 
 def test_a_large_table_is_compared_while_the_marks_go_on_with_it(mirrors: Mirrors, held_up: HeldUp) -> None:
-    """What is changed meanwhile, damaged rows among it, is compared again, and nothing else is."""
+    """Reconcile compares again the rows that change meanwhile, damaged ones among them, and no others."""
     more = f"SELECT i, 'row ' || i FROM generate_series(101, {NEAR_ROWS // 2 + 50_000}) i"
     mirrors.database.execute(f"DELETE FROM whole; INSERT INTO plain {more}", user="app")
     mirrors.once()

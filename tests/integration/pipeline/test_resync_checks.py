@@ -31,7 +31,7 @@ NAMES = ("good", "part", "keyless", "hidden", "leaf", "gone")
 def examined(
     database: Database, publication: str, *, ours: bool, names: Sequence[str] = NAMES
 ) -> dict[str, str]:
-    """What `tables resync` finds against each of the tables; of one that is fit nothing."""
+    """Return the code that `tables resync` finds against each table; a fit table has none."""
     address = PostgresAddress.parse(database.url(user="app"))
     source = source_record(upstream=PostgresUpstream("none", publication, ours, ours))
     kind = registry.by_kind("postgres")

@@ -1,6 +1,6 @@
-"""What can happen to rows of PostgreSQL, straight through: snapshot, then stream, compared with the source.
+"""Changes to rows of PostgreSQL, straight through: snapshot, then stream, compared with the source.
 
-What can happen to those of any source is in `tests/conformance`.
+`tests/conformance` has the changes that rows of any source can see.
 """
 
 from __future__ import annotations

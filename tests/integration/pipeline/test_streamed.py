@@ -116,7 +116,7 @@ def test_two_large_transactions_side_by_side_are_each_whole_at_their_commit(mirr
 def test_a_label_that_was_renamed_before_its_transaction_was_folded_does_not_go_by(
     mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is laid down ahead of the commit has the first name, the source the second."""
+    """The layers laid down ahead of the commit have the label's first name; the source has the second."""
     monkeypatch.setattr(batches, "ALONE_BYTES", 1)
     database = mirrors.database
     database.execute(

@@ -131,7 +131,7 @@ def database(version: str) -> Iterator[Database]:
 
 @pytest.fixture
 def twin(mirrors: Mirrors) -> Mirrors:
-    """The same database in another lake, whole transactions only."""
+    """Mirror the same database into another lake, whole transactions only."""
     path = mirrors.path.with_name("twin")
     return Mirrors(mirrors.database, path, mirrors.spark, {"streaming": "off"} | mirrors.options)
 
@@ -217,7 +217,7 @@ def test_what_was_laid_down_may_be_lost_before_the_commit_is_folded(
 
 
 def streamed_transactions(mirrors: Mirrors) -> int:
-    """How many transactions the server has streamed to this mirror's slot, by its own count."""
+    """Count the transactions that the server has streamed to this mirror's slot, by its own count."""
     source = source_of(mirrors.lake.catalog())
     assert source is not None
     [(count,)] = mirrors.database.execute(

@@ -198,7 +198,7 @@ def test_what_cannot_be_is_refused_and_changes_nothing(mirrored: Mirrors) -> Non
 def test_a_publication_of_the_users_is_not_altered_and_what_it_did_not_send_is_not_told(
     mirrors: Mirrors,
 ) -> None:
-    """Nor is their slot: it is older than the membership of `t`, so there is no going back to its start."""
+    """The users' slot stays, too: it is older than the membership of `t`, so its start is out of reach."""
     database = mirrors.database
     mirrors.options |= {"publication": "mine", "slot": "theirs"}
     database.execute(

@@ -162,7 +162,7 @@ def test_a_truncate_and_what_only_looks_like_one_are_told_apart(mirrors: Mirrors
 
 
 def _errors(mirrors: Mirrors) -> dict[str, int]:
-    """How many errors stand, by table."""
+    """Count the errors that stand, by table."""
     lake = mirrors.lake
     return {
         name: int(errors_table.standing(lake.store, "errors/main", TableName("public", name))["diff"].sum())

@@ -39,7 +39,7 @@ def test_one_changed_byte_is_named_for_one_scan_of_the_source(
 
 
 def _scanned(mirrors: Mirrors, pages: int) -> Verdict:
-    """What verify finds, by one scan of the table and not much beside it."""
+    """Verify, and check that it scans the table once and reads little besides."""
     before = _blocks(mirrors.database)
     verdict = verified(mirrors)
     # What a session has read is told when it ends.

@@ -1,6 +1,7 @@
-"""What a run is asked for and what it mirrors: where the two differ it is said, or refused if it was named.
+"""A run says which of the wanted tables it does not mirror, and refuses if one of them was named.
 
-A wildcard takes what can be mirrored and leaves out the rest with its code; a name is taken at its word.
+A wildcard takes the tables that can be mirrored and leaves out the rest, each with its code. A named table
+must be mirrored.
 """
 
 from __future__ import annotations

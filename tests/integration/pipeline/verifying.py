@@ -30,7 +30,7 @@ def config_of(mirrors: Mirrors, **source: Any) -> Config:
 
 
 def verified(mirrors: Mirrors, *tables: str, **asked: Any) -> Verdict:
-    """What verify finds."""
+    """Verify the tables, and return the verdict."""
     [verdict] = headrace.verify(config_of(mirrors), tables=tables, spark=mirrors.spark, **asked)
     return verdict
 

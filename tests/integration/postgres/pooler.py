@@ -1,7 +1,7 @@
-"""What a pooler looks like from outside: the login names another backend than the one that answers.
+"""Imitate a pooler as it looks from outside: login names another backend than the one that answers.
 
-Forwards one connection to a real server and changes the process number in BackendKeyData, as every
-pooler does, since it has cancel keys of its own.
+It forwards one connection to a real server and changes the process number in BackendKeyData, as every
+pooler does, since a pooler has cancel keys of its own.
 """
 
 from __future__ import annotations

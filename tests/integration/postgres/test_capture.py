@@ -65,7 +65,7 @@ def test_a_table_that_somebody_holds_keeps_no_other_out_of_our_publication(datab
 
 
 def test_a_part_that_is_altered_before_it_is_recorded_is_looked_at_again(database: Database) -> None:
-    """What was altered between the look and the record may have been sent otherwise by a slot in between."""
+    """A slot made between the look and the record may have sent an altered part differently."""
     database.execute(f"{TABLES}; CREATE PUBLICATION p FOR TABLE good WHERE (id > 5), part", user="app")
     with closing(connect(PostgresAddress.parse(database.url(user="app")), role="test")) as session:
         upstream = PostgresUpstream("s", "p", owns_publication=False)

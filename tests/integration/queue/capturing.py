@@ -50,7 +50,7 @@ class Capturing:
         return [(tx, diff, row) for tx, diff, row in rows.fetchall()]
 
     def net(self, name: str) -> Counter[str | None]:
-        """What a table holds by its events alone, which begin while it is empty."""
+        """Add up a table's events alone, which begin while it is empty."""
         held: Counter[str | None] = Counter()
         for _, diff, row in self.events(name):
             if diff == EMPTIED:
@@ -60,7 +60,7 @@ class Capturing:
         return Counter({row: count for row, count in held.items() if count})
 
     def contents(self, name: str) -> Counter[str | None]:
-        """What the table holds, as our own sessions print it."""
+        """Read the table's rows, as our own sessions print them."""
         rows = self.session.execute(f"SELECT (t.*)::text FROM ONLY public.{name} t".encode())
         return Counter(row for (row,) in rows.fetchall())
 

@@ -155,7 +155,7 @@ BEFORE = 20  # rows of each table
 
 @dataclass
 class Scene:
-    """What was there before anything changed, and what came of it."""
+    """The lake before anything changed, and the outcome of the changes."""
 
     mirrors: QueueMirrors
     epoch: int

@@ -332,7 +332,7 @@ def _rows_between(session: psycopg.Connection[Any], low: int, high: int) -> list
 
 
 def _widths(rows: list[str]) -> set[int]:
-    """How many fields they have; no value here holds a comma."""
+    """Count the fields of the rows; no value here holds a comma."""
     return {row.count(",") + 1 for row in rows}
 
 
@@ -354,7 +354,7 @@ def test_a_layout_that_is_rolled_back_leaves_no_row(database: Database, queue: C
 def test_a_statement_before_ddl_and_one_behind_it_in_one_transaction_have_a_layout_each(
     database: Database, queue: Capturing
 ) -> None:
-    """Such a tick holds two layouts; it is behind the last mark, for the look sees the DDL with it."""
+    """One tick holds both layouts; it is behind the last mark, because the look sees the DDL with it."""
     known = {"t": defined(queue)}
     executed(
         database,

@@ -57,7 +57,7 @@ def _database(mirror: Mirror) -> Database:
 
 
 def _at(mirror: Mirror, server: Server) -> Mirror:
-    """The same lake, of the same database on another server."""
+    """Mirror the same database on another server, into the same lake."""
     return Mirror(QueuePlace(Database(server, _database(mirror).name)), mirror.path, of_many=True)
 
 

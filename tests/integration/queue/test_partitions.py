@@ -105,7 +105,7 @@ END $$
 
 
 class QueueMirrors(Mirrors):
-    """The same, through a queue."""
+    """Mirrors that read a queue."""
 
     def config(self, *tables: str) -> dict[str, Any]:
         url = f"queue+{self.database.url(user='app')}"
@@ -390,7 +390,7 @@ class Followed:
         self.forget()
 
     def net(self, time: int) -> Counter[tuple[Any, ...]] | None:
-        """What the events of a tick come to; None where they are of another table than was recorded."""
+        """Add up the events of a tick; None if they are of another table than was recorded."""
         wanted = {self.table.number: TableFilter(R, self.table.schema, 0, 0, self.table.details)}
         data = np.frombuffer(framing.head(time, 0, 1) + self.events(), np.uint8)
         net: Counter[tuple[Any, ...]] = Counter()

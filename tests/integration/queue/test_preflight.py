@@ -1,4 +1,4 @@
-"""What stands against a table, a role or a server is said before anything is made, with what mends it."""
+"""Preflight names each obstacle of a table, a role or a server before anything is made, with its remedy."""
 
 from __future__ import annotations
 

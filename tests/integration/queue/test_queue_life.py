@@ -88,7 +88,7 @@ class QueueMirror:
         return sorted(tuple(row.values()) for row in have) == sorted(rows)
 
     def agrees_by_now(self, name: str) -> bool:
-        """The same, of a table that may be out of the marks for a while."""
+        """Tell whether the table agrees; one that is out of the marks for a while does not yet."""
         try:
             return self.agrees(name)
         except HeadraceError:

@@ -1,4 +1,4 @@
-"""What was made is removed to the last row of the catalog, or stays for the lakes that still read."""
+"""A drop removes our objects to the last row of the catalog, or leaves them to the lakes that still read."""
 
 from __future__ import annotations
 

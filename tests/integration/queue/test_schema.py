@@ -84,7 +84,7 @@ def test_a_queue_of_a_newer_version_is_refused_under_a_lake_that_reads_it_too(da
 def test_a_queue_that_lost_what_it_writes_by_or_is_guarded_by_is_another_one(
     database: Database, damage: str
 ) -> None:
-    """What is not guarded may have lost events by somebody's hand."""
+    """An unguarded queue may have lost events by somebody's hand."""
     executed(database, ["CREATE TABLE t (id int)"])
     with capturing(database) as queue:
         made = ensure(database)

@@ -1,7 +1,7 @@
-"""What the triggers write is what statements did to the table: each row, as our own sessions print it.
+"""Triggers write exactly what statements did to the table: each row, as our own sessions print it.
 
-The oracle is the table itself: the events from an empty table on make what it holds, whatever the statements
-were. The values of every type are held against what a copy of the same rows brings.
+The oracle is the table itself: the events since the table was empty add up to its contents, whatever the
+statements were. For values of every type the oracle is a copy of the same rows.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ def test_no_column_is_taken_for_a_name_of_ours(database: Database, queue: Captur
 def test_a_truncate_amid_which_a_trigger_wrote_the_table_is_told_apart(
     database: Database, queue: Capturing
 ) -> None:
-    """What an application's trigger on TRUNCATE writes has its event between the two of the truncation."""
+    """An application's trigger on TRUNCATE writes rows whose events lie between the two of the truncation."""
     executed(
         database,
         [
@@ -311,7 +311,7 @@ def test_temporary_tables_and_operators_of_the_writer_are_never_met(
 def test_no_view_of_the_writer_is_read_as_us_by_a_trigger_of_his(
     database: Database, queue: Capturing
 ) -> None:
-    """Who may name the function hangs it on a table of his, without the transition tables that it reads."""
+    """Whoever may name the function can hang it on a table of their own, without its transition tables."""
     executed(database, ["CREATE TABLE t (id int)"])
     queue.capture("t")
     before = read_queue(queue.session, LAKE.objects)

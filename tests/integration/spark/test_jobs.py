@@ -1,4 +1,4 @@
-"""What a job promises, on every engine, and against the driver's runner as the plain twin."""
+"""Jobs keep their promises on every engine, against the driver's runner as the plain twin."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _SPARK = Path(pyspark.__file__).parent
 def outcome(
     script: str, folder: Path, environ: dict[str, str], *command: str, silent: bool = False
 ) -> list[str]:
-    """What the script printed, line by line; it must end well, and soon after its last line."""
+    """Run a script, and return the lines it printed; it must end well, and soon after its last line."""
     path = folder / "script.py"
     path.write_text(_HEAD + script)
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""The same cases on the older versions of PySpark that headrace takes: 4.0, the oldest, 4.1 and 4.2.
+"""Run the Spark tests on the older versions of PySpark that headrace takes: 4.0, the oldest, 4.1 and 4.2.
 
 PySpark alone is installed into a folder that comes first on the path; all else is this environment's.
 """

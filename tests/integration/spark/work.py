@@ -79,12 +79,12 @@ def whole(group: str, blobs: Iterator[bytes]) -> Iterable[bytes]:
 
 
 def length_of_shared(item: bytes) -> bytes:
-    """How much an item stands for."""
+    """Return the length of the bytes that an item stands for."""
     return str(len(receive_shared(item))).encode()
 
 
 def several(item: bytes) -> list[bytes]:
-    """As many results as the item says."""
+    """Return as many results as the item says."""
     return [item + b"." + str(part).encode() for part in range(int(item))]
 
 
@@ -129,7 +129,7 @@ def die(item: bytes) -> bytes:
 
 
 def blow_up(item: bytes) -> bytes:
-    """As many bytes as the item says."""
+    """Return as many bytes as the item says."""
     return bytes(int(item))
 
 
@@ -200,7 +200,7 @@ def weigh_memory(group: str, blobs: Iterator[bytes]) -> Iterable[bytes]:
 
 
 def weigh(group: str, blobs: Iterator[bytes]) -> Iterable[bytes]:
-    """How many blobs a group has, and their bytes."""
+    """Count the blobs of a group, and their bytes."""
     sizes = [len(blob) for blob in blobs]
     yield f"{group} {len(sizes)} {sum(sizes)}".encode()
 

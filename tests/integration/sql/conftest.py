@@ -57,7 +57,7 @@ class Asked:
         return make_conninfo(**said)
 
     def mirror(self) -> None:
-        """What `headrace run --lake DIR --once` does."""
+        """Do what `headrace run --lake DIR --once` does."""
         headrace.mirror(configuration_of(str(self.path)), spark=self.spark, once=True)
 
 

@@ -100,7 +100,7 @@ class Stage:
         wait_for(there, "the spool catches up", deadline=deadline)
 
     def spooled(self) -> list[Transaction]:
-        """What the spool holds."""
+        """Read the transactions in the spool."""
         reader = self.reader
         found = []
         after = 0
@@ -110,7 +110,7 @@ class Stage:
         return found
 
     def expected(self) -> list[Transaction]:
-        """What the server says that there is."""
+        """Ask the server which transactions there are."""
         rows = self.database.execute(
             "SELECT data FROM pg_logical_slot_peek_binary_changes(%s, NULL, NULL, "
             "'proto_version', '1', 'publication_names', %s)",

@@ -118,7 +118,7 @@ def test_a_recording_under_load_is_a_state_that_the_source_had(database: Databas
 
 
 def inserted_below(database: Database, position: int) -> int:
-    """How many rows the transactions with a commit LSN below this have inserted, by the stream's own word."""
+    """Count the rows that transactions with a lower commit LSN have inserted, by the stream's own word."""
     messages = database.execute(
         "SELECT data FROM pg_logical_slot_peek_binary_changes('witness', NULL, NULL,"
         " 'proto_version', '1', 'publication_names', 'p')"

@@ -65,7 +65,7 @@ def test_a_transfer_that_commits_between_two_statements_stays_whole(database: Da
 
 
 def kinds(database: Database, slot: str) -> set[str]:
-    """What pgoutput sent: I, D, U and how an update showed its old row, and `u` for unchanged TOAST."""
+    """Name what pgoutput sent: I, D, U and how an update showed its old row, and `u` for unchanged TOAST."""
     found = set()
     for (message,) in database.execute(
         "SELECT data FROM pg_logical_slot_get_binary_changes(%s, NULL, NULL,"

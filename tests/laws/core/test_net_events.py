@@ -36,7 +36,7 @@ TICKS = st.integers(1, 8)  # transactions a tick
 
 
 def _ticks(world: World, size: int, random: Random) -> tuple[pa.Table, Truncations]:
-    """What a queue brings of a world: whole rows at the times of ticks, in any order between truncations."""
+    """Turn a world into a queue's events: whole rows at times of ticks, in any order between truncations."""
     records, emptied, number = [], [], FIRST_ID
     segment: list[Side] = []
 

@@ -72,7 +72,7 @@ def _named(names: list[Any], narrow: bool) -> pa.Array:
 
 
 def _holding(world: World, transactions: set[int]) -> Counter[Row]:
-    """What the table is after exactly these transactions."""
+    """Contents of the table after exactly these transactions."""
     held = Counter(world.start.values())
     for number, _, diff, row in world.history():
         if number in transactions:

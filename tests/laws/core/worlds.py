@@ -208,7 +208,7 @@ def _change(draw: st.DrawFn, state: dict[int, Row], truncates: bool) -> Change |
 
 
 def with_copies(world: World) -> World:
-    """The same world seen without its key, so that rows are there several times."""
+    """Take the key from a world, so that rows are there several times."""
 
     def blur(row: Row) -> Row:
         return (row[0] % 2, row[1] and row[1] % 2, row[2])

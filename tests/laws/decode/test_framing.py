@@ -22,7 +22,7 @@ def _frames(data: bytes) -> tuple[list[tuple[int, int, int]], int, bool]:
 
 
 def _outcome(data: bytes | Bytes, in_stream: bool, start: int = 0, stop: int | None = None) -> object:
-    """What the kernel finds from `start` on, in the twin's words."""
+    """Scan with the kernel from `start` on, and return its findings in the twin's words."""
     buffer = array(data) if isinstance(data, bytes) else data
     try:
         found = pgoutput.scan(buffer, start, stop, in_stream=in_stream)

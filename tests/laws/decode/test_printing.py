@@ -1,4 +1,4 @@
-"""What is printed is decoded to the same bits, and what a server prints is printed so again."""
+"""Printed values decode to the same bits, and a server's own text is printed again the same."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def _walked(data: Bytes, messages: Messages) -> tuple[reference.Row | None, refe
 
 
 def _read(step: Callable[[], object]) -> object:
-    """What was read, or that it was refused."""
+    """Return the step's result, or say that it was refused."""
     try:
         return step()
     except (Definite, reference.MalformedRow):

@@ -1,4 +1,4 @@
-"""What a server would send, and what no server would: bytes for the laws of decoding.
+"""Bytes for the laws of decoding: some that a server would send, and some that no server would.
 
 Builders for single messages (`copy_data`, `plugin`, `tuple_data`, ...), strategies for whole streams, and
 `damaged`, which changes, drops or adds a few bytes anywhere.
@@ -117,7 +117,7 @@ streams = st.lists(
 
 @st.composite
 def damaged(draw: st.DrawFn, whole: st.SearchStrategy[bytes]) -> bytes:
-    """The same bytes, perhaps with a piece changed, dropped or added, or with their end cut off."""
+    """Draw bytes, perhaps with a piece changed, dropped or added, or with their end cut off."""
     data = draw(whole)
     for _ in range(draw(st.integers(0, 3))):
         at = draw(st.integers(0, len(data)))

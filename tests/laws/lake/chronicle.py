@@ -81,7 +81,7 @@ def rows(values: Sequence[Row], schema: pa.Schema = AWKWARD) -> pa.Table:
 
 
 def counted(table: pa.Table) -> Counter[bytes]:
-    """What a table holds: its rows' codes, each with how often it is there."""
+    """Count the codes of a table's rows."""
     if not table.num_rows:
         return Counter()
     return Counter(keycode(table.columns).to_pylist())
@@ -142,7 +142,7 @@ class Chronicle:
         self._remember(self._mark.time)
 
     def state(self, time: int) -> dict[str, Counter[bytes]]:
-        """What each table held when everything up to this time had been done."""
+        """Contents of each table after everything up to this time."""
         return self.states[max(known for known in self.states if known <= time)]
 
     def _apply(self, name: str, updates: Sequence[tuple[Row, int]]) -> None:

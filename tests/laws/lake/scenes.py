@@ -33,7 +33,7 @@ Body = Callable[[Actor], None]
 
 
 class Stage(Protocol):
-    """Where a cast plays: a world of either kind."""
+    """A world of either kind, in which a cast plays."""
 
     @property
     def bench(self) -> Bench: ...
@@ -105,7 +105,7 @@ class Scene:
         assert Counter({row: n for row, n in held.items() if row < frontier}) == Counter(range(frontier))
 
     def check_end(self) -> None:
-        """What can be judged only when all is over: a last, undisturbed writer has gone on from there."""
+        """Let a last, undisturbed writer go on, and check what can be judged only when all is over."""
         before = int(self.world.marks[-1].frontier) if self.world.marks else 0
         run({"closer": self.writer(epochs=4)}, Choices(), self.check)
         marks = self.world.marks

@@ -21,7 +21,7 @@ ROWS = st.tuples(*map(st.sampled_from, VALUES.values()))
 
 @st.composite
 def chronicles(draw: st.DrawFn) -> tuple[dict[str, list[Row]], list[list[Transaction]]]:
-    """What was copied, and epochs of transactions that only remove what is there."""
+    """Draw copied rows, and epochs of transactions that remove no row that is not there."""
     copied = {name: draw(st.lists(ROWS, max_size=4)) for name in TABLES}
     held = {name: list(values) for name, values in copied.items()}
     epochs: list[list[Transaction]] = []

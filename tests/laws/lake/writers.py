@@ -37,13 +37,13 @@ def folder(table: str) -> str:
 
 
 def contents(table: str, frontier: int) -> Counter[int]:
-    """What the table holds once all transactions below the frontier are applied."""
+    """Contents of the table once all transactions below the frontier are applied."""
     touching = [t for t in range(frontier) if table in TOUCHED[t % len(TOUCHED)]]
     return Counter(touching[-2:])
 
 
 class Bench(Protocol):
-    """Where writers work: the twin, or the real thing."""
+    """The tables that writers work on: the twin, or the real thing."""
 
     def open(self) -> tuple[PlanFiles, PublishingMarkLog, Callable[[str], DeltaTables]]: ...
 
@@ -54,7 +54,7 @@ class Bench(Protocol):
     def schema(self) -> str | None: ...
 
     def length(self, folder: str) -> int:
-        """How many versions the table has."""
+        """Number of the table's versions."""
 
     def disturb(self, folder: str, length: int, *, faithful: bool) -> bool:
         """Commit as another program: all live files put into one, unfaithfully with a row more."""
@@ -213,7 +213,7 @@ def _once(body: Callable[[Actor], None]) -> Callable[[Actor], None]:
 
 
 def _patiently(call: Callable[[], T]) -> T:
-    """What the pipeline does with `Transient`: the same call again."""
+    """Repeat the call after `Transient`, as the pipeline does."""
     for _ in range(_PATIENCE):
         try:
             return call()

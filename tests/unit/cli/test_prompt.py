@@ -19,7 +19,7 @@ TABLES = ("public.orders", "orders")
 
 
 def typed(keys: str) -> list[str]:
-    """What a terminal gives when these keys are pressed."""
+    """Return the statements that a terminal gives when these keys are pressed."""
     with create_pipe_input() as pipe, create_app_session(input=pipe, output=DummyOutput()):
         pipe.send_text(keys)
         return list(prompt.statements(lambda: TABLES, terminal=True))

@@ -1,4 +1,4 @@
-"""What `headrace status` says in a few lines, from the record of an owner."""
+"""`headrace status` sums up the record of an owner in a few lines."""
 
 from __future__ import annotations
 

@@ -45,6 +45,6 @@ def test_a_condition_is_itself_again_after_its_record_and_after_a_pickle(code: s
 
 
 def test_a_record_of_another_family_is_no_condition() -> None:
-    """As an older version wrote it."""
+    """An older version wrote such a record."""
     record = to_record(Definite("TEST_RAIN", "it fell", hint="dry it"))
     assert type(from_record(HeadraceError, record)) is Definite

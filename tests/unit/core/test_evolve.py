@@ -1,4 +1,4 @@
-"""Which changes of a schema a table may go on under, and what they make of rows from before."""
+"""Changes of a schema that a table may go on under, and what they make of rows from before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each kind of change means for the keys that it touches."""
+"""Each kind of change becomes events of the keys that it touches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for every form; the values themselves are in the cases and the laws."""
+"""Rules for every form; the values themselves are in the cases and the laws."""
 
 from __future__ import annotations
 

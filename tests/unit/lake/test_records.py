@@ -1,4 +1,4 @@
-"""What a lake keeps beside its tables: format, catalog, requests, status, history and errors."""
+"""Records that a lake keeps beside its tables: format, catalog, requests, status, history and errors."""
 
 from __future__ import annotations
 

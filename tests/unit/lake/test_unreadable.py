@@ -69,7 +69,7 @@ def test_a_disk_that_does_not_answer_is_no_damage(
 
 
 class _Broken:
-    """What an object store's reader does when the connection is lost: no number, no kind of its own."""
+    """Fail as an object store's reader does when the connection is lost: no number, no kind of its own."""
 
     def read(self, size: int | None) -> bytes:
         raise OSError("error decoding response body")

@@ -1,4 +1,4 @@
-"""How often a table is taken up that changes again and again."""
+"""A table that changes again and again is taken up less often."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TableName("public", "t")
 
 
 def _moments(seconds: float) -> list[float]:
-    """When it is taken up if it is due again each time, within so many seconds."""
+    """List when the table is taken up if it is due again each time, within so many seconds."""
     tended, now, found = TableFollower(), 0.0, list[float]()
     while now < seconds:
         found.append(now)

@@ -1,4 +1,4 @@
-"""Which tables leave our publication, and when that is asked again."""
+"""Tables leave our publication; for one that is held, the request is repeated after a pause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker holds behind a task: not what the task has freed."""
+"""A worker gives back the memory that a task has freed."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from headrace.spark.archive import Archive
 
 
 def _ended_well(options: str) -> bool:
-    """Whether the packaged runtime starts with these options, and then does something."""
+    """Tell whether the packaged runtime starts with these options and ends well."""
     binary = java.likely_java({"HEADRACE_JAVA": java.PACKAGED})
     assert binary is not None
     done = subprocess.run([binary, *options.split(), "-version"], capture_output=True, check=False)

@@ -1,4 +1,4 @@
-"""What a driver that was killed left in the lake's depot is removed by the next one."""
+"""The next driver removes what a killed driver left in the lake's depot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be said of sessions without starting one: masters, versions, targets, Spark's own words."""
+"""Facts about sessions that need no start of one: masters, versions, targets, Spark's own words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What CREATE SOURCE registers: its kind, its connection, and the options that its kind asks for."""
+"""CREATE SOURCE registers a kind, a connection, and the options that the kind asks for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where servers come from: what cannot be had is an error, what was tampered with is refused."""
+"""Test servers are pinned builds: a server that cannot be had is an error, a tampered build is refused."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def test_marks_that_go_back_are_found() -> None:
 
 
 def test_a_gap_in_a_tables_marks_begins_a_new_run() -> None:
-    """What a table held before it was stopped says nothing of what it holds after it was copied again."""
+    """A table's contents before it stopped say nothing of its contents after it was copied again."""
     lake = true_lake()
     for epoch in (9, 10):
         mark = lake.written[epoch - 1]

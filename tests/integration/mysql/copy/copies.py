@@ -55,7 +55,7 @@ class Copy:
     refusals: list[HeadraceError]
 
     def answers(self) -> list[tuple[Piece, Answer]]:
-        """What came of each piece."""
+        """Wait for the pieces, and return the answers of each."""
         return [answer for future in self.started for answer in future.result(SECONDS)]
 
     def rows(self) -> dict[str, pa.Table]:
@@ -67,7 +67,7 @@ class Copy:
         return {name: pa.concat_tables(parts) for name, parts in found.items() if name not in codes}
 
     def errors(self) -> list[HeadraceError]:
-        """What kept tables from being read."""
+        """Errors that kept tables from being read."""
         self.answers()
         return self.refusals
 

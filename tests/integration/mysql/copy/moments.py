@@ -57,7 +57,7 @@ class Transfers:
 
     @property
     def done(self) -> int:
-        """How many transfers were made."""
+        """Number of transfers that were made."""
         return sum(self._done)
 
     def go_on(self) -> None:

@@ -241,7 +241,7 @@ def test_a_thousand_tables_are_locked_within_the_bound(bank: Database) -> None:
 
 
 def _views(database: Database, leader: MysqlLeader) -> int:
-    """How many readers have their views."""
+    """Count the readers that have their views."""
     names = (leader.ticket.view(number) for number in range(leader.ticket.readers))
     [row] = database.execute("SELECT " + ", ".join(f"IS_USED_LOCK('{name}')" for name in names))
     return sum(one is not None for one in row)

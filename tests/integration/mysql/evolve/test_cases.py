@@ -178,7 +178,7 @@ KEYS = {"renamed_key": "number", "numbered": "more"}  # as they are called in th
 
 @dataclass(frozen=True)
 class Place:
-    """Where statements are done and where the mirror reads them, which is the same but for a replica."""
+    """Databases where statements run and where the mirror reads; the two differ only with a replica."""
 
     writes: Database
     reads: Database
@@ -214,7 +214,7 @@ WAYS = {"": _server, "replica": _replica, "any case": _any_case}
 
 @dataclass
 class Scene:
-    """What was there before anything changed, and what came of it."""
+    """The lake before anything changed, and the outcome of the changes."""
 
     mirror: Mirror
     database: Database
@@ -256,7 +256,7 @@ def _make(place: Place) -> None:
 
 
 def _cases(database: Database) -> dict[str, str]:
-    """Those that this kind of server knows."""
+    """Spell the cases for this kind of server: MySQL has no ALTER IGNORE."""
     ignores = {"made_zero": CASES["made_zero"].replace("IGNORE ", "")}
     return CASES if database.server.flavour.is_mariadb else CASES | ignores
 
@@ -352,6 +352,6 @@ def test_the_marks_from_before_show_what_was_there(scene: Scene, case: str) -> N
 
 
 def test_a_column_is_added_without_a_file_being_written(scene: Scene) -> None:
-    """Of `added` no row was changed in the same run; the others have files for what was."""
+    """The run changed no row of `added`; the other tables have files for their changes."""
     before, after = scene.files
     assert after["added"] == before["added"]

@@ -1,4 +1,4 @@
-"""What a look shows of a later statement is no proof of an earlier one.
+"""A look that shows a later statement proves nothing about an earlier one.
 
 statement ─► the end of a batch ─► later statements ─► the look that belongs to the batch
 """

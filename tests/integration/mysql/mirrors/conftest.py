@@ -42,7 +42,7 @@ def mirror(database: Database, tmp_path_factory: pytest.TempPathFactory) -> Mirr
 
 @pytest.fixture
 def mirrored(mirror: Mirror, nursery: Nursery) -> Iterator[Mirrored]:
-    """The same mirror as a process, which has not been started."""
+    """Make a process of the same mirror, not started yet."""
     made = Mirrored(mirror.path, mirror.place.url, *mirror.patterns, program=nursery.run)
     yield made
     made.close()

@@ -89,7 +89,7 @@ def test_cascades_that_are_logged_are_exact_at_every_mark(
 def test_a_row_that_the_server_logs_as_removed_twice_stops_its_table_alone(
     mirror: Mirror, database: Database
 ) -> None:
-    """Of a DELETE that names both sides of a foreign key; replicas of the server stop there, too."""
+    """The DELETE names both sides of a foreign key; replicas of the server stop there, too."""
     for statement in TABLES[:2]:
         database.execute(statement)
     database.execute("INSERT INTO a VALUES (1, 1), (2, 2)")

@@ -109,7 +109,7 @@ def _fill(database: Database, rows: int) -> None:
 
 
 def _numbers(lake: Lake, epoch: int) -> Counter[int]:
-    """How many rows of each transaction a mark shows."""
+    """Count the rows of each transaction that a mark shows."""
     return Counter(lake.at(epoch=epoch).arrow("t")["number"].to_pylist())
 
 
@@ -117,7 +117,7 @@ def _numbers(lake: Lake, epoch: int) -> Counter[int]:
 def test_a_snapshot_lasts_for_as_long_as_its_readers_read(
     mirror: Mirror, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who holds it has nothing else to do meanwhile, and the server ends sessions that say nothing."""
+    """The session that holds the snapshot is idle meanwhile, and the server ends idle sessions."""
     monkeypatch.setattr(locks, "KEPT_SECONDS", SLEEP_SECONDS)
     monkeypatch.setattr(locks, "PING_SECONDS", SLEEP_SECONDS / 5)
     monkeypatch.setattr(locks, "LOOK_SECONDS", SLEEP_SECONDS / 5)
@@ -203,7 +203,7 @@ def test_a_proof_is_tried_again_for_the_tables_whose_readers_missed_the_moment(
 def test_a_proof_whose_readers_come_too_late_takes_nothing_back(
     mirror: Mirror, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of what differs the rows are read at a moment of its own, and of tables that were missed, later."""
+    """Verify reads rows that differ at a moment of their own, and retries later the tables it missed."""
     _mirror_two(mirror, database)
     with database.connect() as connection, connection.cursor() as cursor:
         cursor.execute("SET sql_log_bin = 0")

@@ -58,7 +58,7 @@ class Scene:
         return connect(self.address(), role="test")
 
     def check(self, *patterns: str) -> CheckReport:
-        """What `reader` is told about the tables; of the whole database, if none is named."""
+        """Check the tables as `reader`; check the whole database if none is named."""
         return examine(self.address(), MysqlWish(patterns or (f"{self.db.name}.*",)))
 
     def mend(self, statements: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Who is told the password: never a stranger, whatever they ask for."""
+"""A stranger never hears the password, whatever they ask for."""
 
 from __future__ import annotations
 

@@ -383,7 +383,7 @@ def _ask_amid(session: MysqlConnection) -> None:
 
 
 def test_whoever_breaks_off_otherwise_leaves_no_session_behind(database: Database) -> None:
-    """What is left of the answer would be taken for that of the next statement."""
+    """An open session would take the rest of this answer for the answer to its next statement."""
 
     def broken() -> NoReturn:
         raise KeyboardInterrupt

@@ -52,7 +52,7 @@ def table_of(server: Server) -> Iterator[tuple[Database, list[tuple[str, str]]]]
 
 
 def ended(reader: Reader) -> HeadraceError:
-    """What ends a stream."""
+    """Read until the stream ends with an error, and return it."""
     with pytest.raises(HeadraceError) as caught:
         reader.until_cut()
     assert caught.value.hint
@@ -60,7 +60,7 @@ def ended(reader: Reader) -> HeadraceError:
 
 
 def refused(server: Server, tables: list[tuple[str, str]], start: str) -> HeadraceError:
-    """What keeps a stream from being begun, or ends it."""
+    """Return the error that keeps a stream from beginning, or ends it."""
     with pytest.raises(HeadraceError) as caught, reading(server, tables, start) as reader:
         reader.until_cut()
     assert caught.value.hint

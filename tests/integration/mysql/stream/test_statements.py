@@ -1,4 +1,4 @@
-"""What statements of real servers leave in the log when they change rows of a table that they don't name."""
+"""Statements of real servers leave traces in the log when they change rows of a table they don't name."""
 
 from __future__ import annotations
 

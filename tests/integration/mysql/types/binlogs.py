@@ -47,7 +47,7 @@ class Tail:
             at += size
 
     def frames(self, database: str) -> bytes:
-        """What the receiver would store of it."""
+        """Build the frames that the receiver would store of these events."""
         found, count, wanted = [], 0, dict[bytes, bool]()
         for kind, body in self.events():
             if kind in _GTIDS:

@@ -1,4 +1,4 @@
-"""What a copy selects of every type becomes what docs/types.md says, on MySQL and on MariaDB."""
+"""A copied value of every type becomes what docs/types.md says, on MySQL and on MariaDB."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_every_value_of_every_type_is_copied_without_loss(request: pytest.Fixtur
 
 
 def _wrong(copied: CopiedRows, number: int, of: Type, table: EveryType) -> list[object]:
-    """What a column has that it should not have, or has not."""
+    """List a column's values and raw texts beside the expected ones, where they differ."""
     values = table.column_values(of)
     found, expected = copied.rows.column(number).combine_chunks(), column(of, values)
     wrong: list[object] = [] if found.equals(expected) else [found.to_pylist(), expected.to_pylist()]

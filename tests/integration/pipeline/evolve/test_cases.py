@@ -170,7 +170,7 @@ BEFORE = 20  # rows of each table
 
 @dataclass
 class Scene:
-    """What was there before anything changed, and what came of it."""
+    """The lake before anything changed, and the outcome of the changes."""
 
     mirrors: Mirrors
     epoch: int
@@ -292,7 +292,7 @@ def test_a_column_that_is_null_in_old_rows_is_added_without_a_copy(scene: Scene,
 
 
 def test_a_column_is_added_without_a_file_being_written(scene: Scene) -> None:
-    """Of `added` no row was changed in the same run; the others have files for what was."""
+    """The run changed no row of `added`; the other tables have files for their changes."""
     before, after = scene.files
     assert after[scene.name("added")] == before[scene.name("added")]
 

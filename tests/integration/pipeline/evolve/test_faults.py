@@ -97,7 +97,7 @@ def test_killed_at_any_step_it_goes_on(
 
 
 def _takes_over(mirrors: Mirrors, where: str, successors: list[Ledger], name: str, table: str = "") -> None:
-    """As a fail point: another process takes the source over here."""
+    """Act as a fail point: another process takes the source over at `where`."""
     if name == where and not successors:
         successors.append(Ledger(mirrors.lake.store, "main"))
 
@@ -238,7 +238,7 @@ def _columns_at(mirrors: Mirrors, position: int) -> list[str]:
 
 
 def _told(mirrors: Mirrors) -> TableStatus:
-    """What the run says of `t`."""
+    """Read the run's status of `t`."""
     return pictures(str(mirrors.path))[0].tables["public.t"]
 
 

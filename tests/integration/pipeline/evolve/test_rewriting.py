@@ -114,7 +114,7 @@ def test_what_is_altered_again_meanwhile_is_copied(mirrors: Mirrors, monkeypatch
 
 
 def test_rows_that_are_out_of_reach_are_copied(mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As with a retention that is shorter than the work."""
+    """The files of the rows are gone, as with a retention that is shorter than the work."""
     time = _mirrored(mirrors)
     mirrors.database.execute(ALTERED, user="app")
     with _standing(mirrors, "evolve.rewrite.before", monkeypatch):

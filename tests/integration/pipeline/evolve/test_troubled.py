@@ -85,7 +85,7 @@ class Troubled:
 
     @contextmanager
     def _says_all(self) -> Iterator[None]:
-        """What the mirror said is part of an error."""
+        """Add the mirror's log to a timeout."""
         try:
             yield
         except TimeoutError as error:
@@ -136,7 +136,7 @@ class Story:
 
 
 def _author(witness: Witness, seed: int, log: list[str]) -> Author | TreeAuthor:
-    """Of the witness's table, in its session."""
+    """Make an author of the witness's table, in the witness's session."""
     table = witness.table.name
     if table != TREE:
         return Author(witness.connection, table, seed, log, witness.look)

@@ -1,12 +1,12 @@
-"""What the source held at many positions, taken while authors write: the judge of marks that nobody looks at.
+"""Judge marks that nobody looks at, by the source's contents at many positions while authors write.
 
 author    statement ─ statement ─ statement ...
 layouts       ▲           ▲           ▲          after each that is committed: columns, and the position
 contents      ▲                       ▲          now and then
 
-A table's columns between two marks that have it are those of the later one: the run that wrote them may have
-looked at the table long before its stream came by the DDL. So contents count where the columns of their
-position were still those of the next mark; its frontier lies between two layouts that are the same then.
+Between two marks that have a table, its columns are those of the later mark: the run that wrote them may have
+looked at the table long before its stream came by the DDL. So contents count only if the columns of their
+position were still those of the next mark; then its frontier lies between two layouts that are the same.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Layout:
 
 @dataclass
 class Witness:
-    """Of one table, to which nobody else writes; in the session of its author."""
+    """The witness of one table, in the session of its author; nobody else writes to the table."""
 
     url: str
     table: TableName
@@ -62,7 +62,7 @@ class Witness:
             self.contents.append((self.layouts[-1], moment.rows(self.table)))
 
     def judge(self, lake: Lake) -> tuple[int, list[str]]:
-        """How many of the contents the lake has at their position, and what is wrong with any of them."""
+        """Count the contents that the lake has at their position, and list what is wrong with any of them."""
         judged, wrong = 0, list[str]()
         marks = [mark for mark in lake.marks() if str(self.table) in mark.versions]
         altered = len({each.columns for each in self.layouts}) > 1

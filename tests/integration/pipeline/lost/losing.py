@@ -91,7 +91,7 @@ class Source:
         return list(self.lake.store.list(layout.late_folder("main")))
 
     def record(self, table: str) -> TableRecord:
-        """What the catalog knows of a table."""
+        """Read the catalog's record of a table."""
         [found] = [r for name, r in tables_of(self.lake.catalog()).items() if name.name == table]
         return found
 
@@ -163,7 +163,7 @@ class Source:
         self.goes_on(healed.time)
 
     def goes_on(self, time: int) -> None:
-        """What comes next is followed and acknowledged; nothing is left of what was under way."""
+        """Check that a later change is followed and acknowledged, and that no unfinished work is left."""
         self.change()
         self.once()
         self.proved()

@@ -72,7 +72,7 @@ def _chosen(source: Source) -> None:
 
 
 def _stand(source: Source) -> set[State]:
-    """Where the late tables are, each with what is kept for it."""
+    """Return the states of the late tables, in each of which the lake keeps stream for them."""
     records = [source.record(table) for table in ("late", "late_full")]
     assert all(record.state.keeps_stream for record in records)
     assert source.kept

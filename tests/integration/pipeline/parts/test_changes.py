@@ -24,7 +24,7 @@ pytestmark = pytest.mark.server
 
 @dataclass(frozen=True)
 class Case:
-    """What is published of `{t} (id, n, s, big, more, key (id, n))`, what is done, and what is held then."""
+    """The published part of `{t} (id, n, s, big, more, key (id, n))`, a change, and what is held then."""
 
     published: str
     change: str

@@ -211,7 +211,7 @@ class TreeAuthor:
                 yield f"ALTER TABLE {self.table} ATTACH PARTITION {leaf} {bound}"
 
     def _apart(self) -> str:
-        """What no transaction may hold."""
+        """A statement that no transaction may hold."""
         found = self._partitions()
         leaf = self.dice.choice(found)[0] if found else self.table
         return self.dice.choice(

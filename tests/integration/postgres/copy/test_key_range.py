@@ -229,7 +229,7 @@ def test_of_other_tables_check_says_that_they_are_copied_in_one_snapshot(
 
 
 def test_a_chunk_is_not_read_in_the_order_of_a_language(database: Database, session: Session) -> None:
-    """What was altered between two chunks: no row is written anew, and other rows lie between the bounds."""
+    """Between two chunks the collation changes: no row is rewritten, but others lie between the bounds."""
     schema = _table(database, session, "text")
     spans = _spans(session, schema, 1000)
     assert _keys(database, session, schema, spans[0]).num_rows

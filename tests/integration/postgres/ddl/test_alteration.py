@@ -1,7 +1,7 @@
-"""What lies between two looks: ordinary maintenance does not count, what was taken back does.
+"""Ordinary maintenance between two looks does not count; DDL that was taken back does.
 
-Also how a look that an older release recorded is compared. Each look is taken twice, by one who remembers the
-last and by one who does not.
+The tests also compare a look that an older release recorded. Each look is taken twice: by a check that
+remembers the last look, and by one that does not.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ def outcome(check: SchemaCheck) -> dict[str, object]:
 def test_a_check_that_remembers_the_last_one_finds_what_any_other_finds(
     session: Looks, database: Database
 ) -> None:
-    """Of tables as they first were, and as a lake records them, after each statement."""
+    """Both checks compare tables as they first were, and as a lake records them, after each statement."""
     database.execute("CREATE PUBLICATION p FOR TABLE t, w, k")
     oid = database.execute("SELECT oid::int8 FROM pg_publication")[0][0]
     upstream = PostgresUpstream("s", "p", owns_publication=False, publication_oid=oid)

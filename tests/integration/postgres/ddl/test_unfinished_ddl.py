@@ -143,7 +143,7 @@ MEMBERS = {name.name for name in NAMES}
 
 
 def test_locks_on_rows_of_the_catalog_hide_no_ddl_and_keep_nothing_out(database: Database) -> None:
-    """Where several transactions hold a row it names not one of them but all of them, by another number."""
+    """If several transactions hold a row, its xmax is a multixact ID, which stands for all of them."""
     with watching(database) as watch, database.connect() as locker, database.connect() as other:
         locker.execute(LOCK)
         other.execute(ALTER)

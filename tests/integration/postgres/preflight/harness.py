@@ -36,7 +36,7 @@ def mend(db: Database, finding: Finding) -> None:
 
 
 def publish(db: Database, report: CheckReport) -> None:
-    """What a run would do next."""
+    """Publish the tables of the report, as a run would do next."""
     with closing(connect(PostgresAddress.parse(db.url(user="app")), role="test")) as session:
         ensure_publication(session, "headrace_test", [entry.name for entry in report.tables])
 

@@ -111,7 +111,7 @@ def test_the_feed_has_the_columns_of_delta_and_errors_their_code(
 def test_a_mirror_of_a_server_is_streamed_by_its_own_keys(
     database: Database, spark: Any, tmp_path: Path
 ) -> None:
-    """What a run writes: keys from its catalog, keys that change, a TRUNCATE; the server is the oracle."""
+    """The run writes keys from its catalog, keys that change, and a TRUNCATE; the server is the oracle."""
     database.execute("CREATE TABLE orders (a int, b text, n int, PRIMARY KEY (b, a))")
     database.execute("INSERT INTO orders SELECT g, 'k' || g % 3, g FROM generate_series(1, 50) g")
     path = str(tmp_path / "lake")

@@ -24,7 +24,7 @@ clocks = st.tuples(st.integers(0, 23), st.integers(0, 59), st.integers(0, 59), s
 
 
 def _read(values: list[bytes | None], form: str, kind: pa.DataType, layout: LayoutColumn) -> tuple[Any, Any]:
-    """What the column holds, and the texts of what is bad."""
+    """Decode a column; return what it holds, and the texts of bad values."""
     column = TextColumn.of(values)
     decoded = decode_image(column, form, kind, layout)
     decoded.array.validate(full=True)

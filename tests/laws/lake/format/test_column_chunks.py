@@ -74,7 +74,7 @@ def _store() -> Iterator[Store]:
 
 
 def _told(store: Store, name: str) -> list[Any]:
-    """What a footer says of columns and of the groups of rows; not where they are."""
+    """Read a footer's facts on columns and groups of rows; not where they are."""
     with store.open_input(f"{FOLDER}/{name}") as source:
         footer = pq.read_metadata(source)
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]

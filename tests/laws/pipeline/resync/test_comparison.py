@@ -96,7 +96,7 @@ def scene() -> Iterator[tuple[Side, Side, KnownChecksums, Counting]]:
 def different(
     checksums: KnownChecksums, side_files: list[SideFile], jobs: DriverRunner
 ) -> set[tuple[int, int]]:
-    """What the comparison says: which key, and what happens to it."""
+    """Compare, and return each key that differs and what happens to it."""
     checksums.complete(side_files, jobs)
     items = [pack(side_file) for side_file in checksums.different(side_files)]
     answers = jobs.run_grouped(differences.apart, differences.compare, items)

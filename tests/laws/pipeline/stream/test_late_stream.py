@@ -1,7 +1,7 @@
-"""What is kept of a stream for some tables says the same of them as the stream itself, and nothing of others.
+"""The stream kept for some tables says the same of them as the stream itself, and nothing of others.
 
-Random transactions over three tables, in one piece or in two, with subtransactions that were rolled back;
-decoded from the whole bytes and from what was kept of them.
+The tests draw random transactions over three tables, in one piece or in two, with subtransactions that were
+rolled back. They decode them from the whole bytes and from the kept stream.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _said(each: Slice, oids: tuple[int, ...]) -> list[tuple[int, object]]:
 
 
 def _rolled_back(each: Slice) -> bool:
-    """Whether something of it was rolled back."""
+    """Tell whether something of the slice's transaction was rolled back."""
     assert isinstance(each.context, PostgresStreamContext)
     return each.context.inside is not None and bool(each.context.inside.rolled_back)
 

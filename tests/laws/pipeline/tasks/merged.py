@@ -41,7 +41,7 @@ from tests.laws.core.worlds import Row, Side, World, changes, rows, sides, table
 
 @dataclass(frozen=True)
 class Merged:
-    """What an epoch made of a table."""
+    """The result of an epoch for a table."""
 
     outcome: Outcome
     contents: list[Row]

@@ -47,7 +47,7 @@ def _passes(world: World, schema: TableSchema, files: int, stops: set[int], birt
 
 
 def _history(world: World) -> list[Side]:
-    """What happened to each row, one after the other, on the rows that are there."""
+    """List the changes of each row, one after the other, on the rows that are there."""
     there = list(world.start.values())
     told: list[Side] = []
     for number, changes in enumerate(world.transactions):

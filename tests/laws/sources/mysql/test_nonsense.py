@@ -31,7 +31,7 @@ KINDS = st.one_of(st.integers(0, 45), st.integers(158, 173))
 
 @st.composite
 def nonsense(draw: st.DrawFn, sent: Sequence[bytes]) -> list[bytes]:
-    """The same events, of which some have another kind or other bytes, and checksums that fit."""
+    """Give some events another kind or other bytes, and checksums that fit."""
     found = list(sent)
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.integers(0, len(found) - 1))

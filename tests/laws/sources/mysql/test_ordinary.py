@@ -28,7 +28,7 @@ NUMBERS = [1, 2, 3, 1025, 1 << 40]  # 1 and 1025 lie in one place of the kernel'
 
 
 class QuickFeed(Feed):
-    """The same connection, whose packets come together: the kernel has the first go at each."""
+    """A feed whose packets come together: the kernel has the first go at each."""
 
     def __init__(self, start: str) -> None:
         super().__init__(start)

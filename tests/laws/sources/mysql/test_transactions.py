@@ -47,7 +47,7 @@ def binlogs(draw: st.DrawFn) -> list[bytes]:
 
 
 class Stored:
-    """What a receiver keeps of reads, as `pipeline.ingest.store_stream` does."""
+    """Store reads as a receiver does in `pipeline.ingest.store_stream`."""
 
     def __init__(self) -> None:
         self.data, self.open = b"", -1

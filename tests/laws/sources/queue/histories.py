@@ -19,7 +19,7 @@ FIRST_XIDS = st.sampled_from([3, 1000, (1 << 32) - 5, (1 << 32) + 3, (5 << 32) -
 
 @dataclass
 class History:
-    """What happened, and the snapshots that were taken meanwhile, the first before anything."""
+    """Committed transactions, and the snapshots that were taken meanwhile, the first before anything."""
 
     snapshots: list[TxidSnapshot]
     committed: dict[int, int] = field(default_factory=dict)  # the number of the first snapshot that shows it

@@ -1,4 +1,4 @@
-"""What a power cut tears of a table's log, and what whoever reads that log sees once it is mended."""
+"""A power cut tears a table's log; recovery mends it for whoever reads that log."""
 
 from __future__ import annotations
 

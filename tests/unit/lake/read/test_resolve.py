@@ -1,4 +1,4 @@
-"""Which place somebody means, by epoch, position or time of day."""
+"""An epoch, a position or a time of day resolves to a place."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _mark_of(place: CommitPlace) -> int | None:
 
 
 def _alone(before: Mark | None, mark: Mark) -> tuple[int, bool]:
-    """As if the epoch were one transaction, of the mark's timestamp."""
+    """Answer as if the epoch were one transaction, of the mark's timestamp."""
     return mark.time, False
 
 
@@ -179,7 +179,7 @@ def test_a_position_is_read_in_the_newest_life_that_has_one_like_it() -> None:
 
 
 def test_a_life_whose_first_marks_were_spelled_as_times_is_read_in_both_ways() -> None:
-    """As version 1 of the lake did for a server that had been set back."""
+    """Version 1 of the lake spelled marks so for a server that had been set back."""
     base = 1 << 32
     shifted = [Mark(7, 1, f"1/{low:X}", base + low - 1, None, END, 0, 0) for low in (0x10, 0x20)]
     own = [Mark(8, 1, f"0/{low:X}", base + low - 1, None, END, 0, 0) for low in (0x30, 0x40)]

@@ -1,4 +1,4 @@
-"""Which marks stay, and which files are put together."""
+"""Retention decides which marks stay, and which files are put together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How large the pieces of a copy are."""
+"""Sizes of the pieces of a copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long the receiver takes its driver for alive."""
+"""The receiver gives up a driver that is silent for too long."""
 
 from __future__ import annotations
 

@@ -570,7 +570,7 @@ def test_damage_to_a_streamed_transaction_is_noticed(tmp_path: Path) -> None:
 
 
 def test_a_subtransaction_takes_a_few_bytes_while_its_transaction_runs(tmp_path: Path) -> None:
-    """As an exception block in a loop makes them: each inserts a row, every other one is rolled back."""
+    """An exception block in a loop makes these: each inserts a row, every other one is rolled back."""
     count = 8_000
     subtransactions = range(1000, 1000 + count)
     with streaming(tmp_path / "spool") as spooled:

@@ -25,7 +25,7 @@ def test_it_finds_the_headrace_that_started_it_before_any_other() -> None:
 
 
 def test_it_is_there_without_arrow() -> None:
-    """Which would take it as long again as its own work does."""
+    """Loading Arrow would take the receiver as long again as its own work does."""
     program = (
         f"import sys, {worker.__name__}; from headrace.sources import registry;"
         "registry.stream_source('postgres');"

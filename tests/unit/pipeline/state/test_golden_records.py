@@ -54,7 +54,7 @@ UPSTREAMS: dict[str, Any] = {
 
 
 def _compact(record: Any) -> str:
-    """As a plan holds records."""
+    """Write a record as a plan does."""
     return json.dumps(record, separators=(",", ":"), sort_keys=True)
 
 
@@ -120,7 +120,7 @@ def _proofs(record: Any) -> Any:
 
 
 def _late_footer(record: Any) -> Any:
-    """Of a piece of the stream: where it stands, and the context that its source's decoder reads."""
+    """Restore each piece of the stream: where it stands, and the context that its source's decoder reads."""
     for piece in record:
         place = {key: piece.pop(key) for key in ("start", "stop", "crc")}
         inside = piece["inside"] or {"maps": []}
@@ -162,7 +162,7 @@ def test_a_record_is_written_again_to_the_same_bytes(kind: str) -> None:
 
 
 def test_what_a_person_registered_or_ran_is_written_again_to_the_same_bytes(local_store: Store) -> None:
-    """Where options stand beside other keys; the note of a drop goes with the next run."""
+    """Their options stand beside other keys; the note of a drop goes with the next run."""
     for folder, kind in ((layout.REGISTERED_SOURCES, "source"), (layout.REGISTERED_VIEWS, "view")):
         for number, text in enumerate(lines(f"registered_{kind}")):
             key = f"{folder}/n{number}.json"

@@ -1,4 +1,4 @@
-"""What a lake remembers of its configuration, also what an earlier program wrote down."""
+"""A lake remembers its configuration, also one that an earlier program wrote down."""
 
 from __future__ import annotations
 

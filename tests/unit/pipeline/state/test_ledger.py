@@ -1,4 +1,4 @@
-"""What a source waits for, and what it may acknowledge, as its ledger sees it."""
+"""A source's ledger knows what the source waits for, and what it may acknowledge."""
 
 from __future__ import annotations
 

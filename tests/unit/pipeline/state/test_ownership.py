@@ -1,4 +1,4 @@
-"""Who is taken for a living owner, and that one failed write does not make anybody look dead."""
+"""An owner is alive while its record changes, and one failed write does not make anybody look dead."""
 
 from __future__ import annotations
 

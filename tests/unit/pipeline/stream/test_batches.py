@@ -1,4 +1,4 @@
-"""What an epoch takes out of the spool, and how far the spool is not needed any more."""
+"""Batches say what an epoch takes out of the spool, and how far the spool is not needed any more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the table of merges promises; what they do is in the laws and in `test_merge_keyed`."""
+"""The table of merges has one for every kind of group; the laws and `test_merge_keyed` show what they do."""
 
 from __future__ import annotations
 

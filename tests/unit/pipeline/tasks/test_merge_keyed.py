@@ -120,9 +120,9 @@ def test_events_of_one_time_are_netted_across_slices_before_a_row_is_vouched_for
 
 
 def _said(tmp_path: Path, rows: int, change: Change) -> tuple[Outcome, int]:
-    """What a change of one row adds to `errors/`, where so many rows have a value without a lake form.
+    """Return what a change of one row adds to `errors/`, where so many rows have a value without a lake form.
 
-    A file about the keys of others is not there to be read.
+    The file about the keys of others is gone, so whoever reads it fails.
     """
     store = open_store(tmp_path)
     task = TableTask(TableName("public", "t"), SCHEMA, "t", "h", "e", Routes.over(()), 0, raw_columns=(1,))

@@ -1,4 +1,4 @@
-"""What kind of server greets, and of which release."""
+"""A server's greeting tells its kind and its release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How people name tables: wildcards, quotes, and a bare name that is unique or refused."""
+"""People name tables by wildcards, by quotes, and by a bare name that is unique or refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a CREATE TABLE, and of an expression, is the server's word, and what a person chose."""
+"""Parts of a CREATE TABLE, and of an expression, are the server's words; others are a person's choice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What statements do to tables, a case a line: `db.t dropped`, `db.* dropped`, `* unclear`; or nothing."""
+"""Effects of statements on tables, a case a line: `db.t dropped`, `db.* dropped`, `* unclear`; or nothing."""
 
 from __future__ import annotations
 

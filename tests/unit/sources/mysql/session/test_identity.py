@@ -1,4 +1,4 @@
-"""What makes two servers one, and what makes them two."""
+"""Marks that make two servers one, and marks that make them two."""
 
 from __future__ import annotations
 

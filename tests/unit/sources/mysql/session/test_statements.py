@@ -1,4 +1,4 @@
-"""What a statement of ours looks like before it is sent."""
+"""Our statements as they look before they are sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What came compressed is the same as if it had not, piece by piece."""
+"""Compressed events are the same as uncompressed ones once they are unpacked, piece by piece."""
 
 from __future__ import annotations
 

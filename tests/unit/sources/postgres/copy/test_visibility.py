@@ -1,4 +1,4 @@
-"""Of a transaction that a snapshot does not list, its bounds decide."""
+"""The bounds of a snapshot decide about a transaction that it does not list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What values print like depends on no default of the server's."""
+"""Printed values depend on no default of the server's."""
 
 from __future__ import annotations
 

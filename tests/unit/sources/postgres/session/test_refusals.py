@@ -1,4 +1,4 @@
-"""What a server refuses has a code, and never the password."""
+"""A server's refusal has a code, and never the password."""
 
 from __future__ import annotations
 
