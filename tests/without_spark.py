@@ -3,9 +3,9 @@
     a mirror ──► jobs ──► Spark         a JVM and its workers: 10 s of a core before the first task
                       └─► this process  the same functions, which take bytes and give bytes in either
 
-What a run does, keeps and gives up is decided in the driver's process, and a job's functions are the same in
-both (`headrace.spark.jobs`). So tests that start, kill and restart runs do it without a JVM; which tests
-do it on Spark stands in decision 0029.
+The driver's process decides what a run does, keeps and gives up, and a job's functions are the same in both
+(`headrace.spark.jobs`). So tests that start, kill and restart runs do it without a JVM; decision 0029 says
+which tests do it on Spark.
 
 `main` is the life of a run that is forked (`tests.nursery`); mirrors within a test's own process have
 `jobs_in_process`.

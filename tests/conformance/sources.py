@@ -9,7 +9,7 @@
                      of_many    whether a time is that of several transactions
                      lacks      behaviours that it has not, by the names of tests or cases, each with a reason
 
-What a source lacks stands in docs/scenarios.md, too. A further source is a value more; no test changes.
+docs/scenarios.md also says what a source lacks. A further source is a value more; no test changes.
 """
 
 from __future__ import annotations

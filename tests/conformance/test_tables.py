@@ -120,7 +120,7 @@ def test_a_table_whose_columns_changed_stops_and_publishes_nothing_wrong(scene: 
 
 
 def test_a_stopped_table_is_reconciled(scene: Scene) -> None:
-    """It is as it was again. What it missed comes in one mark, and changes none before that."""
+    """The table is as it was again. Its missed changes come in one mark, and change no earlier mark."""
     assert scene.stopped.epoch not in scene.having("renamed")
     assert scene.numbers(scene.first, "renamed") == [1, 2, 3]
     assert scene.numbers(scene.mirror.lake.at().mark, "renamed") == [0, 0, 0, 3, 5, 5]

@@ -136,7 +136,7 @@ def _mirror(
 def _write(stack: ExitStack, database: Database, seed: int) -> None:
     """Writers that go on until the stack is closed: forty transactions a second, one open at all times.
 
-    That is enough for one at each fault. What more they wrote would only be judged more slowly.
+    That is enough to have one at each fault. More writes would only take longer to judge.
     """
     url = database.url(user="app")
     database.pgbench_tables(1)

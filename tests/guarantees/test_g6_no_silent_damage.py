@@ -1,9 +1,10 @@
-"""G6: no silent damage. What cannot be mirrored exactly stops its table, or the source, with a code.
+"""G6: no silent damage. Data that cannot be mirrored exactly stop their table, or the source, with a code.
 
     true of one table     that table leaves the marks at its last exact one; the others go on
     true of the source    nothing is published any more, nothing is made anew at the source
 
-`tests/integration/pipeline` has the whole list of bad input; here is what would do damage if it passed.
+`tests/integration/pipeline` has the whole list of bad input; this module has the input that would do damage
+if it passed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """G7: a table or a transaction of any size passes through with memory independent of its size.
 
-What is measured is the proportional set size (PSS: shared pages counted once) of everything that is ours:
-driver, receiver, JVM and Python workers; the server is not. `make integration` compares a transaction with
+The tests measure the proportional set size (PSS: shared pages counted once) of everything that is ours:
+driver, receiver, JVM and Python workers, without the server. `make integration` compares a transaction with
 one of four times its size; `make test` sees one pass through in pieces.
 """
 

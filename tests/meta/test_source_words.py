@@ -1,6 +1,6 @@
-"""Above the contract of a source nobody speaks the language of one.
+"""Code above the contract of a source does not speak the language of one.
 
-Where a word of PostgreSQL or MySQL stands in code above `sources`, a second source would have to be asked for
+If a word of PostgreSQL or MySQL stands in code above `sources`, a second source would have to be asked for
 there as well, and so would whoever reads its code in an error. Docstrings and comments may explain with
 examples.
 """

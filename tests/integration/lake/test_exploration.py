@@ -1,8 +1,8 @@
 """The commit machine, explored: every single interruption and every single trouble at every step.
 
 An interruption: a writer is stopped before step i, another actor runs to its end, then the first one
-wakes. What must hold after each step is in `tests.laws.lake.scenes`. Every run explores each fifth step, the
-seed says which; the full one explores all.
+wakes. `tests.laws.lake.scenes` has the checks after each step. Every run explores each fifth step, the seed
+says which; the full one explores all.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The commit machine on real Delta logs: the same schedules as on the twin, with the same outcome.
 
 Each run is played twice, on the twin and on a real lake. Since a schedule counts atomic operations, the two
-agree only if the twin's operations are the real ones' in number, order and result. That is what makes the
+agree only if the twin's operations are the real ones' in number, order and result. This makes the
 exploration of the twin worth something.
 """
 

@@ -1,7 +1,7 @@
 """Mirrors within this process, a lake for each test.
 
-What a mirror does is the same whether its jobs run on Spark or as functions of this process, and a Spark
-takes seconds. So mirrors are on Spark, one for all tests of the folder, only where the test is marked
+A mirror does the same whether its jobs run on Spark or as functions of this process, and a Spark takes
+seconds. So mirrors are on Spark, one for all tests of the folder, only where the test is marked
 `spark`: where another engine reads what was written, where rows are many. The storm that the guarantees are
 judged on is mirrored by Spark.
 """

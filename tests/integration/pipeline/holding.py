@@ -4,7 +4,7 @@
         ...                     a range of the table is read, and nothing of it is in the lake
     ...                         the run has gone on to its end, as `--once`
 
-Where the run fails in between (`HEADRACE_FAILPOINT=...=error`) its next attempt stands at the same place.
+If the run fails in between (`HEADRACE_FAILPOINT=...=error`), its next attempt stands at the same place.
 """
 
 from __future__ import annotations

@@ -110,8 +110,9 @@ def _rounds(lake: Path, table: str) -> int:
 def test_rows_that_move_between_chunks_lose_nothing(mirrors: Mirrors, held_up: HeldUp) -> None:
     """Chunks are read from the lowest key on; the first one is read when the rows move, the others are not.
 
-    A long value that the update leaves alone is not sent. Of a row that moves from a later chunk into the
-    first it is in no copy: its new key has to be read again. Between two chunks nothing of ours is open.
+    A long value that the update leaves alone is not sent. If a row moves from a later chunk into the
+    first, that value is in no copy: its new key has to be read again. Between two chunks nothing of ours is
+    open.
     """
     database, names = mirrors.database, ["public.keyed", "public.whole"]
     workload.make_tables(database.url(user="app"), workload.Keyed("keyed"), workload.Keyed("whole", "full"))

@@ -1,9 +1,9 @@
 """A mirror joined by xid: who is waited for, and who is not.
 
-On a server of its own, whose commits can be made to hang, with a publication and a slot of the user's: their
-making would wait for everybody. That a handoff says which transactions a snapshot holds is proved in
-`tests/integration/postgres/copy/test_handoffs.py`; that kills and cuts cost nothing, under
-`tests/guarantees`.
+The tests run on a server of their own, whose commits can be made to hang, with a publication and a slot of
+the user's: creating them would wait for everybody. `tests/integration/postgres/copy/test_handoffs.py` proves
+that a handoff says which transactions a snapshot holds; `tests/guarantees` proves that kills and cuts cost
+nothing.
 """
 
 from __future__ import annotations

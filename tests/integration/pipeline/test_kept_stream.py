@@ -162,7 +162,7 @@ def test_the_source_forgets_its_log_while_a_first_copy_takes_its_time(
 def test_the_source_forgets_its_log_while_tables_are_copied_anew(
     mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch, handoff: str
 ) -> None:
-    """The tables that are copied stay live, and so do their readers."""
+    """The tables that are copied anew stay live, and marks show their changes."""
     database = mirrors.database
     mirrors.once()
     _change(database, 1)

@@ -1,6 +1,6 @@
-"""PostgreSQL's own regression database, mirrored with one wildcard: what nobody would think of making up.
+"""PostgreSQL's own regression database, mirrored with one wildcard: tables that nobody would think up.
 
-Of its tables few have an identity, so a wildcard takes those and leaves out the others; the statements of the
+Few of its tables have an identity, so a wildcard takes those and leaves out the others; the statements of the
 preflight make nearly all of them fit. Each holds what the source holds, before and after a load of changes.
 """
 

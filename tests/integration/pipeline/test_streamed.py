@@ -2,7 +2,7 @@
 
 Scenarios 015 to 020 of PostgreSQL's own subscription tests (`docs/scenarios.md`). The server streams every
 change at once (`debug_logical_replication_streaming`), so that a transaction of a few rows is streamed as
-one of millions is. Whether it is streamed must not be seen: the same marks, the same history. In every run
+one of millions is. Streaming must not be seen: the marks and the history are the same. In every run
 `test_streaming` holds the two side by side; each case here without streaming is left to the full one.
 """
 

@@ -1,7 +1,7 @@
-"""Transactions that are streamed while they run: the lake becomes what it becomes without.
+"""Transactions that are streamed while they run: the lake becomes the same as without streaming.
 
-The same database is mirrored twice, with `streaming = "auto"` and with `"off"`. What the server does is
-random, by seed: several transactions at once, trees of savepoints, rollbacks, layouts that change inside.
+Two lakes mirror one database, with `streaming = "auto"` and with `"off"`. The server's work is random, by
+seed: several transactions at once, trees of savepoints, rollbacks, layouts that change inside.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tables come and go while nobody runs the source: `headrace tables add` and `drop` on a lake at rest.
 
-That they do beside a running one, under load and whatever is killed, is proved in
-`tests/guarantees/test_g1_late_tables.py`.
+`tests/guarantees/test_g1_late_tables.py` proves the same beside a running source, under load and whatever is
+killed.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def test_what_cannot_be_is_refused_and_changes_nothing(mirrored: Mirrors) -> Non
 def test_a_publication_of_the_users_is_not_altered_and_what_it_did_not_send_is_not_told(
     mirrors: Mirrors,
 ) -> None:
-    """The users' slot stays, too: it is older than the membership of `t`, so its start is out of reach."""
+    """Their slot is not altered either: it is older than the membership of `t`, so its start is gone."""
     database = mirrors.database
     mirrors.options |= {"publication": "mine", "slot": "theirs"}
     database.execute(

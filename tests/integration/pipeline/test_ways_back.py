@@ -114,7 +114,7 @@ def _commit_as_another_program(mirrors: Mirrors, name: str) -> None:
 
 
 def _follow(mirrors: Mirrors, name: str, error: HeadraceError, left: int = 2) -> bool:
-    """Type what the hint says; where that is refused, what that hint says. Whether it was."""
+    """Type what the hint says, and if it is refused, what the next hint says. Tell whether it was refused."""
     typed = re.findall(r"headrace tables \w+(?: [^\s,;:]+)?|ALTER [^,;]+", error.hint)
     assert typed, f"{name}: {error.code} hints nothing that can be typed: {error.hint}"
     assert left, f"{name}: the hints lead nowhere: {error}"

@@ -85,7 +85,7 @@ def test_a_publication_is_made_once_and_grows(session: Session) -> None:
 def test_nothing_is_added_to_a_stream_that_would_lose_its_changes(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Servers before 15.13, 16.9 and 17.5 lose changes; none is at hand, so the test calls this one so."""
+    """Servers before 15.13, 16.9 and 17.5 lose changes. None is at hand: this one plays such a server."""
     ensure_publication(session, NAME, [T])
     major = session.info.server_version // 10000
     monkeypatch.setitem(publication.LATE_TABLES_WHOLE, major, major * 10000 + 9999)

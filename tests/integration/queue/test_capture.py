@@ -1,4 +1,4 @@
-"""Tables have triggers for several lakes, and whatever somebody did to them; no writer waits long."""
+"""Tables have the triggers that any lake wants, whatever somebody did to them; no writer waits long."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Partitioned tables through the queue: the lake holds what a SELECT from the root shows, at every mark.
 
 A table for each case of the pipeline's own list, and for what triggers alone can tell, all in one database
-and one run. What brings no row that was not written down leaves a root in its marks.
+and one run. A change that brings no unrecorded row leaves a root in its marks.
 """
 
 from __future__ import annotations

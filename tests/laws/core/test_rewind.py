@@ -1,8 +1,8 @@
 """Laws of joining: whatever moment a table was copied at, it is the same table.
 
 Random worlds, random snapshots: those of a slot (a prefix of the commits), and those of xids and GTID
-sets, which hold later commits and not earlier ones. What a snapshot can really hold is closed under
-cause: a transaction that touched a row after another one is visible only if that one is.
+sets, which hold later commits and not earlier ones. A real snapshot is closed under cause: a transaction
+that touched a row after another one is visible only if that one is.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class Source:
     marks: list[Mark]
 
     def late(self, moment: int) -> Late:
-        """Look a moment up as history does: an epoch's first time after it, and whether one comes before."""
+        """Answer for history: an epoch's first time committed after the moment, and whether one is before."""
 
         def first(before: Mark | None, mark: Mark) -> tuple[int, bool] | None:
             after = before.time if before else -1

@@ -61,7 +61,7 @@ def _lock(session: MysqlConnection, database: Database) -> TablesHeld:
 
 
 def test_a_wait_is_cancelled_though_nobody_can_log_in_any_more(database: Database) -> None:
-    """The proxy refuses new connections, as a server at its limit does, or one that new ones can't reach."""
+    """The proxy refuses new connections: others took the last one, or the way to the server is closed."""
     server = database.server
     with Proxy(server.host, server.port) as proxy, ExitStack() as stack:
         address = MysqlAddress.parse(database.url(user="mirror", port=proxy.port))

@@ -2,7 +2,7 @@
 
 Names come from a few only, so that a column soon gets the name of one that went, of another that was renamed,
 or its own again. Clauses are drawn from what is followed and what is not, alone and several to a statement,
-under strict modes and others. What was done stands in `script`, to be read where a seed fails.
+under strict modes and others. `script` has the statements, to be read if a seed fails.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def test_a_table_that_cannot_be_read_stops_alone(mirror: Mirror, database: Datab
 
 @pytest.mark.parametrize("database", ["mysql", "mariadb"], indirect=True)
 def test_an_old_row_that_the_lake_does_not_have_stops_its_table(mirror: Mirror, database: Database) -> None:
-    """History would take away a row that it never had. What was written past the log is seen here as well."""
+    """History would remove a row that it never had. Writes past the log are noticed here as well."""
     place = mirror.place
     keyed = ("updated", "deleted", "moved", "twice", "sound")
     for table in keyed:

@@ -1,7 +1,7 @@
 """An author of DDL and rows: seeded statements over a table, each of which its server accepts.
 
 Names come from a few only, so that a column soon gets the name of one that went, of another that was
-renamed, or its own again. What it did stands in `script`, to be read where a seed fails.
+renamed, or its own again. `script` has its statements, to be read if a seed fails.
 """
 
 from __future__ import annotations

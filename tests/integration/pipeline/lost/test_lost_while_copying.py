@@ -1,7 +1,7 @@
 """A place in the stream that was lost while tables were being copied: late ones, and others anew.
 
-What was under way for them belongs to a stream that is no more. After recovering they are exact as all others
-are, from the same mark on, and nothing of it is left in the lake.
+Their unfinished copies belong to a stream that is no more. After recovery these tables are as exact as all
+others, from the same mark on, and nothing of the unfinished work is left in the lake.
 """
 
 from __future__ import annotations

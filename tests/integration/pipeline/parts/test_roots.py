@@ -1,8 +1,8 @@
 """Partitioned tables by their roots: the lake holds what a SELECT from the root shows, at every mark.
 
 A table for each case, each with partitions of every kind, all in one database and one run: a partition whose
-columns stand in another order, one that is partitioned itself, a default one. What happens to the tree
-without a message has the root copied anew, by itself; what brings no row does not.
+columns stand in another order, one that is partitioned itself, a default one. A change to the
+tree without a message has the root copied anew, by itself; one that brings no row does not.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """An epoch without Spark, stream or server: a world's changes through groups and merges, into files.
 
-What tasks get is made by hand (rows at rest in several files, changes cut into stretches); what they do is
+The tasks' input is made by hand (rows at rest in several files, changes cut into stretches); their work is
 the pipeline's own. The outcome is what the lake would hold, and all that history says.
 """
 

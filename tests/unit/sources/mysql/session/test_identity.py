@@ -1,4 +1,4 @@
-"""Marks that make two servers one, and marks that make them two."""
+"""Two connections reach one server, or two: the facts by which a session tells."""
 
 from __future__ import annotations
 
