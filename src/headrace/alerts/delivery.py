@@ -32,7 +32,8 @@ COMMAND_SECONDS = 30.0
 
 def deliver(hook: Hook, event: Mapping[str, Any]) -> str:
     """Deliver an event once; what came back, in a few words. Raises where the hook did not take it."""
-    body = json.dumps(event, ensure_ascii=False).encode()
+    # A path of bytes that are no text gives lone surrogates: in JSON those are escapes.
+    body = json.dumps(event, ensure_ascii=False).encode(errors="backslashreplace")
     return _post(hook, body) if hook.way == WEBHOOK else _run(hook, body)
 
 
@@ -40,7 +41,7 @@ def _post(hook: Hook, body: bytes) -> str:
     url, deadline = hook.address(), time.monotonic() + WEBHOOK_SECONDS
     try:
         status = _exchange(url, body)
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, http.client.HTTPException, UnicodeError) as error:
         if isinstance(error, TimeoutError) or time.monotonic() >= deadline:
             raise Transient(
                 "ALERT_HOOK_SILENT",
@@ -126,10 +127,10 @@ def _cut(connection: http.client.HTTPConnection) -> None:
 def _reason(error: Exception) -> str:
     """Say why a connection failed, without what the exception says: that may hold the address."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not trusted: {error.verify_message}"
+        return f"its certificate is not trusted: {error.verify_message.partition(',')[0]}"  # then the host
     if isinstance(error, ssl.SSLError):
         return f"TLS failed: {error.reason}"
-    if isinstance(error, socket.gaierror):
+    if isinstance(error, socket.gaierror | UnicodeError):  # or it is none, as "a..b"
         return "its host name leads nowhere"
     if isinstance(error, OSError) and error.errno:
         return os.strerror(error.errno)

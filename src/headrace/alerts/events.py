@@ -195,7 +195,8 @@ def _lag(look: Comparison) -> _Step:
         return ([] if known.is_late else [look.event("lag_over", what, hint=hint)]), late
     if not known.is_late:
         return [], known
-    since = known.on_time_since or look.now.isoformat()
+    now = look.now.isoformat()
+    since = min(known.on_time_since or now, now)  # a clock may be set back
     if (seconds_since(since, look.now) or 0.0) < limit:
         return [], replace(known, on_time_since=since)
     what = f"it is {duration_text(lag)} behind its source, and was on time for {duration_text(limit)}"

@@ -31,7 +31,7 @@ class Outbox:
 
     def __init__(self, path: Path, lake_id: str, lake: str) -> None:
         self._path, self._lake_id, self._lake = path, lake_id, lake
-        self._change = threading.Condition()
+        self._change, self._writing = threading.Condition(), threading.Lock()
         self._is_changed = False
         record = _read(path, lake_id)
         self.states = KnownStates.of(record.get("known", {}))
@@ -57,6 +57,10 @@ class Outbox:
 
         Events are delivered all the same then: the disk that is full is what a person has to hear of.
         """
+        with self._writing:
+            self._save()
+
+    def _save(self) -> None:
         with self._change:
             if not self._is_changed:
                 return

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,6 +45,7 @@ class AlertWatch:
         self._warnings: dict[str, HeadraceError] = {}
         self._proofs: Mapping[str, TableProof] = {}
         self._proofs_at = -PROOF_SECONDS
+        self._last: SourceStatus | None = None  # that was compared
         folder = spool / "alerts"
         self._posts = [
             (hook, Outbox(folder / f"{hook.name}.{hook.way}.json", lake_id, store.url)) for hook in hooks
@@ -92,31 +93,43 @@ class AlertWatch:
             outbox.close()
 
     def _turn(self) -> None:
-        try:
-            self._look_at_proofs()
-            while self._statuses:
-                status = self._statuses.popleft()
-                for hook, outbox in self._posts:
-                    look = Comparison(
-                        hook, self._store.url, outbox.states, status, self._proofs, datetime.now(UTC)
-                    )
-                    outbox.add(*look.events())
-            self._warnings.pop("", None)
-        except HeadraceError as error:
-            self._warnings[""] = error
-        except Exception as error:  # noqa: BLE001 - the end of a thread, which nobody else would learn of
-            self._warnings[""] = Transient(
-                "ALERT_FAULT",
-                "the alerts met a fault of ours",
-                detail=place_of(error),
-                hint="report this line; the run goes on",
-            )
+        # Before the lake is asked for proofs: it may be why the run ends, and may not answer.
+        self._guard("statuses", self._look_at_statuses)
+        self._save()
+        self._guard("proofs", self._look_at_proofs)
         self._save()
 
+    def _guard(self, place: str, step: Callable[[], None]) -> None:
+        """Take a step; whatever fails in it is a warning."""
+        try:
+            step()
+            self._warnings.pop(place, None)
+        except HeadraceError as error:
+            self._warnings[place] = error
+        except Exception as error:  # noqa: BLE001 - the end of a thread, which nobody else would learn of
+            self._warnings[place] = _fault(error)
+
+    def _look_at_statuses(self) -> None:
+        while self._statuses:
+            status = self._statuses.popleft()
+            self._compare(status)
+            self._last = status
+
     def _look_at_proofs(self) -> None:
-        if time.monotonic() - self._proofs_at >= PROOF_SECONDS or self._closing.is_set():
-            self._proofs_at = time.monotonic()
-            self._proofs = prooffile.read(self._store, self._source)
+        if time.monotonic() - self._proofs_at < PROOF_SECONDS and not self._closing.is_set():
+            return
+        self._proofs_at = time.monotonic()
+        proofs = prooffile.read(self._store, self._source)
+        if proofs != self._proofs:
+            self._proofs = proofs
+            if self._last is not None:
+                self._compare(self._last)
+
+    def _compare(self, status: SourceStatus) -> None:
+        for hook, outbox in self._posts:
+            now = datetime.now(UTC)
+            look = Comparison(hook, self._store.url, outbox.states, status, self._proofs, now)
+            outbox.add(*look.events())
 
     def _save(self) -> None:
         for hook, outbox in self._posts:
@@ -152,13 +165,17 @@ class AlertWatch:
         except HeadraceError as error:
             self._warnings[hook.label] = error
         except Exception as error:  # noqa: BLE001 - the end of a thread, which nobody else would learn of
-            self._warnings[hook.label] = Transient(
-                "ALERT_FAULT",
-                "the alerts met a fault of ours",
-                detail=place_of(error),
-                hint="report this line; the run goes on",
-            )
+            self._warnings[hook.label] = _fault(error)
         return False
+
+
+def _fault(error: Exception) -> Transient:
+    return Transient(
+        "ALERT_FAULT",
+        "the alerts met a fault of ours",
+        detail=place_of(error),
+        hint="report this line; the run goes on",
+    )
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import ssl
 import sys
 import time
 from pathlib import Path
@@ -77,6 +78,23 @@ def test_what_cannot_be_reached_has_a_code_and_says_why() -> None:
         assert _error(webhook=hook.url.replace("http:", "https:")).code == "ALERT_HOOK_UNREACHABLE"
     nowhere = _error(webhook=f"http://{CANARY}.invalid/")
     assert (nowhere.code, nowhere.detail) == ("ALERT_HOOK_UNREACHABLE", "its host name leads nowhere")
+
+
+def test_a_name_that_is_no_host_has_a_code() -> None:
+    error = _error(webhook=f"http://a..{CANARY}/")
+    assert (error.code, error.detail) == ("ALERT_HOOK_UNREACHABLE", "its host name leads nowhere")
+
+
+def test_a_certificate_of_another_host_does_not_tell_ours() -> None:
+    error = ssl.SSLCertVerificationError(1, "certificate verify failed")
+    error.verify_message = f"Hostname mismatch, certificate is not valid for '{CANARY}.test'."
+    assert delivery._reason(error) == "its certificate is not trusted: Hostname mismatch"
+
+
+def test_a_path_that_is_no_text_is_delivered() -> None:
+    with hook_server() as hook:
+        assert deliver(_hook(webhook=hook.url), {**EVENT, "lake": "/caf\udce9"}) == "200 OK"
+        assert hook.events == [{**EVENT, "lake": "/caf\udce9"}]
 
 
 def test_a_file_is_read_for_each_attempt(tmp_path: Path) -> None:

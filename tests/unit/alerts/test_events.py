@@ -150,6 +150,10 @@ def test_lag_is_told_when_it_is_over_and_only_after_it_was_under_for_as_long() -
     assert lag(0, 3) == lag(59, 62) == lag(61, 64) == lag(0, 65) == []
     assert lag(1, 124) == []
     assert lag(1, 126) == ["lag_under"]
+    assert lag(61, 3600) == ["lag_over"]
+    # The clock is set back by an hour: the minute is counted from there.
+    assert lag(0, 3601) == lag(0, 10) == lag(0, 69) == []
+    assert lag(0, 71) == ["lag_under"]
     assert lag(1, 127) == []
 
 

@@ -17,7 +17,7 @@ from headrace.alerts.hooks import HookConfig, hooks_of
 from headrace.alerts.outbox import MOST_EVENTS, Outbox
 from headrace.alerts.watch import AlertWatch, alerting
 from headrace.core.errors import Transient
-from headrace.lake.format import prooffile
+from headrace.lake.format import layout, prooffile
 from headrace.lake.format.prooffile import TableProof
 from headrace.lake.format.status import SourceStatus, TableStatus
 from headrace.lake.store.open import open_store
@@ -120,16 +120,20 @@ def test_the_last_word_of_a_run_is_delivered_before_it_ends(tmp_path: Path) -> N
         assert hook.of("run_ended")["code"] == "TABLE_CHANGED"
 
 
+def test_a_lake_that_does_not_answer_holds_back_no_last_word(tmp_path: Path) -> None:
+    (tmp_path / "lake" / layout.proof_key("main")).mkdir(parents=True)  # nobody can read that file
+    with hook_server() as hook:
+        with _watching(tmp_path, oncall=hook.url) as alerts:
+            wait_for(lambda: bool(alerts.warnings), "the warning")
+            alerts.on_status(replace(SAID, state="failed", error=REASON))
+        assert hook.kinds == ["run_started", "run_ended", "source_stopped"]
+
+
 def test_a_proof_that_differs_is_told(tmp_path: Path) -> None:
     with hook_server() as hook, _watching(tmp_path, oncall=hook.url) as alerts:
         alerts.on_status(SAID)
         prooffile.write(open_store(str(tmp_path / "lake")), "main", {"t": TableProof("different")})
-
-        def differs() -> bool:
-            alerts.on_status(SAID)
-            return "verify_differs" in hook.kinds
-
-        hook.until(differs, "the difference")
+        hook.until(lambda: "verify_differs" in hook.kinds, "the difference")
 
 
 def test_a_fault_of_ours_is_a_warning_and_no_end(tmp_path: Path) -> None:
