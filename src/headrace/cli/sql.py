@@ -60,7 +60,7 @@ def _session(args: argparse.Namespace) -> Iterator[SqlSession]:
     from headrace.spark.session import starts_empty
     from headrace.sql.session import SqlSession
 
-    at = int(args.at) if args.at is not None and args.at.isdigit() else args.at
+    at = int(args.at) if args.at is not None and args.at.isdecimal() else args.at
     spark = lazy_session("headrace sql")
 
     def expect() -> None:

@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
 
     engine = engine_named(args.engine)
     moment = args.epoch if args.epoch is not None else args.at
-    if isinstance(moment, str) and moment.isdigit():
+    if isinstance(moment, str) and moment.isdecimal():
         moment = int(moment)
     for statement in statements(Lake(args.lake).cut(moment, args.source), engine):
         print(statement)

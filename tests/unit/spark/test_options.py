@@ -37,6 +37,7 @@ def code(given: dict[str, str]) -> str:
         ({**NAMES, "columns": ""}, "SPARK_OPTION_VALUE"),
         ({**NAMES, "password": "x"}, "SPARK_OPTION_SECRET"),
         ({**NAMES, "lake": "s3://key:secret@bucket/lake"}, "SPARK_OPTION_SECRET"),
+        ({**NAMES, "lake": "s3://key:sec/ret@bucket/lake"}, "SPARK_OPTION_SECRET"),
         ({**NAMES, "fs.s3a.secret.key": "x"}, "SPARK_OPTION_SECRET"),
         ({**NAMES, "lake": "/nowhere"}, "LAKE_ABSENT"),
     ],
@@ -71,6 +72,8 @@ def test_a_moment_or_a_table_that_cannot_be_read_is_refused(chronicle: Chronicle
     assert code({**here, "timestamp": "yesterday"}) == "TIMESTAMP_MALFORMED"
     assert code({**here, "table": "order"}) == "LAKE_TABLE_UNKNOWN"
     assert code({**here, "table": "history.order"}) == "LAKE_TABLE_UNKNOWN"
+    assert code({**here, "table": "errors.other"}) == "LAKE_TABLE_UNKNOWN"
+    assert code({**here, "as": "changes", "after": "²"}) == "TIMESTAMP_MALFORMED"
     assert code({**here, "columns": "idd"}) == "LAKE_COLUMN_UNKNOWN"
     (Path(chronicle.path) / "_headrace" / "format.json").write_text('{"format": 99, "lake_id": "x"}')
     assert code(here) == "LAKE_TOO_NEW"

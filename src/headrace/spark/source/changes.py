@@ -89,7 +89,7 @@ def _start(lake: Lake, source: str, after: str | None) -> Offset:
     if after is None:
         return beginning(lake.format.lake_id, source)
     text = after.strip()
-    moment: Moment = int(text) if text.isdigit() else text
+    moment: Moment = int(text) if text.isdecimal() else text
     place = lake.cut(moment, source).places[source]
     mark = place.mark or _mark_before(Marks(lake.store, source).index(), place.time)
     return replace(_offset(lake.format.lake_id, source, mark), time=place.time)

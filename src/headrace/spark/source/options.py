@@ -33,7 +33,7 @@ FORMS = ("changes", "feed", "upserts")
 _SECRET_NAME = re.compile(
     r"secret|passw|token|credential|access_?key|private_?key|^aws_|^fs\.", re.IGNORECASE
 )
-_SECRET_VALUE = re.compile(r"://[^/@\s]*:[^/\s]*@")
+_SECRET_VALUE = re.compile(r"://[^/@\s]*:\S*@")  # a secret key of AWS may hold slashes
 _COLUMN = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^",]+?))\s*(?:,|\Z)')
 
 

@@ -44,6 +44,8 @@ def plan_read(options: ReadOptions) -> TableRead:
     )
     first, *rest = split_identifiers(options.table)
     special = {"errors": _errors, "history": _history}.get(first)
+    if special is _errors and rest and tuple(rest) not in {(source,) for source in cut.places}:
+        special = None  # of a source that the lake lacks
     if special is None or matches(options.table, cut.standings.list_tables()):
         found = _table(cut, options)
     else:
@@ -87,7 +89,7 @@ def _table(cut: Cut, options: ReadOptions) -> TableRead:
 
 
 def _errors(cut: Cut, options: ReadOptions, rest: Sequence[str]) -> TableRead:
-    source = rest[0] if rest and rest[0] in cut.places else _only_source(cut)
+    source = rest[0] if rest else _only_source(cut)
     mark = _mark(cut, source, options)
     table = LakeTable(cut.store, layout.errors_folder(source))
     table.refresh()
