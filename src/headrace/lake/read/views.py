@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.core.errors import Misconfigured
@@ -35,7 +35,7 @@ class TableView:
     name: str  # of the table in the lake, quoted where need be
     schema: str  # the views' schema: the table's, the source before it where there are several
     table: str
-    bare: bool  # no other table of the cut is called so
+    bare: bool  # no other table of the cut is called so, and no view
     url: str
     version: int
     epoch: int
@@ -61,6 +61,7 @@ class ViewEngine:
     any_path: bool = (
         True  # it opens a lake whose path has other characters than letters, digits and these: /._-
     )
+    minds_case: bool = False  # names that differ in case alone are two
 
 
 def statements(cut: Cut, engine: str) -> list[str]:
@@ -76,7 +77,9 @@ def statements(cut: Cut, engine: str) -> list[str]:
     for place in cut.places.values():
         if place.mark is None:
             raise between_error(f"{place.text} is between two marks, where tables have no versions")
-    found = [line for view in _views(cut) for line in chosen.table(view)]
+    views = list(_views(cut))
+    _refuse_alike(cut, engine, views)
+    found = [line for view in views for line in chosen.table(view)]
     return [*chosen.begin, *dict.fromkeys(found)]
 
 
@@ -92,11 +95,32 @@ def engine_named(name: str) -> str:
     return name
 
 
+def _refuse_alike(cut: Cut, engine: str, views: Sequence[TableView]) -> None:
+    """Refuse two tables of one view: the later one would be read under the name of both."""
+    known: dict[str, TableView] = {}
+    for view in views:
+        called = view.full if ENGINES[engine].minds_case else view.full.lower()
+        other = known.setdefault(called, view)
+        if other is not view:
+            raise Misconfigured(
+                "VIEWS_NAMES_ALIKE",
+                f'{engine} takes "{other.full}" and "{view.full}" for one name',
+                detail=f"they are the tables {other.name} and {view.name}",
+                hint=f"Lake({cut.store.url!r}).at().polars(name) reads each of them",
+            )
+
+
 def _views(cut: Cut) -> Iterator[TableView]:
     names = cut.standings.list_tables()
-    bare = Counter(table.name.lower() for _, table in names)
+    called = Counter(table.name.lower() for _, table in names)
+    called.update(f"{_schema(cut, full)}.{full[1].name}".lower() for full in names)
     for full in names:
-        yield _view(cut, full, bare=bare[full[1].name.lower()] == 1)
+        yield _view(cut, full, bare=called[full[1].name.lower()] == 1)
+
+
+def _schema(cut: Cut, full: Name) -> str:
+    source, table = full
+    return table.schema if len(cut.places) == 1 else f"{source}.{table.schema}"
 
 
 def _view(cut: Cut, full: Name, *, bare: bool) -> TableView:
@@ -106,7 +130,7 @@ def _view(cut: Cut, full: Name, *, bare: bool) -> TableView:
         lake=cut.store.url,
         source=source,
         name=str(table),
-        schema=table.schema if len(cut.places) == 1 else f"{source}.{table.schema}",
+        schema=_schema(cut, full),
         table=table.name,
         bare=bare,
         url=cut.url(name),
@@ -136,7 +160,7 @@ def _duckdb(view: TableView) -> Iterator[str]:
     yield f"CREATE SCHEMA IF NOT EXISTS {_identifier(view.schema)};"
     scan = f"delta_scan('{place}', version = {view.version})"
     yield f"CREATE OR REPLACE VIEW {full} AS SELECT {columns} FROM {scan};"
-    if view.bare:
+    if view.bare and view.schema.lower() != "main":  # there the bare name is this very view
         yield f"CREATE OR REPLACE VIEW {_identifier(view.table)} AS SELECT * FROM {full};"
 
 
@@ -164,5 +188,5 @@ _DELTA = (
 ENGINES: Mapping[str, ViewEngine] = {
     "spark": ViewEngine((), _spark),
     "duckdb": ViewEngine((_DELTA,), _duckdb),
-    "polars": ViewEngine(("import polars as pl", "tables = {}"), _polars, any_path=False),
+    "polars": ViewEngine(("import polars as pl", "tables = {}"), _polars, any_path=False, minds_case=True),
 }
