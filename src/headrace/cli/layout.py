@@ -12,6 +12,8 @@ read on black as on white, and nothing is told by a colour alone.
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +25,7 @@ from headrace.status.summary import BAD, BUSY, GOOD, IDLE
 
 STYLES = {GOOD: "green", BUSY: "magenta", BAD: "bold red", IDLE: "dim"}
 GAP = 2
+_SHELL_WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|[^ ])+""")  # as `shlex.quote` writes it
 
 Part = tuple[str, str]  # a text and its style
 
@@ -93,10 +96,9 @@ class Sheet:
         """A command as it can be copied: a line that goes on ends with a backslash."""
         begin = " " * indent if indent + 8 < self.width else ""
         start, current, lines = begin, "", []
-        words = self.clean(text).split(" ")
-        if cell_len(start + " ".join(words)) <= self.width:
+        if cell_len(start + self.clean(text)) <= self.width:
             return [self.line((start + text, "bold"))]
-        for word in words:
+        for word in _SHELL_WORD.findall(self.clean(text)):
             joined = f"{current} {word}" if current else word
             if cell_len(start + joined) + 2 <= self.width:
                 current = joined
@@ -104,7 +106,7 @@ class Sheet:
             if current:
                 lines.append(f"{start}{current} \\")
                 start = begin
-            *broken, current = _pieces(word, max(1, self.width - 2 - cell_len(start)))
+            *broken, current = _shell_pieces(word, max(1, self.width - 2 - cell_len(start)))
             if broken:  # a shell joins the pieces of a word only where the next one stands at the margin
                 lines += [f"{start}{broken[0]}\\", *(f"{piece}\\" for piece in broken[1:])]
                 start = ""
@@ -167,6 +169,24 @@ class Sheet:
         made = self.line(*parts[:-1])
         made.rstrip()
         return made
+
+
+def _shell_pieces(word: str, room: int) -> Iterator[str]:
+    """The word of a shell in pieces, each with quotes of its own: within them no line can go on."""
+    try:
+        plain = "".join(shlex.split(word)) if "'" in word else None
+    except ValueError:  # it is no word of a shell
+        plain = None
+    if plain is None:
+        yield from _pieces(word, room)
+        return
+    piece = ""
+    for letter in plain:
+        if piece and cell_len(shlex.quote(piece + letter)) > room:
+            yield shlex.quote(piece)
+            piece = ""
+        piece += letter
+    yield shlex.quote(piece)
 
 
 def _pieces(word: str, room: int) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -133,6 +135,18 @@ def test_a_command_on_several_lines_is_one_to_a_shell() -> None:
         assert max(map(cell_len, lines)) <= width
         joined = "\n".join(lines).replace("\\\n", "")
         assert joined.split() == text.split()
+
+
+def test_a_shell_takes_names_in_quotes_from_several_lines() -> None:
+    words = ["--lake", "/my lakes/it's  here", 'public."Order  Items"', "表 x"]
+    text = shlex.join(words)
+    joined = []
+    for width in range(16, 80):
+        lines = [line.plain for line in Sheet(width).command(text, 4)]
+        assert max(map(cell_len, lines)) <= width
+        joined.append("printf '%s\\n' " + "\n".join(lines).lstrip())
+    done = subprocess.run(["sh", "-c", "\n".join(joined)], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == words * len(joined)
 
 
 @pytest.mark.parametrize("text", ["one two three", "a" * 50, "", "表 " * 9])
