@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -58,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
 def tables_of(lake: str) -> list[str]:
     """The tables of a lake in a directory, as its runs last said; none where anything stands against it."""
     names: set[str] = set()
-    for file in Path(lake).expanduser().glob("_headrace/status/*.json"):
+    for file in Path(os.path.expanduser(lake)).glob("_headrace/status/*.json"):
         try:
             names |= (json.loads(file.read_bytes())["record"].get("tables") or {}).keys()
         except (OSError, ValueError, LookupError, TypeError, AttributeError):

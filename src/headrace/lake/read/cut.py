@@ -16,6 +16,7 @@ the lake's own addresses, never by delta-rs's, which are percent-encoded.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -139,13 +140,12 @@ class Cut:
         where only one schema has a table of that name.
         """
         names = self.standings.names()
-        bare = [table.name.lower() for _, table in names]
+        called = Counter(table.name.lower() for _, table in names)
+        called.update(self.print_name(name).lower() for name in names)
         views: list[str] = []
         for name in names:
             frame = self.table(spark, self.print_name(name))
-            wanted = [self.print_name(name)] + (
-                [name[1].name] if bare.count(name[1].name.lower()) == 1 else []
-            )
+            wanted = [self.print_name(name)] + [name[1].name] * (called[name[1].name.lower()] == 1)
             for view in wanted:
                 frame.createOrReplaceTempView(f"`{view.replace('`', '``')}`")
             views += wanted

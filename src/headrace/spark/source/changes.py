@@ -15,10 +15,9 @@ another lake or an older one at the same place. Nothing here holds history back 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
-from typing import Any
+from itertools import accumulate, islice
 
 import pyarrow as pa
 
@@ -26,7 +25,7 @@ from headrace.core.errors import Definite, Misconfigured
 from headrace.core.names import TableName
 from headrace.lake.format import layout
 from headrace.lake.log import histories
-from headrace.lake.log.histories import HistoryPart
+from headrace.lake.log.histories import Bounds, HistoryPart
 from headrace.lake.log.marks import Mark, MarkIndex, Marks
 from headrace.lake.read import changes as changing
 from headrace.lake.read.catalogs import Catalogs
@@ -238,8 +237,7 @@ class ChangeStream:
             return
         marks = self._marks_between(start, end) if self.plan.form == "feed" else ()
         for paths in groups:
-            others = [path for path in files.paths if path not in paths]
-            beside = tuple(path for path in others if _overlap(times, path, paths))
+            beside = _overlapping(times, paths, files.paths)
             yield replace(whole, files=replace(files, paths=paths), beside=beside, marks=marks)
 
     def _marks_between(self, start: Offset, end: Offset) -> tuple[tuple[int, int], ...]:
@@ -276,10 +274,22 @@ def _by_size(sizes: dict[str, int]) -> Iterator[tuple[str, ...]]:
         yield tuple(group)
 
 
-def _overlap(times: dict[str, Any], path: str, paths: Sequence[str]) -> bool:
-    """Tell whether the file may have times of one of the others."""
-    low, high = times.get(path, (None, None))
-    for first, last in (times.get(each, (None, None)) for each in paths):
-        if None in (low, high, first, last) or (low <= last and first <= high):
+def _overlapping(times: Mapping[str, Bounds], paths: Sequence[str], among: Sequence[str]) -> tuple[str, ...]:
+    """Those among the other files that may have times of one of the paths."""
+    inside, unknown = set(paths), (None, None)
+    spans = [times.get(path, unknown) for path in paths]
+    others = [path for path in among if path not in inside]
+    if any(None in span for span in spans):
+        return tuple(others)
+    spans.sort()
+    firsts = [first for first, _ in spans]
+    lasts = list(accumulate((last for _, last in spans), max))  # of all spans up to this one
+
+    def overlaps(path: str) -> bool:
+        low, high = times.get(path, unknown)
+        if low is None or high is None:
             return True
-    return False
+        begun = bisect_right(firsts, high)
+        return begun > 0 and bool(lasts[begun - 1] >= low)
+
+    return tuple(filter(overlaps, others))
