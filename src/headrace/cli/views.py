@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 
+from headrace.cli.output import printable
 from headrace.cli.parser import examples
 
 
@@ -38,6 +40,7 @@ def run(args: argparse.Namespace) -> int:
     moment = args.epoch if args.epoch is not None else args.at
     if isinstance(moment, str) and moment.isdecimal():
         moment = int(moment)
+    is_shown = sys.stdout.isatty()
     for statement in statements(Lake(args.lake).cut(moment, args.source), engine):
-        print(statement)
+        print(printable(statement) if is_shown else statement)
     return 0

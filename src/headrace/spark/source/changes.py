@@ -276,7 +276,8 @@ def _by_size(sizes: dict[str, int]) -> Iterator[tuple[str, ...]]:
 
 def _overlapping(times: Mapping[str, Bounds], paths: Sequence[str], among: Sequence[str]) -> tuple[str, ...]:
     """Those among the other files that may have times of one of the paths."""
-    inside, unknown = set(paths), (None, None)
+    inside = set(paths)
+    unknown: Bounds = (None, None)
     spans = [times.get(path, unknown) for path in paths]
     others = [path for path in among if path not in inside]
     if any(None in span for span in spans):

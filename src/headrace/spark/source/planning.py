@@ -44,7 +44,7 @@ def plan_read(options: ReadOptions) -> TableRead:
     )
     first, *rest = split_identifiers(options.table)
     special = {"errors": _errors, "history": _history}.get(first)
-    if special is _errors and rest and tuple(rest) not in {(source,) for source in cut.places}:
+    if special is _errors and rest and (len(rest) > 1 or rest[0] not in cut.places):
         special = None  # of a source that the lake lacks
     if special is None or matches(options.table, cut.standings.list_tables()):
         found = _table(cut, options)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
+from headrace.cli.main import main
 from headrace.core.errors import Misconfigured
 from headrace.lake.read.lake import Lake
 from headrace.lake.read.views import statements
@@ -36,3 +38,17 @@ def test_a_short_name_replaces_no_other_view(tmp_path: Path) -> None:
     assert len([line for line in statements(lake.at(), "spark") if "`main.orders`" in line]) == 2
     views = [line.split(" AS ")[0] for line in statements(lake.at(), "duckdb") if " VIEW " in line]
     assert views == ['CREATE OR REPLACE VIEW "main"."orders"', 'CREATE OR REPLACE VIEW "shop"."main.orders"']
+
+
+def test_a_terminal_obeys_no_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = _lake(tmp_path, 'public."a\x1b[2J"')
+
+    def printed() -> str:
+        assert main(["views", "--lake", lake.store.url, "--engine", "duckdb"]) == 0
+        return capsys.readouterr().out
+
+    assert '"public"."a\x1b[2J"' in printed()
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert '"public"."a\\x1b[2J"' in printed()
