@@ -81,7 +81,7 @@ def test_what_cannot_be_reached_has_a_code_and_says_why() -> None:
 
 
 def test_a_name_that_is_no_host_has_a_code() -> None:
-    error = _error(webhook=f"http://a..{CANARY}/")
+    error = _error(webhook=f"http://{CANARY}..invalid/")
     assert (error.code, error.detail) == ("ALERT_HOOK_UNREACHABLE", "its host name leads nowhere")
 
 

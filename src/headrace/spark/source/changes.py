@@ -275,7 +275,7 @@ def _by_size(sizes: dict[str, int]) -> Iterator[tuple[str, ...]]:
 
 
 def _overlapping(times: Mapping[str, Bounds], paths: Sequence[str], among: Sequence[str]) -> tuple[str, ...]:
-    """Those among the other files that may have times of one of the paths."""
+    """Find the other files that may have times of one of the paths."""
     inside = set(paths)
     unknown: Bounds = (None, None)
     spans = [times.get(path, unknown) for path in paths]
