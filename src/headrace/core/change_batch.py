@@ -1,4 +1,4 @@
-"""The change batch: the one shape in which row changes travel from a decoder to the lake.
+"""The change batch: the only shape in which row changes travel from a decoder to the lake.
 
 A change batch holds the changes of one table, in the order of the log, as an Arrow record batch:
 
@@ -13,8 +13,8 @@ A change batch holds the changes of one table, in the order of the log, as an Ar
     u<i>        bool          present only where needed: the new value of column i is *unchanged*
                               and was not sent (TOAST); n<i> is NULL there and means nothing
 
-and beside it the values that have no faithful lake form (`BAD`): they are NULL in the batch, and
-their raw text goes to the lake's errors table, never into a message.
+Values without a faithful lake form travel beside it (`BAD`): they are NULL in the batch, and their raw text
+goes to the lake's errors table, never into a message.
 
     _time, _ordinal, side ('n' | 'o'), column int32, raw string
 
@@ -32,7 +32,7 @@ from headrace.core.schema import TableSchema
 
 
 class Op(IntEnum):
-    """The kind of a change: it makes a row, alters it, or takes it away."""
+    """The kind of a change: it inserts, updates or deletes a row."""
 
     INSERT = 1
     UPDATE = 2
@@ -40,7 +40,7 @@ class Op(IntEnum):
 
 
 class Image(IntEnum):
-    """The extent to which a change carries the old row."""
+    """The part of the old row that a change carries."""
 
     NONE = 0
     KEY = 1
@@ -51,7 +51,7 @@ TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 
 def meta_fields(schema: TableSchema) -> list[pa.Field]:
-    """The columns of a change batch that are not the table's."""
+    """Return the columns of a change batch that are not the table's."""
     return [
         pa.field("_time", pa.int64(), nullable=False),
         pa.field("_ordinal", pa.int64(), nullable=False),
@@ -74,7 +74,7 @@ BAD = pa.schema(
 
 
 def change_schema(schema: TableSchema, unchanged_columns: tuple[int, ...] = ()) -> pa.Schema:
-    """The Arrow schema of a change batch of this table, with `u` columns for `unchanged`."""
+    """Return the Arrow schema of a change batch of this table, with `u` columns for `unchanged`."""
     new = [pa.field(f"n{i}", column.type) for i, column in enumerate(schema.columns)]
     old = [pa.field(f"o{i}", column.type) for i, column in enumerate(schema.columns)]
     holes = [pa.field(f"u{i}", pa.bool_()) for i in unchanged_columns]

@@ -1,4 +1,4 @@
-"""Checksums of collections: what two sides compare who never see each other's rows.
+"""Checksums of collections: two sides compare them without seeing each other's rows.
 
     checksum(C)  =  Σ { diff · digest(row) : (row, diff) in C }        modulo 2^64, for each half of a digest
 
@@ -82,7 +82,7 @@ class Sums:
 
 
 def bucket_count(rows: int, size: int, parts: int = 1) -> int:
-    """Into how many buckets a collection of about so many rows and bytes is summed: a power of two.
+    """Choose the number of buckets for a collection of about so many rows and bytes: a power of two.
 
     `parts` are summed apart and kept; all of their sums together are bounded, too.
     """

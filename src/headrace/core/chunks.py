@@ -4,10 +4,9 @@
     chunks      [ S₀     )[   S₁     )[   S₂     )[    S₃     )       low <= key < high
 
 A copy in one snapshot keeps one transaction open for as long as it takes. Here each range is read in a short
-transaction, whenever it is its turn, and what is held is decided key by key: an update counts as
-delete(old key) + insert(new key), and each of the two is held iff the chunk of its own key shows the
-transaction. The equations of `reference.rewind` hold for each range by itself, since contents are a sum over
-keys.
+transaction of its own, and the test "is it held?" is made key by key: an update counts as delete(old key) +
+insert(new key), and each of the two is held iff the chunk of its own key shows the transaction. The equations
+of `reference.rewind` hold for each range by itself, since contents are a sum over keys.
 
     T moves a row from a to b      chunk of a shows T     chunk of b shows T
                                    yes: no row at a       yes: the row is at b     nothing to do
@@ -15,20 +14,20 @@ keys.
                                    no                     yes                      delete at a only
                                    yes                    no                       insert at b only (1)
 
-(1) A long value that the update left alone was not sent, and the row it stood in is in no copy. Then that
-value is nowhere, and b has to be read again: a later snapshot shows T. Not its whole chunk, but b alone, as a
-chunk of one key (`without`): a chunk that is read later than the others lacks the values of rows that left it
-for one of those meanwhile, so the whole of it would lack new ones as often as it is read. One key lacks one
-only if a row went through it meanwhile. Where that goes on and on the table is copied in one snapshot.
+(1) The server did not send a long value that the update left alone, and no copy has the row with it. Then the
+value is lost, and b has to be read again: a later snapshot shows T. Only b is read again, as a chunk of one
+key (`without`), not its whole chunk. A chunk that is read later than the others lacks the values of rows that
+left it for one of those meanwhile, so a whole chunk would lack new values each time. One key lacks a value
+only if a row went through it meanwhile. If that happens again and again, the table is copied in one snapshot.
 
-A TRUNCATE concerns all keys at once. If all chunks show it, or none, it is as with one snapshot; else those
-that do not are copied again (`incomplete`): there is little left to copy.
+A TRUNCATE concerns all keys at once. If all chunks show it, or none, it is as with one snapshot; else the
+chunks that do not show it are copied again (`incomplete`): there is little left to copy.
 
-Within a chunk what is held of one key comes before what is not: whoever changes a row has seen the end of
-whoever changed it before. So no key of a chunk ever meets a change that does not fit its row.
+Within a chunk, the held changes of a key come before the others: a transaction that changes a row has waited
+for the end of the one that changed it before. So a change in a chunk always fits the row at its key.
 
-A bound is the texts of its key columns, as the source prints and compares them, and their keycode, as we do.
-The two orders must agree: the source says for which tables they do. Chunks with gaps are a copy that is not
+A bound has the texts of its key columns, in the source's spelling and order, and their keycode, in ours. The
+two orders must agree: the source says for which tables they do. A copy whose chunks have gaps is not
 finished, and goes on at its gaps.
 """
 

@@ -1,4 +1,4 @@
-"""Collections: sets of updates, and what they add up to.
+"""Collections: multisets of updates, and their sums.
 
 An update is `(row, time, diff)`; a table of updates has the row's columns, then `_time` and `_diff` (both
 int64). The contents at a time are the rows whose diffs up to then add up to more than zero, that many times
@@ -6,7 +6,7 @@ each; a table of contents is a table of updates without times.
 
     consolidate   one update for each row and time, the sum of them; none where the sum is zero
     negate        the same updates, undone
-    between       what leads from one collection to another
+    between       the updates that lead from one collection to another
 
 Rows are told apart by their keycodes: floats by their bits, NULL equal to NULL. Consolidation keeps the
 order of first appearance, and a row's first image: which of two equal rows is kept can't be told.

@@ -4,10 +4,10 @@
                             where only the old has it, PUT where the rows differ in any bit
     any table   old, new ─► history: each row as often as its copies went (-1) or came (+1)
 
-Both say what `updates` finds, the difference of two collections (`core.collection`), which is what a proof
-says of rows that differ, too. Folding the events onto the old rows gives the new ones, and the sum of the
-history is what was there less in the one than in the other. What comes out has wide offsets (`core.columns`):
-rows of one key range may pass 2 GiB in a column.
+Both express the result of `updates`, the difference of two collections (`core.collection`); a proof reports
+rows that differ by it, too. Folding the events onto the old rows gives the new ones, and the sum of the
+history is the new contents minus the old. The results have wide offsets (`core.columns`): rows of one key
+range may pass 2 GiB in a column.
 """
 
 from __future__ import annotations

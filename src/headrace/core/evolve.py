@@ -1,12 +1,12 @@
-"""Evolution: what becomes of a table's rows when its columns change.
+"""Evolution: the effect of a change of columns on a table's rows.
 
     evolve(old, new, parts, until)  ──►  Converts   every old row becomes a new one by a pure function of it
                                          Copied     no such function exists, or none is proven
 
 The columns alone don't show what happened to the rows in between: a rewrite (`ALTER TYPE ... USING`, a column
 dropped and made anew) or the default of an added column leaves no trace in them. So the source's look at its
-catalog brings the parts that it can prove. Here they are held against the two schemas; both must agree before
-a table goes on.
+catalog brings the parts that it can prove. This module compares them with the two schemas; both must agree
+before a table goes on.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Fold: what a table's rows become under a list of key events, and exactly what happened to each.
+"""Fold: apply a list of key events to a table's rows, and record exactly what happened to each.
 
-For every key, its events in the order of (time, ordinal, DELETE before INSERT) meet the row that is
-there, if one is:
+For every key, its events apply to the key's row, if there is one, in the order of (time, ordinal, DELETE
+before INSERT):
 
     INSERT   no row is there       the row appears              history: +1
     PUT      a row is there        the row becomes another      history: -1 the row before, +1 the row
@@ -9,20 +9,20 @@ there, if one is:
 
 and a truncation is a DELETE of every key that has a row when it comes (`core.truncation`).
 
-The row before comes from the state and not from the event, so that history is whole however little of an
-old row the source sends, and values that were not sent (holes) are carried forward from it. After a change
-of key they are found under the old key as it was at that moment: both keys must be in one fold.
+The row before comes from the state and not from the event. So history is whole however little of an old row
+the source sends, and values that were not sent (holes) are carried forward from that row. After a change of
+key they are under the old key as it was at that moment: both keys must be in one fold.
 
-What does not fit is reported and never guessed:
+The fold reports events that do not fit, and never guesses:
 
     missing    keys at which a PUT or DELETE met no row
     conflict   keys at which an INSERT met a row (the new row counts, the old one goes to history as -1)
     holes      keys of rows with a value that is nowhere; these rows are left out, not filled with NULL
 
-A caller that gets one of them does not publish. When none is reported: contents(base) + history = final, and
-folding in any split into epochs gives the same history and the same end. Pure, and about a million events a
-second for ten columns. Rows and history come with wide offsets (`core.columns`): what meets here may pass 2
-GiB in a column.
+A caller that gets one of them does not publish. If there is none, contents(base) + history = final, and
+folding in any split into epochs gives equal history and equal final rows. The fold is pure, and does about a
+million events a second for ten columns. Rows and history come with wide offsets (`core.columns`): a column
+may pass 2 GiB here.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class _Stage:
     lives: Lives
 
     def codes_at(self, positions: Flags) -> pa.Array:
-        """The distinct keycodes at the marked positions, in order."""
+        """Return the distinct keycodes at the marked positions, in order."""
         hit = np.zeros(len(self.keys.first), np.bool_)
         hit[self.keys.ids[self.lives.row[positions]]] = True
         return self.codes.take(pa.array(self.keys.first[hit]))
@@ -64,17 +64,17 @@ class _Stage:
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """The places of values: one list of source positions by column, None where it is the position."""
+    """The places of values: for each column a list of source positions; None: the positions themselves."""
 
     sources: tuple[Ints | None, ...]
-    lost_rows: Flags  # positions of which some value is nowhere
+    lost_rows: Flags  # positions that lack a value
 
 
 @dataclass(frozen=True, slots=True)
 class FoldResult:
     """The outcome of a fold. Keycodes are distinct and in order; `final` is in the order of `keys`."""
 
-    final: pa.Table  # the rows that are there afterwards, those of untouched keys among them
+    final: pa.Table  # the rows afterwards, also those of untouched keys
     keys: pa.Array  # the keycode of each row of `final`
     touched_keys: pa.Array
     missing: pa.Array
@@ -84,7 +84,7 @@ class FoldResult:
     _values: _Values = field(repr=False, compare=False)
 
     def history(self) -> pa.Table:
-        """Exactly what happened to the rows: twice as large as they are, and made only when asked for."""
+        """Return exactly what happened to the rows: twice their size, so made only on request."""
         return _history(self._stage, self._values)
 
 
@@ -93,7 +93,7 @@ def fold(
 ) -> FoldResult:
     """Apply the events to the present rows (`schema.arrow()`) of their keys, and to no others.
 
-    A truncation takes the rows of all these keys that are there at its place.
+    A truncation removes the rows that these keys have at its place.
     """
     stage = _stage(schema, in_order(wide(events)), wide(base), truncations)
     lives = stage.lives
@@ -116,7 +116,7 @@ def fold(
 
 
 def in_order(events: pa.Table) -> pa.Table:
-    """The events by time, ordinal, and DELETE before INSERT; they mostly are already."""
+    """Sort the events by time, ordinal, and DELETE before INSERT; mostly they are sorted already."""
     time, ordinal = ints(events, "_time"), ints(events, "_ordinal")
     appears = ints(events, "_event") != KeyEvent.DELETE
     later = _later(time, _later(ordinal, appears[1:] >= appears[:-1]))
@@ -126,7 +126,7 @@ def in_order(events: pa.Table) -> pa.Table:
 
 
 def _later(values: Ints, if_equal: Flags) -> Flags:
-    """Tell whether each value but the first is not before the one before it."""
+    """Tell for each value but the first whether it is at least the one before it."""
     return np.asarray((values[1:] > values[:-1]) | ((values[1:] == values[:-1]) & if_equal))
 
 
@@ -152,7 +152,7 @@ def _stage(
 
 
 def _trace(stage: _Stage) -> _Values:
-    """Find every value of every column."""
+    """Find the place of every value of every column."""
     rows = len(stage.codes)
     came_from = _came_from(stage)
     sources: list[Ints | None] = []
@@ -164,14 +164,14 @@ def _trace(stage: _Stage) -> _Values:
             sources.append(None)
             continue
         found = stage.lives.sources(hole, came_from)
-        # What a DELETE would read is of no interest, and may lie beyond its key.
+        # Nobody needs the values that a DELETE would read; they may lie beyond its key.
         lost |= (found == NOWHERE) & (stage.lives.what != What.DELETE)
         sources.append(found)
     return _Values(tuple(sources), lost)
 
 
 def _came_from(stage: _Stage) -> Ints:
-    """For each row the row of the DELETE of the same change, which stands just before its INSERT."""
+    """Find for each row that of the same change's DELETE, which stands just before its INSERT."""
     start, rows = stage.base.num_rows, len(stage.codes)
     came_from = np.full(rows, NOWHERE, np.int64)
     moved = np.flatnonzero(np.asarray(column(stage.events, "_from").is_valid()))
@@ -184,7 +184,7 @@ def _came_from(stage: _Stage) -> Ints:
 
 
 def _history(stage: _Stage, values: _Values) -> pa.Table:
-    """Each event's row before (-1) and after (+1), in the order of the log."""
+    """Make the history: each event's row before (-1) and after (+1), in the order of the log."""
     lives, start = stage.lives, stage.base.num_rows
     at = lives.place[start:]
     before = lives.alive[at] & ~values.lost_rows[at - 1]
@@ -205,7 +205,7 @@ def _history(stage: _Stage, values: _Values) -> pa.Table:
 
 
 def _take(stage: _Stage, values: _Values, positions: Ints) -> list[pa.Array]:
-    """The columns of the rows as they were at these positions."""
+    """Take the columns of the rows as they were at these positions."""
     taken: list[pa.Array] = []
     plain = pa.array(stage.lives.row[positions])
     for index, name in enumerate(stage.schema.names):

@@ -1,7 +1,7 @@
 """Handoffs: which transactions of the stream a snapshot already holds.
 
-A snapshot is a set of transactions. The stream starts before the copy, so that some of what it brings
-is in the copy already; the handoff is the test that tells, for each transaction of the stream, which.
+A snapshot is a set of transactions. The stream starts before the copy, so the copy holds some of the stream's
+transactions already. The handoff tests, for each transaction of the stream, whether the copy holds it.
 
     ByPosition   held iff the position of the snapshot covers the transaction's time
                  (a slot's consistent point; a tick)
@@ -11,14 +11,14 @@ is in the copy already; the handoff is the test that tells, for each transaction
                  xid:   ...  xmin        xip members        xmax  ...
                         held  |  held, but for the members   |  not held
 
-`ByXid` is exact where `commit_lsn < pg_current_wal_lsn()` is not: a commit is in the log before it is
-visible, and the order of the two differs between transactions. It needs two things of its caller:
+`ByXid` is exact; the test `commit_lsn < pg_current_wal_lsn()` is not: a commit is in the log before it is
+visible, and the order of the two differs between transactions. `ByXid` needs two things of its caller:
 
-* Top-level xids. `pg_current_snapshot()` lists no sub-transactions: the number of a sub-transaction may
-  lie below xmax and in no list while its transaction is still running.
+* Top-level xids. `pg_current_snapshot()` lists no sub-transactions: a sub-transaction's xid may lie below
+  xmax and in no list while its transaction is still running.
 * `until`, a frontier that covers every transaction that the snapshot can see (the WAL insert position,
-  read after the snapshot was taken). Past it nothing is held, whatever its xid: 32-bit xids come round
-  again after four billion transactions, and the test must not.
+  read after the snapshot was taken). Past it nothing is held, whatever its xid: 32-bit xids wrap around after
+  four billion transactions, and the test must not.
 
 Not for standbys: there `pg_current_snapshot()` lists no running transaction.
 """
@@ -51,9 +51,9 @@ class Handoff(Protocol):
         """A frontier past which nothing is held: from there on a copy is exact."""
 
     def holds(self, times: Any, names: Any) -> pa.BooleanArray:
-        """For each transaction, given by its time and its name: does the snapshot hold it?
+        """Tell for each transaction, given by its time and its name, whether the snapshot holds it.
 
-        Its name is what the source calls it: its top-level xid, or a text.
+        The name is the source's own: the top-level xid, or a text.
         """
 
 
@@ -62,8 +62,8 @@ class Handoff(Protocol):
 class ByPosition:
     """The snapshot holds exactly what its frontier covers.
 
-    What was done to the table itself may show in what was read later, though no row of the stream says so:
-    where the stream tells of it by a place before `settled_at`, the copy is not exact before that.
+    DDL on the table may show in rows that were read later, though no row of the stream says so. If the stream
+    reports such DDL at a place before `settled_at`, the copy is not exact before `settled_at`.
     """
 
     frontier: Position
@@ -75,7 +75,7 @@ class ByPosition:
 
     @property
     def floor(self) -> None:
-        """It tells by times, not by names."""
+        """Return no bound: the test goes by times, not by names."""
         return None
 
     def holds(self, times: Any, names: Any) -> pa.BooleanArray:
@@ -110,7 +110,7 @@ class ByXid:
 
     @property
     def floor(self) -> int:
-        """All transactions with a lower number are held."""
+        """Return `xmin`: all transactions with a lower number are held."""
         return self.xmin
 
     def holds(self, times: Any, names: Any) -> pa.BooleanArray:
@@ -137,7 +137,7 @@ records.register(ByXid, _write, _read)
 
 
 class NameSet(Protocol):
-    """A set of transactions by their names: a value of the source that gives them, and so is its text."""
+    """A set of transactions by their names; the value and its text belong to the source."""
 
     def mask(self, names: Any) -> pa.BooleanArray:
         """Tell for each of these names whether it is in the set."""
@@ -155,7 +155,7 @@ class BySet:
 
     @property
     def floor(self) -> None:
-        """Its transactions have no common order, so that none is the lowest."""
+        """Return no bound: the transactions have no common order, so none is the lowest."""
         return None
 
     def holds(self, times: Any, names: Any) -> pa.BooleanArray:
@@ -163,22 +163,22 @@ class BySet:
         return executed if self.until is None else pc.and_(executed, self.until.mask(times))
 
 
-HANDOFFS: Any = ByPosition | ByXid  # those that have a record, for `from_record`
+HANDOFFS: Any = ByPosition | ByXid  # handoffs with a record, for `from_record`
 ByName = ByXid | BySet
 AnySnapshot = ByPosition | ByName
 
 
 def by_name(handoff: Handoff) -> AnySnapshot:
-    """Return the handoff without its time: what the snapshot shows, whatever the commit time is said to be.
+    """Return the handoff without its time: what the snapshot shows, whatever the commit times are.
 
-    A snapshot that knows nothing but how far it reaches shows what lies before.
+    A snapshot that is known only by its position shows all that lies before it.
     """
     assert isinstance(handoff, ByPosition | ByXid | BySet)
     return handoff if isinstance(handoff, ByPosition) else replace(handoff, until=None)
 
 
 def shift(handoff: ByPosition | ByXid, by: int) -> ByPosition | ByXid:
-    """The handoff of a source whose times are larger by so much than the server's own."""
+    """Shift the handoff into the times of a source that are larger by a base than the server's own."""
     if isinstance(handoff, ByPosition):
         return ByPosition(handoff.frontier.shift(by))
     assert handoff.until is not None
@@ -186,10 +186,10 @@ def shift(handoff: ByPosition | ByXid, by: int) -> ByPosition | ByXid:
 
 
 def widen(xids: Any, near: int) -> pa.Array:
-    """64-bit xids: as they are, or, of 32-bit ones (uint32), those that are nearest to `near`.
+    """Return 64-bit xids: unchanged, or for 32-bit ones (uint32) the xids nearest to `near`.
 
-    Xids that are alive together lie within 2^31 of each other, so that the nearest is the right one
-    for every transaction that ran at about the time of the snapshot.
+    Xids in use at one time lie within 2^31 of each other, so the nearest is the right one for every
+    transaction that ran at about the time of the snapshot.
     """
     xids = contiguous(xids)
     if xids.null_count or pc.any(pc.less(xids, pa.scalar(0, xids.type)), min_count=0).as_py():
@@ -198,6 +198,6 @@ def widen(xids: Any, near: int) -> pa.Array:
     if xids.type != pa.uint32():
         return xids.cast(pa.int64())
     low = xids.to_numpy(zero_copy_only=False)
-    # The difference, taken modulo 2^32 and read as a signed number, is the way from `near`.
+    # The difference modulo 2^32, read as a signed number, is the distance from `near`.
     away = (low - np.uint32(near & 0xFFFFFFFF)).view(np.int32)
     return pa.array(near + away.astype(np.int64))

@@ -1,4 +1,4 @@
-"""Key events: a change batch as what happens at each key.
+"""Key events: the changes of a batch, split into events at single keys.
 
 A fold looks at one key at a time. A change that moves a row from one key to another therefore becomes
 two events, and every other change one:

@@ -1,17 +1,16 @@
 """Net events: at most one event of a key at one time, for sources whose times have no order within.
 
-A source that captures by statement writes down a change of an outer statement after those of the statements
-that it fired, though it came first. So of one time it brings a collection, in any order: whole rows that went
-and whole rows that came (`core.schema.TableSchema.is_ordered`). A fold meets events one after the other, and
+A source that captures by statement writes a change of an outer statement after those of the statements that
+it fired, though it came first. So for one time it brings a collection in any order: whole rows that went and
+whole rows that came (`core.schema.TableSchema.is_ordered`). A fold applies events one after the other, so
 they are netted first:
 
-    rows that go and come alike    cancel each other out
-    what is left of a key          nothing │ a DELETE │ an INSERT │ both: a PUT of the row that came
+    equal rows that go and come    cancel each other out
+    the rest of a key              nothing │ a DELETE │ an INSERT │ both: a PUT of the row that came
 
-At the beginning and at the end of a time a key has one row or none, so no more than that can be left. Where
-more is left, updates are missing or came twice: all of it stays, DELETEs first, and whatever order it was
-in, `fold` reports it. Truncations have their place among the events (`core.truncation`): each generation is
-netted by itself.
+At the beginning and at the end of a time a key has one row or none, so no more than that can be left. If more
+is left, updates are missing or came twice: they all stay, DELETEs first, and `fold` reports them in any
+order. Truncations have their place among the events (`core.truncation`): each generation is netted by itself.
 
 Pure.
 """

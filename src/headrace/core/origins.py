@@ -1,27 +1,27 @@
-"""Origins: of rows that change their keys, the key under which an epoch found each of them.
+"""Origins: the key under which an epoch found a row that changes its key.
 
-A change of key may leave a long value out: it is then to be read under the old key, as it was at that moment.
-So what happens to such a row is folded where the row itself is, whatever keys it goes through:
+A change of key may leave a long value out: then the value is under the old key, as it was at that moment. So
+all events of such a row are folded in one place, whatever keys it goes through:
 
     key 1    BASE ── DELETE ┐   INSERT ── PUT                  a new row under the old key: origin 1 too
     key 9                   └► INSERT ── DELETE ┐              origin 1
     key 4    BASE ── DELETE                     └► INSERT      first origin 4, behind its DELETE origin 1
 
-A key's events fall into *spans*, each up to a DELETE or a truncation. A span that begins with a change of key
-that has holes belongs to the row that it takes over, and its origin is that row's; every other span's is its
-own key. So the spans of one origin are the story of one row, or of rows that came one after the other under
-one key: however many keys an epoch changes, and however they hang together (`id = id - 1`), what has to be
-folded at once stays that.
+A key's events fall into *spans*, each up to a DELETE or a truncation. If a span begins with a change of key
+that has holes, it continues another row and has that row's origin. The origin of every other span is its own
+key. So the spans of one origin are the story of one row, or of rows that came one after the other under one
+key. One fold needs no more than that, however many keys an epoch changes, and however they depend on each
+other (`id = id - 1`).
 
-    traces         of the events of a stretch those that begin or end spans, without any value
-    origins        of all traces of an epoch: of each key that rows come to, the spans and their origins
+    traces         the events of a slice that begin or end spans, without values
+    origins        the spans, and their origins, of each key that rows move to; from all traces of an epoch
     with_origins   events, each with its `_origin`, and `_arrives` where it must be the first under its key
 
-`arrives`: a row comes to a key that nobody had in this epoch before; the lake must not hold it either. Its
-origin may lie elsewhere, so that who holds the key's place in the lake has to be asked
+`_arrives`: a row moves to a key that no row had in this epoch before; the lake must not hold that key either.
+The row's origin may lie elsewhere, so the task that holds the key's place in the lake has to check
 (`pipeline.tasks.partition`).
 
-Pure. Memory is that of the traces: about a hundred bytes for each change of key with a hole.
+Pure. The traces take the memory: about a hundred bytes for each change of key with a hole.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from headrace.core.truncation import Truncation, generations
 TRACES = pa.schema(
     [
         pa.field("_key", pa.large_binary(), nullable=False),
-        pa.field("_from", pa.large_binary()),  # of a row that came with holes, the old key; else a DELETE
+        pa.field("_from", pa.large_binary()),  # the old key of a row that came with holes; NULL: a DELETE
         pa.field("_time", pa.int64(), nullable=False),
         pa.field("_ordinal", pa.int64(), nullable=False),
     ]
@@ -49,7 +49,7 @@ TRACES = pa.schema(
 ORIGINS = pa.schema(
     [
         pa.field("_key", pa.large_binary(), nullable=False),
-        pa.field("_time", pa.int64(), nullable=False),  # of the DELETE behind which the span begins
+        pa.field("_time", pa.int64(), nullable=False),  # the time of the DELETE behind which the span begins
         pa.field("_ordinal", pa.int64(), nullable=False),
         pa.field("_generation", pa.int64(), nullable=False),
         pa.field("_origin", pa.large_binary(), nullable=False),
@@ -60,14 +60,14 @@ _PLACES = 40  # bits for an ordinal
 
 
 def traces(events: pa.Table) -> pa.Table:
-    """The DELETEs, and the INSERTs by a change of key that have holes."""
+    """Select the DELETEs, and the INSERTs by a change of key that have holes."""
     is_trace = pc.or_(pc.equal(events["_event"], int(KeyEvent.DELETE)), pc.is_valid(events["_from"]))
     found = events.select(TRACES.names).filter(is_trace)
     return pa.Table.from_arrays([contiguous(each) for each in found.columns], schema=TRACES)
 
 
 def origins(events: pa.Table, truncations: Sequence[Truncation] = ()) -> pa.Table:
-    """The spans of every key to which rows come with holes, in the order of the log."""
+    """Find the spans of every key to which rows come with holes, in the order of the log."""
     events = _relevant(events)
     spans = _Spans.of(events, truncations)
     homes = spans.key[spans.roots()]
@@ -88,13 +88,13 @@ def origins(events: pa.Table, truncations: Sequence[Truncation] = ()) -> pa.Tabl
 def with_origins(
     events: pa.Table, known_origins: pa.Table, truncations: Sequence[Truncation] = ()
 ) -> pa.Table:
-    """The events with their origins."""
+    """Return the events with their origins."""
     codes = pa.concat_arrays([column(known_origins, "_key"), column(events, "_key")])
     generation = np.concatenate([ints(known_origins, "_generation"), generations(truncations, events)])
     ids = group(codes).ids * (len(truncations) + 1) + generation
     places = _places(known_origins, events)
     starts = np.arange(len(codes)) < known_origins.num_rows
-    # A span begins behind its DELETE: what is at the same place belongs to the one before.
+    # A span begins behind its DELETE: an event at the place of the DELETE belongs to the span before.
     order = np.lexsort((starts, places, ids))
     at = np.arange(len(order))
     last = np.maximum.accumulate(np.where(starts[order], at, -1))
@@ -111,7 +111,7 @@ def with_origins(
 
 
 def _relevant(found: pa.Table) -> pa.Table:
-    """Without the DELETEs of keys that no row leaves or comes to in a way that matters here."""
+    """Drop the DELETEs of keys that no row with holes leaves or comes to."""
     came = column(found.filter(pc.is_valid(found["_from"])), "_key")
     left = column(found, "_from").drop_null()
     return found.filter(pc.is_in(found["_key"], pa.concat_arrays([came, left])))
@@ -123,12 +123,12 @@ class _Spans:
 
     codes: pa.Array
     keys: Groups  # of the codes
-    key: Ints  # of each span,
-    generation: Ints  # and between which truncations it lies
-    time: Ints  # behind which each begins
+    key: Ints  # the key of each span
+    generation: Ints  # the number of truncations before each span
+    time: Ints  # the time behind which each span begins
     ordinal: Ints
-    child: Ints  # spans that go on with the row of another span,
-    parent: Ints  # and that one
+    child: Ints  # spans that continue the row of another span
+    parent: Ints  # the spans that they continue
 
     @classmethod
     def of(cls, events: pa.Table, truncations: Sequence[Truncation]) -> _Spans:
@@ -136,7 +136,7 @@ class _Spans:
         rows = events.num_rows
         codes = pa.concat_arrays([column(events, "_key"), column(events, "_from").filter(pa.array(come))])
         keys = group(codes)
-        # A truncation ends all rows: under one key there is one list of spans for each generation.
+        # A truncation ends all rows: a key has a list of spans for each generation.
         generation, count = generations(truncations, events), len(truncations) + 1
         both = np.concatenate(
             [keys.ids[:rows] * count + generation, keys.ids[rows:] * count + generation[come]]
@@ -148,7 +148,7 @@ class _Spans:
         ends = ~come[order]
         counts = np.bincount(own[~come], minlength=len(lists)) + 1
         base = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-        before: Ints = np.cumsum(ends) - ends  # DELETEs before, of all lists before this one too
+        before: Ints = np.cumsum(ends) - ends  # the number of DELETEs before, over all lists
         span = np.empty(rows, np.int64)
         span[order] = before + own[order]
         total = int(base[-1])
@@ -160,20 +160,20 @@ class _Spans:
         return cls(codes, keys, each // count, each % count, start_time, start_ordinal, child, parent)
 
     def roots(self) -> Ints:
-        """For each span the first one of its row's story."""
+        """Find for each span the first one of its row's story."""
         label = _components(len(self.key), self.child, self.parent)
         begins = np.ones(len(self.key), np.bool_)
         begins[self.child] = False
         root = np.arange(len(self.key))
         first = np.flatnonzero(begins)[::-1]
-        root[label[first]] = first  # the lowest, should there be several: then the fold tells of a conflict
+        root[label[first]] = first  # the lowest of several: then the fold reports a conflict
         return root[label]
 
 
 def _links(span: Ints, come: Flags, left: Ints, own: Ints, place: Ints) -> tuple[Ints, Ints]:
-    """The spans of rows that came, and those that they left at the same place of the log.
+    """Find the spans of rows that came to a key, and those that they left at the same place of the log.
 
-    A DELETE that is not there was held by the copy, and the value with it.
+    If the DELETE is missing, the copy held it, and the value with it.
     """
     width = int(place.max(initial=0)) + 1
     gone = own[~come] * width + place[~come]
@@ -200,7 +200,7 @@ def _components(count: int, one: Ints, other: Ints) -> Ints:
 
 
 def _dense(time: Ints, ordinal: Ints) -> Ints:
-    """Places in the log as numbers without gaps."""
+    """Number the places in the log without gaps."""
     order = np.lexsort((ordinal, time))
     steps = np.zeros(len(order), np.int64)
     steps[1:] = (np.diff(time[order]) != 0) | (np.diff(ordinal[order]) != 0)
@@ -210,14 +210,14 @@ def _dense(time: Ints, ordinal: Ints) -> Ints:
 
 
 def _places(known: pa.Table, events: pa.Table) -> Ints:
-    """Places in the log, of both, as numbers that order alike."""
+    """Number the places in the log of both lists so that the order stays."""
     times = np.unique(ints(known, "_time"))
 
     def place(rows: pa.Table) -> Ints:
         time = ints(rows, "_time")
         at = np.searchsorted(times, time, side="left").astype(np.int64)
         same = times[np.minimum(at, len(times) - 1)] == time if len(times) else np.zeros(len(time), np.bool_)
-        # At a time at which no span begins only the time counts: before all of the next one.
+        # If no span begins at a time, only the time counts: it lies before all places of the next one.
         return np.asarray((at << _PLACES) | np.where(same, ints(rows, "_ordinal") + 1, 0))
 
     return np.concatenate([place(known), place(events)])

@@ -1,16 +1,16 @@
 """Positions in the stream of a source: a time, which we count with, and a text, which the source reads.
 
-    time    grows for ever within a source; what batches, events and history carry
-    text    the source's own spelling of the same place, from which its stream resumes
+    time    grows for ever within a source; batches, events and history carry it
+    text    the source's own spelling of the place, from which its stream resumes
 
-A position is exclusive, as every frontier is: it covers every transaction whose time is smaller, none whose
-time is equal. (A source's word of how far it is may equal the next commit: an inclusive reading claims a
-transaction that has not come.) Times of two transactions differ by at least `STEP`, so that there are places
-between them: a mark that replaces a table's contents by those of a new copy takes one
+A position is exclusive, like every frontier: it covers every transaction whose time is smaller, none whose
+time is equal. (The position that a source reports may equal the next commit: an inclusive reading claims a
+transaction that has not come.) Times of two transactions differ by at least `STEP`, which leaves places
+between them. A mark that replaces a table's contents by those of a new copy uses such a place
 (`pipeline.state.epoch`).
 
 Between our marks the order of a source's transactions is total, so positions are compared by their times.
-Only the source knows how its texts compare: `Spelling` is what reading a lake needs of that.
+Only the source knows how its texts compare: `Spelling` has the part of that which reading a lake needs.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 STEP = 8
-RECOGNISED = " last "  # behind it a text says for its source alone by what the place is known again
+RECOGNISED = " last "  # behind it is text for the source alone, by which it recognises the place
 
 
 def plain(text: str) -> str:
-    """The part of a text that people are shown."""
+    """Return the part of a text that people see."""
     return text.partition(RECOGNISED)[0].rstrip()
 
 
@@ -46,7 +46,7 @@ class Position:
 
     @property
     def last(self) -> int:
-        """The newest time that it covers."""
+        """Return the newest time that it covers."""
         return self.time - 1
 
     def covers(self, time: int) -> bool:
@@ -54,8 +54,8 @@ class Position:
         return time < self.time
 
     def mask(self, times: Any) -> pa.BooleanArray:
-        """`covers` for an array of times."""
-        # A receiver counts with positions too, and shall be there before Arrow would be.
+        """Do `covers` for an array of times."""
+        # A receiver uses positions too, and must start faster than Arrow loads.
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -88,7 +88,7 @@ def _read(record: Mapping[str, Any]) -> Position:
 
 records.register(Position, _write, _read)
 
-ORIGIN = Position(0, "")  # of a source of which nothing is known yet
+ORIGIN = Position(0, "")  # the position of a source of which nothing is known yet
 
 
 class Spelling(Protocol):
@@ -98,13 +98,13 @@ class Spelling(Protocol):
         """Tell whether a text is a position of this kind."""
 
     def time(self, text: str, near: Position) -> int | None:
-        """The time of a position; None where only the source itself could tell."""
+        """Return the time of a position; None if only the source itself knows it."""
 
     def text(self, time: int, near: Position) -> str | None:
-        """The text of the position at a time; None where only the source itself could tell."""
+        """Return the text of the position at a time; None if only the source itself knows it."""
 
     def agree(self, text: str, other: str) -> bool:
-        """Tell whether of two positions one holds the other, as any two of one history do."""
+        """Tell whether one of two positions holds the other, as for any two of one history."""
 
     def covering(self, text: str) -> Callable[[pa.ChunkedArray], pa.BooleanArray] | None:
-        """The test of names of transactions for those before a position; None where only times tell."""
+        """Return the test that finds transactions before a position by name; None if only times tell."""

@@ -14,10 +14,10 @@ read. No value is touched here: all of it is arithmetic on positions.
 
 A life begins with a BASE row or an INSERT, or, wrongly, with a PUT where no row was. Within a life a
 value that was not sent is the last one known, which `np.maximum.accumulate` finds for all positions at
-once. A life that begins with a hole (a change of key that left a long value out) goes on where the row
-was before: at the position before the DELETE of the same change. That may be such a life again (k1 → k2
-→ k3), so these are followed in rounds, each of which doubles the way; time only runs backwards on it, so
-there are no rings, also in swaps.
+once. A life that begins with a hole (a change of key that left a long value out) takes the value from where
+the row was before: the position before the DELETE of the same change. That may be such a life again (k1 → k2
+→ k3), so these are followed in rounds, each of which doubles the distance. Each step leads back in time, so
+there are no cycles, not even in swaps.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Truncations: where in the log a table was emptied, and what that means for its rows.
+"""Truncations: the places in the log where a table was emptied, and their effect on its rows.
 
 A TRUNCATE stands in the order of (time, ordinal) like any change, and takes every row that is there.
 It cuts the life of a table into **generations**: no row of one is seen by a change of another.
@@ -13,8 +13,8 @@ It cuts the life of a table into **generations**: no row of one is seen by a cha
     retracted       the history of rows that a truncation took: all -1, at its time and ordinal
     of_truncations  which rows of a history are such
 
-Generation 0 begins with the rows of the lake's files. Every other one begins with nothing, so that its
-changes need no file: that is why a table that is emptied and filled again costs no more than filling it.
+Generation 0 begins with the rows of the lake's files. Every other generation begins empty, so its changes
+need no file: to empty and refill a table costs no more than to fill it.
 """
 
 from __future__ import annotations

@@ -7,15 +7,15 @@ only go down, and rooms on one floor do not know each other:
     loop           the work of a turn, and all that an attempt holds open                      │ the
     receiving      the receiver of the stream, and the work on what comes                      │ driver's
     completion     the end of a run that only catches up                                       │ thread
-    following      tables whose shape changed, taken up as they are now                        │
-    recovery       a place in the stream that was lost; another server in the old one's place  │
+    following      tables whose shape changed, mirrored again in their new shape               │
+    recovery       a lost place in the stream; another server in place of the old one          │
     withdrawal     tables that may not stay in our publication                                 │
-    status_report  what a run tells the world                                                  │
-    loop_watch     what is seen of the loop from beside it                                     │
-    first_run      which objects upstream, and the first records of a source                   ┘
+    status_report  the status record of a run                                                  │
+    loop_watch     a thread that watches the loop                                              │
+    first_run      the choice of objects upstream, and the first records of a source           ┘
     commands/  verify/                   beside a run, or instead of one
     copy/  resync/  maintain/  stream/   make epochs, and publish none
-    state/                               the one writer's truth; the only room that commits
+    state/                               the state of a source; the only room that commits
     tasks/  ingest/                      Spark's tasks, and the receiver's process: a pickled value in and out
 
 Nothing here decodes bytes, knows the SQL of a server beyond the look, or touches Delta's log: those are the

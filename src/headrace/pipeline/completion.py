@@ -1,11 +1,11 @@
 """The end of a run that only catches up (`--once`).
 
     done       the newest mark is where the source was at the start, every table exact in it, or stopped
-    stranded   all else is done, and the tables that are left wait for a right that only a person can give, or
-               for somebody who has held them for a while
+    stranded   all else is done, and the tables that are left wait for a privilege that only a person can
+               grant, or for a session that has locked them for a while
 
-The first is a success. The second is raised: `policy` tries a few times more, and then the run ends with the
-table's code. A run that goes by itself waits as long as it takes.
+The first is a success. The second is an error: `policy` tries a few times more, and then the run ends with
+the table's code. A run without `--once` waits as long as it takes.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from headrace.pipeline.state.table_state import State
 from headrace.pipeline.status_report import Reporter
 from headrace.sources.contract.errors import TableBusy
 
-HELD_SECONDS = 5.0  # so long somebody may hold a table before an attempt ends for it
+HELD_SECONDS = 5.0  # a session may lock a table for so long before the attempt ends
 
 
 class CatchingUp(FollowingRun, Protocol):
-    """A run, as far as its end needs it."""
+    """The part of a run that its end needs."""
 
     @property
     def copies(self) -> CopyScheduler: ...
@@ -44,13 +44,13 @@ class CatchingUp(FollowingRun, Protocol):
 
 
 def caught_up(run: CatchingUp) -> bool:
-    """Tell whether nothing is left to do; raises if what is left waits for a right."""
+    """Tell whether nothing is left to do; raise if all that is left waits for a privilege or a lock."""
     if run.following.busy(run) or run.new_tables.busy(run):
         return False
     ledger = run.ledger
     left = _remaining(ledger)
     arrived = ledger.recovering or ledger.frontier >= run.target
-    # The stream of a source that is idle comes no further beside a new copy.
+    # On an idle source the stream gets no further while there is a new copy.
     near = arrived or (bool(ledger.staged) and ledger.frontier.time >= with_room(run.target.time))
     if left:
         rights = _withheld(run)
@@ -62,7 +62,7 @@ def caught_up(run: CatchingUp) -> bool:
 
 
 def _remaining(ledger: Ledger) -> set[TableName]:
-    """The tables that have still to become exact, to stop, or to get their new copy."""
+    """Find the tables that have still to become exact, to stop, or to get their new copy."""
     left = {record.name for record in ledger.staged.values() if record.state is not State.READY}
     if ledger.recovering:
         return left  # until then the tables stay what they are
@@ -74,7 +74,7 @@ def _remaining(ledger: Ledger) -> set[TableName]:
 
 
 def _held_tables(run: CatchingUp) -> dict[TableName, HeadraceError]:
-    """The tables that somebody has held, or altered again and again, for longer than a moment."""
+    """Find the tables that somebody has locked, or altered again and again, for longer than a moment."""
     before = time.monotonic() - HELD_SECONDS
     unseen = {n: each for n, each in run.reporter.facts.unseen_tables.items() if each.clock <= before}
     return {**{n: each.busy or _altering(n) for n, each in unseen.items()}, **run.copies.busy(HELD_SECONDS)}
@@ -93,7 +93,7 @@ def _withheld(run: CatchingUp) -> dict[TableName, HeadraceError]:
 
 
 def _stranded_error(left: Mapping[TableName, HeadraceError], rights: Collection[TableName]) -> HeadraceError:
-    """The error of the first of the tables, with the names of the others; a right goes before a lock."""
+    """Make the error of the first of the tables, with the others' names; a privilege goes before a lock."""
     first, *others = sorted(left, key=lambda name: (name not in rights, name))
     error = left[first]
     said = [error.detail, *(f"and {name}: {left[name].code}" for name in others)]

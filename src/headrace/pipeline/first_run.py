@@ -2,14 +2,14 @@
 
     preflight, nothing against it ─► remembered ─► publication (committed) ─► permanent slot ─► epoch "open"
 
-The order is the rule of DESIGN's section 1: capture is per change, so the publication holds the tables
+The order must not change: the server captures each change by itself, so the publication holds the tables
 before the slot begins, and the copy's snapshot comes after both. A crash in between leaves a slot and a
 publication under the lake's own name; the next run finds and uses them, and `headrace drop` removes them.
-Such a slot may be older than a table's membership, as one of the user's may: then all tables are `late`,
+Such a slot, or one that the user made, may be older than a table's membership: then all tables are `late`,
 exact from their copies on.
 
-A later run finds its tables in the lake. What its configuration asks for beyond them is refused (`agree`)
-where it is named, and told (`choice.find_unmirrored`) where only a pattern matches it.
+A later run finds its tables in the lake. If its configuration names another table, the run is refused
+(`agree`). If only a pattern matches another table, the run reports it (`choice.find_unmirrored`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from headrace.sources.shared.patterns import Pattern, select
 
 
 def preflight(config: SourceConfig) -> CheckReport:
-    """The tables of a first run; raises what stands against it."""
+    """Find the tables of a first run; raise if it cannot be done."""
     report = examine(config)
     refuse(report, named_any=bool(config.tables))
     registry.by_address(config.url).plan("", "", config.options)  # refuses options that contradict
@@ -48,7 +48,7 @@ def agree(
     source: SourceRecord,
     mirrored_tables: Collection[TableName],
 ) -> None:
-    """Refuse a configuration that asks for something else than the lake does, and would not get it."""
+    """Refuse a configuration that asks for something that this lake does not do and would not begin to do."""
     declared, facts = registry.declaration(source.kind), source.facts
     for what in {**facts.objects, **facts.options}:
         said, known = declared.value(config.options, what), facts.options.get(what)
@@ -84,7 +84,7 @@ def _whose(what: str, name: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An attempt before its loop: what the lake knows of the source, and the source as it was met."""
+    """An attempt before its loop: the lake's state of the source, and the connected source."""
 
     ledger: Ledger
     place: RunContext
@@ -92,13 +92,13 @@ class Attempt:
     waiting: Waiting  # for transactions of others
 
     def mirror(self) -> Mirror:
-        """The mirror as the lake knows it by now."""
+        """Return the mirror as the lake knows it by now."""
         assert self.ledger.source is not None
         return self.connection.mirror(self.ledger.source.upstream)
 
 
 def begin_or_agree(attempt: Attempt, *, dropped_knowingly: bool) -> None:
-    """The first run chooses; a later one may ask for nothing that the lake does not do."""
+    """Choose the tables on a first run; on a later one refuse to be asked for what the lake does not do."""
     ledger, place = attempt.ledger, attempt.place
     if ledger.source is None:
         begin(attempt)
@@ -109,7 +109,7 @@ def begin_or_agree(attempt: Attempt, *, dropped_knowingly: bool) -> None:
         own = lake_copy.with_own_objects(ledger.source, place.name, place.lake_id, place.copy_of)
         if own is not None:
             ledger.publish(Epoch("open", ledger.frontier, source=own))
-    attempt.mirror()  # an upstream that is not to be trusted is refused first
+    attempt.mirror()  # refuse an untrustworthy upstream first
     agree(place.config, ledger.source, ledger.tables)
     last_config.remember(place.store, place.name, place.config, place.lake)
 
@@ -119,7 +119,7 @@ def begin(attempt: Attempt) -> None:
     place = attempt.place
     report = preflight(place.config)
     source = _source(attempt)
-    # From here on there may be something upstream, of which `headrace drop` must know.
+    # From here on there may be objects upstream: remember that, for `headrace drop`.
     last_config.remember(place.store, place.name, place.config, place.lake)
     # A first run copies: without Spark it would leave a slot behind that nobody reads.
     place.spark.await_started(attempt.waiting.check)
@@ -139,7 +139,7 @@ def begin(attempt: Attempt) -> None:
 
 
 def _source(met: Attempt) -> SourceRecord:
-    """The source as the configuration means it; its stream has yet to begin."""
+    """Make the record of the source from the configuration; its stream has yet to begin."""
     place, config = met.place, met.place.config
     source = registry.by_address(config.url)
     return SourceRecord(

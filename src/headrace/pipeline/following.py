@@ -1,23 +1,21 @@
-"""DDL that is followed: a table that stopped because its shape changed is taken up as it is now, by itself.
+"""Following DDL: a run mirrors a table again, in its new shape, after it stopped because its shape changed.
 
-    stopped, `ShapeChanged` ─► the deed of `headrace tables resync` ─► PENDING, copied ─► LIVE
+    stopped, `ShapeChanged` ─► the work of `headrace tables resync` ─► PENDING, copied ─► LIVE
                    ▲                                                        │
                    └──────────────── changed again meanwhile ◄──────────────┘
 
-It leaves the marks at its last exact one, and returns in the mark that follows its copy, with an interval of
-its own. Nothing is guessed: what it holds then was read at the source. A table that is not fit for that, or
-is gone, stays stopped, says so in the status, and is asked for again from time to time. One that changes
-again and again is taken up after pauses that grow, since each time costs the source a copy; where it was
-refused, for want of a right, say, they stay short. One whose
-stream still is not read after two copies waits for a person.
+The table leaves the marks after its last exact one, and returns in the mark after its copy, with a new
+interval. Nothing is guessed: all its rows were read at the source. A table that cannot be mirrored, or is
+gone, stays stopped; the status says so, and the run tries again from time to time. If a table changes again
+and again, the pauses grow, since each copy is a cost to the source; after a refusal, for example for a
+missing privilege, they stay short. If the stream of a table still cannot be read after two copies, it waits
+for a person.
 
-With `on_ddl = "stop"` all of that waits for a person.
+With `on_ddl = "stop"` all of this waits for a person.
 
-A table that is new at the source, and that the patterns match, waits for `headrace tables add`. With
-`new_tables = "add"` the run itself does what that command asks for (`NewTables`). New is a table of which the
-lake has nothing: one that somebody dropped from the mirror stays away until somebody adds it.
-
-Called once a turn by the loop of `loop`.
+A new table at the source that the patterns match waits for `headrace tables add`. With `new_tables = "add"`
+the run itself does the work of that command (`NewTables`). A table is new if the lake has nothing of it: one
+that somebody dropped from the mirror stays away until somebody adds it.
 """
 
 from __future__ import annotations
@@ -44,11 +42,11 @@ from headrace.pipeline.state.table_state import State
 from headrace.sources.shared.patterns import select
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
-REFUSED_PAUSE = 15.0  # the longest where no copy was begun: to ask costs the source next to nothing
+REFUSED_PAUSE = 15.0  # the longest pause if no copy was begun: a try costs the source next to nothing
 
 
 class TablesRun(Protocol):
-    """A run's tables, and what it was configured to do."""
+    """The tables of a run, and its configuration."""
 
     @property
     def place(self) -> RunContext: ...
@@ -57,7 +55,7 @@ class TablesRun(Protocol):
 
 
 class FollowingRun(Owner, Protocol):
-    """A run, as far as the following of DDL needs it."""
+    """The part of a run that following DDL needs."""
 
     @property
     def commands(self) -> CommandQueue: ...
@@ -65,7 +63,7 @@ class FollowingRun(Owner, Protocol):
 
 @dataclass(slots=True)
 class _Retry:
-    """A table that was taken up, or was to be: the next time is not before this."""
+    """The earliest time of the next try for a table that was taken up or refused."""
 
     pause: float
     again_at: float
@@ -73,7 +71,7 @@ class _Retry:
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """The prospect of a table that stopped: whether it is taken up by itself, and in how many seconds."""
+    """The prospect of a table that stopped: whether the run takes it up, and in how many seconds."""
 
     follows: bool
     retry_in: float | None
@@ -88,7 +86,7 @@ class TableFollower:
     refusals: Mapping[TableName, HeadraceError] = field(default_factory=dict)  # when they were tried last
 
     def turn(self, run: FollowingRun) -> None:
-        """Take up what has changed, unless a request is under way that may be about the same tables."""
+        """Take up changed tables, unless a running request may concern them."""
         if not run.commands.may_ask_oneself:
             return
         now = time.monotonic()
@@ -113,7 +111,7 @@ class TableFollower:
         return {}
 
     def reason(self, record: TableRecord) -> HeadraceError | None:
-        """The error of a table: of one that can't be taken up now the reason for that, and why it stopped."""
+        """Return a table's error; if it can't be taken up now, also the reason for that."""
         refused = self._refusal(record)
         if refused is None or record.error is None:
             return record.error
@@ -125,7 +123,7 @@ class TableFollower:
         )
 
     def prospect(self, run: TablesRun, record: TableRecord) -> Prospect:
-        """Say whether a table that stopped is taken up again by itself."""
+        """Tell whether the run takes up a table that stopped."""
         anew = run.ledger.staged.get(record.name)
         if record.state is State.STOPPED and anew is not None and anew.state is not State.STOPPED:
             return Prospect(follows=True, retry_in=None, is_gone=False)  # by its new copy, which is there
@@ -139,13 +137,13 @@ class TableFollower:
         )
 
     def _refusal(self, record: TableRecord) -> HeadraceError | None:
-        """Say why a table that stopped was not taken up when it was last tried, or never is again."""
+        """Tell why the last try to take up a stopped table failed, or why there are no more tries."""
         if _is_hopeless(record):
             return _in_vain(record.name)
         return self.refusals.get(record.name) if record.state is State.STOPPED else None
 
     def stop(self, record: TableRecord) -> HeadraceError:
-        """The error of a run that ends with this table stopped."""
+        """Return the error of a run that ends with this table stopped."""
         stop = record.stop
         if stop is None:
             return Definite("TABLE_STOPPED", f"{record.name} is stopped", hint="headrace status shows why")
@@ -161,28 +159,28 @@ class TableFollower:
     def note(self, name: TableName, now: float) -> None:
         """Note that a table is taken up now."""
         last = self.retries.get(name)
-        # Who has been quiet for long enough begins at the beginning.
+        # After a long quiet time the pauses begin anew.
         calm = last is None or now - last.again_at > LONGEST_PAUSE
         pause = FIRST_PAUSE if last is None or calm else min(2 * last.pause, LONGEST_PAUSE)
         self.retries[name] = _Retry(pause, now + pause)
 
 
 class BesideTables(Protocol):
-    """The tables that the patterns match and nobody mirrors, each with the code that says why."""
+    """The unmirrored tables that the patterns match, each with the code that says why."""
 
     unmirrored_tables: dict[str, str]
     coming: frozenset[str] | None
 
 
 class NewTablesReporter(Warner, Protocol):
-    """The status of a run, as far as new tables need it."""
+    """The part of a run's status that new tables need."""
 
     @property
     def beside(self) -> BesideTables: ...
 
 
 class NewTablesRun(FollowingRun, Protocol):
-    """A run, as far as new tables need it."""
+    """The part of a run that new tables need."""
 
     @property
     def reporter(self) -> NewTablesReporter: ...
@@ -190,19 +188,19 @@ class NewTablesRun(FollowingRun, Protocol):
 
 @dataclass(slots=True)
 class NewTables:
-    """The tables that came while a run was there, and that it adds by itself."""
+    """The tables that were created during a run, and that it adds by itself."""
 
     pauses: TableFollower = field(default_factory=TableFollower)
     refusals: set[TableName] = field(default_factory=set)
 
     def turn(self, run: NewTablesRun) -> None:
-        """Add what is new, unless a request is under way."""
+        """Add new tables, unless a request is under way."""
         if not run.commands.may_ask_oneself:
             return
         now, tried, new = time.monotonic(), self.pauses.retries, _new(run)
         run.reporter.beside.coming = frozenset(str(name) for name in new if name not in self.refusals)
         due = [name for name in new if name not in tried or tried[name].again_at <= now]
-        # One that was refused may have kept others away: it is tried again alone.
+        # A refused table may have kept others away: try it again alone.
         due = [name for name in due if name not in tried] or due[:1]
         if due:
             for name in due:
@@ -234,7 +232,7 @@ class NewTables:
 
 
 def _new(run: NewTablesRun) -> list[TableName]:
-    """The tables that the patterns match and of which the lake has nothing."""
+    """Find the tables that the patterns match and of which the lake has nothing."""
     ledger, store = run.ledger, run.place.store
     if run.place.config.new_tables != "add" or ledger.recovering:
         return []
@@ -250,7 +248,7 @@ def _new(run: NewTablesRun) -> list[TableName]:
 
 
 def _changed_tables(run: TablesRun) -> Iterator[TableName]:
-    """The tables that stopped because they are others by now."""
+    """Find the tables that stopped because their shape changed or they were replaced."""
     ledger = run.ledger
     if run.place.config.on_ddl != "follow" or ledger.recovering:
         return

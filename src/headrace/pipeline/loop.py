@@ -1,8 +1,8 @@
 """The loop of one source: the work of a turn (`run` has the order), and all that an attempt holds open.
 
-One thread has this. What takes long goes on beside it: copies in threads of theirs (`copy`), Spark jobs, the
-receiver in a process of its own (`ingest`), acknowledgements (`state.acknowledger`). Each is asked here for
-what it has, and this thread alone publishes.
+One thread runs all this. Long work goes on beside it: copies in threads of their own (`copy`), Spark jobs,
+the receiver in a process of its own (`ingest`), acknowledgements (`state.acknowledger`). The loop asks each
+of them for results, and this thread alone publishes.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Run:
     clock: SourceClock = field(default_factory=SourceClock)
     statements: Statements = field(default_factory=Statements)
     caught_up_at: float | None = None
-    proven_from: dict[str, Position] = field(default_factory=dict)  # from where on marks may name who waited
+    proven_from: dict[str, Position] = field(default_factory=dict)  # where marks may begin to name a table
 
     def __post_init__(self) -> None:
         self.receiver, self.runner = self.receiving.receiver, self.receiving.runner
@@ -95,7 +95,10 @@ class Run:
         self.reporter.facts.copies = self.copies
 
     def is_done(self) -> bool:
-        """Caught up with where the source was at the start, and with its clock if the log tells soon."""
+        """Tell whether the run has caught up with where the source was at the start.
+
+        It waits a while longer for a mark that reaches a reading of the source's clock.
+        """
         if not caught_up(self):
             return False
         now = time.monotonic()
@@ -106,7 +109,7 @@ class Run:
     # --- copies ---------------------------------------------------------------------------------
 
     def begin_copying(self) -> None:
-        """Copy the tables that wait for it; what an earlier copy brings of one comes first."""
+        """Begin to copy the tables that wait for it, except those that an earlier copy still brings."""
         self.copies.room.beside_marks = bool(self.ledger.followed_tables)
         busy = self.copies.names | self.copied_parts.names
         missing = [record for name, record in self.ledger.awaited_tables.items() if name not in busy]
@@ -172,7 +175,7 @@ class Run:
         if batch is None:
             return False
         if not len(batch.transactions):
-            self.cursor = batch.next_address  # nothing was found up to here, nor will be
+            self.cursor = batch.next_address  # nothing for us lies before this, now or later
         check = self.cadence.check_for(self, batch, attached)
         if check is None or self.statements.wait(check, batch):
             return False
@@ -192,7 +195,7 @@ class Run:
         return True
 
     def _follow(self, epoch: Follows, altered: Mapping[TableName, schema_check.AlteredTable]) -> None:
-        """Follow the DDL of tables; one of which that fails by a fault of ours stops, to be copied."""
+        """Follow the DDL of tables; if that fails by a bug of ours, the table stops, to be copied."""
         try:
             made = epoch(self.ledger, altered)
         except Exception as fault:
@@ -206,7 +209,7 @@ class Run:
         self.publish(made)
 
     def catch_up(self) -> bool:
-        """A portion of what was kept for tables whose copy is in; then it is the others' turn."""
+        """Apply one portion of the stream kept for tables whose copy is in; then others have a turn."""
         behind = self.ledger.catching_up
         if not behind:
             return False
@@ -219,9 +222,9 @@ class Run:
     def check_schema(
         self, records: Sequence[TableRecord], batch: batches.EpochBatch | None = None
     ) -> schema_check.RecordsCheck:
-        """The look that every mark needs; objects upstream that were made again concern all tables.
+        """Look at the source's catalog, as every mark needs it, and compare it with the batch's statements.
 
-        It is held against the statements that the mark's batch brings.
+        Raises an error of the whole source if objects upstream were made again.
         """
         statements = self.statements
         heard = None if batch is None else statements.statement_log(self.ledger, self.runner, batch, records)
@@ -244,7 +247,7 @@ class Run:
     def _prove(
         self, records: Sequence[TableRecord], check: schema_check.RecordsCheck
     ) -> Mapping[str, Position]:
-        """Find from where on marks may name tables that waited, where the look does not show all since."""
+        """Find from where marks may name tables that waited and that this look alone does not prove."""
         new = {r.key for r in records if _has_waited(r)} & check.unproven - self.proven_from.keys()
         if new:
             # On an idle server the log must move on, or no frontier comes past the position.
@@ -254,13 +257,13 @@ class Run:
         return self.proven_from
 
     def reach(self, frontier: Position) -> None:
-        """Have a mark at this frontier as soon as the stream is there."""
+        """Ask for a mark at this frontier as soon as the stream is there."""
         self.wanted_position = (
             frontier if self.wanted_position is None else max(self.wanted_position, frontier)
         )
 
     def room(self, time: int) -> int:
-        """Find how far a mark would go if the stream is complete up to here."""
+        """Return the time that a mark would reach if the stream is complete up to `time`."""
         return with_room(time) if self.ledger.staged else time
 
     def publish(self, epoch: Epoch) -> None:
@@ -280,7 +283,7 @@ class Run:
         self.reporter.on_published(plan)
 
     def read_clock(self) -> None:
-        """Note what the source's clock says, for the marks that come as far as its log is by now."""
+        """Note what the source's clock says, for the marks that reach the present end of its log."""
         reading = self.mirror.clock()
         if reading is not None:
             self.clock.add(reading)
@@ -301,12 +304,12 @@ class Run:
 
 
 def _has_waited(record: TableRecord) -> bool:
-    """Tell whether its copy is in, and no mark names it yet: no look saw it in between."""
+    """Tell whether its copy is in and no mark names it yet: no look has seen it since it was copied."""
     return record.state in (State.CATCHING_UP, State.JOINING)
 
 
 def publish_stops(run: Run) -> None:
-    """Before the first turn: stop the tables that cannot go on, and those that others wrote to."""
+    """Stop the tables that cannot go on, and those that another program wrote to; before the first turn."""
     for epoch in stop_blocked(run.ledger):
         run.publish(epoch)
     foreign = run.ledger.foreign()
@@ -315,7 +318,7 @@ def publish_stops(run: Run) -> None:
 
 
 def _work_on(batch: batches.EpochBatch, driver_epochs: int) -> str:
-    """Say what an epoch does, and who does it."""
+    """Describe the work of an epoch, and where it runs."""
     count, changes = len(batch.transactions), int(batch.transactions["changes"].sum())
     where = "a Spark job" if changes > driver_epochs else "this process"
     return f"applies {count:,} transactions with {changes:,} changes, in {where}"

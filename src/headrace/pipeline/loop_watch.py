@@ -1,12 +1,12 @@
-"""A run's progress as the reporter's thread sees it for itself, whatever the loop is at.
+"""The watch over the loop: the reporter's thread measures a run's progress itself, even if the loop hangs.
 
-    the loop       says what it begins (`doing`), that it came round (`turns`), that the source answered
+    the loop       reports the work that it begins (`doing`), each turn (`turns`), each answer of the source
                    (`hears`)
     the reporter   asks the spool how far the stream is, and the receiver when it heard the source (`look`)
 
-So the lag of a loop that stands still grows, and the status says at what it stands. `look` reads with a
-spool reader of its own and takes nothing from the loop but values that are replaced whole. It is called under
-the reporter's lock.
+So the lag grows while the loop hangs, and the status names the work in which it hangs. `look` has a spool
+reader of its own, and of the loop it reads only values that are replaced whole. Call it under the reporter's
+lock.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class WatchedRun(Protocol):
-    """A run, as far as its progress can be seen from beside it."""
+    """The part of a run that shows its progress to another thread."""
 
     @property
     def ledger(self) -> Ledger: ...
@@ -78,7 +78,7 @@ class LoopWatch:
         return moment_text(self._heard) if self._heard else None
 
     def resume(self, status: SourceStatus) -> None:
-        """Begin with what the run before saw last, as old as it says it is."""
+        """Begin with the last figures of the run before, and their age."""
         self.position = status.position
         if status.contact_at is not None:
             self._heard = datetime.fromisoformat(status.contact_at).timestamp()
@@ -86,16 +86,16 @@ class LoopWatch:
     # --- the loop's thread ------------------------------------------------------------------------
 
     def turns(self, run: WatchedRun) -> None:
-        """The loop came round; an attempt that ended is let go with `leave`."""
+        """Note a turn of the loop; `leave` ends an attempt."""
         self._run, self._turned = run, time.time()
 
     def hears(self) -> None:
-        """The source has just answered."""
+        """Note that the source has just answered."""
         self._heard = time.time()
 
     @contextmanager
     def doing(self, what: str) -> Iterator[None]:
-        """Say what the loop is at, inside; the step around it is told again afterwards."""
+        """Show this work of the loop while the block runs; afterwards show the work around it again."""
         before, self.work = self.work, WorkStatus(what, moment_text(time.time()))
         try:
             yield
@@ -105,7 +105,7 @@ class LoopWatch:
     # --- under the reporter's lock ----------------------------------------------------------------
 
     def look(self) -> None:
-        """Bring positions up to now; the last ones stay where the spool is just being made anew."""
+        """Update the positions; keep the last ones while the spool is being made anew."""
         run = self._run
         if run is None:
             return
@@ -117,18 +117,18 @@ class LoopWatch:
             self.position = _position(run, self._spool(run))
 
     def leave(self) -> None:
-        """Look no more: the attempt is over. Its last positions stay, with their time."""
+        """Stop looking: the attempt is over. Its last positions stay, with their time."""
         self._run = self._reader = self._beside = self.work = None
 
     def _spool(self, run: WatchedRun) -> SpoolReader:
-        """A reader of the same spool as the loop's; a receiver that was started anew needs a new one."""
+        """Return a reader of the loop's spool; a receiver that was started anew needs a new one."""
         if self._reader is None or self._beside is not run.runner.reader:
             self._beside, self._reader = run.runner.reader, SpoolReader(Path(run.runner.spool))
         return self._reader
 
 
 def source_of(run: WatchedRun) -> SourceRecord:
-    """The record of the run's source."""
+    """Return the record of the run's source."""
     assert run.ledger.source is not None
     return run.ledger.source
 
@@ -159,9 +159,9 @@ def _position(run: WatchedRun, reader: SpoolReader) -> PositionStatus:
 
 
 def _waiting(run: WatchedRun, reader: SpoolReader, received: int) -> np.void | None:
-    """The oldest transaction that is received and in no mark.
+    """Find the oldest transaction that is received and in no mark.
 
-    Where there is none, what was received and is in no mark is the log of others: nothing in it is for us.
+    If there is none, the received log behind the mark has nothing for us.
     """
     if received <= run.ledger.frontier.time:
         return None

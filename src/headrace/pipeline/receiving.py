@@ -1,14 +1,12 @@
-"""The part of an attempt that has to do with the stream: its receiver, its spool, and the work on what comes.
+"""The stream of an attempt: its receiver, its spool, and the work on what it brings.
 
     tables of the ledger ─► picking ─► receiver ─► spool ─► runner, with the work ahead
                               ▲
-                              └── turn: there are others by now, so it is all begun again
+                              └── turn: other tables are to be picked, so all this begins again
 
-A receiver may pick our tables out of the stream of a whole server. What it received before a table was added
-lacks that table, so the stream comes again from the newest mark. The copy of the table holds at least what
-the lake holds by then, and everything after it comes with the table in it.
-
-Made by `run`; `loop` asks it to follow what was published.
+A receiver may pick our tables out of the stream of a whole server. The stream that it received before a table
+was added lacks that table. So the receiver begins again at the newest mark. The copy of the table holds at
+least what the lake holds by then, and all of the stream after it has the table's changes.
 """
 
 from __future__ import annotations
@@ -35,14 +33,14 @@ STREAMING_WITHIN = 30.0
 
 
 class Following(Protocol):
-    """A loop, as far as it follows the stream."""
+    """The part of a loop that follows the stream."""
 
     cursor: int
     runner: EpochRunner
 
 
 class Receiving:
-    """The stream of an attempt, from the receiver to the work on epochs. The loop's thread has it."""
+    """The stream of an attempt, from the receiver to the work on epochs. Only the loop's thread uses it."""
 
     def __init__(self, place: RunContext, ledger: Ledger, connection: Connection) -> None:
         self._place = place
@@ -50,10 +48,10 @@ class Receiving:
         self._connection = connection
         self.receiver = Receiver(self._feed())
         self.runner = self._runner()
-        self._changed = False  # tables, perhaps, since they were last compared with the feed
+        self._changed = False  # perhaps other tables than when they were last compared with the feed
 
     def start(self, stop: threading.Event) -> None:
-        """Begin at the newest mark, and wait until the checks of the stream are behind us."""
+        """Begin at the newest mark, and wait until the stream has passed its checks."""
         self.receiver.start(self._ledger.position)
         deadline = time.monotonic() + STREAMING_WITHIN
         while not self.receiver.poll().streaming and not stop.is_set() and time.monotonic() < deadline:
@@ -65,7 +63,7 @@ class Receiving:
         self._changed |= bool(epoch.records or epoch.removed_tables)
 
     def turn(self, owner: Following) -> None:
-        """Once a turn of the loop: begin again if other tables are to be picked by now."""
+        """Begin again if other tables are to be picked by now; called in each turn of the loop."""
         if self._changed and self._picking() != self.receiver.feed.upstream:
             self._end_work()
             self.receiver.stop()
@@ -127,7 +125,7 @@ class Receiving:
 
 
 def _eager(place: RunContext, ledger: Ledger, decoder: Decoder) -> EagerDecoding:
-    """Work ahead on transactions that still run."""
+    """Make the work ahead on transactions that still run."""
 
     def tables() -> dict[int, TableTask]:
         attached = [] if ledger.recovering else [r for r in ledger.tables.values() if r.state.follows]

@@ -1,4 +1,4 @@
-"""Healing: what follows when the place in the source's stream is lost, and its user lets us go on.
+"""Recovery: new copies of all tables after the place in the source's stream is lost, if the user allows it.
 
     slot gone or lost · log purged · timeline switched · server restored, reset, replaced · publication remade
                                            │  `headrace run --reconcile`, or reconcile = "auto"
@@ -6,23 +6,23 @@
     publication, slot ─► every table gets a new copy (`replacement`), on a new stream ─► one mark with all
                                                                                          differences
 
-Until that mark the newest one stays the last that was exact: epochs in between repeat its frontier and its
-versions, while the new copies stand at a place of their own (`SourceRecord.recovering`). A crash in between
-goes on where it was; so does one before the first of these epochs is durable (`was_begun`): what was asked
-for once need not be asked for again.
+Until that mark, marks show the last exact state: epochs in between repeat its frontier and its versions,
+while the new copies stand at a position of their own (`SourceRecord.recovering`). After a crash in between,
+the next run continues the recovery, even if the first of these epochs was not durable yet (`was_begun`): the
+user need not ask a second time.
 
-A server that was set back starts again at positions that have been. Its source makes positions of ours from
-them that lie behind all that was reached, and counts another life (`contract.mirror.StreamOrigin`).
+A server that was set back uses positions a second time. Its source maps them to times later than all that was
+reached, and counts another life (`contract.mirror.StreamOrigin`).
 
-Another server of the same history loses no place: it goes on where the one was left that was followed.
+No place is lost if another server of the same history takes over: it goes on where the old one was left.
 
     prove ─ the same ─────────────────────────────────────────────────────────► go on
        └─── another one: has it all that the lake holds, and what follows? ─► epoch "switch" ─► go on
 
-What the lake holds is a set of transactions, and the same on both. Behind it their order may differ. A copy
-that is still joining was taken somewhere in the order of the server that was left, so it is made again; a
-table that stands at the mark goes on, and so does one whose copy had not begun. The spool is of the other
-server, and goes with its identity (`spool.origin`). Whether a server may go on is the source's to say
+The lake holds a set of transactions, which is the same on both servers. The order of later transactions may
+differ. A copy that is still joining belongs to the old server's order, so it is made again; a table that
+stands at the mark goes on, and so does one whose copy had not begun. The spool belongs to the old server's
+identity and is dropped with it (`spool.origin`). The source decides whether a server may go on
 (`contract.mirror.Mirror.confirm`).
 """
 
@@ -53,18 +53,18 @@ from headrace.spool.layout import erase
 
 @dataclass(slots=True)
 class RecoveryPolicy:
-    """Tell whether a run may reconcile after a lost position, and whether it shall now."""
+    """The permission of a run to reconcile after a lost position, and whether it shall do so now."""
 
     on_request: bool  # by the command line, for this run
     auto: bool  # by the configuration, for ever
-    has_begun: bool = False  # by an earlier run, which came to nothing that lasted
+    has_begun: bool = False  # by an earlier run that ended before anything of it was durable
     now: HeadraceError | None = None
 
     def fits(self, error: HeadraceError) -> bool:
-        """Take note of an error that it heals; it is tried once for each time that it is asked for."""
+        """Accept an error that a recovery heals; each request allows one try."""
         if self.now is not None or not (
             (isinstance(error, PositionLost) and (self.on_request or self.auto or self.has_begun))
-            # The address may be wrong, or the log may be wanted after all: only somebody who looks can tell.
+            # The address may be wrong, or the log may still be wanted: only a person can tell.
             or (isinstance(error, PositionDoubtful) and self.on_request)
         ):
             return False
@@ -72,11 +72,11 @@ class RecoveryPolicy:
         return True
 
     def use_up(self) -> None:
-        """The new copies have been begun; the next loss is a matter of its own."""
+        """Use the permission up once new copies have begun; the next loss needs another one."""
         self.now, self.on_request, self.has_begun = None, False, False
 
     def apply(self, attempt: Attempt) -> SourceRecord:
-        """The source, its lost position left where that is due."""
+        """Begin the recovery if it is due, and return the source."""
         self.has_begun = was_begun(attempt.ledger)
         if self.now is not None:
             begin(attempt)
@@ -86,7 +86,7 @@ class RecoveryPolicy:
 
 
 def was_begun(ledger: Ledger) -> bool:
-    """Tell whether a run has begun to leave this very position, and was ended before that was durable."""
+    """Tell whether an earlier run began to leave this position, and ended before that was durable."""
     note = ledger.store.get(layout.recovery_note_key(ledger.name))
     if note is None or ledger.source is None:
         return False
@@ -94,7 +94,7 @@ def was_begun(ledger: Ledger) -> bool:
 
 
 def _note(source: SourceRecord) -> bytes:
-    """Note what is left: a source that has been renewed starts elsewhere."""
+    """Note the start of the source that is left: a renewed source has another start."""
     return json.dumps({"start": to_record(source.start)}).encode()
 
 
@@ -105,8 +105,8 @@ def begin(attempt: Attempt) -> None:
     assert source is not None
     known = _tables_to_copy(ledger)
     found = mirror.examine([record.name for record in known])
-    _copied_anew(ledger, known, found, ledger.position)  # else nothing is let go
-    # From here on the slot is another, and until a durable mark says so nobody else knows that it is ours.
+    _copied_anew(ledger, known, found, ledger.position)  # raise before anything is given up
+    # The slot is another from here on; until a durable mark says so, only this note tells that it is ours.
     note = layout.recovery_note_key(ledger.name)
     place.store.put(note, _note(source))
     place.store.sync([note])
@@ -136,7 +136,7 @@ def begin(attempt: Attempt) -> None:
 def _copied_anew(
     ledger: Ledger, known: Sequence[TableRecord], found: ExaminedTables, start: Position
 ) -> list[TableRecord]:
-    """The records of the new copies, and of the tables that can't have one: these stop, alone."""
+    """Make the records of the new copies; a table that can't have one stops, and the others go on."""
     records = [_anew(ledger, record, found, start) for record in known]
     if not any(record.copy_id is not None for record in records):
         raise next(record.error for record in records if record.error is not None)
@@ -144,13 +144,13 @@ def _copied_anew(
 
 
 def _tables_to_copy(ledger: Ledger) -> list[TableRecord]:
-    """The tables that are copied anew: not those that stopped, unless that was asked for before."""
+    """Select the tables to copy anew: a stopped one only if its new copy was asked for before."""
     tables = ledger.tables.values()
     return [r for r in tables if r.state is not State.STOPPED or r.name in ledger.staged]
 
 
 def renew(source: SourceRecord, origin: StreamOrigin) -> SourceRecord:
-    """The source where its stream begins anew."""
+    """Return the source's record at the place where its stream begins anew."""
     return replace(
         source,
         identity=origin.identity,
@@ -162,7 +162,7 @@ def renew(source: SourceRecord, origin: StreamOrigin) -> SourceRecord:
 
 
 def _anew(ledger: Ledger, record: TableRecord, found: ExaminedTables, start: Position) -> TableRecord:
-    """The new copy of a table, or its end where there is nothing to copy, or nothing to follow."""
+    """Make the record of a table's new copy, or stop the table if it can't be copied or followed."""
     try:
         return replace(resync.new_copy_record(ledger, record, found), frontier=start)
     except (Definite, Misconfigured) as error:
@@ -173,7 +173,7 @@ def _anew(ledger: Ledger, record: TableRecord, found: ExaminedTables, start: Pos
 
 
 def follow_server(attempt: Attempt) -> Mirror:
-    """The mirror at the server that was followed, or at another one that takes its place."""
+    """Return the mirror at the server that was followed, or at another one that takes its place."""
     ledger, source = attempt.ledger, attempt.ledger.source
     assert source is not None
     mirror = attempt.mirror()
@@ -185,7 +185,7 @@ def follow_server(attempt: Attempt) -> Mirror:
 
 
 def switch_epoch(ledger: Ledger, successor: Successor) -> Epoch:
-    """The source with another server, and the copies that are made again."""
+    """Make the epoch that gives the source another server and begins its unfinished copies again."""
     assert ledger.source is not None
     joining = [record for record in ledger.present if _is_joining(record)]
     outcomes: list[Outcome] = []
@@ -201,13 +201,13 @@ def switch_epoch(ledger: Ledger, successor: Successor) -> Epoch:
 
 
 def _is_joining(record: TableRecord) -> bool:
-    """Tell whether something of it was copied, and the stream has yet to come as far as the copy."""
+    """Tell whether some of its rows were copied, and the stream has yet to come as far as the copy."""
     begun = record.state.awaits_copy and record.handoff is not None
     return begun or record.state in (State.CATCHING_UP, State.JOINING)
 
 
 def _begin_anew(ledger: Ledger, record: TableRecord) -> TableRecord:
-    """The table as one that was chosen just now, or its new copy as one that was just asked for."""
+    """Reset the record to that of a table just chosen, or of a new copy just asked for."""
     if record.copy_id is not None:
         return replacement.staged_record(record, resync.stage_of(ledger, record.name), ledger.position)
     return record.on(
@@ -222,7 +222,7 @@ def _begin_anew(ledger: Ledger, record: TableRecord) -> TableRecord:
 
 
 def _emptying(ledger: Ledger, record: TableRecord) -> list[Outcome]:
-    """Take its rows out of the lake, and its rows of errors/ with them; a new copy's are its own."""
+    """Take a table's rows out of the lake, and its rows out of errors/; a new copy has its own folder."""
     if record.copy_id is not None:
         return []
     live = tuple(ledger.live.table(ledger.task_folder(record.name)).files())

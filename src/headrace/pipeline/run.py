@@ -3,18 +3,19 @@
     headrace.mirror("headrace.toml")                       until it is told to stop
     headrace.mirror(config, spark=spark, once=True)        in a session that exists; until caught up
 
-    mirror     the configuration; a first run is refused before there is a lake; Spark is told to start
-    keep       a source, in a thread of its own: nobody else may own it; attempt after attempt
-    _attempt   connection and identity · the source is taken over in the lake, a fence for whoever had it ·
-               the first run makes what it needs upstream · the receiver, at the newest mark's frontier
+    mirror     reads the configuration; refuses a first run before it makes a lake; starts Spark
+    keep       runs one source in a thread of its own: checks that no other process owns it; makes attempts
+    _attempt   connects, proves the identity · takes the source over in the lake, which fences an older owner
+               out · on a first run makes objects upstream · starts the receiver at the newest mark's frontier
     _turn      the loop: commands, copies, the stream, marks (`loop`)
 
-An attempt lasts until something ends it: the user, the work being done (`once`), or an error, which `policy`
-turns into another attempt or into the end. It rebuilds all it knows from the lake, so a crash and a retry are
-one and the same path. Whatever fails closes what was opened. This is one of the named supervisors.
+An attempt ends when the user stops it, when its work is done (`once`), or with an error; `policy` decides
+whether another attempt follows. An attempt rebuilds all it knows from the lake, so a crash and a retry take
+one and the same path. After a failure, everything that was opened is closed. This is one of the named
+supervisors.
 
-Spark takes seconds to start, and the rooms that do the work (Polars, the compiled kernels) another to load.
-So they are imported late, once Spark was told to start: the two go on side by side.
+Spark takes seconds to start, and the rooms that do the work (Polars, the compiled kernels) take another to
+load. So this module imports them late, after it has begun to start Spark: the two load side by side.
 """
 
 from __future__ import annotations
@@ -82,8 +83,8 @@ def mirror(
 ) -> None:
     """Mirror what `config` says; with `once` until every table holds what its source held at the start.
 
-    With `reconcile` a place in the stream that was lost is left: all tables are copied anew, once.
-    `elsewhere` says of a lake that lies elsewhere than it did whether it was moved or is a copy.
+    `reconcile` allows one recovery from a lost place in the stream: it copies all tables anew.
+    `elsewhere` tells whether a lake that has a new address was moved or is a copy.
     `config` is the path of a `headrace.toml`, or its contents as a mapping. Returns when `stop` is set, or
     when all is done with `once`. Raises the error that ended a source, once the other sources have ended.
     """
@@ -100,7 +101,7 @@ def mirror(
 
 
 def _refuse_first(config: Config, spark: SparkSession | None) -> None:
-    """Find what stands against a first run before there is a lake: a refused run leaves none behind."""
+    """Run the preflight of a first run before there is a lake: a refused run leaves none behind."""
     from headrace.pipeline import first_run
     from headrace.spark.session import knock_at
 
@@ -115,7 +116,7 @@ def _refuse_first(config: Config, spark: SparkSession | None) -> None:
 
 
 def _keep_all(places: list[RunContext], control: Control) -> None:
-    """One thread a source. An error ends its source alone, and is raised once all sources have ended."""
+    """Run a thread for each source. An error ends its source alone; raise it once all sources have ended."""
     if len(places) == 1:
         keep(places[0], control)
         return
@@ -124,7 +125,7 @@ def _keep_all(places: list[RunContext], control: Control) -> None:
     def run_one(place: RunContext) -> None:
         try:
             keep(place, control)
-        except BaseException as error:  # noqa: BLE001 - the end of a thread, which nobody else would learn of
+        except BaseException as error:  # noqa: BLE001 - nobody else would learn why the thread ended
             ends[place.name] = error
 
     threads = [
@@ -150,7 +151,7 @@ def _keep(place: RunContext, control: Control, alerts: AlertWatch | None) -> Non
     from headrace.pipeline.recovery import RecoveryPolicy
 
     reporter = Reporter(place.store, place.name, control.listener, alerts, engine=place.spark)
-    # Before the first word of ours: the status record is how a living owner is told.
+    # Check before our first status record, which would replace the one that shows a living owner.
     ownership.claim(place.store, place.name, reporter.owner)
     reporter.start()
     patience = Patience(ATTEMPTS_ONCE if control.once else None)
@@ -166,7 +167,7 @@ def _keep(place: RunContext, control: Control, alerts: AlertWatch | None) -> Non
         except HeadraceError as error:
             if policy.disowns(error):
                 reporter.leave()
-                if not reporter.was_admitted:  # two began at once: the other one is named, if it is alive
+                if not reporter.was_admitted:  # two began at once: name the other one, if it is alive
                     ownership.claim(place.store, place.name, reporter.owner)
                 raise
             if time.monotonic() - begun > STEADY_SECONDS:
@@ -197,7 +198,7 @@ def _attempt(
 ) -> list[HeadraceError]:
     """Run one attempt to its end, and return the errors of tables that stopped; `claim` goes to the next one.
 
-    Nothing is made upstream before preflight found nothing against it.
+    It makes nothing upstream until preflight has passed.
     """
     from headrace.lake.log.marks import Marks
     from headrace.pipeline import first_run
@@ -231,13 +232,13 @@ def _attempt(
         receiving.start(control.stop)
         acknowledger = Acknowledger(ledger.sync, receiving.receiver.acknowledge)
         stack.callback(acknowledger.close)
-        # What is there already was perhaps never synced: only after that is it acknowledged.
+        # An earlier process perhaps never synced what the lake holds: sync it before it is acknowledged.
         acknowledger.on_published(None, ledger.position)
         ends = (control.once, control.stop)
         run = Run(place, *ends, reporter, mirror, ledger, receiving, acknowledger, target)
         stack.callback(run.copies.stop)
         run.read_clock()
-        # The takeover and what began the source have marks, too, and no loop to report them.
+        # No loop has reported the marks of the takeover and of the source's first epochs: report them here.
         if reporter.totals.status.epoch != ledger.mark.epoch:
             reporter.totals.catch_up(Marks(place.store, place.name).index())
         reporter.was_admitted = True
@@ -260,16 +261,16 @@ def _go(run: Run) -> None:
 
 
 def _turn(run: Run) -> bool:
-    """A turn of the loop, in the order of its work; tell whether anything was done.
+    """Do a turn of the loop, in the order of its work; tell whether anything was done.
 
     ┌─► what did the receiver say?       a lost stream ends the attempt
     │   is a table's copy complete?      ──► epoch "copy":   its files; it catches up, or joins
-    │   has it to catch up with the rest? ──► epoch "late":  what was kept for it meanwhile
+    │   must it catch up with the others? ──► epoch "late":  the stream that the lake kept for it
     │   is there something in the spool? ──► epoch "stream": tables, history, a mark, at its `stream.cadence`
     │   has it been quiet for long?      ──► epoch "empty":  the same versions, a later frontier
-    │   does a command ask for something? ──► `serve`; has the lake gathered dust? ──► `upkeep` asks
-    │   did a table stop because its shape changed? ──► `following` takes it up as it is now
-    └── tell `status`, watch the slot
+    │   does a command ask for something? ──► `serve`; is maintenance due? ──► `upkeep` asks for it
+    │   did a table stop because its shape changed? ──► `following` mirrors it again in its new shape
+    └── write the status, watch the slot
     """
     doing = run.reporter.watch.doing
     run.receiver.poll()
@@ -294,11 +295,11 @@ def _turn(run: Run) -> bool:
     return worked
 
 
-# --- what ends an attempt, or the run -----------------------------------------------------------
+# --- the end of an attempt, or of the run -------------------------------------------------------
 
 
 def _waiting(stop: threading.Event, reporter: Reporter) -> Waiting:
-    """Wait for other transactions before the loop begins: until the user stops us, and audibly."""
+    """Wait for other transactions before the loop begins: until the user stops us, and the status says so."""
 
     def check() -> None:
         if stop.is_set():
@@ -308,14 +309,14 @@ def _waiting(stop: threading.Event, reporter: Reporter) -> Waiting:
 
 
 def _pause_after(error: HeadraceError, reporter: Reporter, pauses: Iterator[float]) -> float | None:
-    """The seconds until the next attempt; None where there is none."""
+    """Return the seconds until the next attempt; None if there is none."""
     answered, admitted = reporter.has_answered, reporter.was_admitted
     again = policy.retries(error, has_answered=answered, was_admitted=admitted)
     return next(pauses, None) if again else None
 
 
 def _end(reporter: Reporter, error: BaseException) -> None:
-    """Say that an error without a code ended the run: its process may live on, and repeat the last word."""
+    """Report that an error without a code ended the run: its process may live on and repeat its status."""
     if not isinstance(error, Exception):
         reporter.settle("stopped")  # by hand
         return
@@ -329,12 +330,12 @@ def _end(reporter: Reporter, error: BaseException) -> None:
 
 
 def _placed_error(error: HeadraceError, reached: str | None) -> HeadraceError:
-    """The error that ends a source, with the position that the lake holds."""
+    """Return the error that ends a source, with the position that the lake holds."""
     return error if reached is None else error.adding(f'the lake is complete up to "{reached}"')
 
 
 def _of_all(ends: Mapping[str, BaseException]) -> BaseException:
-    """One error for the sources that ended with one: a fault of ours goes first, the others are named."""
+    """Make one error of those that ended sources: a bug of ours goes first, the others are named."""
     name, error = min(ends.items(), key=lambda each: isinstance(each[1], HeadraceError))
     if not isinstance(error, HeadraceError):
         return error

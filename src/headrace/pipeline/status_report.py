@@ -1,11 +1,11 @@
-"""The report of a run to the world: the status record, about once a second.
+"""The status report: a run writes its status record to the lake about once a second.
 
-`headrace status` reads it from the lake and needs no password and no connection; so does whoever wants to
-know whether a source has an owner (`state.ownership`). It holds names, positions, counts and codes: never a
-value of a row, never a secret.
+`headrace status` reads the record from the lake and needs no password and no connection. `state.ownership`
+reads it to find whether a source has an owner. It holds names, positions, counts and codes: never a value of
+a row, never a secret.
 
-A record that could not be written is no reason to stop anything: it is counted, shown once that is possible
-again, and the next second's is written instead. Nobody takes a source from an owner for one silent second.
+A run goes on if the store does not take a record: it counts the failure, shows the count once it can write
+again, and writes the next second's record instead. One silent second costs no owner its source.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 EVERY_SECONDS = 1.0
 LAST_WORD_SECONDS = 10.0
 BESIDE_SECONDS = 60.0
-BESIDE_PAUSE = 200  # between two looks beside, times the seconds that one took
+BESIDE_PAUSE = 200  # the pause between two looks at unmirrored tables, in times that one look took
 TOLD_ALTERATIONS = 100
 
 Listener = Callable[[SourceStatus], None]
@@ -71,17 +71,17 @@ def _now() -> str:
 
 @dataclass(slots=True)
 class Beside:
-    """The tables beside the mirrored ones: the patterns match them, and nobody mirrors them."""
+    """The unmirrored tables that the configuration's patterns match."""
 
     unmirrored_tables: dict[str, str] = field(default_factory=dict)  # the code that says why, by name
-    # Those that the run is about to add by itself; None: it has not looked at them yet.
+    # The tables that the run is about to add by itself; None: it has not looked at them yet.
     coming: frozenset[str] | None = frozenset()
     at: str | None = None
     _due_at: float = 0.0
 
     @property
     def told_tables(self) -> dict[str, str]:
-        """The tables that stay unmirrored until somebody does something."""
+        """Return the tables that stay unmirrored until somebody acts."""
         from headrace.pipeline.state.choice import NOT_ADDED
 
         found, coming = self.unmirrored_tables, self.coming
@@ -91,54 +91,54 @@ class Beside:
 
     @property
     def due(self) -> bool:
-        """Tell whether it is time to look again; an attempt looks at its beginning, too."""
+        """Tell whether it is time to look again; each attempt also looks when it begins."""
         return time.monotonic() >= self._due_at
 
     def refresh(self, mirror: Mirror, config: SourceConfig, ledger: Ledger) -> None:
-        """Ask the source what the patterns match by now."""
-        # Late: this module is loaded before Spark is told to start, and that one takes a second.
+        """Ask the source which tables the patterns match by now."""
+        # Imported late: this module is loaded before Spark is told to start, and that one takes a second.
         from headrace.pipeline.state.choice import find_unmirrored
 
         assert ledger.source is not None
         begun = time.monotonic()
         self.unmirrored_tables = find_unmirrored(mirror, config, ledger.tables)
         self.coming = None if config.new_tables == "add" else frozenset()
-        # Marks wait meanwhile: of many tables, which take long, it is asked the more seldom.
+        # Marks wait meanwhile: the longer a look takes, the more seldom it is made.
         now = time.monotonic()
         self.at, self._due_at = _now(), now + max(BESIDE_SECONDS, BESIDE_PAUSE * (now - begun))
 
 
 @dataclass(frozen=True, slots=True)
 class UnseenTable:
-    """Since which look a table is in no mark as somebody may be altering it, and who that is."""
+    """A table that marks omit because a session may be altering it: since which look, and which session."""
 
     since: str
-    clock: float  # the same by the monotonic clock
+    clock: float  # the time of that look by the monotonic clock
     busy: TableBusy | None = None
 
 
 @dataclass(slots=True)
 class Facts:
-    """The newest facts that the parts of a run report, as far as its status shows them."""
+    """The newest facts that the parts of a run report for its status."""
 
     health: Health | None = None
     health_at: str | None = None
     copies: CopyScheduler | None = None
-    # Tables in no mark, for want of a right.
+    # Tables in no mark, for want of a privilege.
     denials: Mapping[TableName, HeadraceError] = field(default_factory=dict)
-    # Tables that are followed, and that a copy could not read.
+    # Tables that the stream follows, and that a copy could not read.
     unreadable: Mapping[TableName, HeadraceError] = field(default_factory=dict)
     # Tables in no mark that somebody may be altering.
     unseen_tables: Mapping[TableName, UnseenTable] = field(default_factory=dict)
     alterations: tuple[AlterationStatus, ...] = ()  # the newest; the reporter's thread reads them
     healing: HeadraceError | None = None  # the loss of a position, while all tables are copied anew for it
-    # Live tables whose new copies were given up, until they are asked for again.
+    # Live tables whose new copies were given up, until somebody asks for one again.
     not_renewed: dict[TableName, HeadraceError] = field(default_factory=dict)
     _last_change: dict[str, str] = field(default_factory=dict)
-    _left_out: dict[str, tuple[Any, tuple[str, ...]]] = field(default_factory=dict)  # of which details
+    _left_out: dict[str, tuple[Any, tuple[str, ...]]] = field(default_factory=dict)  # and for which details
 
     def prune(self, ledger: Ledger) -> None:
-        """Forget what is over: a reconcile, and new copies that came to nothing and are asked for again."""
+        """Forget a reconcile that is over, and failed new copies that were asked for again."""
         if not ledger.recovering:
             self.healing = None
         named = {name for name, record in ledger.tables.items() if record.state.is_named}
@@ -146,11 +146,11 @@ class Facts:
         self.not_renewed = {name: error for name, error in self.not_renewed.items() if name in wanted}
 
     def on_health(self, health: Health) -> None:
-        """The source said what it holds for us."""
+        """Note what the source said that it holds for us."""
         self.health, self.health_at = health, _now()
 
     def on_published(self, plan: Plan) -> None:
-        """An epoch got its mark: when its tables changed, and which were altered."""
+        """Note, once an epoch has its mark, when its tables changed and which were altered."""
         for step in plan.steps:
             if step.path.startswith("tables/"):
                 self._last_change[step.path] = plan.upstream_commit_ts or _now()
@@ -161,7 +161,7 @@ class Facts:
                 self.alterations = (*self.alterations, newest)[-TOLD_ALTERATIONS:]
 
     def on_look(self, check: RecordsCheck, others: Collection[TableName]) -> None:
-        """A look was over; of the others it asked nothing."""
+        """Note the result of a look; it did not ask about `others`."""
         kept = {name: error for name, error in self.denials.items() if name in others}
         self.denials = {**kept, **check.denials}
         kept = {name: error for name, error in self.unreadable.items() if name in others}
@@ -173,7 +173,7 @@ class Facts:
         }
 
     def waits(self) -> dict[str, str]:
-        """The reasons for which copies and tables wait, by code."""
+        """Return the reasons for which copies and tables wait, by code."""
         waits: dict[str, str] = {}
         copies = [] if self.copies is None else self.copies.waits_for
         excess = () if self.health is None or self.health.excess is None else (self.health.excess,)
@@ -199,7 +199,7 @@ class Facts:
 
     @property
     def upstream(self) -> UpstreamStatus | None:
-        """Ask the source for its words on the objects that it has for us."""
+        """Ask the source to describe the objects that it has for us."""
         health = self.health
         if health is None or health.figures is None:
             return None
@@ -246,7 +246,7 @@ class Engine(Protocol):
 
 
 class Alerts(Protocol):
-    """The alerts of a run: they hear each status, and their troubles are shown in the next one."""
+    """The alerts of a run: they get each status, and the next one shows their troubles."""
 
     @property
     def warnings(self) -> dict[str, str]: ...
@@ -255,7 +255,7 @@ class Alerts(Protocol):
 
 @dataclass(slots=True)
 class Reporter:
-    """Collects what is worth knowing and writes it down in time."""
+    """Collects the facts of a run and writes them into its status record."""
 
     store: Store
     source: str
@@ -264,7 +264,7 @@ class Reporter:
     started_at: str = field(default_factory=_now)
     state: str = "starting"
     has_answered: bool = False  # the server has answered in this run, or in an earlier one of the lake
-    was_admitted: bool = False  # it has let this run do all that an attempt begins with
+    was_admitted: bool = False  # the server has let this run do all that an attempt begins with
     error: HeadraceError | None = None
     frontier: str | None = None  # the frontier of the newest mark
     warnings: dict[str, str] = field(default_factory=dict)
@@ -285,9 +285,9 @@ class Reporter:
     _last: SourceStatus | None = None
 
     def start(self) -> None:
-        """Tell about once a second also while the run is busy with an epoch.
+        """Begin to write about once a second, also while the run is busy with an epoch.
 
-        The last word of the run before goes at once: by it a command would take the source from this one.
+        Replace the earlier run's last record at once: it would let a command take the source from this run.
         """
         if (before := statusfile.read(self.store, self.source)) is not None:
             self.watch.resume(before.record)
@@ -299,14 +299,14 @@ class Reporter:
         while not self._over.wait(EVERY_SECONDS):
             with self._lock:
                 if time.monotonic() - self._written_at >= EVERY_SECONDS and not self._over.is_set():
-                    # What is no hiccup of the store is met by the run itself, in its next turn.
+                    # If it is more than a hiccup of the store, the run meets it in its next turn.
                     with suppress(HeadraceError):
                         self._tell()
 
     def resumes(self, mark: Mark | None) -> None:
-        """An attempt begins; a lake that has a mark of the source has met its server.
+        """Begin an attempt; if the lake has a mark of the source, its server has answered before.
 
-        The attempt before warned of its own troubles; this one warns of those that it meets.
+        Drop the warnings of the attempt before: this one warns of the troubles that it meets itself.
         """
         self.warnings = {}
         if mark is not None:
@@ -316,7 +316,7 @@ class Reporter:
             )  # nothing is before the first position
 
     def turn(self, run: ReportedRun) -> None:
-        """Once a turn of the loop; looks around when a second is over, and tells."""
+        """Gather the facts and write them, at most once a second; called in each turn of the loop."""
         self.watch.turns(run)
         if time.monotonic() - self._seen_at >= EVERY_SECONDS:
             self._seen_at = time.monotonic()
@@ -329,7 +329,7 @@ class Reporter:
             self.tell()
 
     def ends(self, run: ReportedRun) -> None:
-        """The run is over: the last word shows what is true then."""
+        """Gather the facts once more at the end of the run, for its last record."""
         self.watch.turns(run)
         self.facts.prune(run.ledger)
         self._last = _picture(run, self)
@@ -337,21 +337,21 @@ class Reporter:
             self.watch.look()
 
     def on_published(self, plan: Plan) -> None:
-        """An epoch got its mark."""
+        """Note that an epoch got its mark."""
         self.frontier = plain(plan.frontier)
         self.facts.on_published(plan)
         self.totals.on_published(plan)
 
     def warn(self, code: str, primary: str) -> None:
-        """Show this until `clear` says that it is over."""
+        """Show this warning until `clear` takes it back."""
         self.warnings[code] = primary
 
     def clear(self, code: str) -> None:
-        """Take a warning back; called where nobody gave it, it does nothing."""
+        """Take a warning back; do nothing if nobody gave it."""
         self.warnings.pop(code, None)
 
     def gave_up(self, name: TableName, error: HeadraceError) -> None:
-        """The new copy of a live table came to nothing; true until it is asked for again."""
+        """Note that the new copy of a live table failed; shown until somebody asks for it again."""
         self.facts.not_renewed = {**self.facts.not_renewed, name: error}
 
     def _enter(self, state: str, error: HeadraceError | None) -> None:
@@ -360,7 +360,7 @@ class Reporter:
         self.state, self.error = state, error
 
     def settle(self, state: str, error: HeadraceError | None = None) -> None:
-        """The run waits, or is over: the loop is at nothing, and no copy waits for anybody."""
+        """Set the state of a run that waits or is over: the loop does nothing, and no copy waits."""
         with self._lock:
             self._enter(state, error)
             self.watch.leave()
@@ -372,12 +372,12 @@ class Reporter:
             time.sleep(EVERY_SECONDS / 2)
 
     def leave(self) -> None:
-        """Say nothing more: the source is another's."""
+        """Write nothing more: the source belongs to another process."""
         with self._lock:
             self._over.set()
 
     def tell(self) -> bool:
-        """Write the record now; False if the store did not take it."""
+        """Write the record now; return False if the store did not take it."""
         with self._lock:
             return self._tell()
 
@@ -407,7 +407,7 @@ class Reporter:
 
 
 def _record(reporter: Reporter) -> SourceStatus:
-    """The record: what the loop last pictured, and what can be seen without it."""
+    """Make the record: the loop's last facts, and those that need no loop."""
     now, watch = datetime.now(UTC), reporter.watch
     watch.look()
     warnings = {**reporter.warnings, **reporter.facts.waits()}
@@ -462,7 +462,7 @@ def _picture(run: ReportedRun, reporter: Reporter) -> SourceStatus:
 
 
 def _since(run: ReportedRun, record: TableRecord, since: int) -> str:
-    """From when on a table is exact, as its server spelled it then: it may have been set back since."""
+    """Print a table's `since` as its server spelled it then: the server may have been set back later."""
     near = record.stopped_at or run.ledger.frontier
     return show_position(registry.spelling(source_of(run).kind), since, near)
 
@@ -490,7 +490,7 @@ def _table(
 ) -> TableStatus:
     copying = record.state.awaits_copy and progress is not None
     anew = run.ledger.staged.get(record.name)
-    # Where there is a new copy, a refusal of an earlier one is over.
+    # A new copy ends the refusal of an earlier one.
     reason = run.following.reason(record) if anew is None else record.error
     prospect = run.following.prospect(run, record)
     retry = None if prospect.retry_in is None else time.time() + max(0.0, prospect.retry_in)

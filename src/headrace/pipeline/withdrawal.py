@@ -4,19 +4,18 @@
     no usable identity any more  the server refuses the application's own UPDATE and DELETE for as long as
                                 a publication that publishes updates holds the table
 
-Called once a turn by the loop of `loop`. Without an identity counts from the moment that the server's
-catalog says so, which is asked for each second: no mark is due where all the application does is fail. Such a
-table leaves the publication first and is looked at then, so that it stops with what was done to it.
+A table counts as one without identity as soon as the server's catalog says so. The run asks each second: no
+mark is due while the application's writes fail. Such a table leaves the publication first. Then the run looks
+at it, so that it stops with the right error.
 
-ALTER PUBLICATION ... DROP TABLE waits for nobody who reads or writes the table, but for DDL and VACUUM it
-does. So each table has a pause of its own: one that somebody holds is tried again later each time, and keeps
-no other in. A try gives up after a moment, which is all that the loop ever waits, and `status` warns of it.
-Its commit waits for no standby. What belongs to the user is never touched.
+ALTER PUBLICATION ... DROP TABLE does not wait for sessions that read or write the table, but it waits for DDL
+and VACUUM. So each table has a pause of its own: a locked one is tried again after growing pauses, and does
+not keep others in. A try gives up after a moment, which is all that the loop ever waits, and `status` warns
+of it. Its commit waits for no standby. Objects that belong to the user are never touched.
 
-Nothing waits for a request that is carried out meanwhile, not even for one that puts tables into the
-publication (`CommandQueue.captures`): of those only what hurts the application leaves, and the next look
-finds that it did. A fault of ours in here ends no run: it is warned of, and tried again after the longest
-pause.
+No withdrawal waits for a request that is under way, not even for one that puts tables into the publication
+(`CommandQueue.captures`): of its tables only those leave that hurt the application, and the next look finds
+that. A bug of ours in here ends no run: the run warns of it, and tries again after the longest pause.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _MOST_WAITS = 2  # tries that the loop waits for in one turn
 
 
 class TableRun(CopyRun, Protocol):
-    """A run, as far as tables that leave the publication need it."""
+    """The part of a run that tables which leave the publication need."""
 
     @property
     def commands(self) -> CommandQueue: ...
@@ -48,7 +47,7 @@ class TableRun(CopyRun, Protocol):
 
 @dataclass(slots=True)
 class _Pause:
-    """A table that could not be taken out: the next try is not before this."""
+    """The earliest time of the next try for a table that could not be taken out."""
 
     seconds: float
     again_at: float
@@ -56,14 +55,14 @@ class _Pause:
 
 @dataclass(slots=True)
 class Withdrawal:
-    """The tables that have to leave our publication, as one attempt knows of them."""
+    """The tables that have to leave our publication, as far as one attempt knows."""
 
-    out: frozenset[int] = frozenset()  # numbers that are known not to be in it
+    out: frozenset[int] = frozenset()  # numbers of tables known not to be in it
     pauses: dict[int, _Pause] = field(default_factory=dict)  # by number
     polled_at: float = 0.0
 
     def turn(self, run: TableRun) -> None:
-        """Take out what has to leave."""
+        """Take out the tables that have to leave."""
         try:
             self._turn(run)
         except Exception as fault:
@@ -87,7 +86,7 @@ class Withdrawal:
         arrivals = run.commands.captures
         stopped = _stopped_tables(run)
         arriving = frozenset(r.number for r in run.ledger.tables.values() if r.name in arrivals)
-        self.out &= stopped - arriving  # what is put in may be refused after that
+        self.out &= stopped - arriving  # a table that is being put in may still be refused
         flawed: frozenset[int] = frozenset()
         if now - self.polled_at >= POLL_SECONDS:
             self.polled_at = now
@@ -102,7 +101,7 @@ class Withdrawal:
     def _withdraw(
         self, run: TableRun, captures: Captures, due: Collection[int], flawed: Collection[int]
     ) -> None:
-        """Take tables out, all at once where nobody holds one of them, and each by itself otherwise."""
+        """Take tables out: all at once if nobody has locked one of them, else each by itself."""
         if len(due) > 1 and not self.pauses and self._release(run, captures, due) is None:
             return
         failed = 0
@@ -129,7 +128,7 @@ class Withdrawal:
         return None
 
     def _forget(self, run: TableRun, numbers: Collection[int]) -> None:
-        """Nothing more is tried of these tables."""
+        """Forget the pauses of these tables: nothing more is tried for them."""
         for number in numbers:
             self.pauses.pop(number, None)
         if not self.pauses:
@@ -142,7 +141,7 @@ def _reason(error: HeadraceError) -> str:
 
 
 def _stopped_tables(run: TableRun) -> frozenset[int]:
-    """The numbers of tables that stopped and have no new copy; nobody else goes by them."""
+    """Return the numbers of tables that stopped and have no new copy, and that no other table has."""
     ledger = run.ledger
     tables = ledger.tables.items()
     stopped = {r.number for n, r in tables if not r.state.is_published and n not in ledger.staged}
@@ -151,7 +150,7 @@ def _stopped_tables(run: TableRun) -> frozenset[int]:
 
 
 def _stop(run: TableRun, numbers: frozenset[int]) -> None:
-    """Stop the tables that these are now, and not only when a mark is due."""
+    """Stop the tables that have these numbers now, without waiting until a mark is due."""
     ledger = run.ledger
     tables = [] if ledger.recovering else list(ledger.tables.values())
     for known, stop in ((tables, stop_tables), (list(ledger.staged.values()), stop_copies)):

@@ -1,21 +1,21 @@
 """Spark: sessions, and jobs over opaque blobs. The only room that knows PySpark.
 
     java        a runtime that Spark starts on, from the machine or from pip
-    jvm         its process: started from an archive of classes, if there is one, and not heard
+    jvm         its process: started from an archive of classes, if there is one, with its output held back
     session     which Spark: the user's active one, a remote one, a cluster, else this machine's cores
-    lazy        a session or a runner that comes into being when it is first needed
+    lazy        a session or a runner that is made when it is first needed
     jobs        one job for a batch of work: items in, results out, in order, errors as themselves
-    worker      what runs inside a Python worker, and for tiny epochs in the driver
+    worker      the code inside a Python worker, and for tiny epochs in the driver
     wire        rows between the two
-    depot       what is too large for that, through a store
+    depot       payloads too large for that, through a store
     queries     a user's query: its rows, and Spark's refusals as our errors
     priority    tasks that leave the processors to others
-    allocators  memory that a task freed, given back behind it
+    allocators  gives memory that a task freed back to the machine
     pools       the threads of libraries, made before a task steps back
     warmth      workers loaded before the first job and kept alive between jobs
     secrets     passwords on their way to tasks, so that nothing that Spark prints shows them
     paths       the proof that executors and driver see the same lake
-    failures    what Spark's exceptions mean to us
+    failures    the meaning of Spark's exceptions
     source      format("headrace"): a lake as a data source of somebody's Spark
 
 `pipeline` calls `session`, `warmth` and `paths` once, and `jobs` for each epoch and each piece of a copy;
@@ -28,5 +28,5 @@ Must never: import PySpark at the top of a module (`headrace` must start, and sa
 there is none; but for `source.readers`, which Spark imports itself), print or raise a row's value or a
 secret, decide anything about epochs.
 
-There is no name to import from the room itself: each module above is its own door.
+Import from the modules above; the room itself has no names.
 """

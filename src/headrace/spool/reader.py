@@ -1,7 +1,7 @@
-"""The reading end of a spool: transactions after an address, the bytes between two, and giving them up.
+"""The reading end of a spool: lists transactions after an address, reads bytes, and deletes segments.
 
-A reader keeps nothing but where the segments begin and where streamed transactions ended; each call reads the
-files again, so that memory does not grow with the backlog, and looking for news costs a few system calls:
+A reader remembers only where the segments begin and where streamed transactions ended; each call reads the
+files again. So memory does not grow with the backlog, and a look for news costs a few system calls:
 
     reader = SpoolReader(folder)
     frontier = reader.frontier()               before the next line: then nothing below it is missed
@@ -119,7 +119,7 @@ class SpoolReader:
 
     def discard(self, before: int) -> int:
         """Delete the segments that lie wholly before this address, and streamed transactions that
-        ended before it; how many segments there were."""
+        ended before it; return the number of segments."""
         known = self._refresh()
         freed = 0
         while len(known) > 1 and known[1].base <= before:

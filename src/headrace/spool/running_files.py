@@ -5,13 +5,14 @@
     <folder>/000000000007-4711.end    it has committed: where its record stands, and which of its
                                       parts were rolled back; int64 words and their CRC-32
 
-A file grows while its transaction runs and is deleted when that is rolled back, or when the connection is
-lost: the source streams it again, and not always the same. Only a commit makes it part of the spool: `.end`
-is written first, the record in the index after it. So `.end` alone does not make it true, and what has
-none when a writer begins was never finished.
+A file grows while its transaction runs. It is deleted when the transaction is rolled back, or when the
+connection is lost: the source streams it again, and perhaps with other bytes. Only a commit makes it part of
+the spool: `.end` is written first, the record in the index after it. So `.end` alone proves no commit, and a
+transaction without `.end` when a writer begins was never finished.
 
-The receiver writes through `StreamedFiles`; the driver reads with `read`, also what still runs, and frees
-what it has with `Ends.discard`. No descriptor stays open: a server may have very many transactions in flight.
+The receiver writes through `StreamedFiles`; the driver reads with `read`, also transactions that still run,
+and frees those that it has with `Ends.discard`. No descriptor stays open: a server may have very many
+transactions in flight.
 """
 
 from __future__ import annotations
@@ -185,7 +186,7 @@ class StreamedFiles:
         words = np.array([address, *sorted(rolled_back)], "<i8")
         checked = words.tobytes() + np.array([zlib.crc32(words.tobytes())], "<i8").tobytes()
         try:
-            # In one write: whoever sees any of it sees all.
+            # In one write: a reader sees all of it or nothing.
             with which.path(self._folder, "end").open("xb", buffering=0) as file:
                 file.write(checked)
         except OSError as error:

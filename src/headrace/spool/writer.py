@@ -1,10 +1,10 @@
 """The writing end of a spool: one process appends bytes and records.
 
 A writer never touches a file that another writer began: it opens a new segment behind the newest one and a
-new session, so that whatever a killed writer left half-written stays behind and is named by no record.
+new session. So no record names the half-written bytes of a killed writer.
 
-Transactions that are streamed while they run go to files of their own, through `running_files`; they are
-named by a record once they have committed, and what was open when a writer ended is deleted by the next one.
+Transactions that are streamed while they run go to files of their own, through `running_files`. A record
+names them once they have committed; the next writer deletes those that were open when a writer ended.
 
 The spool has a limit. At it `full` is true and the receiver stops reading; the driver frees room with
 `SpoolReader.discard`. A transaction that is larger than the limit passes through all the same: `full` is

@@ -1,15 +1,14 @@
-"""The catalog: all that a lake knows of a source beside its rows, the fold of all plans that have a mark.
+"""The catalog: all records of a source beside its rows; the fold of all plans that have a mark.
 
     state(N) = state(N-1) updated with plan(N).state          a record of None removes its key
 
-So what we know of the tables and what the tables hold change in the same instant, the mark. Keys and
-records are the pipeline's own (JSON); nothing here looks into them. A withdrawn plan counts as its
-withdrawal, which changes no state.
+So the records and the contents of tables change in one instant, the mark. Keys and records are the pipeline's
+own (JSON); nothing here looks into them. A withdrawn plan counts as its withdrawal, which changes no state.
 
-Opening would have to read every plan since the beginning. Therefore the fold is written down once in
-`INTERVAL` epochs (`_headrace/catalog/<source>/<N>.json`, put-if-absent: it is a function of the plans, so
-whoever writes it writes the same), and opening reads the last one and the few plans after it. Maintenance
-writes it down for each old mark that stays, and can then let the old plans go.
+Without checkpoints, opening would have to read every plan since the beginning. So the fold is written down
+once in `INTERVAL` epochs (`_headrace/catalog/<source>/<N>.json`, put-if-absent: it is a function of the
+plans, so every writer writes equal bytes). Opening reads the last one and the few plans after it. Maintenance
+writes one for each old mark that stays, and can then delete the old plans.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class Catalog:
     records: Mapping[str, Any] = field(default_factory=dict)
 
     def after(self, plan: Plan) -> Catalog:
-        """The catalog once the next epoch's plan has its mark."""
+        """Return the catalog after the next epoch's plan has its mark."""
         assert plan.epoch == self.epoch + 1, "plans are folded one by one"
         merged = {**self.records, **plan.state}
         kept = {key: record for key, record in merged.items() if record is not None}
@@ -60,7 +59,7 @@ class Catalog:
 
 
 def load(files: CatalogFiles, source: str, epoch: int) -> Catalog:
-    """The catalog as of the mark of `epoch` (0: before the first)."""
+    """Load the catalog as of the mark of `epoch` (0: before the first)."""
     start = _checkpoint(files, source, epoch)
     while True:
         catalog = _fold_catalog(files, start, epoch)
@@ -87,13 +86,13 @@ def _fold_catalog(files: CatalogFiles, catalog: Catalog, epoch: int) -> Catalog 
 
 
 def save(files: CatalogFiles, catalog: Catalog, interval: int = INTERVAL) -> None:
-    """Write the catalog down if its epoch is one of those that are."""
+    """Write the catalog down if its epoch is due for that."""
     if catalog.epoch and catalog.epoch % interval == 0:
         write(files, catalog)
 
 
 def write(files: CatalogFiles, catalog: Catalog) -> None:
-    """Write the catalog down, so that it can be had without the plans before it."""
+    """Write the catalog down, so that it can be read without the plans before it."""
     key = layout.checkpoint_key(catalog.source, catalog.epoch)
     text = json.dumps({"epoch": catalog.epoch, "records": dict(catalog.records)}, sort_keys=True)
     files.put_if_absent(key, text.encode())
@@ -102,8 +101,9 @@ def write(files: CatalogFiles, catalog: Catalog) -> None:
 def clean(files: CatalogFiles, source: str, epoch: int, needed_epochs: Collection[int] = ()) -> int:
     """Delete the plans and checkpoints that the last checkpoint at or before `epoch` replaces.
 
-    For the source's owner, once no kept mark before that checkpoint needs its catalog any more, but for
-    those of the `needed` epochs, which have checkpoints of their own. The number of files that went.
+    Only the source's owner may call this, once no kept mark before that checkpoint needs its catalog any
+    more; marks of the `needed` epochs do, and have checkpoints of their own. Returns the number of deleted
+    files.
     """
     keys = _checkpoints(files, source, epoch)
     if not keys:
@@ -132,7 +132,7 @@ def _checkpoint(files: CatalogFiles, source: str, epoch: int) -> Catalog:
 
 
 def final_plan(files: CatalogFiles, source: str, epoch: int) -> Plan | None:
-    """The last attempt at an epoch: the one whose mark was published. None where there is none."""
+    """Return the last attempt at an epoch, the one whose mark was published; None if there is none."""
     final: bytes | None = None
     for attempt in itertools.count():
         data = files.get(layout.plan_key(source, epoch, attempt))

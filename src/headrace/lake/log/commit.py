@@ -1,4 +1,4 @@
-"""The commit protocol: how an epoch of one source gets into the lake, once, whoever dies meanwhile.
+"""The commit protocol: how an epoch of one source gets into the lake, exactly once, despite any crash.
 
     data files ──► plan N ──► each table: one Delta commit at exactly base+1 ──► mark N ──► acknowledge
                      │                                                              │
@@ -14,31 +14,31 @@ plan at the same time do no harm: each Delta commit and the mark have one place,
 **Fence.** A writer owns the source until somebody else's plan takes its next epoch number. A successor
 (`takeover`) finishes what it finds and then publishes an empty epoch of its own, so the older writer's next
 `put_plan` fails, whenever that comes: either the number is taken, or (where old plans were cleaned away) the
-newest mark, read again after the put, is already there. What it did before that is the plan that the
-successor finished. A process that begins again after an error (`Claim`) goes on without such an epoch while
-the newest mark and the newest plan are its own, and takes nothing back from a successor where they are not.
+newest mark, read again after the put, is already there. Any work that it did before belongs to the plan that
+the successor finished. A process that begins again after an error (`Claim`) goes on without such an epoch as
+long as the newest mark and the newest plan are its own; otherwise it takes nothing back from a successor.
 
-**Power.** What a sync has finished is written down (`headrace.lake.log.durable`) and only then acknowledged;
-what came after it may be torn by a power cut, and `headrace.lake.log.recovery` judges it before anybody takes
-over.
+**Power.** After a sync, the durable epoch is written down (`headrace.lake.log.durable`), and only then
+acknowledged. A power cut may tear later epochs, and `headrace.lake.log.recovery` judges them before anybody
+takes over.
 
-**What cannot be finished is withdrawn.** Another program's commit may sit at base+1 of a table, for ever; or
-a step meets a fault of ours (`StepFailed`), as it would in every run. Then no writer can ever get past
-that step, and none has touched the tables that come after it. `withdraw`
-puts attempt k+1 of the same epoch beside the plan: it brings the tables that attempt k did touch back to what
-they held, changes no state, and its mark repeats the frontier and the versions of mark N-1. Then the
-pipeline plans anew, or stops the table if what was changed was data.
+**Withdrawal.** A plan may be impossible to finish: another program's commit sits at base+1 of a table, for
+ever; or a step fails by a bug of ours (`StepFailed`), as it would in every run. Then no writer can ever get
+past that step, and none has touched the tables that come after it. `withdraw` puts attempt k+1 of the same
+epoch beside the plan: it restores the contents of the tables that attempt k has touched, changes no state,
+and its mark repeats the frontier and the versions of mark N-1. Then the pipeline plans anew, or stops the
+table if the other program changed data.
 
             finish(plan) ──► Mark                    published
                          └─► Blocked ──► withdraw ──► Mark (kind "withdraw"); then plan anew
-                                                 └─► WithdrawalFailed, where that meets a fault of ours too
+                                                 └─► WithdrawalFailed, if a bug of ours stops that too
 
-Of such a one nothing more is put: a table that nobody brought back holds what no mark says, and the source
-waits for a release that can. Whoever comes next begins where it stands.
+After a failed withdrawal, write nothing more: a table that was not restored holds rows of no mark. The source
+waits for a release that can restore it, and the next writer continues from there.
 
-The machine sees tables, marks and files only through the protocols below, so that tests run it, unchanged,
-against an in-memory twin under every order of steps (`tests/laws/lake`). It never retries by itself:
-`Transient` goes to the caller, who calls the same method again.
+The protocol sees tables, marks and files only through the `Protocol` classes below, so that tests run it
+unchanged against an in-memory twin under every order of steps (`tests/laws/lake`). It never retries by
+itself: `Transient` goes to the caller, who calls the same method again.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _ROUNDS = 20
 
 
 class DeltaTables(syncing.Table, Protocol):
-    """One Delta table as the machine needs it; `headrace.lake.log.table` tells what each operation does."""
+    """One Delta table as the protocol needs it; `headrace.lake.log.table` explains each operation."""
 
     def refresh(self) -> int: ...
 
@@ -87,19 +87,19 @@ class PublishingMarkLog(syncing.MarkLog, Protocol):
 
 
 class PlanFiles(syncing.SyncedFiles, Protocol):
-    """The part of a `Store` that plans are kept in."""
+    """The part of a `Store` that keeps plans."""
 
     def put_if_absent(self, key: str, data: bytes) -> bool: ...
 
 
 class StepFailed(Definite):
-    """A step of a plan meets a fault of ours, as it would whoever carries it out."""
+    """A step of a plan fails by a bug of ours, as it would for every writer."""
 
     codes = ("LAKE_STEP_FAILED",)
 
 
 class WithdrawalFailed(Definite):
-    """A plan that can't be finished can't be taken back either, by a fault of ours."""
+    """A plan that can't be finished can't be withdrawn either, by a bug of ours."""
 
     codes = ("LAKE_WITHDRAWAL_FAILED",)
 
@@ -108,8 +108,8 @@ class WithdrawalFailed(Definite):
 class UnfinishablePlan:
     """A plan that can never be finished: at which step, and why.
 
-    `rewritten` tells that another program only rewrote files: plan anew on the new version. Otherwise it
-    changed data, or the step failed by a fault of ours, and the table stops with `error`.
+    `rewritten`: another program only rewrote files, so plan anew on the new version. Otherwise it changed
+    data, or the step failed by a bug of ours, and the table stops with `error`.
     """
 
     plan: Plan
@@ -120,7 +120,7 @@ class UnfinishablePlan:
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """The outcome of a takeover: the mark of its own empty epoch, and what had to be withdrawn before."""
+    """The outcome of a takeover: the mark of its own empty epoch, and the plans withdrawn before it."""
 
     mark: Mark
     unfinishable: tuple[UnfinishablePlan, ...] = ()
@@ -128,10 +128,10 @@ class Takeover:
 
 @dataclass(slots=True)
 class Claim:
-    """The claim of a process, over its attempts, to the source that it took over."""
+    """The claim of a process to the source that it took over; it lasts over all its attempts."""
 
-    is_held: bool = False  # a plan of ours got its place: the source is ours until somebody else's does
-    plan_ids: set[str] = field(default_factory=set)  # the last one that got its place, those tried since
+    is_held: bool = False  # the newest plan is ours: so is the source, until another writer puts one
+    plan_ids: set[str] = field(default_factory=set)  # our last plan that was put, and those tried since
 
 
 class EpochLog:
@@ -162,7 +162,7 @@ class EpochLog:
         return self._marks.newest()
 
     def unfinished_plan(self) -> Plan | None:
-        """The plan that has no mark yet, in its last attempt; finish it before anything else."""
+        """Return the plan that has no mark yet, in its last attempt; finish it before anything else."""
         tried = self._attempts(_epoch(self._marks.newest()) + 1)
         return tried[-1] if tried else None
 
@@ -189,7 +189,7 @@ class EpochLog:
         self.durations = {"plan": monotonic() - begun}
 
     def finish(self, plan: Plan) -> Mark | UnfinishablePlan:
-        """Carry out a plan that was put, from wherever it got stuck, and publish its mark.
+        """Carry out a plan that was put, from any step on, and publish its mark.
 
         Acknowledge the frontier of the mark that is returned, and only after `syncing.sync`.
         """
@@ -211,7 +211,7 @@ class EpochLog:
         return mark
 
     def withdraw(self, problem: UnfinishablePlan) -> Mark:
-        """Undo a plan that can never be finished; its epoch ends where the one before ended."""
+        """Withdraw a plan that can never be finished; its epoch ends where the one before ended."""
         epoch = problem.plan.epoch
         for _ in range(_ROUNDS):
             tried = self._attempts(epoch)
@@ -223,20 +223,20 @@ class EpochLog:
                 failpoint("lake.withdrawal.before")
                 self._files.put_if_absent(key, withdrawal.to_json().encode())
                 failpoint("lake.withdrawal.after")
-            # Whichever withdrawal got there first is the one to carry out.
+            # Carry out the withdrawal that was put first.
             outcome = self.finish(self._attempts(epoch)[-1])
             if isinstance(outcome, Mark):
-                # No later acknowledgement names these files, and all rest on them.
+                # No later sync names these files, but every later acknowledgement depends on them.
                 self.syncing.forget()
                 return outcome
             problem = outcome
         raise _restless(self.source)
 
     def takeover(self, *, origin: Position = ORIGIN) -> Takeover:
-        """Become the source's writer: finish what is there, then publish an empty epoch of one's own.
+        """Become the source's writer: finish the older writer's plan, then publish an empty epoch of our own.
 
-        The origin is what the first mark of a new source says. Where the source is this process's already
-        (`Claim`) it goes on without one; where somebody else came in between, `LAKE_FENCED` is raised.
+        `origin` is the frontier of a new source's first mark. If this process holds the source already
+        (`Claim`), it publishes no such epoch. Raise `LAKE_FENCED` if another writer came in between.
         """
         blocked: list[UnfinishablePlan] = []
         for _ in range(_ROUNDS):
@@ -259,14 +259,14 @@ class EpochLog:
         raise _restless(self.source)
 
     def _settle(self, plan: Plan) -> list[UnfinishablePlan]:
-        """Finish or withdraw what an older writer left; it may be alive and do the same."""
+        """Finish or withdraw the plan that an older writer left; that one may be alive and do it as well."""
         try:
             outcome = self.finish(plan)
             if isinstance(outcome, Mark):
                 return []
             self.withdraw(outcome)
         except FencedOut:
-            # It went on meanwhile: the next round finds what it left now.
+            # The older writer went on meanwhile: the next round finds its newest plan.
             return []
         return [outcome]
 
@@ -278,7 +278,7 @@ class EpochLog:
         return True
 
     def _mark_of(self, plan: Plan) -> Mark | None:
-        """The plan's mark if it has one; a later mark, or another plan's, is another writer's."""
+        """Return the plan's mark if it has one; a later mark, or one of another plan, is another writer's."""
         newest = self._marks.newest()
         if newest is None or newest.epoch < plan.epoch:
             return None
@@ -305,7 +305,7 @@ class EpochLog:
         return self._repeating(newest, "takeover")
 
     def _withdrawal(self, first: Plan) -> Plan:
-        """The plan that brings every table that `first` touched back to what it held before."""
+        """Make the plan that restores every table that `first` touched to its contents before."""
         newest = self._marks.newest()
         if newest is None or newest.epoch >= first.epoch:
             raise _fenced_error(self.source, first.epoch)
@@ -319,11 +319,11 @@ class EpochLog:
         return replace(plan, steps=tuple(step for step in steps if step is not None))
 
     def _repeating(self, mark: Mark, kind: str) -> Plan:
-        """A plan without steps whose mark says once more what `mark` says."""
+        """Make a plan without steps whose mark repeats `mark`."""
         return repeating(mark, self.source, mark.epoch + 1, self._new_id(), kind)
 
     def _attempts(self, epoch: int) -> list[Plan]:
-        """The plan of an epoch and its withdrawals, in order."""
+        """Return the plan of an epoch and its withdrawals, in order."""
         return attempts(self._files, self.source, epoch)
 
 
@@ -344,20 +344,20 @@ def _epoch(mark: Mark | None) -> int:
 
 
 def _apply(table: DeltaTables, plan: Plan, step: TableStep, stamp: Stamp) -> UnfinishablePlan | None:
-    """Get the step into the table's log, unless it is there; tell why if it can never be."""
+    """Commit the step to the table's log, unless it is there; tell why if it can never be committed."""
     try:
         return _apply_step(table, plan, step, stamp)
     except Exception as fault:
         if not is_fault(fault):
             raise
-        # It would end every run: the plan is withdrawn instead.
+        # This error would end every run: withdraw the plan instead.
         return _step_failure(table, plan, step, fault)
 
 
 def _step_failure(
     table: DeltaTables, plan: Plan, step: TableStep, fault: Exception
 ) -> UnfinishablePlan | None:
-    """Tell why the step can never be, unless it is in the log, and what came behind it failed."""
+    """Tell why the step can never be committed, unless the log has it and something after it failed."""
     newest = table.refresh()
     entry = table.entry(step.base + 1) if newest > step.base else None
     if entry is not None and entry.plan_id == plan.plan_id:
@@ -376,7 +376,7 @@ def _apply_step(table: DeltaTables, plan: Plan, step: TableStep, stamp: Stamp) -
 
 
 def _judge(table: DeltaTables, plan: Plan, step: TableStep) -> UnfinishablePlan | None:
-    """Tell whose commit stands where this step belongs."""
+    """Judge the commit that stands in this step's place."""
     newest = table.refresh()
     entries = [table.entry(version) for version in range(step.base + 1, newest + 1)]
     if not entries or entries[0] is None:
@@ -393,9 +393,9 @@ def _judge(table: DeltaTables, plan: Plan, step: TableStep) -> UnfinishablePlan 
 
 
 def plan_base(table: DeltaTables) -> int:
-    """The version to plan the next change of a table on: its newest (-1: there is none yet).
+    """Return the version to plan the next change of a table on: its newest (-1: there is none yet).
 
-    Whatever another program put on top of our last commit may only be the same rows in other files.
+    Another program's commits on top of our last one may only rewrite files, with equal rows.
     """
     newest = table.refresh()
     for version in range(newest, -1, -1):
@@ -420,7 +420,7 @@ def _restoration(table: DeltaTables, base: int, plan_id: str) -> TableStep | Non
 
 
 def _restoration_or_end(table: DeltaTables, path: str, base: int, plan_id: str) -> TableStep | None:
-    """The restoration of a table; a fault of ours in it says which table it is of."""
+    """Make the step that restores a table; if that fails by a bug of ours, the error names the table."""
     try:
         return _restoration(table, base, plan_id)
     except Exception as fault:
@@ -430,7 +430,7 @@ def _restoration_or_end(table: DeltaTables, path: str, base: int, plan_id: str) 
 
 
 def _check_progress(blocked: UnfinishablePlan, withdrawal: Plan) -> None:
-    """End where a withdrawal failed by a fault of ours and the next one would do the very same."""
+    """Raise if a withdrawal failed by a bug of ours and the next one would do exactly the same."""
     again = blocked.plan.kind == withdrawal.kind and blocked.plan.steps == withdrawal.steps
     if again and isinstance(blocked.error, StepFailed):
         raise _not_withdrawn(blocked.step.path, blocked.error.detail)
@@ -446,7 +446,7 @@ def _fault(step: TableStep, fault: Exception) -> StepFailed:
 
 
 def _after_fault(path: str) -> str:
-    """The way on after a step failed: only a table's own folder is made anew by a copy."""
+    """Say how to go on after a failed step: a copy makes only a table's own folder anew."""
     if path.startswith(("tables/", "history/", "_headrace/staged/")):
         return "headrace tables resync copies the table anew; please report it with the detail"
     return "headrace run tries again; if it ends so again, upgrade headrace: please report it with the detail"
@@ -495,5 +495,5 @@ def open_log(
     *,
     claim: Claim | None = None,
 ) -> EpochLog:
-    """The epochs of a source in a lake; `table` shares open tables with the caller."""
+    """Open the epochs of a source in a lake; `table` shares open tables with the caller."""
     return EpochLog(source, store, Marks(store, source), table or tables_of(store), claim=claim)

@@ -1,13 +1,13 @@
-"""The extent to which a source is known to survive the machine losing power, written down in the lake.
+"""The durable epoch: up to which mark a source survives a power cut, written down in the lake.
 
     _headrace/durable/<source>.json
         {"epoch": 41}                            all up to mark 41 is on the disk
         {"epoch": 41, "until": 44, "id": ...}    42 to 44 are being taken back
 
 `lake.log.commit` writes it after each sync and before the acknowledgement, durably itself: so it is never
-ahead of the disk, and never behind what the source was told. `lake.recovery` reads it when a source is taken
-over, and looks only at what came after it. What is deleted, is deleted only where no epoch after it can be
-taken back.
+ahead of the disk, and never behind what was acknowledged. `lake.log.recovery` reads it when a source is taken
+over, and looks only at later epochs. A file is deleted only when no epoch after its last use can be taken
+back.
 
 A store whose writes are durable when they are answered needs none of it, and has no such file. A lake in a
 directory that has marks and no such file is from before there was one.
@@ -43,7 +43,7 @@ class Durable:
 
     epoch: int
     until: int | None = field(default=None, metadata=on_disk(sparse=True))
-    # Of that taking back: it stands in the commits that it makes.
+    # The id of the repair, which stands in its commits.
     id: str = field(default="", metadata=on_disk(sparse=True))
 
 

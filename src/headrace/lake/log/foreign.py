@@ -1,15 +1,15 @@
-"""Undo what another program did to one of our tables last, where a power cut tore it.
+"""Undo another program's last commits to one of our tables if a power cut has torn them.
 
     ours ─── ours ─── OPTIMIZE ─── OPTIMIZE          a torn line, or a whole one of which a file is torn:
      6        7        8 torn       9                8 gets a line that does nothing, and 10 brings back what
                                                      the table held at 7, as the same rows in other files
 
-Such a program syncs nothing that it writes into a directory, and all that it wrote is synced before what we
-write on top is acknowledged (`syncing.Syncing.forget`). So what is torn behind our last version never was a
-part of ours. Where it may be ours nothing is done: then the disk lost what it had promised to keep.
+Such a program does not sync the files that it writes into a directory. We sync them before we acknowledge
+anything that we write on top (`syncing.Syncing.forget`). So a torn commit behind our last version was never a
+part of ours. If the commit may be ours, leave it: the disk broke its fsync promise.
 
-The commits that are made here don't say that they are ours: what such a program did before, whole, is judged
-as ever (`commit.plan_base`).
+The commits made here are not marked as ours: earlier whole commits of such a program are judged as always
+(`commit.plan_base`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def is_newest(table: LakeTable) -> bool:
 
 
 def open_table(store: Store, source: str, folder: str) -> LakeTable:
-    """A table, once what was torn of others is undone; what was torn of ours has been by now."""
+    """Open a table after undoing torn commits of other programs; our own torn ones are undone by now."""
     found, torn = LakeTable(store, folder), None
     try:
         found.refresh()
@@ -48,7 +48,7 @@ def open_table(store: Store, source: str, folder: str) -> LakeTable:
 
 
 def undo(store: Store, source: str, folder: str) -> bool:
-    """Tell whether something of another program's was torn, and is undone now."""
+    """Undo torn commits of other programs; tell whether there were any."""
     own = None if store.durable_at_once else _last_own(store, source, folder)
     if own is None:
         return False
@@ -67,7 +67,7 @@ def undo(store: Store, source: str, folder: str) -> bool:
 
 
 def firm(store: Store, source: str, epoch: int, step: TableStep) -> int:
-    """The last whole version that an epoch's step builds on: its base, or one below another program's."""
+    """Find the last whole version for an epoch's step: its base, or one below another program's commits."""
     base = log_lines.line(store, step.path, step.base)
     if step.base < 0 or (base is not None and base.plan_id is not None):
         return step.base
@@ -77,7 +77,7 @@ def firm(store: Store, source: str, epoch: int, step: TableStep) -> int:
 
 
 def _last_own(store: Store, source: str, folder: str, until: int | None = None) -> int | None:
-    """The last version of a table that is ours, by plans, or by the newest mark; None where neither tells."""
+    """Find the last version of a table that is ours, by plans or the newest mark; None if neither tells."""
     epochs = {layout.plan_of(key)[0] for key in store.list(layout.plans_folder(source))}
     for epoch in sorted(epochs if until is None else {e for e in epochs if e <= until}, reverse=True):
         steps = [step for plan in attempts(store, source, epoch) for step in plan.steps]

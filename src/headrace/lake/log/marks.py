@@ -5,9 +5,9 @@ files together (`retain.mark_files`). What a mark says is true for ever: `versio
 exact at it with the Delta version that holds exactly the contents at `time`. A table that is missing there is
 not exact at that mark.
 
-`newest` and `append` are the two atomic operations that the commit machine is built on: `append` succeeds
-only if nothing was committed since this object's last look, so the machine, which looked at the newest
-epoch there, knows that its mark is the next one.
+The commit protocol is built on two atomic operations, `newest` and `append`: `append` succeeds only if
+nothing was committed since this object's last look. The protocol looked at the newest epoch then, so it knows
+that its mark is the next one.
 
 A lake of some weeks has hundreds of thousands of marks. `index` is all of them as a sequence that reads no
 more files than are looked into: what Delta's log says of each file's epochs tells where a mark lies.
@@ -70,8 +70,8 @@ FINAL = b"headrace.final"
 class Mark:
     """A published cut: where the source was, and which version of each lake table is exact there.
 
-    Whatever the source commits behind its frontier counts as later than `complete_until`, a moment of the
-    source's own clock (`read.resolve`). None where nothing is known of that.
+    Every commit behind its frontier counts as later than `complete_until`, a moment of the source's own clock
+    (`read.resolve`); None if that is unknown.
     """
 
     epoch: int
@@ -90,12 +90,12 @@ class Mark:
 
     @property
     def position(self) -> Position:
-        """The place of the source's stream, behind all that the mark holds."""
+        """Return the position in the source's stream behind all that the mark holds."""
         return Position(self.time + 1, self.frontier)
 
 
 def mark_of(plan: Plan, published_at: datetime) -> Mark:
-    """The mark that finishes this plan."""
+    """Make the mark that finishes this plan."""
     return Mark(
         epoch=plan.epoch,
         incarnation=plan.incarnation,
@@ -114,7 +114,7 @@ def mark_of(plan: Plan, published_at: datetime) -> Mark:
 
 
 def repeating(mark: Mark, source: str, epoch: int, plan_id: str, kind: str) -> Plan:
-    """A plan without steps whose mark says once more what this one says."""
+    """Make a plan without steps whose mark repeats this one."""
     return Plan(
         source=source,
         epoch=epoch,
@@ -139,9 +139,9 @@ def _moment(text: str | None) -> datetime | None:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Files of marks whose epochs lie between `first` and `last`, and those of no other block do.
+    """Files of marks whose epochs lie between `first` and `last`; no other block has such epochs.
 
-    `latest` is not before any commit timestamp in it; None where that is not known.
+    `latest` is not before any commit timestamp in it; None if that is unknown.
     """
 
     paths: tuple[str, ...]
@@ -191,7 +191,7 @@ class MarkIndex(Sequence[Mark]):
             yield from reversed(_marks(self.rows(number)))
 
     def start(self, number: int) -> int:
-        """The index of a block's first mark; behind the last block that of the next mark."""
+        """Return the index of a block's first mark; behind the last block, that of the next mark."""
         return self._ends[number - 1] if number else 0
 
     def number(self, index: int) -> int:

@@ -1,32 +1,31 @@
-"""After a power cut: which epochs are whole, and how those that are not are taken back.
+"""Recovery after a power cut: which epochs are whole, and how torn ones are taken back.
 
     durable (written down)            maybe torn: nothing of it was acknowledged
     ... 40 ─── 41 │ 42 ─── 43 ─── 44
                   │  ▲      ▲ a file of it is empty: 43 and 44 go, the stream has them still
                   │  └ whole: it stays
 
-A writer that is killed leaves what it wrote to the operating system; a machine that loses power loses of that
-whatever was not synced: files are empty or cut, or have no name, in any order. Plans are durable before
-anything else of their epoch is (`Store.put_if_absent`). So at a takeover every plan after the last durable
-epoch is held against the lake: the files that it adds, their sizes and ends; its lines in the tables' logs;
-its mark. From the first that is not whole on, all go:
+After a kill, the operating system still has all that the writer wrote. After a power cut, everything is lost
+that was not synced: files are empty or cut, or have no name, in any order. Plans are durable before anything
+else of their epoch (`Store.put_if_absent`). So a takeover compares every plan after the last durable epoch
+with the lake: the files that it adds, their sizes and ends; its lines in the tables' logs; its mark. The
+first epoch that is not whole goes, and so do all after it:
 
-    what goes      is written down first (`durable`): whoever is ended here is continued, and
-                   who finds it done by another meanwhile takes nothing more back
-    tables         a torn line of a log gets a filler in its place, then one commit brings the table back to
-                   what it held: numbers are not used twice, and a program that holds the table open is
-                   told by that commit, or meets files that are gone. Where the columns changed a commit
-                   before it says which they were
+    the intent     is written down first (`durable`): if this run dies, the next one continues the work; if
+                   another process has finished it meanwhile, this one takes nothing more back
+    tables         a torn line of a log gets a filler in its place, then one commit restores the table: no
+                   version number is used twice, and a program that holds the table open sees that commit, or
+                   misses files. If the columns changed, a commit before it sets the old ones
     new tables     made by an epoch that goes: their folders are emptied
     plans          each gets a withdrawal that changes nothing (`commit`): epochs stay gapless
-    marks          those that go are removed by one commit; its own mark, at the last of their epochs,
-                   says again what the last durable one said
+    marks          one commit removes those that go; its own mark, at the last of their epochs, repeats
+                   the last durable one
 
-A mark that was never acknowledged can so be withdrawn, after a power cut and never else; what it showed
-comes again with the stream. Checkpoints of Delta's logs are spared where they are whole and deleted where
-they aren't: the lines that they stand for are all still there.
+So a mark that was never acknowledged can be withdrawn, but only after a power cut; the stream brings its
+transactions again. Whole checkpoints of Delta's logs stay, and damaged ones are deleted: all the log lines
+that they summarize are still there.
 
-Never by a process that has it already, and never on a store whose writes are durable at once.
+A process never does this for a source that it owns already, nor on a store whose writes are durable at once.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ def is_settled(store: Store, source: str) -> bool:
 
 
 def recover(store: Store, source: str, whole: Whole = lambda plan: True) -> None:
-    """Take back the epochs that a power cut has torn; `whole` judges what else of an epoch there is."""
+    """Take back the epochs that a power cut has torn; `whole` judges the other files of an epoch."""
     if store.durable_at_once:
         return
     known = durable.read(store, source)
@@ -86,7 +85,7 @@ def recover(store: Store, source: str, whole: Whole = lambda plan: True) -> None
     failpoint("lake.recovery.after")
 
 
-# --- what is whole ------------------------------------------------------------------------------
+# --- whole epochs -------------------------------------------------------------------------------
 
 
 def _last_plan(store: Store, source: str, epoch: int) -> int:
@@ -96,7 +95,7 @@ def _last_plan(store: Store, source: str, epoch: int) -> int:
 
 
 def _first_torn(store: Store, source: str, known: int, last: int, whole: Whole) -> int | None:
-    """The first epoch after the one that is known to be durable that is not whole."""
+    """Find the first epoch after the last durable one that is not whole."""
     published = _published_epochs(store, layout.marks_folder(source), known)
     folders: dict[str, int] = {layout.marks_folder(source): -1}
     durable_plan = attempts(store, source, known)[-1:]
@@ -104,7 +103,7 @@ def _first_torn(store: Store, source: str, known: int, last: int, whole: Whole) 
     for epoch in range(known + 1, last + 1):
         plan = attempts(store, source, epoch)[-1]
         marked = epoch in published
-        # The last one may have been under way; then whoever comes finishes it.
+        # The last one may have been under way; then the next writer finishes it.
         if not marked and (epoch < last or None in published):
             return epoch
         steps_whole = all(
@@ -122,7 +121,7 @@ def _first_torn(store: Store, source: str, known: int, last: int, whole: Whole) 
 
 
 def _published_epochs(store: Store, folder: str, known: int) -> set[int | None]:
-    """The epochs of whole marks after the one that is known, in order; None where a torn line ends them."""
+    """Find the epochs of whole marks after the known one; None is among them if a torn line ends them."""
     found: set[int | None] = set()
     versions = log_lines.versions(store, folder)
     base = _version_at(store, folder, known)
@@ -137,7 +136,7 @@ def _published_epochs(store: Store, folder: str, known: int) -> set[int | None]:
 
 
 def _pins_whole(store: Store, source: str, plan: Plan, before: Mapping[str, int]) -> bool:
-    """Tell whether the versions that the mark names, and the one before does not, are whole: also others'."""
+    """Tell whether the versions that the mark before does not name are whole, whoever wrote them."""
     stepped = {step.path for step in plan.steps}
     for text, version in plan.versions.items():
         folder = layout.table_folder(source, TableName.parse(text))
@@ -158,7 +157,7 @@ def _step_whole(store: Store, step: TableStep, plan: Plan, marked: bool) -> bool
 
 
 def _version_at(store: Store, folder: str, epoch: int) -> int:
-    """The last version of a log that an epoch up to this one made; -1 where there is none."""
+    """Return the last version of a log that an epoch up to this one made; -1 if there is none."""
     for version in reversed(log_lines.versions(store, folder)):
         line = log_lines.line(store, folder, version)
         if line is not None and line.epoch is not None and line.epoch <= epoch:
@@ -201,7 +200,7 @@ def _take_back(store: Store, source: str, known: Durable) -> None:
 
 
 def _see_that_it_lasts(store: Store, source: str, known: Durable) -> None:
-    """Two may do this at once; when the first has done, what comes after is not to be taken back."""
+    """Raise if another process has finished this work meanwhile: later epochs must not be taken back."""
     if durable.read(store, source) != known:
         raise _moved_error(source)
 
@@ -212,7 +211,7 @@ def _stamp(source: str, known: Durable) -> Stamp:
 
 
 def _restore(store: Store, folder: str, base: int, steps: list[TableStep], stamp: Stamp) -> None:
-    """Bring a table back to what it held at version `base`, by a commit on top of what is there."""
+    """Restore a table to its contents at version `base`, by a commit on top of its newest version."""
     if base < 0:
         for key in store.list(folder):
             store.delete(key)
@@ -220,7 +219,7 @@ def _restore(store: Store, folder: str, base: int, steps: list[TableStep], stamp
     log_lines.spare_checkpoints(store, folder, above=base)
     if _restore_version(store, folder, base, stamp):
         return
-    # Versions that were lost, name and all, may have been read as well.
+    # Somebody may also have read versions that were lost, name and all.
     newest = max([*log_lines.versions(store, folder), *(step.base + 1 for step in steps)])
     log_lines.fill(store, folder, range(base + 1, newest + 1), _line(stamp, _FILLER))
     table = LakeTable(store, folder)
@@ -228,7 +227,7 @@ def _restore(store: Store, folder: str, base: int, steps: list[TableStep], stamp
         _put_columns(table, base, newest + 1, stamp)
     newest = table.refresh()
     step = table.restoration(base) or TableStep(folder, newest)
-    # What a torn line did is undone for those, too, who read it before it was torn.
+    # Undo a torn line as well: somebody may have read it before it was torn.
     then = table.at(base).live()
     added = {file.path for step in steps for file in step.add} - then
     removed = {path for step in steps for path in step.remove} & then
@@ -264,7 +263,7 @@ def _restore_version(store: Store, folder: str, base: int, stamp: Stamp) -> bool
 
 
 def _put_columns(table: LakeTable, base: int, version: int, stamp: Stamp) -> None:
-    """Say again which columns the table has: a line that replaced them is torn, or stands, and was read."""
+    """Set the table's columns again: somebody may have read a line that replaced them, torn or not."""
     columns = {"metaData": columns_of(table.at(base))}
     line = _line(stamp, _COLUMNS, columns)
     if not table.store.put_if_absent(line_key(table.folder, version), line):
@@ -272,13 +271,13 @@ def _put_columns(table: LakeTable, base: int, version: int, stamp: Stamp) -> Non
 
 
 def _line(stamp: Stamp, what: str, *actions: Mapping[str, object]) -> bytes:
-    """A commit of ours that names no file."""
+    """Make a commit of ours that names no file."""
     txn = {"txn": {"appId": stamp.app, "version": stamp.epoch}}
     return delta_line.text(*actions, txn, **{PLAN_ID: stamp.plan_id + what})
 
 
 def _start_over(store: Store, source: str, plans: Mapping[int, list[Plan]]) -> None:
-    """Nothing of this source was ever durable: there is nothing to go back to."""
+    """Begin the source anew: nothing of it was ever durable, so there is no state to go back to."""
     for key in store.list(layout.marks_folder(source)):
         store.delete(key)
     for epoch in sorted(plans, reverse=True):
@@ -287,7 +286,7 @@ def _start_over(store: Store, source: str, plans: Mapping[int, list[Plan]]) -> N
 
 
 def _withdraw(store: Store, source: str, known: Durable, plans: Mapping[int, list[Plan]]) -> Mark:
-    """Give every plan that goes an attempt that does nothing; the mark of the last one."""
+    """Give every plan that goes an attempt that does nothing; return the mark of the last one."""
     mark = _mark_at(store, source, known.epoch)
     for epoch, tried in plans.items():
         plan = repeating(mark, source, epoch, f"{known.id}.{epoch}", "withdraw")
@@ -298,7 +297,7 @@ def _withdraw(store: Store, source: str, known: Durable, plans: Mapping[int, lis
 
 
 def _mark_at(store: Store, source: str, epoch: int) -> Mark:
-    """The mark that was the newest at this epoch."""
+    """Return the mark that was the newest at this epoch."""
     marks = Marks(store, source)
     folder = marks.table.folder
     base = _version_at(store, folder, epoch)
@@ -307,13 +306,13 @@ def _mark_at(store: Store, source: str, epoch: int) -> Mark:
 
 
 def _restore_marks(store: Store, source: str, known: Durable, mark: Mark, steps: list[TableStep]) -> None:
-    """Remove the marks that go, and publish the one that stands for them."""
+    """Remove the marks that go, and publish one mark in their place."""
     folder = layout.marks_folder(source)
     stamp = _stamp(source, known)
     base = _version_at(store, folder, known.epoch)
     if _restore_version(store, folder, base, stamp):
         return
-    # One commit a mark, and one a step, were perhaps made.
+    # Lost commits may have used a version for each mark and for each step.
     newest = max([*log_lines.versions(store, folder), base + mark.epoch - known.epoch + len(steps)])
     log_lines.fill(store, folder, range(base + 1, newest + 1), _line(stamp, _FILLER))
     table = LakeTable(store, folder)
@@ -324,7 +323,7 @@ def _restore_marks(store: Store, source: str, known: Durable, mark: Mark, steps:
 
 
 def _delete_files(store: Store, epoch: int, steps: Iterable[TableStep]) -> None:
-    """The data files that the epochs after this one brought: whoever has one open shall get an error."""
+    """Delete the data files of the epochs after this one: a program that has one open shall get an error."""
     files: list[tuple[str, DataFile]] = [(step.path, file) for step in steps for file in step.add]
     for folder, file in files:
         named = layout.epoch_of(file.path)

@@ -1,11 +1,11 @@
-"""From what the operating system holds to what the disk holds: all that a mark rests on, then its number.
+"""Syncing: brings all that a mark rests on from the operating system to the disk, then notes its number.
 
-    sync_all, once        whatever an earlier owner left: nobody knows what that is
-    sync by name          the plan, data files, lines of logs, the mark: tells what the disk refuses
-    durable               up to which epoch that is done, written down (`headrace.lake.log.durable`)
+    sync_all, once        for everything that an earlier owner left, whose names nobody knows
+    sync by name          the plan, data files, lines of logs, the mark: reports errors of the disk
+    durable               the last epoch for which that is done, written down (`headrace.lake.log.durable`)
 
-Part of `commit.EpochLog`, called by the thread that acknowledges. Only after it has returned may anything
-be acknowledged, or deleted that an epoch before it still needed.
+This is part of `commit.EpochLog`; the acknowledging thread calls it. Only after it has returned may a caller
+acknowledge the epoch, or delete a file that an earlier epoch still needed.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ class Syncing:
         self._marks = marks
         self._table = table
         self._begun = 0  # the epoch of the newest mark when this began
-        self._unknown = True  # there may be something that nobody names any more
+        self._unknown = True  # there may be unsynced files whose names nobody knows
         self.durable = -1  # the last epoch that is known to be durable
 
     def begin(self, epoch: int) -> None:
-        """The source was taken over; this is its newest mark's epoch."""
+        """Begin after a takeover; `epoch` is that of the source's newest mark."""
         known = durable.read(self._files, self._source)
         self._begun, self.durable = epoch, -1 if known is None else known.epoch
 
     def forget(self) -> None:
-        """Something was written that no later call names."""
+        """Note that a file was written which no later call names."""
         self._unknown = True
 
     def sync(self, plan: Plan | None) -> None:

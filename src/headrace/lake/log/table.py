@@ -1,7 +1,7 @@
 """One Delta table of the lake, by delta-rs: what its log says, and one commit at exactly one version.
 
-This is the mechanics under `headrace.lake.log.commit`, which decides. Here is only what one look or one
-attempt does; each is atomic, and everything that must hold *between* them is the commit machine's.
+`headrace.lake.log.commit` decides; this module carries out. It does single looks and single attempts, each of
+them atomic; the commit protocol takes care of everything that must hold *between* them.
 
     refresh()            read the log's end
     files()              the live files as of the last refresh
@@ -9,17 +9,17 @@ attempt does; each is atomic, and everything that must hold *between* them is th
     write(step, stamp)   True: version base+1 is ours. False: base+1 was taken before us (maybe by us:
                          a store that repeats a request whose answer was lost refuses its own twin)
 
-What delta-rs 1.6.6 does and doesn't do shapes `write` (measured, see the decision record):
+The behaviour of delta-rs 1.6.6 shapes `write` (measured, see the decision record):
 
 * `mode="append"` ignores a schema that differs from the table's. So a changed schema is either added
   nullable columns alone (`alter.add_columns`, a commit without files) or a replacement of everything
   (`mode="overwrite"`, whose removals delta-rs derives itself, so the step must remove all live files).
-* A replacement does not raise the table's protocol where its columns need a feature, as added columns do;
-  and where they are the old ones in another order, it leaves them in the old one. Then, and where columns
-  are added amid others, the version's line of the log is put by hand (`_put_line`).
+* A replacement does not raise the table's protocol when its columns need a feature, while added columns do.
+  A replacement that only changes the order of columns leaves the old order. In both cases, and if columns are
+  added among others, we write the version's line of the log ourselves (`_put_line`).
 * A handle does not move to the version that it committed: refresh after each write.
-* It accepts the removal of dead files and older `txn` versions. The machine asks first.
-* It cleans up its logs after 30 days; marks pin versions for longer, so tables say that they are not to.
+* It accepts the removal of dead files and older `txn` versions. The commit protocol checks first.
+* It cleans up its logs after 30 days; marks pin versions for longer, so the tables' settings forbid that.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from headrace.lake.format import datafile, delta_line, layout, schemas
 from headrace.lake.format.plan import DataFile, TableStep
 from headrace.lake.store.contract import Store, locate
 
-PLAN_ID = "headracePlan"  # what a commit of ours says of itself
+PLAN_ID = "headracePlan"  # the key of the plan's id in a commit of ours
 # delta-rs replays all commits since the last checkpoint at each commit and update: 1 ms at the first,
 # 10-15 ms at the hundredth (measured). A checkpoint costs about 20 ms for a thousand live files.
 _CHECKPOINT_INTERVAL = 25
@@ -78,7 +78,7 @@ class Entry:
     """One version of a table's log, as far as we must judge it."""
 
     plan_id: str | None
-    rewrite: bool  # it changed files, but not what the table holds
+    rewrite: bool  # it changed files, but not the table's contents
     epoch: int | None = None  # of ours
 
 
@@ -187,7 +187,7 @@ class LakeTable:
         return Entry(plan_id, rewrite, epochs[0] if plan_id is not None and epochs else None)
 
     def restoration(self, base: int) -> TableStep | None:
-        """The step that brings the table back to what it held at version `base`; None if it holds that.
+        """Make the step that restores the table's contents at version `base`; None if it has them.
 
         The files of `base` are still there: vacuum takes none that a mark or a plan names.
         """
@@ -210,9 +210,9 @@ class LakeTable:
         )
 
     def find_unneeded(self, hours: int, version: int) -> tuple[set[str], set[str]]:
-        """Files that nobody needs who reads the newest version, this one, or any of the last hours.
+        """Find files that no reader of the newest version, of this one, or of one of the last hours needs.
 
-        Those that the log once held, and those that it never did; both by their paths.
+        Return the paths of those that the log once held, and of those that it never did.
         """
         if self._delta is None:
             return set(), set()
@@ -228,7 +228,7 @@ class LakeTable:
         return known, {unquote(path) for path in every} - known
 
     def checkpoint(self) -> None:
-        """Write down the newest version as a whole, so that nobody replays what came before."""
+        """Write a checkpoint of the newest version, so that nobody replays earlier commits."""
         assert self._delta is not None
         with _Refusals(self.folder):
             self._delta.create_checkpoint()
@@ -248,7 +248,7 @@ class LakeTable:
         try:
             done = _commit(self, step, stamp)
         except (DeltaError, OSError) as error:
-            # Whether it happened is decided by what stands in the log, not by what the answer says.
+            # The log decides whether it happened, not the answer.
             if self.refresh() <= step.base:
                 if isinstance(error, SchemaMismatchError):
                     raise  # the step is at fault, not the world

@@ -1,17 +1,17 @@
-"""A cut: every table of a lake as of one place in its source's life, in whatever engine the reader likes.
+"""A cut: every table of a lake as of one place in its source's life, for any engine.
 
     cut.arrow("public.orders")           pyarrow.Table
     cut.polars("orders")                 polars.LazyFrame
     cut.table(spark, "public.orders")    Spark DataFrame; cut.register(spark): all of them as views
     cut.files(...), cut.version(...)     for any other engine, at a mark: pin the version, or take the files
 
-All tables of a cut are at the same position of the source: nobody who reads through it sees half of a
-transaction. Columns are named, ordered and typed as the table's schema says, whatever the engine and
-however old the files are. A table that is not exact there (`headrace.lake.read.intervals`) is an error that
-says where it is; it is never shown as it happens to be.
+All tables of a cut are at the same position of the source, so a reader never sees half of a transaction.
+Columns have the names, order and types of the table's schema, in every engine and however old the files are.
+If a table is not exact there (`headrace.lake.read.intervals`), reading it raises an error that says where it
+is exact; inexact contents are never shown.
 
-Spark is used only through the session that is handed in; this room does not import it. Files are named by
-the lake's own addresses, never by delta-rs's, which are percent-encoded.
+This room uses Spark only through the caller's session and does not import it. Files have the lake's own
+addresses, never those of delta-rs, which are percent-encoded.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class Cut:
 
     @property
     def marks(self) -> dict[str, Mark]:
-        """The marks that the cut stands at, by source; a source between two marks has none."""
+        """Return the marks that the cut stands at, by source; a source between two marks has none."""
         return {source: place.mark for source, place in self.places.items() if place.mark is not None}
 
     @property
     def mark(self) -> Mark:
-        """The mark, where the cut is of a single source and stands at one."""
+        """Return the mark of a cut that has a single source and stands at a mark."""
         if len(self.places) != 1:
             raise Misconfigured(
                 "LAKE_SOURCE_AMBIGUOUS",
@@ -75,15 +75,15 @@ class Cut:
 
     @property
     def epoch(self) -> int:
-        """The number of that mark."""
+        """Return the number of that mark."""
         return self.mark.epoch
 
     def tables(self) -> list[str]:
-        """The tables that are exact here, as `schema.table` (with the source before it if several)."""
+        """Return the tables that are exact here, as `schema.table` (with the source before it if several)."""
         return [self.print_name(name) for name in self.standings.names()]
 
     def version(self, name: str) -> int:
-        """The Delta version of the table that is exact here."""
+        """Return the Delta version of the table that is exact here."""
         full = self.standings.resolve(name)
         standing = self.standings.of(full)
         if standing.parts:
@@ -91,12 +91,12 @@ class Cut:
         return standing.base.versions[str(full[1])]
 
     def url(self, name: str) -> str:
-        """The address of the table's Delta folder; open it at `version(name)`."""
+        """Return the address of the table's Delta folder; open it at `version(name)`."""
         self.version(name)
         return locate(self.store, layout.table_folder(*self.standings.resolve(name)))
 
     def files(self, name: str) -> list[str]:
-        """The addresses of the Parquet files that hold the table here."""
+        """Return the addresses of the Parquet files that hold the table here."""
         self.version(name)
         full = self.standings.resolve(name)
         table = self.standings.open(full, self.standings.of(full).base)
@@ -106,14 +106,14 @@ class Cut:
         return self.standings.schema(self.standings.resolve(name))
 
     def arrow(self, name: str) -> pa.Table:
-        """The table's rows, all of them in memory."""
+        """Return the table's rows, all of them in memory."""
         full = self.standings.resolve(name)
         standing = self.standings.of(full)
         rows = _rows(self.standings.open(full, standing.base))
         return travel.in_memory(rows, self.standings.journey(full)) if standing.parts else rows
 
     def polars(self, name: str) -> pl.LazyFrame:
-        """The table as a Polars query; at a mark nothing is read before it is collected."""
+        """Return the table as a Polars query; at a mark nothing is read before it is collected."""
         full = self.standings.resolve(name)
         standing = self.standings.of(full)
         if standing.parts:
@@ -123,7 +123,7 @@ class Cut:
         return _scan(self.standings.open(full, standing.base))
 
     def table(self, spark: Any, name: str) -> Any:
-        """The table as a DataFrame of the given Spark session (classic or Connect)."""
+        """Return the table as a DataFrame of the given Spark session (classic or Connect)."""
         full = self.standings.resolve(name)
         standing = self.standings.of(full)
         base = self.standings.open(full, standing.base)
@@ -134,7 +134,7 @@ class Cut:
         return travel.on_spark(spark, travel.with_columns(rows, base.schema(), journey.schema), journey)
 
     def register(self, spark: Any) -> list[str]:
-        """Make every table a temporary view, all at this cut; the views' names are returned.
+        """Make every table a temporary view, all at this cut; return the views' names.
 
         A view is called `schema.table` (one name, to be written in backticks), and also just `table`
         where only one schema has a table of that name.
@@ -152,9 +152,9 @@ class Cut:
         return views
 
     def history(self, name: str) -> pa.Table:
-        """The history of the table's rows up to this cut, as `headrace.core.history` describes it.
+        """Return the history of the table's rows up to this cut, as `headrace.core.history` describes it.
 
-        Of a table that came back under other columns it is the history of those that it has here.
+        If the table's columns changed, this is the history under the columns that it has at this cut.
         """
         rows = _history(self, name).rows()
         if not rows.num_rows:
@@ -162,17 +162,17 @@ class Cut:
         return rows
 
     def history_polars(self, name: str) -> pl.LazyFrame:
-        """Return the contents as a Polars query; no file is read before it is collected."""
+        """Return the history as a Polars query; no file is read before it is collected."""
         return scan_part(_history(self, name))
 
     def print_name(self, name: Name) -> str:
-        """The table as this cut calls it: `schema.table`, with the source before it if several."""
+        """Print the table's name in this cut: `schema.table`, with the source before it if several."""
         source, table = name
         return str(table) if len(self.places) == 1 else f"{quote_identifier(source)}.{table}"
 
 
 class NoHistory(Misconfigured):
-    """A table that has changed nothing, or of which history was let go."""
+    """The error for a table that has no changes, or whose history was deleted."""
 
     codes = ("LAKE_NO_HISTORY",)
 
@@ -186,7 +186,7 @@ def _history(cut: Cut, name: str) -> HistoryPart:
 
 
 def no_history_error(table: TableName) -> NoHistory:
-    """The error where a table has no history up to a place."""
+    """Make the error for a table without history up to a place."""
     return NoHistory(
         "LAKE_NO_HISTORY",
         f"table {table} has no history up to here",
@@ -195,7 +195,7 @@ def no_history_error(table: TableName) -> NoHistory:
 
 
 def between_error(primary: str) -> Misconfigured:
-    """The error where something is asked for that only marks have."""
+    """Make the error for a question that only a mark can answer."""
     return Misconfigured(
         "LAKE_BETWEEN_MARKS",
         primary,
@@ -214,7 +214,7 @@ def _scan(table: LakeTable) -> pl.LazyFrame:
 
 
 def scan_part(part: HistoryPart) -> pl.LazyFrame:
-    """The updates of a part of history as a Polars query, with all columns."""
+    """Return the updates of a part of history as a Polars query, with all columns."""
     time, (after, until) = pl.col(part.own["_time"]), part.times
     rows = _scan_files(part.table, part.paths, part.schema).filter(time <= until)
     return rows if after is None else rows.filter(time > after)

@@ -7,9 +7,9 @@
     cut  = lake.at(exact=["orders", "items"])     the newest mark that has these tables
     rows = lake.changes(spark, "public.orders", after="16/B3740000", until=cut)
 
-What leads from one cut to another is what `changes` gives between the two: contents(until) =
-contents(after) + the sum of the changes. Opening reads one small file and writes nothing. Each call of `at`
-looks anew, so a `Lake` may be kept for as long as its process lives; a `Cut` never changes.
+`changes` gives the difference between two cuts: contents(until) = contents(after) + the sum of the changes.
+Opening a lake reads one small file and writes nothing. Each call of `at` looks anew, so a `Lake` may be kept
+for as long as its process lives; a `Cut` never changes.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class Lake:
         return f"Lake({self.store.url!r})"
 
     def sources(self) -> list[str]:
-        """The sources that have published something here."""
+        """Return the sources that have published something here."""
         return [layout.unquote(name) for name in self.store.folders(layout.MARKS)]
 
     def marks(self, source: str | None = None) -> list[Mark]:
-        """Every kept mark of a source, oldest first."""
+        """Return every kept mark of a source, oldest first."""
         return Marks(self.store, self._source(source)).all()
 
     def at(
@@ -70,16 +70,16 @@ class Lake:
         exact: Sequence[str] | None = None,
         source: str | None = None,
     ) -> Cut:
-        """The cut at the newest mark, or at the place that exactly one of the arguments names.
+        """Return the cut at the newest mark, or at the place that exactly one of the arguments names.
 
         `exact` names tables: it means the newest mark that has all of them.
 
-        A position is the source's own, or one that a mark or a cut told. It is read exclusively: all
+        A position comes from the source, from a mark or from a cut. It is exclusive: the cut holds all
         transactions that committed before it. A timestamp means the longest prefix of the commit order that
-        has no later one.
+        has no later timestamp.
 
         With several sources and no `source`, each is at its newest mark or at its own position at that
-        timestamp; between sources that is by wall clock.
+        timestamp; between sources only the wall clock compares.
         """
         given = [value for value in (epoch, position, timestamp, exact) if value is not None]
         if len(given) > 1:
@@ -102,7 +102,7 @@ class Lake:
         return newest if exact is None else self._with_all(newest, exact)
 
     def _with_all(self, newest: Cut, texts: Sequence[str]) -> Cut:
-        """The cut at the newest marks that have these tables."""
+        """Return the cut at the newest marks that have these tables."""
         tables: dict[str, list[TableName]] = {}
         for source, table in map(newest.standings.resolve, texts):
             tables.setdefault(source, []).append(table)
@@ -121,11 +121,12 @@ class Lake:
         until: Moment | None = None,
         source: str | None = None,
     ) -> Any:
-        """The changes of a table's rows between two places: the row, `_time` and `_diff`, nothing netted.
+        """Return the changes of a table's rows between two places, not netted.
 
-        `after` is not told, `until` is; each is an epoch (a number), a position, a timestamp or a cut.
-        Without `after`: since the table's history is exact. Without `until`: up to the newest mark.
-        A DataFrame of the given Spark session; `changes_polars` and `changes_arrow` need none.
+        Each change is a row with `_time` and `_diff`. `after` is exclusive, `until` inclusive; each is an
+        epoch (a number), a position, a timestamp or a cut.
+        Without `after`: from the table's `since` on. Without `until`: up to the newest mark.
+        This is a DataFrame of the given Spark session; `changes_polars` and `changes_arrow` need none.
         """
         return self._changes(name, after, until, source).table(spark)
 
@@ -137,7 +138,7 @@ class Lake:
         until: Moment | None = None,
         source: str | None = None,
     ) -> pl.LazyFrame:
-        """The changes as a Polars query; no file is read before it is collected."""
+        """Return the changes as a Polars query; no file is read before it is collected."""
         return self._changes(name, after, until, source).polars()
 
     def changes_arrow(
@@ -148,7 +149,7 @@ class Lake:
         until: Moment | None = None,
         source: str | None = None,
     ) -> pa.Table:
-        """The changes as an Arrow table, all of them in memory."""
+        """Return the changes as an Arrow table, all of them in memory."""
         return self._changes(name, after, until, source).arrow()
 
     def _changes(
@@ -160,11 +161,11 @@ class Lake:
         return changing.changes(self.store, end, full, start)
 
     def history(self, name: str) -> pa.Table:
-        """The history of a table's rows up to the newest mark; `at().history_polars` is a Polars query."""
+        """Return the history of a table's rows up to the newest mark; in Polars: `at().history_polars`."""
         return self.at().history(name)
 
     def catalog(self, source: str | None = None) -> Mapping[str, object]:
-        """The source's records as of its newest mark, by key."""
+        """Return the source's records as of its newest mark, by key."""
         name = self._source(source)
         newest = Marks(self.store, name).newest()
         return catalog.load(self.store, name, newest.epoch if newest else 0).records
@@ -193,7 +194,7 @@ class Lake:
         return resolve.place_of(resolve.newest([newest] if newest else []))
 
     def _at_epoch(self, kept: MarkIndex, source: str, epoch: int) -> CommitPlace:
-        """The mark, or where it was if its plan is still there."""
+        """Return the mark's place; if the mark is gone, its plan still tells the place."""
         try:
             return resolve.at_epoch(kept, epoch)
         except NoMark:
@@ -201,12 +202,12 @@ class Lake:
             if plan is None or plan.time < 0:
                 raise
             place = resolve.at_time(kept, plan.time, spelling_at(self._catalogs, source, kept[-1]))
-            if place.mark is not None:  # another one of the same time, which need not name the same tables
+            if place.mark is not None:  # another mark of the same time, which may name other tables
                 raise
             return place
 
     def cut(self, moment: Moment | None, source: str | None = None) -> Cut:
-        """The cut at what somebody named in one word, whatever kind of word it is; None: the newest mark."""
+        """Return the cut at a moment of any kind (epoch, position, timestamp, cut); None: the newest mark."""
         if isinstance(moment, Cut):
             return moment
         if moment is None:
@@ -218,13 +219,13 @@ class Lake:
         return self.at(timestamp=moment, source=source)
 
     def _is_position(self, text: str, source: str | None) -> bool:
-        """Tell whether a source of the lake, or the one that is named, spells its positions like this."""
+        """Tell whether a source of the lake, or the named one, spells its positions like this."""
         named = [name for name in self.sources() if source in (None, name)]
         newest = ((name, Marks(self.store, name).newest()) for name in named)
         return any(spelling_at(self._catalogs, name, mark).reads(text) for name, mark in newest)
 
     def _source(self, source: str | None) -> str:
-        """The source that is meant; it may be left out where the lake has one."""
+        """Return the named source; a lake with one source needs no name."""
         sources = self.sources()
         if source is None and len(sources) == 1:
             return sources[0]

@@ -1,17 +1,16 @@
-"""The place in a source's life that somebody means: by epoch, by position, or by time of day.
+"""The place in a source's life for an epoch, a position or a timestamp.
 
     place      (time, frontier, mark)     all updates with `_time <= time`, and none after it
     mark       the mark that is exactly there, or None between two marks
 
-A place need not be at a mark: what tables held between marks is made from history
-(`headrace.lake.read.travel`). A question that the lake cannot answer exactly is refused with what is kept;
-nothing here picks a place that is merely near.
+A place need not be at a mark: contents between marks are made from history (`headrace.lake.read.travel`). If
+the lake cannot answer a question exactly, the error says what is kept; nothing here picks a place that is
+merely near.
 
 Commit timestamps are not monotone in commit order, so `at_timestamp` takes the longest prefix of the
 order whose timestamps are all <= T: a transaction with an early timestamp behind one with a late one is
-not in it. A mark carries the latest commit timestamp of its epoch; where in an epoch the first later
-transaction stands is asked of `late`, which looks into history. Transactions that changed no mirrored row
-have no part in that.
+not in it. A mark carries the latest commit timestamp of its epoch; `late` looks into history for the first
+later transaction of an epoch. Transactions that changed no mirrored row do not count.
 
     marks           ──┬──────────────┬────────────────┬──►
     latest            12:00          12:07            12:06
@@ -20,15 +19,15 @@ have no part in that.
     T = 12:08         ├── ok ────────┤                   none is later up to the mark that is complete until T
     T = 12:10                                            refused: what is committed then may have yet to come
 
-A moment from before the mirror began, or in which its position in the stream was lost, is refused
-(`headrace.lake.log.unknown_moments`). A question has one answer for ever. So a moment is answered only where
-nothing that comes can change that: a later transaction is there, or a mark is complete until that moment or a
-later one: the source's own clock had passed it when the source was where the mark is. A transaction behind a
-mark counts as later than the mark's `complete_until`, also if it is dated back: replicated from elsewhere
-under the time of its first commit, or made after a clock was set back.
+A moment is refused if it lies before the mirror began, or in a time for which the position in the stream was
+lost (`headrace.lake.log.unknown_moments`). A question has one answer for ever. So a moment is answered only
+once no future transaction can change the answer. Either a later transaction is there, or a mark is complete
+until that moment or a later one: the source's own clock had passed it when the source was at the mark. A
+transaction behind a mark counts as later than the mark's `complete_until`, even if it is dated back: it was
+replicated from elsewhere under the time of its first commit, or made after a clock was set back.
 
-Marks are handed in as a sequence in the order of their epochs, and looked into where need be: it may be
-hundreds of thousands (`headrace.lake.log.marks.MarkIndex`).
+Callers pass marks as a sequence in the order of their epochs. The code reads only those that it needs,
+because there may be hundreds of thousands (`headrace.lake.log.marks.MarkIndex`).
 """
 
 from __future__ import annotations
@@ -70,12 +69,12 @@ class CommitPlace:
 
     @property
     def text(self) -> str:
-        """The place as a person is told it."""
+        """Print the place for a person."""
         return f'"{plain(self.frontier)}"' if self.mark is None else f"epoch {self.mark.epoch}"
 
     @property
     def text_with_position(self) -> str:
-        """The place with its position, which alone names it between two marks."""
+        """Print the place with its position, which alone names it between two marks."""
         at = plain(self.frontier)
         return f"{self.text} ({at})" if self.mark is not None and at else self.text
 
@@ -91,7 +90,7 @@ def place_of(mark: Mark) -> CommitPlace:
 
 
 def newest(marks: Sequence[Mark]) -> Mark:
-    """The last mark that was published."""
+    """Return the last mark that was published."""
     if not marks:
         raise NoMark(
             "LAKE_NO_MARK",
@@ -102,7 +101,7 @@ def newest(marks: Sequence[Mark]) -> Mark:
 
 
 def at_epoch(marks: Sequence[Mark], epoch: int) -> CommitPlace:
-    """The mark with this number."""
+    """Return the mark with this number."""
     if isinstance(marks, MarkIndex):
         found = marks.find(epoch)
     else:
@@ -113,7 +112,7 @@ def at_epoch(marks: Sequence[Mark], epoch: int) -> CommitPlace:
 
 
 def with_all(marks: Sequence[Mark], tables: Collection[TableName]) -> CommitPlace:
-    """The newest mark that has all these tables."""
+    """Return the newest mark that has all these tables."""
     wanted = set(map(str, tables))
     found = next((mark for mark in reversed(marks) if wanted <= mark.versions.keys()), None)
     if found is not None:
@@ -124,7 +123,7 @@ def with_all(marks: Sequence[Mark], tables: Collection[TableName]) -> CommitPlac
 def at_time(
     marks: Sequence[Mark], time: int, spelling: Spelling, incarnation: int | None = None
 ) -> CommitPlace:
-    """The place that holds everything up to this time; the newest mark that is exactly there, if any."""
+    """Return the place that holds everything up to this time, with the newest mark exactly there, if any."""
     last = newest(marks)
     if time > last.time:
         raise _ahead(marks, "the lake has not reached that position yet")
@@ -139,12 +138,12 @@ def at_time(
 def at_position(
     marks: Sequence[Mark], position: str | Position, spelling: Spelling, splits: Parted | None = None
 ) -> CommitPlace:
-    """The place at this position: it holds all transactions that committed before it."""
+    """Return the place at this position: it holds all transactions that committed before it."""
     newest(marks)
     if isinstance(position, Position):
         return at_time(marks, position.last, spelling)
     found: tuple[int, Mark | None, Mark] | None = None
-    # A text is read in the newest life of the source that has a position like it: its marks tell from where
+    # Read a text in the newest life of the source that has such a position: the life's marks tell from where
     # to where the lake followed it.
     for first, mark in _lives(marks, spelling):
         time = spelling.time(position, mark.position) if spelling.reads(position) else None
@@ -172,16 +171,16 @@ def _was_there(
     life: tuple[Mark | None, Mark],
     parted: Parted | None,
 ) -> bool:
-    """Tell whether a position is that of its place, which follows from its time only if it ever was one.
+    """Tell whether the source was ever at this position; only then does its time give its place.
 
-    `life` are the first and the last mark of the life that it was read in, as `_lives` has them.
+    `life` are the first and the last mark of the life in which it was read, as `_lives` finds them.
     """
     first, last = life
     at = bisect_right(marks, place.time, key=lambda mark: mark.time)
     before, after = marks[at - 1] if at else None, marks[at] if at < len(marks) else None
     for near in (before, after):
         if near is None or near.epoch > last.epoch or (first is not None and near.epoch < first.epoch):
-            continue  # nothing that it could be held against
+            continue  # no position to compare it with
         if not spelling.agree(position, near.frontier):
             return False
     covers = spelling.covering(position) if place.mark is None else None
@@ -197,9 +196,9 @@ def at_timestamp(
     spelling: Spelling,
     gaps: Sequence[TimeGap] | None = None,
 ) -> CommitPlace:
-    """The place of the longest prefix of the commit order with no commit timestamp after this moment.
+    """Return the place of the longest prefix of the commit order with no commit timestamp after this moment.
 
-    `log.unknown_moments` says of which moments nothing is known; None: it was not written down.
+    `log.unknown_moments` lists the moments of which nothing is known; None: nobody recorded them.
     """
     limit = instant(moment)
     newest(marks)
@@ -210,7 +209,7 @@ def at_timestamp(
     for at in _later(marks, limit, min(end + 1, len(marks))):
         before = marks[at - 1] if at else None
         if before is None and marks[at].epoch > 1:
-            # What came before the first mark that is kept may be gone, and with it the answer.
+            # History before the first kept mark may be gone, and with it the answer.
             raise _none(marks, f"the lake does not reach back to {limit.isoformat()}")
         found = late(before, marks[at])
         if found is None:
@@ -220,13 +219,13 @@ def at_timestamp(
     if end == len(marks):
         raise _ahead(marks, f"the lake does not hold yet all that was committed up to {limit.isoformat()}")
     if not end and marks[0].epoch > 1:
-        # One of those before it may have been complete until then, too.
+        # An earlier mark may have been complete until then, too.
         raise _none(marks, f"the lake does not reach back to {limit.isoformat()}")
     return at_time(marks, marks[end].time, spelling)
 
 
 def _later(marks: Sequence[Mark], limit: datetime, end: int) -> Iterator[int]:
-    """The places in `marks`, before `end`, of those with a transaction after the limit."""
+    """Yield the places in `marks`, before `end`, of marks with a transaction after the limit."""
     spans = [(0, end)]
     if isinstance(marks, MarkIndex):
         blocks = enumerate(marks.blocks)
@@ -243,11 +242,11 @@ def _later(marks: Sequence[Mark], limit: datetime, end: int) -> Iterator[int]:
 
 
 def _lives(marks: Sequence[Mark], spelling: Spelling) -> Iterator[tuple[Mark | None, Mark]]:
-    """The first and the last mark of each life of the source, newest first; of the oldest one the last alone.
+    """Find the first and the last mark of each life, newest first; of the oldest life only the last mark.
 
-    A life ends with its incarnation, and where positions begin to be spelled otherwise: while a lost position
-    is left, marks of the new incarnation stand where the old one came to, and version 1 of the lake spelled
-    the positions of a server that had been set back in a way of its own.
+    A life ends with its incarnation, and where the spelling of positions changes: during a recovery of a lost
+    position, marks of the new incarnation stand where the old one ended, and version 1 of the lake had a
+    spelling of its own for the positions of a server that was set back.
     """
     stop = len(marks)
     while stop:
@@ -265,7 +264,7 @@ def _lives(marks: Sequence[Mark], spelling: Spelling) -> Iterator[tuple[Mark | N
 
 
 def _at_spelling(marks: Sequence[Mark], position: str) -> CommitPlace:
-    """The newest mark whose position is spelled so: where only the source could tell more."""
+    """Return the newest mark whose position has this text, for texts that only the source can compare."""
     for mark in reversed(marks):
         if mark.frontier == position.strip():
             return place_of(mark)
@@ -273,7 +272,7 @@ def _at_spelling(marks: Sequence[Mark], position: str) -> CommitPlace:
 
 
 def instant(moment: datetime | str) -> datetime:
-    """A moment as an instant in UTC; one without a zone is none."""
+    """Return a moment as an instant in UTC; refuse one without a zone."""
     try:
         found = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
     except ValueError as error:
@@ -324,7 +323,7 @@ def _ahead(marks: Sequence[Mark], primary: str) -> Misconfigured:
 
 
 def kept_range(marks: Sequence[Mark]) -> str:
-    """Say for a person what is kept."""
+    """Tell a person what is kept."""
     first, last = marks[0], marks[-1]
     until = last.complete_until
     clock = "" if until is None else f", complete up to {until.isoformat()} by the source's clock"

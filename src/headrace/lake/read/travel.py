@@ -3,21 +3,21 @@
     mark a ──────────── t ──────────── mark b
     C(t) = C(a) + Σ history (a, t]     =    C(b) − Σ history (t, b]
 
-Whichever mark is nearer is the base. Both engines do the same sum, over whole rows, each as often as it is
-there: in memory by `core.collection`, and in Spark by its own aggregation, so that a filter on the
-result still reaches the files:
+The nearer mark is the base. Both engines compute one sum over whole rows with their counts: in memory by
+`core.collection`, and in Spark by its own aggregation, so that a filter on the result still reaches the
+files:
 
     net      history, summed up per row; sums of zero dropped
-    kept     the base's rows that `net` has nothing to say of        ── straight through
+    kept     the base's rows without a sum in `net`                  ── straight through
     mixed    the base's other rows and `net`, summed up per row      ── each row as often as its sum
 
-Rows are told apart exactly. Spark's own grouping does so for all types but floating-point numbers, of which
-it takes -0.0 and 0.0 for one: there the number's text stands for it. Whether `net` speaks of a row is asked
-by a hash of the row, where a collision costs a row the longer way and changes nothing. A sum below zero
-means that history is not this table's, and is an error, never shown.
+Rows are compared exactly. Spark's own grouping does so for all types but floating-point numbers: it takes
+-0.0 and 0.0 for one value, so the number's text stands for it. A hash of the row finds whether `net` has it;
+a collision only sends a row the longer way and changes no result. A sum below zero means that the history is
+not of this table; that is an error, and never shown.
 
-Columns go by number in here (`c0`, `c1`, ...), so that no user's name can collide with ours. Spark is used
-only through the session that is handed in.
+Columns have numbers in here (`c0`, `c1`, ...), so that no user's name can collide with ours. This module uses
+Spark only through the caller's session.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NEGATIVE = "COLLECTION_NEGATIVE"
 
 @dataclass(frozen=True, slots=True)
 class Journey:
-    """From a base to the contents wanted: the updates between them, and whether they are added or undone."""
+    """The way from a base to the wanted contents: the updates between them, to add or to undo."""
 
     schema: pa.Schema
     parts: Sequence[HistoryPart]
@@ -63,7 +63,7 @@ def fits(schema: pa.Schema, parts: Sequence[HistoryPart]) -> bool:
 
 
 def in_memory(base: pa.Table, journey: Journey) -> pa.Table:
-    """The contents, as Arrow."""
+    """Return the contents as Arrow."""
     updates = [_number_rows(part.rows(), part, journey) for part in journey.parts]
     rows = datafile.conform(base, journey.schema).rename_columns(journey.columns)
     summed = consolidate(pa.concat_tables([of_rows(rows), *updates]))
@@ -77,7 +77,7 @@ def _number_rows(rows: pa.Table, part: HistoryPart, journey: Journey) -> pa.Tabl
 
 
 def on_spark(spark: Any, base: Any, journey: Journey) -> Any:
-    """The contents, as a DataFrame; `base` has exactly the schema's columns, in its order."""
+    """Return the contents as a DataFrame; `base` has exactly the schema's columns, in its order."""
     base = base.toDF(*journey.columns)
     net = _net(spark, journey)
     identity = _identity(journey.schema)
@@ -94,7 +94,7 @@ def on_spark(spark: Any, base: Any, journey: Journey) -> Any:
 
 
 def with_columns(rows: Any, have: pa.Schema, want: pa.Schema) -> Any:
-    """The rows with exactly the wanted columns; those that they lack are NULL."""
+    """Return the rows with exactly the wanted columns; those that they lack are NULL."""
     if have.names == want.names:
         return rows
     columns = [
@@ -105,7 +105,7 @@ def with_columns(rows: Any, have: pa.Schema, want: pa.Schema) -> Any:
 
 
 def frame(spark: Any, part: HistoryPart) -> Any:
-    """The updates of a part as a DataFrame with the history's own columns."""
+    """Return the updates of a part as a DataFrame with the history's own columns."""
     rows = Frames(spark, part.table.store).parquet(part.keys(), part.schema)
     after, until = part.times
     time = quote(part.own["_time"])
@@ -131,11 +131,11 @@ def _null(field: pa.Field) -> str:
 
 
 def _sum_rows(rows: Any, schema: pa.Schema) -> Any:
-    """One line for each distinct row, with the sum of `n`."""
+    """Return one line for each distinct row, with the sum of `n`."""
     width = len(schema)
     keys = [f"{expression} AS k{i}" for i, expression in enumerate(_identity(schema))]
     loose = [i for i, field in enumerate(schema) if _has_floats(field.type)]
-    # Within a group all texts are one, and so are all values: any of them will do.
+    # All texts of a group are equal, and so are its values: take any of them.
     values = {f"c{i}": "first" for i in loose}
     grouped = rows.selectExpr(*keys, *(f"c{i}" for i in loose), "n").groupBy(*(f"k{i}" for i in range(width)))
     totals = grouped.agg({**values, "n": "sum"})
@@ -144,7 +144,7 @@ def _sum_rows(rows: Any, schema: pa.Schema) -> Any:
 
 
 def _identity(schema: pa.Schema) -> list[str]:
-    """For each column an expression that is equal exactly where the values are, bit for bit."""
+    """Make for each column an expression that is equal exactly where the values are, bit for bit."""
     return [_exact(f"c{i}", field.type) for i, field in enumerate(schema)]
 
 
@@ -161,12 +161,12 @@ def _has_floats(kind: pa.DataType) -> bool:
 
 
 def quote(name: str) -> str:
-    """A name as Spark's SQL takes it."""
+    """Quote a name for Spark's SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def incompatible(name: str) -> Definite:
-    """The error for a place that no base of one schema leads to."""
+    """Make the error for a place that no base with one schema leads to."""
     return Definite(
         "LAKE_SCHEMA_BETWEEN",
         f'table "{name}" changed its columns between the marks around this position',

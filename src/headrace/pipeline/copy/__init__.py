@@ -1,12 +1,12 @@
 """The copy of tables that wait for it, beside the stream.
 
-    scheduler      the copies that are under way, and the connections that they share
-    snapshot       one moment of the source, held open and read in parallel
+    scheduler      the running copies, and the connections that they share
+    snapshot       one snapshot of the source, held open and read in parallel
     by_chunks      key ranges, each under a short snapshot of its own
-    from_lake      tables whose columns changed, out of the rows that the lake has
+    from_lake      tables whose columns changed, rewritten from the rows in the lake
     thread         a copy as a thread of the driver
-    context        what both share: where from, where to, and what comes out
-    copied_parts   what came out, made into one epoch
+    context        the inputs that all copies need, and the events that they bring
+    copied_parts   finished parts of copies, made into one epoch
 
-The loop takes what is finished and publishes it. Nothing here commits.
+The loop takes finished parts and publishes them. Nothing here commits.
 """

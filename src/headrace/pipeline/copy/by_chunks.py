@@ -4,9 +4,9 @@
               at most `connections` chunks under way                          │
     tasks     what do I see?; read the range; write files                 ◄───┘
 
-No transaction of ours is older than one chunk, and a copy that was ended goes on with the chunks that it has
-not: what a table's record has of them is in the lake. The source waits once, before the first chunk, until
-every later snapshot may be joined to the stream.
+No transaction of ours is older than one chunk. A copy that was ended goes on with the missing chunks: those
+in the table's record are in the lake. The source waits once, before the first chunk, until every later
+snapshot may be joined to the stream.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ class Chunking:
         self._tasks: Mapping[TableName, TableTask] = {each.record.name: each.task for each in tables}
         self._chunk_bytes = chunk_bytes
         self._given_up: set[TableName] = set()
-        self._postponed: list[CopyPostponed] = []  # that something is under way of
+        self._postponed: list[CopyPostponed] = []  # whose chunks are still under way
 
     def run(self, plan: CopyPlan) -> None:
-        """Copy what is missing."""
+        """Copy the missing chunks."""
         assert plan.key_walk is not None  # tables are in chunks
         with plan.key_walk(self._site.waiting) as key_walk:
             self._site.waits_for = None
@@ -88,7 +88,7 @@ class Chunking:
                     future.cancel()
 
     def _plan_chunks(self, key_walk: KeyWalk) -> Iterator[KeyRange]:
-        """The chunks, small tables first; those of a table that was given up meanwhile are left out."""
+        """Yield the chunks, small tables first; leave out tables that were given up meanwhile."""
         for wanted in self._tables:
             name = wanted.record.name
             try:
@@ -101,11 +101,11 @@ class Chunking:
                 self._give_up(name, error)
 
     def _is_over(self, name: TableName) -> bool:
-        """Tell whether no more of the table is to be read: it was given up, or its copy is not wanted."""
+        """Tell whether to read no more of the table: it was given up, or nobody wants its copy."""
         return name in self._given_up or not self._is_wanted(name)
 
     def _share_out(self, planned: Iterator[KeyRange]) -> Iterator[list[KeyRange]]:
-        """The chunks as they go into tasks: those of small tables, which come first, some together."""
+        """Group the chunks into tasks: several small tables, which come first, share a task."""
         small = {each.record.name for each in self._tables if each.size.bytes <= self._small}
         each = parts_per_task(len(small), self._site.connections)
         held: list[KeyRange] = []
@@ -126,7 +126,7 @@ class Chunking:
 
     @property
     def _small(self) -> int:
-        """The bytes of a table that is one chunk, and not much to read."""
+        """Return the bytes of a table that is one small chunk."""
         return min(SMALL_BYTES, self._chunk_bytes)
 
     def _copy(self, chunks: Sequence[KeyRange], readers: Readers) -> tuple[Answer, ...]:
@@ -140,7 +140,7 @@ class Chunking:
         return answers
 
     def _reap(self, under_way: UnderWay) -> None:
-        """Hand out what is done, as soon as anything is."""
+        """Yield finished chunks as soon as there are any."""
         done, _ = wait(under_way, return_when=FIRST_COMPLETED)
         for future in done:
             for piece, answer in zip(under_way.pop(future), future.result(), strict=True):
@@ -148,7 +148,7 @@ class Chunking:
         self._let_go(under_way)
 
     def _let_go(self, under_way: UnderWay) -> None:
-        """Leave tables to another copy, once nothing of theirs is under way: no chunk may be copied twice."""
+        """Leave tables to another copy once none of their chunks is under way: none may be copied twice."""
         busy = {piece.table for chunks in under_way.values() for piece in chunks}
         for each in [each for each in self._postponed if each.name not in busy]:
             self._postponed.remove(each)
@@ -167,7 +167,7 @@ class Chunking:
         self._site.events.put(ChunkCopied(piece.table, folder, chunks, answer))
 
     def _give_up(self, name: TableName, error: Definite | TableBusy) -> None:
-        """Plan no more of the table; what of it is under way still counts."""
+        """Plan no more chunks of the table; those under way still count."""
         if name in self._given_up:
             return
         self._given_up.add(name)
@@ -180,10 +180,10 @@ class Chunking:
 def pieces(
     key_walk: KeyWalk, table: TableToCopy, chunk_bytes: int, check: Callable[[], None]
 ) -> Iterator[KeyRange]:
-    """The chunks that a table still needs, about so many bytes each.
+    """Yield the chunks that a table still needs, about so many bytes each.
 
-    Their number of rows follows the statistics. Where those are far too low the chunks grow as they come,
-    twice as large whenever there are twice as many as were foreseen.
+    Their number of rows follows the statistics. If those are far too low, the chunks grow: their size doubles
+    whenever there are twice as many as expected.
     """
     record, size = table.record, table.size
     foreseen = max(1, ceil(size.bytes / chunk_bytes))
@@ -217,7 +217,7 @@ class Walk:
     halvings: int = 0  # how often a step took too long
 
     def next(self, span: KeySpan, attempts: int) -> Bound | None:
-        """Find the next chunk's end: after half as many rows whenever the server takes too long for them."""
+        """Find the next chunk's end; halve the number of rows whenever the server takes too long for them."""
         while True:
             self.step = max(1, (self.rows << min(attempts, 40)) >> self.halvings)
             try:

@@ -1,13 +1,13 @@
-"""The context of a copy of either kind (`snapshot`, `by_chunks`): from where, to where, and what comes out.
+"""The context of a copy of any kind: its source, its lake, and the events that it brings.
 
     Site ─► Copied         a table, whole
             ChunkCopied    a key range of one
-            Rewritten      a portion of the rows of one, out of the lake
+            Rewritten      a portion of the rows of one, from the lake
             Refused        a table that can't be copied
             Postponed      a table that can't be copied just now: another copy tries it again
-            Lost, Broken   the copy as a whole: the world, a bug
+            Lost, Broken   the copy as a whole failed: by a transient error, by a bug
 
-The events wait in `CopyContext.events` for the loop of `loop`, which commits what came; nothing here does.
+The events wait in `CopyContext.events` for the `loop`, which commits the parts; nothing here commits.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class ChunkCopied:
 
 @dataclass(frozen=True, slots=True)
 class RewriteDone:
-    """Rows of a table's old files up to `range_done`, by name: they wait to be committed, in this folder."""
+    """Rewritten rows of a table's old files, by name up to `range_done`: they wait to be committed here."""
 
     name: TableName
     folder: str
@@ -96,7 +96,7 @@ class CopyRefused:
 
 @dataclass(frozen=True, slots=True)
 class CopyPostponed:
-    """A table that this copy gives up, for another one to try again: nothing more of it will come."""
+    """A table that this copy leaves for another copy to try: no more parts of it will come."""
 
     name: TableName
     error: TableBusy
@@ -121,7 +121,7 @@ Event = CopiedTable | Portion | CopyRefused | CopyPostponed | CopyLost | CopyBro
 
 
 class Room:
-    """The room of all copies of a source: its connections, and the account of how far each table is."""
+    """The resources of all copies of a source: its connections, and the progress of each table."""
 
     def __init__(self, connections: int) -> None:
         self.connections = connections
@@ -132,7 +132,7 @@ class Room:
 
 @dataclass(slots=True)
 class CopyContext:
-    """The needs of every copy, and the place for its outcome."""
+    """The inputs of every copy, and the queue for its events."""
 
     lake: LakeAddress
     spark: Jobs
@@ -142,7 +142,7 @@ class CopyContext:
     stopping: threading.Event = field(default_factory=threading.Event)
     has_ended: threading.Event = field(
         default_factory=threading.Event
-    )  # it holds nothing of the source any more
+    )  # it holds no snapshot of the source any more
     waits_for: Transient | None = None  # what keeps a snapshot from being taken
 
     @property
@@ -154,7 +154,7 @@ class CopyContext:
         return self.beside(self.spark)
 
     def beside(self, jobs: Jobs, *, spare: bool = False) -> Jobs:
-        """The jobs as a copy may use them now: marks go first. `spare`: the source waits for nothing."""
+        """Return the jobs as a copy may use them now: marks go first. `spare`: the source does not wait."""
         return Background(jobs, spare) if self.room.beside_marks else jobs
 
     def await_started(self, jobs: Jobs) -> None:
@@ -169,7 +169,7 @@ class CopyContext:
 
 @dataclass(slots=True, kw_only=True)
 class SourceCopyContext(CopyContext):
-    """The needs of a copy that reads its source, too."""
+    """The inputs of a copy that reads its source."""
 
     kind: str  # of the source
     address: Address
@@ -182,7 +182,7 @@ class SourceCopyContext(CopyContext):
 
     @contextmanager
     def connect(self) -> Iterator[None]:
-        """One of the source's connections, as soon as one is free."""
+        """Lend one of the source's connections, as soon as one is free."""
         while not self.room.free.acquire(timeout=FREE_SECONDS):
             self.check_stop()
         try:
@@ -197,7 +197,7 @@ class SourceCopyContext(CopyContext):
 
     @property
     def waiting(self) -> Waiting:
-        """Wait for other transactions until the copy is stopped, and say so."""
+        """Wait for other transactions until the copy is stopped, and show that in the status."""
         return Waiting(self.check_stop, self._wait_for)
 
     def _wait_for(self, reason: Transient) -> None:

@@ -1,7 +1,7 @@
-"""The parts that copies have brought: gathered here, and made into one epoch.
+"""The finished parts of copies, gathered and made into one epoch.
 
-Whole tables are committed at once. Portions of one are gathered for a moment, so that not each of them is an
-epoch of its own; those that were lost with the process are copied again.
+Whole tables are committed at once. Portions of a table are gathered for a moment, so that not each of them
+makes an epoch; portions that are lost with the process are copied again.
 """
 
 from __future__ import annotations
@@ -48,23 +48,23 @@ class CopiedParts:
 
     @property
     def names(self) -> frozenset[TableName]:
-        """The tables of which something waits."""
+        """Return the tables with parts that wait."""
         return frozenset({*self.chunks, *self.rewritten, *(each.name for each in self.tables)})
 
     def forget(self, names: Collection[TableName]) -> None:
-        """These tables left: nothing of them is wanted any more."""
+        """Drop the parts of these tables: they left."""
         self.tables = [each for each in self.tables if each.name not in names]
         self.chunks = {name: parts for name, parts in self.chunks.items() if name not in names}
         self.rewritten = {name: parts for name, parts in self.rewritten.items() if name not in names}
 
     def ripe(self, *, over: bool) -> bool:
-        """Tell whether an epoch is due: a table is whole, nothing more will come, or something waits."""
+        """Tell whether an epoch is due: a table is whole, no more parts will come, or one has waited."""
         return bool(self) and (over or bool(self.tables) or time.monotonic() - self.since >= GATHER_SECONDS)
 
     def epoch(self, ledger: Ledger) -> Epoch | None:
-        """All of it as an epoch; None where its tables have been stopped meanwhile.
+        """Make one epoch of all parts; None if their tables have been stopped meanwhile.
 
-        One that stopped may be copied anew by now, into another folder: nothing of the old copy is for that.
+        A stopped table may be copied anew by now, into another folder: parts of the old copy do not count.
         """
         awaited, folders = ledger.awaited_tables, awaited_folders(ledger)
         tables = [each for each in self.tables if folders.get(each.name) == each.folder]
@@ -99,7 +99,7 @@ class CopiedParts:
 
 
 def awaited_folders(ledger: Ledger) -> dict[TableName, str]:
-    """The folders of the copies that tables wait for: what comes for another folder is nobody's."""
+    """Return the folders of the copies that tables wait for: drop a part in any other folder."""
     return {name: ledger.outline(record).folder for name, record in ledger.awaited_tables.items()}
 
 
@@ -112,18 +112,18 @@ def _with_copy(ledger: Ledger, record: TableRecord, copied: CopiedTable) -> Tabl
 
 
 def _complete(ledger: Ledger, record: TableRecord) -> TableRecord:
-    """A table whose copy is in. It goes with the others where the stream is there, and had nothing for it."""
+    """Return the record of a copied table. It joins at once if the stream is there and has nothing for it."""
     assert record.handoff is not None
     copied = record.on(TableEvent.COPIED, since=_since(record, record.handoff))
     stands = record.frontier or ledger.position
     is_behind = any(kept_files.is_needed(file, {record.name: stands}) for file in ledger.kept.values())
-    # What the stream has yet to bring from before is perhaps of other columns.
+    # Earlier changes that the stream has yet to bring may have other columns.
     is_ahead = stands > ledger.position
     return copied if is_behind or is_ahead else copied.on(TableEvent.CAUGHT_UP, frontier=None)
 
 
 def _since(record: TableRecord, handoff: AnyHandoff) -> int | None:
-    """From when on the stream tells all of a table that came late; others were there from its start."""
+    """Return from when the stream has all changes of a late table; for others that is its start."""
     return record.since or told_from(handoff).time if record.late and record.schema.full else record.since
 
 

@@ -1,14 +1,14 @@
-"""Tables whose columns changed, out of the lake: their rows are written again under the columns of today.
+"""The rewrite of tables whose columns changed: rows of the lake are written again under the new columns.
 
     the old version of the folder ─► bundles of its files ─► `tasks.convert`, on Spark ─► files of the folder
 
-The rows are those of the epoch in which the table left the marks (`stream.ddl`), so the stream holds
-all that came later, and nothing that came before. The source is not read. Files are taken by their names, in
-order, some bundles at a time, and each such portion is committed with the name of its last file
+The rows are those of the epoch in which the table left the marks (`stream.ddl`), so the stream holds all
+later changes and no earlier ones. The source is not read. Files are rewritten in the order of their names,
+some bundles at a time, and each such portion is committed with the name of its last file
 (`OldRows.last_file`): there the next run goes on. Files of a portion that was not finished are orphans.
 
-A version that cannot be read any more (a retention of minutes) is no misfortune: the table is copied from
-its source then. So it is where a fault of ours ends the work, which would end it in every run.
+If the old version cannot be read any more (a retention of minutes), the table is copied from its source. The
+same happens if a bug of ours ends the work, since it would end it in every run.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ROUND_TASKS = 8  # a portion: in between it can be stopped
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """A table, and what it is made of again."""
+    """A table, and the old rows that it is rewritten from."""
 
     record: TableRecord
     old: OldRows
@@ -77,7 +77,7 @@ class Rewriting(CopyThread):
                 self.site.events.put(_copy_done(table))
 
     def _portions(self, table: _Table) -> Iterator[RewriteDone]:
-        """The portions that are missing of the table, under its new columns, as long as it is wanted."""
+        """Yield the missing portions of the table under its new columns, as long as it is wanted."""
         files = LakeTable(self.site.lake.open(), table.task.folder).at(table.old.version).files().values()
         missing = [file for file in files if file.path > table.old.last_file]
         fit, progress = self._fit(sum(file.rows for file in missing)), _progress(files)
@@ -117,7 +117,7 @@ class Rewriting(CopyThread):
 
 
 def _bundles(files: Iterable[LiveFile]) -> Iterator[list[LiveFile]]:
-    """The files by their names' order: those that make one together, and by itself what is as large."""
+    """Bundle the files in the order of their names: small ones together, a large one by itself."""
     bundle: list[LiveFile] = []
     for file in sorted(files, key=lambda file: file.path):
         size, rows = sum(each.size for each in bundle), sum(each.rows for each in bundle)
@@ -140,7 +140,7 @@ def _advance(progress: CopyProgress, files: Iterable[LiveFile]) -> None:
 
 
 def _copy_done(table: _Table) -> CopiedTable:
-    """The end of it: all portions are told of."""
+    """Make the event of the table's end, after all its portions."""
     assert table.record.frontier is not None
     return CopiedTable(
         name=table.record.name,

@@ -1,15 +1,15 @@
-"""The copies that are under way: one at the beginning, and one more for each lot of tables that come later.
+"""The running copies: one at the beginning, and one more for each group of tables that come later.
 
-    begin    a lot of tables, under a snapshot of its own: nobody waits for a copy that takes hours
-    events   what they brought, for the loop of `loop`
-    forget   a table left: nothing of its copy is wanted, and what else is copied with it goes on
+    begin    copies a group of tables under its own snapshot: no table waits for a copy that takes hours
+    events   returns the parts that they brought, for the `loop`
+    forget   drops the copy of a table that left; the other tables of that copy go on
 
-A table that can't be read just now (somebody holds it, a TRUNCATE overtook its snapshot, a privilege was
-revoked) leaves its copy and is left alone for a moment, for longer each time; then it is missing from all
-copies, and the loop begins another one for it.
+A table that can't be read just now (a session has locked it, a TRUNCATE overtook its snapshot, a privilege
+was revoked) leaves its copy and waits for a moment, longer each time. Then no copy has it, and the loop
+begins another one for it.
 
-They share what the source gives us: no more than `snapshot_connections` ranges are read at once, whichever
-copy they are of. They also share the account of how far each table is.
+The copies share the source's connections: at most `snapshot_connections` ranges are read at once over all
+copies. They also share the progress of each table.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Later:
 
 
 class CopyScheduler:
-    """The copies of one attempt; for its loop alone."""
+    """The copies of one attempt; only its loop may use them."""
 
     def __init__(self, connections: int) -> None:
         self.room = Room(connections)
@@ -64,7 +64,7 @@ class CopyScheduler:
 
     @property
     def names(self) -> frozenset[TableName]:
-        """The tables of copies that have not ended, and those to which another one has to come later."""
+        """Return the tables of running copies, and those that wait for another copy later."""
         self._copies = [copying for copying in self._copies if not copying.over]
         now = time.monotonic()
         later = {name for name, each in self._postponed.items() if now < each.until}
@@ -72,7 +72,7 @@ class CopyScheduler:
 
     @property
     def full(self) -> bool:
-        """Tell whether the source bears no further copy now: its tables wait, and are copied together."""
+        """Tell whether the source can bear no further copy now: then tables wait, and are copied together."""
         copies = [copying for copying in self._copies + self._given_up if copying.reads_source]
         return sum(not copying.site.has_ended.is_set() for copying in copies) >= COPIES_AT_ONCE
 
@@ -87,25 +87,25 @@ class CopyScheduler:
 
     @property
     def waits_for(self) -> list[Transient]:
-        """Say what keeps copies from their snapshot, and tables from being read."""
+        """Return the reasons why copies wait for their snapshot, and why tables can't be read."""
         waiting = [copying.site.waits_for for copying in self._copies]
         later = list(self._postponed.values())  # at once: it is the reporter's thread that asks
         return [each for each in waiting if each is not None] + [each.error for each in later]
 
     @property
     def withheld(self) -> Mapping[TableName, HeadraceError]:
-        """The tables that can't be read until a person gives us a right."""
+        """Return the tables that can't be read until a person grants us a privilege."""
         return {
             name: each.error for name, each in self._postponed.items() if isinstance(each.error, TableDenied)
         }
 
     def busy(self, seconds: float) -> Mapping[TableName, HeadraceError]:
-        """The tables that could not be read for so long, whatever it was each time."""
+        """Return the tables that could not be read for so long, for whatever reasons."""
         before = time.monotonic() - seconds
         return {name: each.error for name, each in self._postponed.items() if self._since[name] <= before}
 
     def events(self) -> Iterator[Event]:
-        """Take what has come; a caller that raises in between loses nothing that another attempt needs."""
+        """Yield the events so far; a caller that raises meanwhile loses nothing that an attempt needs."""
         for copying in self._copies:
             while not copying.site.events.empty():
                 event = copying.site.events.get()

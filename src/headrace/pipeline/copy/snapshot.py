@@ -3,19 +3,19 @@
     the driver (here)   a moment of the source, held open until the last reader is done
     readers (tasks)     by its ticket, a piece of a table each, as files of the lake
 
-A table whose last piece is in comes out of `finished`, small ones first, without waiting for big ones; small
-ones share a task and its connection. A moment that no reader saw is tried again. When one is lost, what is
-finished stays; `CopyLost` tells the caller to begin again with what is missing: a new snapshot, joined to the
-same stream by its own handoff.
+A table is finished once its last piece is in: small tables first, without waiting for big ones; small ones
+share a task and its connection. If no reader reached a snapshot, another one is tried. If a snapshot is lost,
+finished tables stay; `CopyLost` tells the caller to begin again with the missing ones, under a new snapshot,
+joined to the stream by its own handoff.
 
-What is true of one table concerns no other (`tasks.copy.Answer`). One that can't be read is `CopyRefused`;
-one that can't be read just now is `CopyPostponed`, to another copy: somebody holds it, or it was truncated or
-rewritten after the snapshot and before its last piece was read (such statements do not spare the readers of
-an older snapshot).
+The error of one table does not concern the others (`tasks.copy.Answer`). A table that can't be read is
+`CopyRefused`. One that can't be read just now is `CopyPostponed` to another copy: a session has locked it, or
+it was truncated or rewritten after the snapshot and before its last piece was read (such statements take rows
+away from readers of older snapshots).
 
-With `handoff = "chunks"` the tables whose keys allow it are then copied by `by_chunks`, without a moment that
-is held. A table that was begun in chunks is finished in chunks, whatever the configuration says now: what it
-has is in the lake.
+With `handoff = "chunks"`, `by_chunks` then copies the tables whose keys allow it, without a long snapshot. A
+table that was begun in chunks is finished in chunks, whatever the configuration says now: its first chunks
+are in the lake.
 
 At most `connections` pieces are under way at once, however many executors and copies there are.
 """
@@ -62,7 +62,7 @@ AWAKE_SECONDS = 60.0  # between two questions to a snapshot that is being read
 @dataclass(slots=True)
 class _Table:
     task: TableTask
-    pieces_left: int  # pieces that are not in yet; below zero: nothing more is wanted of it
+    pieces_left: int  # pieces that are not in yet; below zero: the table is not wanted any more
     ranges_done: list[RangeDone] = field(default_factory=list)
 
 
@@ -120,7 +120,7 @@ class Copying(CopyThread):
             chunking.run(seen.plan)
 
     def _copy_whole(self, seen: _CopyableTables, tables: Sequence[TableDef]) -> None:
-        """Copy tables under one moment. One that was missed is tried again here: nobody else waits for it."""
+        """Copy tables under one snapshot. If readers missed it, try another one here: nobody else waits."""
         waiting = replace(self.site.waiting, check=self._check)
         names = [table.name for table in tables]
         target = piece_bytes(sum(seen.sizes.sizes[name].bytes for name in names), self._readers())
@@ -154,14 +154,14 @@ class Copying(CopyThread):
         return min(self.site.connections, self.site.jobs.at_once)
 
     def _tables_in_chunks(self, seen: _CopyableTables) -> Set[TableName]:
-        """The tables to be copied in chunks: those that were begun so, or that may be and shall."""
+        """Select the tables to copy in chunks: those begun so, and, if configured, those with fit keys."""
         begun = {n: r.handoff for n, r in self._records.items() if isinstance(r.handoff, ByChunk)}
         given_up = {name for name, handoff in begun.items() if handoff.given_up}
         names = {table.name for table in seen.tables} - given_up
         return names & {*begun, *seen.plan.by_ranges}
 
     def _same(self, mirror: Mirror) -> list[TableDef]:
-        """The tables that are still what was recorded, with what is new of them; the others are refused."""
+        """Return the tables that still fit their records, with their news; refuse the others."""
         known = [self._records[name] for name in sorted(self._records)]
         check = schema_check.check_records(mirror, known, self._source.start)
         changed = check.changed_tables(known)
@@ -195,7 +195,7 @@ class Copying(CopyThread):
                     future.cancel()
 
     def _check(self) -> None:
-        """Raise what ends the wait for a moment: the copy is stopped, or one of its readers failed."""
+        """Raise if the wait for a snapshot must end: the copy is stopped, or one of its readers failed."""
         self.site.check_stop()
         for future in self._started:
             if future.done():
@@ -234,7 +234,7 @@ class Copying(CopyThread):
 
 
 def piece_bytes(total: int, readers: int) -> int:
-    """The size of a piece of so many bytes: at most a file's, and such that each reader has as many."""
+    """Choose the size of a piece: at most a file's, and such that all readers get equally many."""
     rounds = max(1, -(-total // (FILE_BYTES * readers)))
     return max(FILE_BYTES // 2, -(-total // (rounds * readers)))
 
@@ -242,9 +242,9 @@ def piece_bytes(total: int, readers: int) -> int:
 def _read_under(
     snapshot: Snapshot, started: Sequence[Future[list[tuple[Piece, Answer]]]]
 ) -> Iterator[tuple[Piece, Answer, Handoff]]:
-    """Give out answers as the readers end; meanwhile the snapshot is asked, lest its connection fall asleep.
+    """Yield answers as the readers end; query the snapshot meanwhile, so that its connection stays awake.
 
-    Whether it is still held is theirs to find out: those that have what they need of it go on without.
+    The readers find out whether the snapshot is still held: those that need it no more go on without it.
     """
     left = set(started)
     while left:

@@ -1,9 +1,9 @@
-"""A copy as a thread of the driver: it is started, tells what it brings, and is stopped.
+"""A copy as a thread of the driver: start it, read its events, stop it.
 
     Copying     tables of the source (`snapshot`)
     Rewriting   rows of the lake (`from_lake`)
 
-What it brings waits in `CopyContext.events` for the loop. It has ended before its last word is looked for.
+Its events wait in `CopyContext.events` for the loop.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class CopyThread(ABC):
 
     @property
     def over(self) -> bool:
-        """Tell whether nothing more will come; it has ended before its last word is looked for."""
+        """Tell whether no more events will come: checks the end before the queue, so as to miss none."""
         return self.site.has_ended.is_set() and self.site.events.empty()
 
     def forget(self, names: Collection[TableName]) -> None:
-        """Give up these tables: nothing of them comes any more, and the others are copied to their end."""
+        """Give up these tables: no more of their parts come; the other tables are copied to their end."""
         self.names -= frozenset(names)
         if not self.names:
             self.site.stopping.set()
@@ -60,4 +60,4 @@ class CopyThread(ABC):
 
     @abstractmethod
     def _attempt(self) -> None:
-        """Copy the tables; what is raised ends the attempt."""
+        """Copy the tables; an error ends the attempt."""

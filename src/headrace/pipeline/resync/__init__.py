@@ -1,8 +1,8 @@
-"""A new copy in an old one's place, with history that says what differed.
+"""A new copy in place of an old table, with the difference in its history.
 
-    new_copy      what the loop does about new copies, once a turn
+    new_copy      the work of each turn of the loop on new copies
     replacement   the new copy and its epoch: the difference, in one mark
-    comparison    in which ranges of keys the two contents differ, known beside the loop
+    comparison    finds the ranges of keys in which the two contents differ, beside the loop
 
 The copy itself is made like any other (`headrace.pipeline.copy`). Nothing here commits.
 """

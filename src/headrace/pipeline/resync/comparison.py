@@ -1,15 +1,14 @@
-"""Two contents of one table on the scales: in which ranges of its keys they differ, file by file.
+"""The comparison of two contents of one table: finds, file by file, the ranges of keys that differ.
 
     sums of the old files  −  sums of the new files  =  nothing       range by range: there they are equal
 
-Files never change, and sums add up (`core.checksum`). So what was summed stays known while the stream
-exchanges files on both sides, and at any later moment only files that are new since have to be read. That
-lets a large table be compared beside the loop: round by round fewer rows are left, until so few are that the
-rest is done in an epoch's place (`near`). Where the stream exchanges files as fast as they are read, the
-rounds end, too.
+Files never change, and sums add up (`core.checksum`). So the sums of files stay valid while the stream
+exchanges files on both sides, and later only newer files have to be read. That allows comparing a large table
+beside the loop: each round leaves fewer rows, until the rest is so small that an epoch can do it (`near`).
+The rounds also end if the stream exchanges files as fast as they are read.
 
-`replacement` asks what differs; `tasks.compare.differences` has the tasks. The checksums are known to one
-attempt: whoever comes after a crash sums up again.
+`tasks.compare.differences` has the tasks. Only one attempt knows the checksums: after a crash, the next one
+sums up again.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _Known = dict[tuple[bool, str], FileSums]
 
 @dataclass(slots=True)
 class KnownChecksums:
-    """The two contents of one table, as far as they are summed."""
+    """The checksums of two contents of one table, as far as they are known."""
 
     bounds: tuple[bytes, ...] | None = None  # of the ranges; None: not chosen yet
     _shadows: tuple[int, ...] = ()
@@ -57,7 +56,7 @@ class KnownChecksums:
         return self._round is not None and not self._round.done()
 
     def near(self, side_files: Sequence[SideFile], jobs: Callable[[int], Jobs]) -> bool:
-        """Tell whether so little is left that it can be done at once; else a round begins."""
+        """Tell whether so little is left that it can be done at once; else begin a round."""
         if self._round is not None:
             _end(self._round)
             self._round = None
@@ -91,7 +90,7 @@ class KnownChecksums:
             self._checksums[side_file.place] = unpack(answer, FileSums)
 
     def _missing(self, side_files: Sequence[SideFile]) -> list[SideFile]:
-        """The files that have to be summed, for what they hold now."""
+        """Find the files that have yet to be summed with their present contents."""
         if side_files:
             given = side_files[0].terms.table
             # A text without a lake form may come or go in a table without a key and leave its file alone.
@@ -100,10 +99,10 @@ class KnownChecksums:
             self._shadows = given.raw_columns
         return [side_file for side_file in side_files if side_file.place not in self._checksums]
 
-    # --- what came of it ------------------------------------------------------------------------
+    # --- results --------------------------------------------------------------------------------
 
     def different(self, side_files: Iterable[SideFile]) -> list[SideFile]:
-        """The files with rows in ranges that differ; each knows these ranges, and their lots."""
+        """Return the files with rows in ranges that differ, each with these ranges and their lots."""
         side_files = list(side_files)
         both = self._weights(side_files)
         difference = self._sums(side_file for side_file in side_files if side_file.new) - self._sums(
@@ -118,7 +117,7 @@ class KnownChecksums:
         return self._lots(side_files, both, np.flatnonzero(both))
 
     def cuts(self, side_files: Iterable[SideFile]) -> tuple[bytes, ...]:
-        """Find where each lot but the first begins, if all rows are meant."""
+        """Find where each lot but the first begins, if all rows are compared."""
         side_files = list(side_files)
         lots = np.floor(np.cumsum(self._weights(side_files)))
         return tuple((self.bounds or ())[i] for i in np.flatnonzero(np.diff(lots)))
@@ -149,7 +148,7 @@ class KnownChecksums:
         )
 
     def _lots(self, side_files: Iterable[SideFile], weights: Weights, wanted: Ints) -> list[SideFile]:
-        """Neighbouring ranges go together to one task, as many as make a lot."""
+        """Group neighbouring ranges into lots, one for each task."""
         before = np.cumsum(weights[wanted]) - weights[wanted]
         lots = dict(zip(wanted.tolist(), before.astype(np.int64).tolist(), strict=True))
         found = []
@@ -167,7 +166,7 @@ def _bounds(side_files: Sequence[SideFile], rows: int, jobs: Jobs) -> tuple[byte
 
 
 def _end(done: Future[Any]) -> None:
-    """End without a verdict: what is wrong with the table itself shows again where an epoch compares it."""
+    """End without a verdict: an error of the table itself comes again when an epoch compares it."""
     try:
         done.result()
     except Definite:

@@ -1,8 +1,8 @@
-"""The turn of the loop that tends new copies: see `replacement` for what they are.
+"""The work of the loop on new copies (`replacement`), once a turn.
 
-ready     compared beside the loop; then what differs takes its place in one epoch
-failed    given up; a table that was followed until then still is
-waiting   for the source's position to move, which is helped where nothing else moves it
+ready     it is compared beside the loop; then the difference goes into one epoch
+failed    it is given up; its table goes on as before
+waiting   the source's position has to move; if nothing else moves it, we do
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ AGAIN_SECONDS = 0.5
 
 
 class CopyRun(Owner, Protocol):
-    """A run, as far as its new copies need it."""
+    """The part of a run that its new copies need."""
 
     @property
     def runner(self) -> Workers: ...
@@ -48,7 +48,7 @@ class Renewal:
     again_at: float = 0.0  # a table that somebody held exclusively is asked for again, but not all the time
 
     def turn(self, run: CopyRun) -> None:
-        """Put in place what is ready, give up what failed, help what waits."""
+        """Put ready copies in place, give up failed ones, help waiting ones."""
         ready = self._near(run) if time.monotonic() >= self.again_at else []
         if ready or replacement.is_over(run.ledger):
             check = run.check_schema(ready)
@@ -70,7 +70,7 @@ class Renewal:
             replacement.clean_up(run.ledger)
 
     def _near(self, run: CopyRun) -> list[TableRecord]:
-        """The new copies that can replace their tables at once; one that is ready may be too far from it."""
+        """Find the new copies that can replace their tables at once: others have too many rows to compare."""
         ready = replacement.ready(run.ledger)
         stages = [replacement.stage_of(copy) for copy in ready]
         self.checksums_by_copy = {

@@ -1,4 +1,4 @@
-"""Reconcile: a table is copied anew beside the old one, and the difference becomes updates in one mark.
+"""Reconcile: copy a table anew beside the old one, and write the difference as updates in one mark.
 
     asked for ─► a new copy, PENDING ─► JOINING ─► READY     its files are staged, and in no mark
     the table    as it was: live and in the marks, or stopped        │  both stand at one place, and go on
@@ -7,16 +7,16 @@
                                                                      ▼
                  what differs (`tasks.compare.differences`) ─► one epoch: the difference, at a time of its own
 
-The old contents stay what every reader has until that epoch's mark, and history tells the difference as
-ordinary updates of no transaction (`_xid` 0). A table that was exact until then stays exact at all times of
-its interval; of one that was not, a new one begins there. The new copy is joined to the stream by the same
-handoffs and states as a first one (`copy.copied_parts`, `stream.epoch`); it only lies elsewhere.
+Readers have the old contents until that epoch's mark, and history has the difference as ordinary updates of
+no transaction (`_xid` 0). If the table was exact until then, its interval goes on; else a new interval begins
+there. The new copy joins the stream by the handoffs and states of a first copy (`copy.copied_parts`,
+`stream.epoch`); it only lies in another folder.
 
 The mark before the difference leaves room for it (`state.epoch.with_room`), since no two marks with
-different contents may have one time. Where the source is so idle that its position does not move, a slot is
-made and dropped for a moment: that moves it.
+different contents may have one time. If the source is so idle that its position does not move, a slot is made
+and dropped for a moment: that moves it.
 
-What a comparison writes for itself lies in the copy's own folder, which is removed with it.
+A comparison writes its own files into the copy's folder, which is removed with the copy.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from headrace.spool.reader import SpoolReader
 
 
 class Workers(Protocol):
-    """The workers of an epoch, and how far the stream has come."""
+    """The jobs that do an epoch's work, and the position of the stream."""
 
     @property
     def reader(self) -> SpoolReader: ...
@@ -81,7 +81,7 @@ def stage_of(copy: TableRecord) -> str:
 
 
 def refuse_other_columns(name: TableName, old: TableSchema, new: TableSchema) -> None:
-    """The difference between contents of other columns can't be told in their history."""
+    """Refuse a new copy with other columns: one history can't hold the difference."""
     if not alike(old, new):
         raise ShapeChanged(
             "RECONCILE_COLUMNS_CHANGED",
@@ -92,12 +92,12 @@ def refuse_other_columns(name: TableName, old: TableSchema, new: TableSchema) ->
 
 
 def alike(old: TableSchema, new: TableSchema) -> bool:
-    """Tell whether contents of the one can be compared with contents of the other."""
+    """Tell whether the contents of two tables can be compared."""
     return _forms(old) == _forms(new)
 
 
 def _forms(schema: TableSchema) -> list[Column]:
-    """The columns as the lake knows them: how the source writes their types is for people."""
+    """Return the columns as the lake has them; the source's own names of types are only for people."""
     return [replace(column, source_type="") for column in schema.columns]
 
 
@@ -106,7 +106,7 @@ def _name_files(schema: TableSchema) -> str:
 
 
 def ready(ledger: Ledger) -> list[TableRecord]:
-    """The new copies that can replace their tables now; none before all can, where all have to."""
+    """Return the new copies that can replace their tables now; in a recovery none until all can."""
     exact = [record for record in ledger.staged.values() if record.state is State.READY]
     others = [r for r in ledger.staged.values() if r.state not in (State.READY, State.STOPPED)]
     return [] if ledger.recovering and others else exact
@@ -123,7 +123,7 @@ def is_over(ledger: Ledger) -> bool:
 
 
 def near(ledger: Ledger, runner: Workers, copy: TableRecord, checksums: KnownChecksums) -> bool:
-    """Tell whether the new copy can replace its table and nobody waits for it; if not, work at that."""
+    """Tell whether the new copy can replace its table without delay; if not, continue the comparison."""
     if checksums.busy:
         return False
     try:
@@ -139,7 +139,7 @@ def epoch(
     copies: Sequence[TableRecord],
     checksums_by_copy: Mapping[str, KnownChecksums],
 ) -> Epoch:
-    """The new copies in the place of their tables, and the end of those that failed."""
+    """Make the epoch that puts new copies in place of their tables, and ends those that failed."""
     source = ledger.source
     assert source is not None
     frontier = source.at(ledger.position.time + ROOM, ledger.position)
@@ -183,7 +183,7 @@ def epoch(
 
 
 def giving_up(ledger: Ledger, copies: Sequence[TableRecord]) -> Epoch:
-    """The end of new copies that failed: their tables stay what they are."""
+    """Make the epoch that ends failed new copies: their tables stay as they are."""
     return Epoch(
         kind="stop",
         frontier=ledger.frontier,
@@ -193,7 +193,7 @@ def giving_up(ledger: Ledger, copies: Sequence[TableRecord]) -> Epoch:
 
 
 def _given_up(ledger: Ledger, copy: TableRecord) -> TableRecord:
-    """A table whose new copy failed: of a lost position there is nothing to fall back to."""
+    """Return the record of a table whose new copy failed; after a lost position it stops."""
     old = ledger.tables[copy.name]
     if old.state is State.STOPPED or ledger.recovering:
         return old.with_error(copy.error, ledger.frontier)
@@ -201,11 +201,11 @@ def _given_up(ledger: Ledger, copy: TableRecord) -> TableRecord:
 
 
 def clean_up(ledger: Ledger) -> None:
-    """Remove the files of copies that the catalog, as it is on the disk, does not know any more."""
+    """Remove the files of copies that the catalog on the disk does not name any more."""
     folder = layout.staged_tables_folder(ledger.name)
     known = {record.copy_id for record in ledger.staged.values()}
     spent = set(ledger.store.folders(folder)) - known
-    # Somebody else's mark means that the source is theirs, and what we don't know may be too.
+    # Another writer's mark means that the source is theirs, and so may be files that we don't know.
     if not spent or not ledger.durable or ledger.log.newest_mark() != ledger.mark:
         return
     for copy_id in spent:
@@ -284,7 +284,7 @@ def _replace(runner: Workers, pair: _Pair, checksums: KnownChecksums) -> Outcome
 
 
 def _apply(jobs: Jobs, pair: _Pair, events: Iterable[str], checksums: KnownChecksums) -> Outcome:
-    """The difference, merged into the files that it concerns."""
+    """Merge the difference into the files that it concerns."""
     task = replace(pair.terms.table, routes=pair.old.routes)
     rows = {
         new: sum(side_file.file.rows for side_file in pair.side_files if side_file.new == new)
@@ -297,7 +297,7 @@ def _apply(jobs: Jobs, pair: _Pair, events: Iterable[str], checksums: KnownCheck
 
 
 def _rewritten(jobs: Jobs, pair: _Pair, checksums: KnownChecksums) -> Outcome:
-    """All rows anew."""
+    """Write all rows anew."""
     items = [pack(side_file) for side_file in checksums.everything(pair.side_files)]
     outcome = _sum_rows(pair, jobs.run_grouped(differences.apart, differences.rewrite, items))
     errors = differences.standing_errors(pair.terms, pair.old, pair.copy)

@@ -1,9 +1,10 @@
-"""From a published mark to the acknowledgement upstream, off the way from commit to mark.
+"""The acknowledger: makes a published mark durable and acknowledges it upstream, in a thread of its own.
 
 A mark is public as soon as it is appended. It may be acknowledged only when everything that it rests on
 would survive the machine losing power: data files, plan, logs, mark, and the folders above them. That
 costs milliseconds of `fsync`, so a thread of its own does it, newest mark last, while the next epoch is
-under way. What was not acknowledged is sent again; what was acknowledged too early is lost for ever.
+under way. The source sends unacknowledged transactions again; after an early acknowledgement they are lost
+for ever.
 """
 
 from __future__ import annotations
@@ -33,19 +34,19 @@ class Acknowledger:
         self._thread.start()
 
     def on_published(self, plan: Plan | None, frontier: Position) -> None:
-        """The plan's mark is public; `frontier` may be acknowledged once it is durable.
+        """Queue a plan whose mark is public; acknowledge `frontier` once the mark is durable.
 
-        Without a plan: what was there when the source was taken over.
+        Without a plan, make durable what the lake held when the source was taken over.
         """
         self._queue.put((plan, frontier))
 
     def check(self) -> None:
-        """Raise what went wrong meanwhile."""
+        """Raise the error that the thread has met, if any."""
         if self._error is not None:
             raise self._error
 
     def close(self) -> None:
-        """Finish what was published, then end."""
+        """Acknowledge all published marks, then end."""
         self._queue.put(None)
         self._thread.join()
 

@@ -1,17 +1,16 @@
-"""Tables that arrive in the marks: chosen for the first time, once more, or as they are after a change.
+"""Tables that arrive in the marks: chosen for the first time, once more, or in a new shape.
 
-    arrival      a table that nobody mirrors at the moment
-    taken_up     one that is mirrored, and is another one at the source by now: it leaves the marks until
-                 its rows are there again, out of the source or out of the lake
-    epoch        says all of it at once
+    arrival      a table that is not mirrored at the moment
+    taken_up     a mirrored table with another shape at the source by now: it leaves the marks until its rows
+                 are there again, from the source or from the lake
+    epoch        the one epoch for all of that
 
 A folder that the table had before is emptied by that epoch: older versions keep their files, and history
 goes on in the same folder, where the new `since` keeps the two intervals apart. Under other columns the
 epoch gives the folder's newest version those too, older versions keep theirs, and history goes on in a
 folder of the next number.
 
-Nothing that the stream brings from before the position is applied: it may be of columns that the table had
-then.
+Changes from before the epoch's position are never applied: they may have the table's columns of then.
 """
 
 from __future__ import annotations

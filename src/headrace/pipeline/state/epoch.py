@@ -1,11 +1,9 @@
-"""An epoch as it comes to the ledger: what it changes, and the records as they are after it. Values only.
+"""An epoch as it comes to the ledger: what it changes, and the records after it. Values only.
 
     Epoch ─► `planner` makes its steps ─► `ledger` publishes them, and moves on to the `Records` after it
 
-Made by whoever has something to publish: the first run, copies, the stream, commands, maintenance.
-
-A mark in which a new copy replaces an old one stands between two transactions of the stream. So while there
-is a new copy the frontier stops `ROOM` short of what the stream has shown, before anything else happens.
+The mark in which a new copy replaces an old one stands between two transactions of the stream. So while there
+is a new copy, the frontier stops `ROOM` short of what the stream has shown.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ MAINTAIN = "maintain"  # the kind of an epoch that changes files and no contents
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """Files of a folder other than a current state's that are exchanged; `same`: their rows stay."""
+    """An exchange of files in a folder that is not a current state's; `same`: the rows stay equal."""
 
     folder: str
     add: tuple[DataFile, ...] = ()
@@ -41,7 +39,7 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """The outcome of an epoch's work: records that change, outcomes of tasks, and how far it reaches."""
+    """The result of an epoch's work: changed records, outcomes of tasks, and the frontier."""
 
     kind: str
     frontier: Position
@@ -50,17 +48,17 @@ class Epoch:
     staged_outcomes: tuple[Outcome, ...] = ()  # of new copies
     removed_tables: tuple[
         TableRecord, ...
-    ] = ()  # tables and copies that go; what it still says of them is the last
+    ] = ()  # tables and copies that go; this epoch is the last that changes them
     new_tables: tuple[TableName, ...] = ()  # tables whose first files this epoch brings
     replaced_tables: frozenset[TableName] = (
         frozenset()
     )  # tables whose folder gets other columns, all rows gone
-    begun_anew: frozenset[TableName] = frozenset()  # tables of which no copy that is under way is wanted
-    absent: frozenset[TableName] = frozenset()  # tables that sit this mark out
+    begun_anew: frozenset[TableName] = frozenset()  # tables whose running copies are to be dropped
+    absent: frozenset[TableName] = frozenset()  # tables that this mark omits
     rewrites: tuple[Rewrite, ...] = ()
-    all_seen: bool = False  # all were looked at: those that sat out the mark before may be named again
+    all_seen: bool = False  # all were looked at: those that the mark before omits may be named again
     source: SourceRecord | None = None
-    commits: LastCommits | None = None  # the newest of the stream, where that is news
+    commits: LastCommits | None = None  # the newest of the stream, if there is a newer one
     late_file: LateFile | None = None  # what the stream has for tables that are being copied
     transactions: int = 0
     changes: int = 0
@@ -102,7 +100,7 @@ class Records:
         return [*(() if recovering else self.tables.values()), *self.staged_copies.values()]
 
     def of_outcomes(self, epoch: Epoch) -> Iterable[tuple[TableRecord, Outcome]]:
-        """The epoch's outcomes with the tables, or new copies, that they are of."""
+        """Pair the epoch's outcomes with their tables or new copies."""
         gone = {record.name: record for record in epoch.removed_tables if record.copy_id is None}
         for outcome in epoch.outcomes:
             yield gone.get(outcome.table) or self.tables[outcome.table], outcome
@@ -117,13 +115,13 @@ ROOM = 2
 
 
 def with_room(time: int) -> int:
-    """A time with the same transactions before it, behind which `ROOM` is left."""
+    """Return a time that has the same transactions before it and `ROOM` behind it."""
     return min(time, last_with_room(time))
 
 
 def last_with_room(time: int) -> int:
-    """The last such time, where the stream has come up to this one and no further.
+    """Return the last time with room, if the stream has come up to `time` and no further.
 
-    Transactions have multiples of `STEP` for their times: the next one has this, or the next multiple.
+    The times of transactions are multiples of `STEP`: the next one is at `time`, or at the next multiple.
     """
     return -(-time // STEP) * STEP - ROOM

@@ -2,14 +2,14 @@
 
     late/<name>    a record per file: the tables it holds something for, how far it reaches, how large it is
 
-A file goes with the epoch after which no table needs it. Here is only what the catalog says of them; what
-they hold is written and read in `stream.late_stream`.
+A file is deleted with the epoch after which no table needs it. This module has only the catalog's records;
+`stream.late_stream` writes and reads the files.
 
 A table that waits for a day beside small epochs would leave 86,000 of them. So an epoch's file takes in those
 right before it, sixteen of a level at a time, as digits carry:
 
     level   2 1 1 0 0 0 + 0      fifteen of level 0 are there, and one comes: one of level 1
-            2 1 1 1              and so on, up to `MOST_BYTES`: what is larger is written once more no more
+            2 1 1 1              and so on, up to `MOST_BYTES`: a larger file is never written again
 
 Each byte is written once a level, an epoch writes at most `MOST_BYTES` of others, and n epochs leave some
 fifteen files a level, or one in fifteen for each `MOST_BYTES`.
@@ -32,14 +32,14 @@ from headrace.pipeline.state.records import TableRecord
 KEY = "late/"  # how the keys of these records begin in the catalog
 
 
-FOOTER_BYTES = 8  # at its end: the checksum of what such a file says of its pieces, and the length of that
+FOOTER_BYTES = 8  # at the end of a file: the checksum and the length of the JSON about its pieces
 TOGETHER = 16  # files of a level make one of the next
 MOST_BYTES = 32 << 20  # of the files that go into one
 
 
 @dataclass(frozen=True, slots=True)
 class LateFile:
-    """A file: what one epoch, or several in a row, had for some tables."""
+    """A file with the changes of one epoch, or of several in a row, for some tables."""
 
     name: str = field(metadata=on_disk(outside=True))
     # The frontier of its last epoch: all that it holds lies before.
@@ -48,7 +48,7 @@ class LateFile:
     size: int  # of its pieces
     changes: int
     truncates: bool
-    # Of the whole file; 0 where an earlier version wrote it, which took in none and is taken into none.
+    # Of the whole file; 0 if an earlier version wrote it: it has taken in no file, and no file takes it in.
     length: int = field(default=0, metadata=on_disk(optional=True))
     level: int = field(default=0, metadata=on_disk(optional=True))
     # The files that it took in; told by its own epoch alone.
@@ -66,7 +66,7 @@ def kept_of(catalog: Mapping[str, Any]) -> dict[str, LateFile]:
 
 
 def moves(before: Mapping[str, LateFile], after: Mapping[str, LateFile]) -> dict[str, Any]:
-    """Tell the catalog of files that come and go."""
+    """Make the catalog's records of files that come and go."""
     gone: dict[str, Any] = {before[name].record_key: None for name in before.keys() - after.keys()}
     return gone | {file.record_key: to_record(file) for name, file in after.items() if name not in before}
 
@@ -93,7 +93,7 @@ def _file_whole(store: Store, key: str, size: int) -> bool:
 
 
 def footer_ending(footer: bytes) -> bytes:
-    """The last bytes of a file that says this of its pieces."""
+    """Return the last bytes of a file with this footer: its checksum and its length."""
     return zlib.crc32(footer).to_bytes(4, "big") + len(footer).to_bytes(4, "big")
 
 
@@ -102,18 +102,18 @@ def footer_length(ending: bytes) -> int:
 
 
 def is_footer(footer: bytes, ending: bytes) -> bool:
-    """Tell whether this is what was written; an earlier version wrote no checksum."""
+    """Tell whether the footer is as it was written; an earlier version wrote no checksum."""
     crc = int.from_bytes(ending[:4], "big")
     return footer_length(ending) == len(footer) and crc in (0, zlib.crc32(footer))
 
 
 def behind(records: Iterable[TableRecord]) -> dict[TableName, Position]:
-    """Find how far each table is for which the stream is kept."""
+    """Find the position of each table for which the stream is kept."""
     return {r.name: r.frontier for r in records if r.state.keeps_stream and r.frontier is not None}
 
 
 def is_needed(file: LateFile, behind: Mapping[TableName, Position]) -> bool:
-    """Tell whether any of the tables has yet to take what the file holds."""
+    """Tell whether any of the tables has yet to apply the file."""
     return any(name in file.tables and applied < file.frontier for name, applied in behind.items())
 
 

@@ -1,10 +1,10 @@
-"""A lake that is a copy of another: what its sources have upstream is the original's, and stays that.
+"""A lake that is a copy of another: the objects upstream belong to the original, and it keeps them.
 
     copied ─► an id of its own ─► each source's record names objects of the copy's own, which are not there
               (`placefile`)       yet: its place in the stream is lost, and `--reconcile` makes them
 
-A source without objects upstream (a binlog) just goes on: nobody minds a second reader. Where the user named
-the object that keeps our place, a copy of the lake would share it, and is refused before anything is written.
+A source without objects upstream (a binlog) just goes on: a second reader does no harm. If the user named the
+object that keeps our place, a copy of the lake would share it, so it is refused before it writes anything.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ANOTHER = "0" * 32  # an id that no lake has
 
 
 def refuse_shared(path: str) -> None:
-    """Refuse a copy of a lake one of whose sources is read through an object that its user made for it."""
+    """Refuse a copy of a lake if one of its sources is read through an object that the user made for it."""
     lake_id = open_lake(open_store(path)).lake_id
     for name, record in last_config.sources(path).items():
         facts = record.facts
@@ -38,7 +38,7 @@ def refuse_shared(path: str) -> None:
 
 
 def with_own_objects(record: SourceRecord, name: str, lake_id: str, copy_of: str) -> SourceRecord | None:
-    """The record of a copy's source, with objects of its own; None where it has them, or needs none."""
+    """Give the record of a copy's source objects of its own; None if it has them, or needs none."""
     theirs = _of_lake(record, name, copy_of, lake_id)
     if not any(record.upstream.get(key) == value for key, value in theirs.items()):
         return None
@@ -46,7 +46,7 @@ def with_own_objects(record: SourceRecord, name: str, lake_id: str, copy_of: str
 
 
 def _of_lake(record: SourceRecord, name: str, lake_id: str, other: str) -> Json:
-    """The part of what a source has upstream that another lake would name otherwise."""
+    """Return the objects upstream whose names depend on the lake."""
     ours, theirs = (_plans(record, name, each) for each in (lake_id, other))
     return {key: value for key, value in ours.items() if theirs[key] != value}
 

@@ -1,10 +1,10 @@
-"""The state of a source in the lake, as its one writer sees it, and how an epoch gets there.
+"""The ledger: the state of a source in the lake as its one writer sees it, and the way of an epoch into it.
 
     outcomes ─► plan ─► tables, histories, errors ─► mark        `lake.log.commit` does and redoes this
                                                       │
                                     in memory: records, files, versions are moved on only now
 
-Everything here is rebuilt from the lake when a run begins; nothing is remembered anywhere else.
+An attempt rebuilds the ledger from the lake alone.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 class Ledger:
     """The state of one source in the lake; making one takes the source over.
 
-    With the same `claim` as before it is taken over again only if nobody else did so in between.
+    With the `claim` of an earlier attempt this succeeds only if nobody else took the source over since.
     """
 
     def __init__(self, store: Store, name: str, *, strict: bool = False, claim: Claim | None = None) -> None:
@@ -68,7 +68,7 @@ class Ledger:
         taken = self.log.takeover()
         self.mark: Mark = taken.mark
         self.blocked = taken.unfinishable
-        self.torn = False  # an epoch was begun and has not ended: only a new ledger knows how it stands
+        self.torn = False  # an epoch was begun and has not ended: make a new ledger
         self._catalog = catalog.load(store, name, self.mark.epoch)
         self.tables = tables_of(self._catalog.records)
         self.staged = tables_of(self._catalog.records, STAGED_PREFIX)
@@ -77,8 +77,8 @@ class Ledger:
         self.kept = kept_of(self._catalog.records)
         self._behind: Mapping[TableName, Position] | None = None  # where the tables stood at the last epoch
         stray = {key.rpartition("/")[2] for key in store.list(layout.late_folder(name))} - self.kept.keys()
-        self._stray = tuple(sorted(stray))  # of epochs that came to nothing
-        # An earlier attempt may have met a disk that refused them.
+        self._stray = tuple(sorted(stray))  # files of failed epochs
+        # An earlier attempt may have failed to sync them.
         self._inherited: tuple[str, ...] = tuple(self.kept)
 
     @property
@@ -87,7 +87,7 @@ class Ledger:
 
     @property
     def position(self) -> Position:
-        """The place of the stream: the mark's frontier, but while a lost position is recovered."""
+        """The position of the stream: the mark's frontier, except during a recovery of a lost position."""
         if self.source is None or self.source.recovering is None:
             return self.frontier
         return self.source.recovering
@@ -99,7 +99,7 @@ class Ledger:
 
     @property
     def present(self) -> list[TableRecord]:
-        """The tables and their new copies; while a lost position is left the tables stay what they are."""
+        """The tables and their new copies; during a recovery of a lost position the new copies alone."""
         return [*(() if self.recovering else self.tables.values()), *self.staged.values()]
 
     @property
@@ -111,7 +111,7 @@ class Ledger:
     def catching_up(self) -> list[TableRecord]:
         """The tables whose copy is in and that have yet to take the late files kept for them.
 
-        Of one that begins at a later position nothing is kept before the stream is there.
+        A table that begins at a later position is not among them until the stream is there.
         """
         behind = (record for record in self.present if record.state is State.CATCHING_UP)
         return [record for record in behind if (record.frontier or self.position) <= self.position]
@@ -122,8 +122,8 @@ class Ledger:
         return {record.name: record for record in self.present if record.state.awaits_copy}
 
     def foreign(self) -> dict[TableName, Definite]:
-        """The tables that another program changed since our last commit; a pure rewrite is absorbed."""
-        plan_base(self.live.table(layout.errors_folder(self.name)))  # everybody's: true of the whole source
+        """Find the tables that another program changed since our last commit; accept a pure rewrite."""
+        plan_base(self.live.table(layout.errors_folder(self.name)))  # shared: raises for all tables
         found = {}
         for name, record in self.tables.items():
             if record.state is not State.STOPPED:
@@ -140,12 +140,12 @@ class Ledger:
         return layout.table_folder(self.name, name)
 
     def task(self, record: TableRecord) -> TableTask:
-        """A table as the tasks of the next epoch need it."""
+        """Describe a table as the tasks of the next epoch need it."""
         outline = self.outline(record)
         return replace(outline, routes=Routes.over(list(self.live.ranges(outline.folder).values())))
 
     def outline(self, record: TableRecord) -> TableTask:
-        """A table without its files: all that decoding needs. Any thread may ask."""
+        """Describe a table without its files: all that decoding needs. Any thread may call this."""
         held = record.handoff is not None and record.state.asks_handoff
         folders = folders_of(self.name, record)
         return TableTask(
@@ -168,7 +168,7 @@ class Ledger:
     # --- an epoch -----------------------------------------------------------------------------
 
     def publish(self, epoch: Epoch) -> Plan:
-        """Write the plan, carry it out, publish its mark; then move on in memory."""
+        """Write the plan, carry it out, publish its mark; then update the state in memory."""
         self.torn = True
         after = Records.of(self.tables, self.staged, epoch)
         planner = Planner(self.live, self.log.syncing, self.mark.epoch + 1)
@@ -200,7 +200,7 @@ class Ledger:
         outcome = self.log.finish(plan)
         if isinstance(outcome, UnfinishablePlan):
             if isinstance(outcome.error, StepFailed):
-                raise _begin_again(outcome.error)  # the next takeover tries once more, or withdraws it
+                raise _begin_again(outcome.error)  # the next takeover tries again, or withdraws it
             self.log.withdraw(outcome)
             raise moved_error(outcome.step.path, outcome.error)
         self.mark = outcome
@@ -218,15 +218,15 @@ class Ledger:
         return self.log.syncing.durable >= self.mark.epoch
 
     def sync(self, plan: Plan | None = None) -> None:
-        """Make all that the plan's mark rests on durable; what no later epoch needs goes only then.
+        """Make all that the plan's mark rests on durable; only then delete late files that nobody needs.
 
-        Without a plan: what was there when the source was taken over.
+        Without a plan, sync what the lake held when the source was taken over.
         """
         state = {} if plan is None else plan.state
         names = {key[len(KEY) :]: record for key, record in state.items() if key.startswith(KEY)}
         places = {name: layout.late_key(self.name, name) for name in (*names, *self._stray)}
         came = [name for name, record in names.items() if record is not None]
-        came += self._inherited  # before others go that an epoch of the last owner took into them
+        came += self._inherited  # before files are deleted that the last owner's epoch took into them
         late = [layout.late_key(self.name, name) for name in came]
         there = at_once(self.store.exists, late)
         self.store.sync([key for key, is_there in zip(late, there, strict=True) if is_there])
@@ -259,9 +259,9 @@ def _begin_again(error: StepFailed) -> Transient:
 def _late_files(
     known: Mapping[str, LateFile], new: LateFile | None, behind: Mapping[TableName, Position], *, same: bool
 ) -> dict[str, LateFile]:
-    """The files that are needed after an epoch; those that are known are, while the tables stand the `same`.
+    """Find the late files that are needed after an epoch; `same`: no table has moved, so known files stay.
 
-    Where a large copy waits they are many: asking each of them each time would cost more with every one.
+    A large copy collects many files, so it would be slow to check each of them after each epoch.
     """
     if new is not None and new.replaces:
         known = {name: file for name, file in known.items() if name not in new.replaces}
@@ -271,7 +271,7 @@ def _late_files(
 
 
 def _unseen_tables(tables: Mapping[TableName, TableRecord], mark: Mark) -> frozenset[TableName]:
-    """Tables that sat out the mark before and were not looked at since."""
+    """Find live tables that the last mark omits and that no look has seen since."""
     live = (name for name, record in tables.items() if record.state.is_named)
     return frozenset(name for name in live if str(name) not in mark.versions)
 
@@ -287,7 +287,7 @@ def _state(epoch: Epoch, source: SourceRecord | None) -> dict[str, Any]:
 
 
 def _unseen_before(epoch: Epoch, mark: Mark, records: Mapping[str, Any]) -> dict[str, Any]:
-    """Tell the catalog of the moments before a stream that begins."""
+    """Record in the catalog the unknown moments before a stream that begins."""
     begun, known = _moment(epoch.begun_at), unknown_moments.of(records)
     if begun is None or (known is None and SOURCE_KEY in records):
         return {}
@@ -297,7 +297,7 @@ def _unseen_before(epoch: Epoch, mark: Mark, records: Mapping[str, Any]) -> dict
 
 
 def _complete_until(before: Mark, epoch: Epoch) -> str | None:
-    """Keep to what was once said of a moment, whatever a clock does."""
+    """Keep the latest `complete until`: it never moves back, whatever a clock does."""
     both = (before.complete_until, _moment(epoch.complete_until))
     return max((moment.isoformat() for moment in both if moment is not None), default=None)
 
@@ -310,4 +310,4 @@ def _iso(commit_ts: int | None) -> str | None:
 def _moment(microseconds: int | None) -> datetime | None:
     if microseconds is None:
         return None
-    return _BEGINNING + timedelta(microseconds=microseconds)  # a float would not hold every one
+    return _BEGINNING + timedelta(microseconds=microseconds)  # a float cannot hold each of them

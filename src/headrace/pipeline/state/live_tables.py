@@ -1,10 +1,10 @@
-"""The Delta tables of one source in the lake, each opened once, and what is known of their files.
+"""The Delta tables of one source in the lake, each opened once, and the facts about their files.
 
     table(folder)     the handle, which reads on from where it was
-    ranges(folder)    its files with the keys that they hold: what routes an epoch's rows
-    folders_of        where a table, or a new copy of one, has its rows, history and errors
+    ranges(folder)    its files with their key ranges, by which an epoch's rows are routed
+    folders_of        the folders of a table, or of a new copy: rows, history and errors
 
-Nothing is written here.
+This module writes nothing.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class LiveTables:
         self.source = source
         self._open: dict[str, LakeTable] = {}
         self._files: dict[str, dict[str, FileRange]] = {}  # by folder
-        self._extents: dict[str, Extent] = {}  # by folder, of those that nobody touched
+        self._extents: dict[str, Extent] = {}  # by folder, of tables that this run has not changed
 
     def table(self, folder: str) -> LakeTable:
-        """A Delta table, opened once. The thread that acknowledges asks, too."""
+        """Return a Delta table, opened once. The acknowledging thread calls this, too."""
         if folder not in self._open:
             self._open[folder] = foreign.open_table(self.store, self.source, folder)
         return self._open[folder]
@@ -50,31 +50,31 @@ class LiveTables:
         """Count the rows of a table, its files and their bytes."""
         if folder in self._files:
             return _extent(self._files[folder].values())
-        if folder not in self._extents:  # not touched in this run, so it stays what the log says
+        if folder not in self._extents:  # not changed in this run, so the log's figures stay true
             self._extents[folder] = _extent(self.table(folder).files().values())
         return self._extents[folder]
 
     def ranges(self, folder: str) -> dict[str, FileRange]:
-        """The files of a current state, with the keys that they hold."""
+        """Return the files of a current state, with their key ranges."""
         if folder not in self._files:
             live = self.table(folder).files()
             self._files[folder] = {path: self._range_of(folder, file) for path, file in live.items()}
         return self._files[folder]
 
     def move_on(self, folder: str, outcome: Outcome) -> None:
-        """An epoch published what a task did to a current state."""
+        """Note a task's changes to a current state, once their epoch is published."""
         known = self.ranges(folder)
         for path in outcome.remove:
             known.pop(path, None)
         known.update({new.file.path: _range(new) for new in outcome.add})
 
     def leave(self, folder: str) -> None:
-        """No later mark names the table: its files are asked for anew, should it come back."""
+        """Forget a table that no later mark names; if it comes back, its files are listed anew."""
         self._files.pop(folder, None)
         self._extents.pop(folder, None)
 
     def forget(self, folder: str) -> None:
-        """Forget what lay there: it is gone."""
+        """Forget the files of a folder: they are gone."""
         for path in [path for path in tuple(self._open) if _lies_in(path, folder)]:
             self._open.pop(path)
         for path in [path for path in (*self._files, *self._extents) if _lies_in(path, folder)]:

@@ -1,11 +1,11 @@
-"""Whoever has the fence of a source, as those see it that work for it.
+"""The owner of a source's fence, as the code that works for it sees it.
 
     Run      the loop of a run, which keeps the fence while it streams
-    Alone    a command that found nobody, and holds the fence for as long as it takes
+    Alone    a command that found no run, and holds the fence for as long as it takes
 
-What a command asks for is done with an `Owner` and nothing else, so that the same function serves both. It
-runs on the owner's thread; what has to wait is handed out as an `Errand`, one step of `Steps` each, which is
-done in a thread of its own and changes nothing.
+The work of a command needs only an `Owner`, so one function serves both. It runs on the owner's thread. Work
+that has to wait is an `Errand`, one step of `Steps` each, which runs in a thread of its own and changes
+nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Errand = Callable[[], Any]
 
 
 def beside(errand: Errand) -> Future[Any]:
-    """Do it in a thread of its own."""
+    """Run the errand in a thread of its own."""
     with_one = ThreadPoolExecutor(1, "headrace-errand")
     done = with_one.submit(errand)
     with_one.shutdown(wait=False)
@@ -34,9 +34,9 @@ def beside(errand: Errand) -> Future[Any]:
 
 
 class Warner(Protocol):
-    """A person to warn: the operator reads in the status what a run goes on with all the same.
+    """A way to warn the operator, in the status, of a trouble in spite of which the run goes on.
 
-    Who warns says when it is over: a warning without an end is believed by nobody.
+    The code that warns must also end the warning: nobody believes a warning that never ends.
     """
 
     def warn(self, code: str, primary: str) -> None: ...
@@ -45,7 +45,7 @@ class Warner(Protocol):
 
 
 class Owner(Protocol):
-    """Whoever has the fence of a source: a `Run`, or a command that took it."""
+    """The owner of a source's fence: a `Run`, or a command that took it."""
 
     @property
     def place(self) -> RunContext: ...

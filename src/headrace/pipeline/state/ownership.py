@@ -1,12 +1,12 @@
 """The ownership of a source of a lake: one `run` at a time.
 
 The lake's commit protocol keeps a second writer from doing harm (`lake.log.commit`: the newer one wins, the
-older one's next plan fails). That is the safety; this is the manners: a second `run` on a source whose
-owner is alive is told so, instead of taking the source from it.
+older one's next plan fails). That is enough for safety. This module adds a refusal: a second `run` on a
+source whose owner is alive gets an error instead of the source.
 
 An owner writes the status record about once a second. It is alive if its record changes while we watch, by
-our own clock alone: two hosts may disagree about the time. Only of a process beside us, on the same clock,
-is it told at once: it is gone, or it wrote a moment ago.
+our own clock alone: two hosts may disagree about the time. A process on this machine, with the same clock,
+needs no watching: it is gone, or it wrote a moment ago.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def claim(store: Store, source: str, me: Mapping[str, Any]) -> None:
 
 
 def living_owner(store: Store, source: str, me: Mapping[str, Any] | None = None) -> Mapping[str, Any] | None:
-    """The owner of the source, if there is one that is alive and not `me`; may take `FRESH_SECONDS` to tell.
+    """Find the living owner of the source other than `me`, if any; this may take `FRESH_SECONDS`.
 
-    A thread of this very process may be one, for whoever does not want to own the source himself.
+    A thread of this process may be the owner, for a caller that does not want to own the source itself.
     """
     status = statusfile.read(store, source)
     if status is None or status.record.state in ENDED:
@@ -72,7 +72,7 @@ def is_beside(owner: Mapping[str, Any]) -> bool:
 
 
 def _realm() -> str:
-    """The realm in which a process id means one process: since this machine's start, in this container."""
+    """Name the realm in which a process id means one process: this start of the machine, this container."""
     try:
         return f"{running_since()} {os.readlink('/proc/self/ns/pid')}"
     except OSError:  # not on Linux: the host's name has to do
@@ -80,7 +80,7 @@ def _realm() -> str:
 
 
 def is_heard_here(store: Store, source: str) -> bool:
-    """Tell whether an owner may write into this very lake; a copy has the last word of another one's."""
+    """Tell whether an owner may write into this lake; a copied lake has the status of another's owner."""
     try:
         placefile.require(store)
     except Misconfigured:

@@ -1,11 +1,12 @@
-"""The plan of an epoch: from what its tasks brought to a step a table, and the versions of its mark.
+"""The planner of an epoch: makes the steps of its tables out of the tasks' outcomes, and its mark's versions.
 
-    outcomes ─► rows, history       a step a folder, on the version that is there
-    errors   ─► one step            of the source's one folder
+    outcomes ─► rows, history       a step a folder, on its newest version
+    errors   ─► one step            on the source's one folder of errors
     rewrites ─► steps of their own  files exchanged for others
 
-A step rests on what stands in the table: a commit of another program that changed its contents is an error
-(`moved_error`), a pure rewrite is made durable with the epoch (`rests_on`). Commits nothing.
+A step builds on the newest version of its table. If another program's commit changed the contents, that is an
+error (`moved_error`); if it only rewrote files, the epoch makes it durable (`rests_on`). The planner commits
+nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Planner:
     number: int  # of the epoch
 
     def steps(self, epoch: Epoch, after: Records) -> Iterable[TableStep]:
-        """The steps of an epoch: current states, histories, errors, and files that are exchanged."""
+        """Make the steps of an epoch: current states, histories, errors, and files that are exchanged."""
         errors: dict[str, list[bytes | DataFile]] = {}
         for record, outcome in after.of_outcomes(epoch):
             folders = folders_of(self.live.source, record)
@@ -52,8 +53,8 @@ class Planner:
                 if outcome.table in epoch.replaced_tables:
                     step = replace(step, schema=schema)
                 yield replace(step, rewrite=epoch.kind == MAINTAIN)
-            # What was told of a time that turned out to be before the table's `since`.
-            # Of a table that was here before, the folder holds the history of another interval too.
+            # Remove history that turned out to be from before the table's `since`. A table that came late, or
+            # came back, keeps it: the folder may hold the history of another interval too.
             forgets = outcome.forgets and not record.late and record.copy_id is None
             forgotten = tuple(self.live.table(folders.history).files()) if forgets else ()
             if record.copy_id is None and (outcome.history or forgotten):
@@ -76,7 +77,7 @@ class Planner:
         *,
         compared: bool = False,
     ) -> TableStep:
-        """`compared`: what is there was read just now, whoever wrote it."""
+        """Make the step of a folder; `compared`: the epoch has just read the table, whoever wrote it."""
         table = self.live.table(folder)
         try:
             base = table.refresh() if compared else plan_base(table)
@@ -91,7 +92,7 @@ class Planner:
         steps: tuple[TableStep, ...],
         absent: frozenset[TableName],
     ) -> dict[str, int]:
-        """The versions that the mark names: of every table that is exact at it."""
+        """Return the versions that the mark names: of every table that is exact at it."""
         stepped = {step.path: step.base + 1 for step in steps}
         versions = {}
         for name, record in after.items():
@@ -104,7 +105,7 @@ class Planner:
 def _errors(
     store: Store, folder: str, epoch: int, pieces: Iterable[bytes | DataFile]
 ) -> tuple[DataFile, ...]:
-    """The files of errors that an epoch brings: one of what came along, and those that are there."""
+    """Collect an epoch's files of errors: one written now from loose rows, and those that tasks wrote."""
     pieces = list(pieces)
     files = [piece for piece in pieces if isinstance(piece, DataFile)]
     few = [from_ipc(piece) for piece in pieces if isinstance(piece, bytes)]
@@ -114,7 +115,7 @@ def _errors(
 
 
 def moved_error(folder: str, error: HeadraceError) -> Transient:
-    """Leave it to the next attempt to judge what another program did to the table (`foreign`)."""
+    """Make the error that lets the next attempt judge what another program did to the table (`foreign`)."""
     return Transient(
         "LAKE_TABLE_MOVED",
         "another program committed to a table of the lake in between",
@@ -124,6 +125,6 @@ def moved_error(folder: str, error: HeadraceError) -> Transient:
 
 
 def rests_on(syncing: Syncing, table: LakeTable) -> None:
-    """An epoch or a mark builds on the table as it is; nobody synced what another program wrote."""
+    """Note that an epoch or a mark builds on the table: another program's newest commit must be synced."""
     if foreign.is_newest(table):
         syncing.forget()

@@ -3,11 +3,11 @@
     Definite, of a table     that table stops at its last exact mark; the others go on
     Definite, of the source  the source stops; nothing is lost, its slot keeps the stream
     Transient                back off and begin again at the exact position; no frontier moves
-    Misconfigured            stop at once and print the hint; a right that this run had, and that was taken
-                             away at the source, is waited for as for anything else there
+    Misconfigured            stop at once and print the hint; but if the source revokes a privilege that this
+                             run had, wait for it as after a transient error
     anything else            a bug: stop loudly
 
-Raising code classifies (`core.errors`); it never knows what follows.
+The code that raises an error classifies it (`core.errors`), and never knows what follows.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ EXIT_CODES = {"misconfigured": 2, "definite": 3, "transient": 4}
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """The patience with transient errors: for ever in a service, for a while with `--once`."""
+    """The patience with transient errors: without end in a service, limited with `--once`."""
 
     attempts: int | None = None
 
     def pauses(self) -> Iterator[float]:
-        """Seconds to wait before each further attempt."""
+        """Yield the seconds to wait before each further attempt."""
         pause, attempt = FIRST_PAUSE, 0
         while self.attempts is None or attempt < self.attempts:
             yield pause
@@ -43,9 +43,11 @@ class Patience:
 def retries(error: BaseException, *, has_answered: bool = True, was_admitted: bool = False) -> bool:
     """Tell whether the source begins again by itself after this error.
 
-    A server that was never `met` is more likely mistyped than down, and one whose commits would wait for us
-    is likely to be meant so: a person should look. Who was never `admitted` in this run has a person before
-    him; a run that goes by itself is not ended for good by a right that is taken away and given back.
+    Until the server `has_answered` once, stop at an error that may be a misconfiguration
+    (`MaybeMisconfigured`), so that a person looks: an address that never answered is more likely mistyped
+    than down, and a server whose commits would wait for us is probably configured so on purpose. Until this
+    run `was_admitted`, stop at a missing privilege: somebody has just started the run. Later the run waits,
+    because a revoked privilege may be granted again.
     """
     if isinstance(error, RightWithheld):
         return was_admitted
@@ -53,15 +55,15 @@ def retries(error: BaseException, *, has_answered: bool = True, was_admitted: bo
 
 
 def disowns(error: BaseException) -> bool:
-    """Tell whether the source turned out to be another process's: then its status is not ours to write."""
+    """Tell whether another process owns the source: then this one must not write its status."""
     return isinstance(error, FencedOut)
 
 
 def spoils_the_spool(error: BaseException) -> bool:
-    """Tell whether the spool must be forgotten before the next attempt: the source sends it all again."""
+    """Tell whether to erase the spool before the next attempt: the source sends all of it again."""
     return isinstance(error, SpoolSpoilt)
 
 
 def exit_code(error: HeadraceError) -> int:
-    """The exit code of a command that ends with this error."""
+    """Return the exit code of a command that ends with this error."""
     return EXIT_CODES[error.family]

@@ -1,13 +1,13 @@
-"""The way to a frontier that somebody waits for.
+"""Waiting for a mark at a frontier.
 
     a run is alive      a request asks it for a mark there; an idle source would make one only once a minute
     nobody runs         the slot is asked whether it holds anything between the last mark and the frontier:
                         where it does not, what the mark holds is what there is at the frontier
 
-The slot is peeked at: that moves nothing, and is possible only while nobody streams from it. The wait is
-bounded, and gives way to whoever holds something open meanwhile (`alive`).
+Peeking at the slot moves nothing, and is possible only while nobody streams from it. The wait is bounded, and
+ends early if the caller's snapshot is lost (`alive`).
 
-`reach` is the deed of the request (`commands.serve`).
+`reach` carries out the request (`commands.serve`).
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ ALIVE_SECONDS = 5.0
 
 
 def reach(owner: Owner, arguments: Mapping[str, Any]) -> dict[str, str]:
-    """The deed: have a mark at this frontier as soon as the stream is there, also where nothing happens."""
+    """Carry out the request: a mark at this frontier as soon as the stream is there, even if it is idle."""
     owner.reach(from_record(Position, arguments["frontier"]))
     return {"frontier": str(owner.ledger.frontier)}
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """For what: a frontier of a source; how long; and what is to be looked after meanwhile."""
+    """A wait: the frontier of a source, the longest time, and a check to make meanwhile."""
 
     store: Store
     name: str
@@ -55,7 +55,7 @@ class Wait:
 
 
 def marks_from(wait: Wait) -> Iterator[Mark]:
-    """The newest mark that holds all before the frontier, and each newer one that comes while we wait."""
+    """Yield the newest mark that holds all before the frontier, and each newer one that comes meanwhile."""
     store, name, frontier = wait.store, wait.name, wait.frontier
     marks = Marks(store, name)
     newest = marks.newest()
@@ -83,7 +83,7 @@ def marks_from(wait: Wait) -> Iterator[Mark]:
 
 @contextmanager
 def _request_mark(store: Store, name: str, frontier: Position) -> Iterator[None]:
-    """A request for the mark, for as long as it is waited for."""
+    """Request the mark for as long as the block runs."""
     request = requests.ask(store, name, REACH, {"frontier": to_record(frontier)})
     try:
         yield
@@ -103,7 +103,7 @@ def _prove_idle(wait: Wait, mark: Mark) -> None:
 
 
 def behind(mark: Mark, frontier: Position, why: str) -> Transient:
-    """The error for a mirror that does not hold what its source showed."""
+    """Make the error for a mirror that is behind its source."""
     return Transient(
         "VERIFY_BEHIND",
         "the mirror does not hold all that its source has committed",
@@ -113,7 +113,7 @@ def behind(mark: Mark, frontier: Position, why: str) -> Transient:
 
 
 def alive(ask: Callable[[], bool]) -> Callable[[], None]:
-    """Something that raises once the snapshot is lost; it asks every few seconds."""
+    """Make a check that raises once the snapshot is lost; it asks every few seconds."""
     asked = [time.monotonic()]
 
     def check() -> None:

@@ -1,16 +1,15 @@
 """The records of the lake's catalog: one of a source, one of each of its tables.
 
-The catalog (`headrace.lake.log.catalog`) stores opaque JSON records under keys and knows nothing of
-them; here they become values. They change only inside a plan, so that what is remembered and what
-the tables hold are always of the same epoch.
+The catalog (`headrace.lake.log.catalog`) stores opaque JSON records under keys; here they become values. They
+change only inside a plan, so the records and the contents of the tables always belong to the same epoch.
 
     source               SourceRecord
     table/<schema.name>  TableRecord
     staged/<schema.name> TableRecord of its new copy, while there is one (`resync.replacement`)
 
-A change of a table's shape that was followed is an entry of its record (`Alteration`). The plan of its own
-epoch brings the entry, so whoever reads the lake finds it in the catalog of that mark and of those after it,
-until another takes its place.
+A table's record holds the last change of its shape that was followed (`Alteration`). The epoch of that change
+writes it, so a reader finds it in the catalog of that mark and of later ones, until the next change replaces
+it.
 """
 
 from __future__ import annotations
@@ -39,13 +38,13 @@ STAGED_PREFIX = "staged/"
 
 @dataclass(frozen=True, slots=True)
 class SourceRecord:
-    """The record of a source: which server, which objects of ours there, and where the stream began.
+    """The record of a source: its server, our objects there, and the start of the stream.
 
     `address` is the connection string without its secrets: with the password it is enough to go on.
-    `identity` and `upstream` are the source's own (`sources.contract`): what of the server lasts, and the
-    objects there that the stream is read through. `recovering` is where the new copies of its tables stand
-    while they are made for a position that was lost (`recovery`): the marks stay at the last frontier until
-    then. `incarnation` counts such breaks.
+    `identity` and `upstream` belong to the source (`sources.contract`): the lasting identity of the server,
+    and the objects there through which the stream is read. `recovering` is the position of the new copies
+    during a recovery of a lost position (`recovery`): until it ends, the marks stay at the last frontier.
+    `incarnation` counts such breaks.
     """
 
     kind: str
@@ -58,25 +57,25 @@ class SourceRecord:
     incarnation: int = 1
 
     def at(self, time: int, near: Position) -> Position:
-        """The position at a time; `near` is the newest one that is known, no commit lies between the two."""
+        """Return the position at a time; `near` is the newest known one, with no commit between the two."""
         return self.exactly_at(time) or Position(time, near.text)
 
     def exactly_at(self, time: int) -> Position | None:
-        """The position at a time; None where only the stream knows that."""
+        """Return the position at a time; None if only the stream knows it."""
         at = registry.stream_source(self.kind).at
         return None if at is None else at(self.upstream, time)
 
     @property
     def facts(self) -> UpstreamFacts:
-        """The facts of its objects upstream, without a connection."""
+        """Return the facts of its objects upstream, without a connection."""
         return registry.by_kind(self.kind).describe(self.upstream)
 
 
 @dataclass(frozen=True, slots=True)
 class OldRows:
-    """The rows of a table under the columns that it had: what a version of its folder holds.
+    """The rows of a table under its old columns: the contents of a version of its folder.
 
-    `last_file` is the path of the last of its files, by name, whose rows are written again and committed.
+    `last_file` is the path of the last file, in the order of names, whose rows were rewritten and committed.
     """
 
     version: int
@@ -87,18 +86,19 @@ class OldRows:
 
 @dataclass(frozen=True, slots=True)
 class TableRecord:
-    """One table: how it is defined, how it was joined to the stream, where it stands.
+    """The record of a table: its definition, the way it was joined to the stream, and its place in it.
 
-    `number` is how the stream numbers it, and `details` are the source's own, which it is compared with.
-    `raw_columns` are the columns that ever met a value without a lake form (`pipeline.tasks.raw_values`).
-    `frontier` is the table's own while its part of the stream is kept for it (`stream.late_stream`):
-    what it has not taken yet begins there; None means that it stands where the source stands. `since` is the
-    time from which its history is exact. A table that came `late`, while the stream was there already, has
-    none from before its copy (`told_from`). `stopped_at` is how far the stream had been followed when it
-    stopped with `error`: the frontier of the mark before. `copy_id` names the folder of a new copy, which is
-    to replace the table and is in no mark. Of a table that waits for its rows `old_rows` are those of the
-    lake that it is made of again; None: it is copied from its source. `alteration` is the last change of its
-    shape that was followed.
+    * `number` is its number in the stream; `details` are the source's own, for comparison with its catalog.
+    * `raw_columns` are the columns that ever got a value without a lake form (`pipeline.tasks.raw_values`).
+    * `frontier` is where the part of the kept stream begins that the table has not applied yet
+      (`stream.late_stream`); None: the table stands where the source stands.
+    * `since` is the time from which its history is exact. A table that came `late`, when the stream had begun
+      already, has no history from before its copy (`told_from`).
+    * `stopped_at` is the frontier of the mark before it stopped with `error`.
+    * `copy_id` names the folder of a new copy, which is to replace the table and is in no mark.
+    * `old_rows` are the rows in the lake that a table which waits for its rows is rewritten from; None: it is
+      copied from its source.
+    * `alteration` is the last change of its shape that was followed.
     """
 
     name: TableName
@@ -124,58 +124,58 @@ class TableRecord:
 
     @property
     def definition(self) -> TableDef:
-        """The table as its source defined it."""
+        """Return the table as its source defined it."""
         return TableDef(self.name, self.number, self.schema, self.details)
 
     @property
     def join(self) -> str:
-        """The way in which the copy is joined to the stream: full before-images allow the exact rewind."""
+        """Return the way in which the copy joins the stream: rewind if there are full before-images."""
         return "rewind" if self.schema.full else "skip"
 
     @property
     def complete_from(self) -> int:
-        """A time below which its copy holds all that happened, and history tells nothing of it; else 0."""
+        """Return the time before which its copy holds everything and history has nothing; else 0."""
         told = not self.late and self.copy_id is None
         return 0 if told or not isinstance(self.handoff, ByPosition) else self.handoff.frontier.time
 
     def with_definition(self, table: TableDef) -> TableRecord:
-        """The record of the same table as it is defined by now."""
+        """Return the record with the table's present definition."""
         return replace(self, number=table.number, schema=table.schema, details=table.details)
 
     def on(self, event: TableEvent, **changes: Any) -> TableRecord:
-        """The record after an event of `table_state`."""
+        """Return the record after an event of `table_state`."""
         return replace(self, state=after(self.state, event), **changes)
 
     def with_error(self, error: HeadraceError | None, at: Position) -> TableRecord:
-        """The record of a table that stops here; one that is stopped already stays where it is."""
+        """Return the record of a table that stops here; a stopped table keeps the place where it stopped."""
         if self.state is State.STOPPED:
             return self.on(TableEvent.FAILED, error=error or self.error)
         return self.on(TableEvent.FAILED, error=error, stopped_at=at)
 
     @property
     def stop(self) -> HeadraceError | None:
-        """Say for a person why it stopped, and where."""
+        """Tell a person why it stopped, and where."""
         if self.error is None or self.stopped_at is None:
             return self.error
         return self.error.adding(f'{self.name} was followed up to "{self.stopped_at}"')
 
 
 def tables_of(catalog: Mapping[str, Any], prefix: str = TABLE_PREFIX) -> dict[TableName, TableRecord]:
-    """All table records of a source's catalog, or those of new copies, by name."""
+    """Return all table records of a source's catalog, or those of new copies, by name."""
     records = (from_record(TableRecord, r) for k, r in catalog.items() if k.startswith(prefix))
     return {record.name: record for record in records}
 
 
 def source_of(catalog: Mapping[str, Any]) -> SourceRecord | None:
-    """The source's own record, or None before its first epoch."""
+    """Return the source's own record, or None before its first epoch."""
     record = catalog.get(SOURCE_KEY)
     return None if record is None else from_record(SourceRecord, record)
 
 
 def told_from(handoff: AnyHandoff) -> Position:
-    """The frontier from which on all changes of a table that came late are in the stream, whole.
+    """Return the frontier from which the stream has all changes of a table that came late.
 
-    Its first snapshot was accepted only when all had ended that were open while it was published.
+    Its first snapshot is accepted only once all transactions have ended that were open when it was published.
     """
     first = handoff.chunks if isinstance(handoff, ByChunk) else ()
     return min((exact_from(chunk.handoff) for chunk in first), default=exact_from(handoff))
@@ -184,33 +184,33 @@ def told_from(handoff: AnyHandoff) -> Position:
 # --- changes of a table's shape -----------------------------------------------------------------
 
 
-MOST_COPIES = 2  # of a table whose stream is read otherwise than its catalog
+MOST_COPIES = 2  # of a table for the same reason: after that, another copy would not help
 
 
 class Way(StrEnum):
-    """The way in which the table's rows follow."""
+    """The way in which the rows of a table follow its new shape."""
 
-    ADDED = "added"  # nothing: columns came that are NULL in them
+    ADDED = "added"  # they stay: columns were added that are NULL in them
     REWRITTEN = "rewritten"  # they are written again in the lake
     COPIED = "copied"  # they are read at the source anew
 
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
-    """A change that was followed from a position on; `epoch` is the one that tells of it first."""
+    """A change of shape that was followed from a position on; `epoch` is the first with this entry."""
 
     epoch: int
     at: Position
     way: Way
     what: str
-    # How often in a row it was copied for this reason.
+    # The number of copies in a row for this reason.
     times: int = field(default=1, metadata=on_disk(sparse=True))
 
 
 def entry_of_copy(
     epoch: int, at: Position, error: HeadraceError | None, last: Alteration | None
 ) -> Alteration | None:
-    """The entry of a table that is copied anew after this error; the last one if that is no DDL."""
+    """Make the entry of a table that is copied anew after this error; the last entry if it is no DDL."""
     if not isinstance(error, ShapeChanged):
         return last
     again = last is not None and (last.way, last.what) == (Way.COPIED, error.primary)
@@ -218,6 +218,6 @@ def entry_of_copy(
 
 
 def copied_in_vain(error: HeadraceError | None, last: Alteration | None) -> bool:
-    """Tell whether a table was copied as often as may help for the reason for which it stopped again."""
+    """Tell whether a table has stopped again for a reason for which it was copied `MOST_COPIES` times."""
     known = isinstance(error, LayoutUnknown) and last is not None and last.way is Way.COPIED
     return bool(known and last and error and last.what == error.primary and last.times >= MOST_COPIES)

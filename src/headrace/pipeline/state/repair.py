@@ -1,11 +1,11 @@
-"""After a power cut: who takes back what it tore, and when.
+"""Repair after a power cut: who takes back torn epochs, and when.
 
-    run         before it reads anything of its source's, once it is sure that nobody else owns it
-    a command   before it looks what the lake knows, if nobody lives who owns the source
-    a reader    never: what it can't read says that a run will mend it
+    run         before it reads any state of its source, once it is sure that nobody else owns it
+    a command   before it reads the lake's state, if no living run owns the source
+    a reader    never: its error says that a run will repair the lake
 
-The judging and the mending are `headrace.lake.log.recovery`; here is what the pipeline adds: its own files
-that an epoch rests on, and the question whether somebody is alive.
+`headrace.lake.log.recovery` judges and repairs. The pipeline adds two things here: its own files that an
+epoch rests on, and the check whether an owner is alive.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headrace.pipeline.state.ownership import living_owner
 
 
 def mend(store: Store, source: str) -> None:
-    """Take back the epochs that a power cut has torn. For whoever owns the source, or is about to."""
+    """Take back the epochs that a power cut has torn; only the source's owner, old or new, may call this."""
     if recovery.is_settled(store, source):
         return
     from headrace.pipeline.state import kept_files

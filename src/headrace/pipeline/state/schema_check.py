@@ -2,24 +2,24 @@
 
 Rewriting DDL sends nothing through the stream if no row changes after it, so the stream alone can't
 vouch for a table. Before a mark, and after the epoch's last commit was received, one look compares each
-mirrored table with what was recorded when it was copied.
+mirrored table with its record.
 
-    changed   the table is not what was copied: it stops; its last mark stands
-    widened   columns were added, NULL in all rows from before: it goes on under these (`stream.ddl`)
-    rewritten its rows from before become others by a function of each: they are written again in the lake
+    changed   the table differs from its record: it stops; its last mark stands
+    widened   columns were added, NULL in all old rows: it goes on with these columns (`stream.ddl`)
+    rewritten each old row becomes another by a function of it: they are written again in the lake
               (`stream.ddl`)
-    locked    DDL may be in the stream already while no look can see it yet; the table sits this mark out and
-              is in the next. So does one that was altered by a statement which the stream has yet to bring
+    locked    the stream may have DDL already that no look can see yet: this mark omits the table, and the
+              next one names it. The same holds after a statement that the stream has yet to bring
               (`AwaitedTables`)
     half told the stream has brought some of the statements that altered it
-    denied    the same, for as long as we may not see what the table is
-    the same  the mark may name it; what is new about it and means nothing is recorded (`renew`)
+    denied    marks omit the table as long as we lack the privilege to see its definition
+    unchanged the mark may name it; news that do not concern its rows are recorded (`renew`)
 
-How the source finds out is its own affair (`sources.contract.values`). Which record is meant, between which
-positions, and the way back are ours. The look also brings how far the source is.
+The source decides how to find out (`sources.contract.values`). This module chooses the records and the
+positions, and names the way back. The look also brings the source's position.
 
-What a person types for a table that stopped because it is another one at the source (`way_back`); a resync
-that finds more than the look saw refuses with a hint of its own:
+`way_back` says what to type for a table that stopped because it was changed or replaced at the source; a
+resync that finds more than the look saw refuses with a hint of its own:
 
     same columns            headrace tables resync      copied anew beside the old, the difference in one mark
     other columns           headrace tables resync      copied anew, a new interval and a new history
@@ -47,7 +47,7 @@ from headrace.sources.contract.values import Change, StatementLog, TableDef
 
 @dataclass(frozen=True, slots=True)
 class AlteredTable:
-    """A table as it goes on, what becomes of its rows, and what was altered."""
+    """A table in its new shape, the conversion of its rows, and a text of what was altered."""
 
     now: TableDef
     conversion: Conversion
@@ -56,15 +56,15 @@ class AlteredTable:
 
 @dataclass(slots=True)
 class AwaitedTables:
-    """The tables of which a look showed more than the stream had said by then, and how far it has to come.
+    """The tables whose change a look showed before the stream did, and how far the stream has to come.
 
-    The first look that shows it says so: a later one would say it of later statements.
+    The position comes from the first look that shows the change: a later look may show later statements.
     """
 
     by: dict[str, Position] = field(default_factory=dict)  # by the record's key
 
     def among(self, changes: Mapping[str, Change], log: StatementLog) -> frozenset[str]:
-        """The tables whose change the stream may still explain; of the others nothing is kept in mind."""
+        """Return the tables whose change the stream may still explain; forget the others."""
         asked = {key: change.told_by for key, change in changes.items() if change.told_by is not None}
         self.by = {key: self.by.get(key, by) for key, by in asked.items()}
         return frozenset(key for key, by in self.by.items() if log.until < by)
@@ -72,9 +72,9 @@ class AwaitedTables:
 
 @dataclass(frozen=True, slots=True)
 class RecordsCheck:
-    """The outcome of one look. A table and its new copy are two records, which may differ by themselves."""
+    """The outcome of one look. A table and its new copy are two records, each with its own result."""
 
-    reference: int  # what the decoder of the stream is made with
+    reference: int  # the stream's decoder is made with it
     end: Position
     errors: Mapping[str, Definite]  # by the record's key
     locked_tables: frozenset[TableName]
@@ -96,7 +96,7 @@ class RecordsCheck:
         return {r.name: self.errors[r.key] for r in records if r.key in self.errors}
 
     def renew(self, record: TableRecord) -> TableRecord:
-        """The record with what is new of its table and means nothing to its rows."""
+        """Return the record with the news of its table that do not concern its rows."""
         now = self.news.get(record.key)
         return record if now is None else record.with_definition(now)
 
@@ -112,8 +112,8 @@ def check_records(
 ) -> RecordsCheck:
     """Look at the source and at these tables; `after` is the position of the mark before.
 
-    With `widen` a table whose rows become new ones has not changed. Nor has one, for now, that the stream
-    may explain: what was heard since the last mark says which statements it has brought.
+    With `widen`, a table whose rows can be converted does not count as changed. A table whose change the
+    stream may still explain does not count as changed for now: `log` has the statements since the last mark.
     """
     known = {record.key: record for record in records}
     check = mirror.check({key: record.definition for key, record in known.items()}, log)
@@ -149,9 +149,9 @@ def check_records(
 
 
 def _conversion(record: TableRecord, change: Change, after: Position) -> tuple[Converts, AlteredTable] | None:
-    """The step to the table as it goes on, where its schemas say too that old rows become new ones.
+    """Find the conversion of old rows into the table's new shape, if its schemas allow one, too.
 
-    A value without a lake form follows its row by its column: where there are any, rows are not converted.
+    A value without a lake form belongs to a column of its row: if there are any, rows are not converted.
     """
     now, proven = change.now, change.derivation
     if now is None or proven is None or record.state is not State.LIVE:
@@ -182,7 +182,7 @@ def _changed_error(record: TableRecord, change: Change, span: tuple[Position, Po
 
 
 def way_back(record: TableRecord, change: Change) -> str:
-    """The hint for a table that is not what was recorded."""
+    """Return the hint for a table that differs from its record."""
     name, now = record.name, change.now
     again = f"headrace tables resync {name}"
     if now is None:
@@ -196,5 +196,5 @@ def way_back(record: TableRecord, change: Change) -> str:
 
 
 def anew(old: TableName, new: TableName) -> str:
-    """The way to a new interval of a table that cannot be compared with what it was."""
+    """Return the way to a new interval of a table that cannot be compared with its old rows."""
     return f"headrace tables drop {old}, then headrace tables add {new}"

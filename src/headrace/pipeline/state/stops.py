@@ -1,12 +1,12 @@
-"""A table stops with an error, and the others go on: the epoch that says so.
+"""The epoch in which a table stops with an error, while the others go on.
 
-    stop_tables    tables, where the newest mark stands
-    stop_copies    new copies that can't be finished, where the stream has come to; their tables stay
-    stop_blocked   what a plan failed at that was withdrawn when the source was taken over
-    not_followed   a fault of ours in following its DDL, by which it is copied instead
+    stop_tables    stops tables at the newest mark
+    stop_copies    stops new copies that can't be finished, at the stream's position; their tables stay
+    stop_blocked   stops tables at which a plan failed that the takeover withdrew
+    not_followed   the error of a bug of ours in following DDL; the table is copied instead
 
-Made by the `loop` and by whoever works for it between two epochs of the stream; an epoch that finds a table
-at fault while it is made says so in the record that it brings anyway (`TableRecord.with_error`).
+These epochs come between two epochs of the stream. If an epoch of the stream finds an error of a table, its
+own record of the table says so (`TableRecord.with_error`).
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ Failures = Mapping[TableName, HeadraceError]
 
 
 def stop_tables(ledger: Ledger, failures: Failures) -> Epoch:
-    """Tables stop where the newest mark stands."""
+    """Stop tables where the newest mark stands."""
     records = [ledger.tables[name].with_error(error, ledger.frontier) for name, error in failures.items()]
     return Epoch("stop", ledger.frontier, records=tuple(records))
 
 
 def stop_copies(ledger: Ledger, failures: Failures) -> Epoch:
-    """New copies of tables stop."""
+    """Stop new copies of tables."""
     records = [ledger.staged[name].with_error(error, ledger.position) for name, error in failures.items()]
     return Epoch("stop", ledger.frontier, records=tuple(records))
 
 
 def stop_blocked(ledger: Ledger) -> Iterator[Epoch]:
-    """Stop the tables, one by one, at which plans failed by a fault of ours; the errors are everybody's."""
+    """Stop the tables, one by one, at which plans failed by a bug of ours; all tables share errors/."""
     for blocked in ledger.blocked:
         if not isinstance(blocked.error, StepFailed):
             continue
@@ -49,7 +49,7 @@ def stop_blocked(ledger: Ledger) -> Iterator[Epoch]:
 
 
 def _at(ledger: Ledger, path: str) -> TableRecord | None:
-    """The table, or new copy, whose rows or history lie there."""
+    """Find the table, or new copy, whose rows or history lie in this folder."""
     for record in (*ledger.tables.values(), *ledger.staged.values()):
         folders = folders_of(ledger.name, record)
         if path in (folders.rows, folders.history):
@@ -58,14 +58,14 @@ def _at(ledger: Ledger, path: str) -> TableRecord | None:
 
 
 def _reason(blocked: UnfinishablePlan, error: StepFailed, record: TableRecord) -> HeadraceError:
-    """Have the table copied where DDL was to be followed; where that failed too, ask a person."""
+    """Have the table copied if following its DDL failed; if the copy failed too, ask a person."""
     rewritten = record.state.awaits_copy and record.old_rows is not None
     follows = blocked.plan.kind in ("widen", "rewrite") or rewritten
     return not_followed(record.name, error) if follows else error
 
 
 def not_followed(name: TableName, fault: Exception) -> ShapeChanged:
-    """The error of a table whose DDL can't be followed by a fault of ours."""
+    """Make the error of a table whose DDL can't be followed because of a bug of ours."""
     where = fault.detail if isinstance(fault, StepFailed) else place_of(fault)
     return ShapeChanged(
         "TABLE_NOT_FOLLOWED",

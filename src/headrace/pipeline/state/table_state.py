@@ -1,4 +1,4 @@
-"""The life of a mirrored table, as a table: which state follows from which event, and what a state means.
+"""The states of a mirrored table: which state follows from which event, and what each state means.
 
                 copied             caught up             exact
       PENDING ──────────► CATCHING UP ──────► JOINING ──────────► LIVE            a table
@@ -8,20 +8,23 @@
       ABSENT ◄─── dropped, from everywhere
                   failed, from everywhere but here ──► STOPPED
 
-A table is ABSENT before it is chosen and after it is dropped: the catalog has no record of it. PENDING, it
-waits for its copy or is being copied: a copy that is not complete is named by no mark, so there is no state
-for it. CATCHING UP, the copy is in the lake, and the table takes what was kept of the stream for it, a
-portion at a time. JOINING, it goes with the others, and the stream has not yet passed the point from which
-it is exact. A copy in chunks may turn out to lack a value (`core.chunks`); then the table is PENDING again,
-without the chunk concerned. LIVE, it is exact, and marks name it. STOPPED keeps what it had: older marks
-still name it. Taken up, it is another table than it was, under other columns: it waits for a copy again, and
-leaves the marks until then.
+    ABSENT       it is not chosen yet, or it was dropped: the catalog has no record of it
+    PENDING      it waits for its copy, or is being copied: no mark names a copy that is not complete
+    CATCHING UP  its copy is in the lake, and it applies the kept stream, a portion at a time
+    JOINING      it follows the stream with the others; the stream has yet to pass the point from which the
+                 table is exact
+    LIVE         it is exact, and marks name it
+    STOPPED      it keeps its rows, and older marks still name it
 
-A new copy of a table (`resync.replacement`) has a life of its own beside the table's. READY, it is exact and
-can be compared; in the mark that follows it is gone, and its table RECONCILED, whatever state that was in.
+If a copy in chunks turns out to lack a value (`core.chunks`), the table is PENDING again, without that chunk.
+A table that is taken up has other columns than before: it waits for a copy again, and leaves the marks until
+then.
 
-Everything is in `TRANSITIONS` and `MEANINGS`. Nobody else says what follows, and whoever has to decide
-something about a table asks its state: `record.state.follows`.
+A new copy of a table (`resync.replacement`) has states of its own beside the table's. READY, it is exact and
+can be compared; at the next mark the new copy is gone, and its table is RECONCILED, from whatever state.
+
+`TRANSITIONS` and `MEANINGS` hold all of this, and no other code does. Code that decides something about a
+table asks its state: `record.state.follows`.
 """
 
 from __future__ import annotations
@@ -49,17 +52,17 @@ class State(Enum):
 
     @property
     def keeps_stream(self) -> bool:
-        """Tell whether each epoch of the stream keeps its part in the lake (`stream.late_stream`)."""
+        """Tell whether each epoch of the stream keeps the table's part of it (`stream.late_stream`)."""
         return MEANINGS[self].keeps_stream
 
     @property
     def follows(self) -> bool:
-        """Tell whether the epochs of the stream are applied to it: it stands where the source stands."""
+        """Tell whether epochs apply the stream to it: it stands where the source stands."""
         return MEANINGS[self].follows
 
     @property
     def asks_handoff(self) -> bool:
-        """Tell whether its handoff is asked of each transaction, since the copy may hold it."""
+        """Tell whether each transaction needs the test of its handoff, since the copy may hold it."""
         return MEANINGS[self].asks_handoff
 
     @property
@@ -79,12 +82,12 @@ class State(Enum):
 
     @property
     def may_resync(self) -> bool:
-        """Tell whether it may be asked to be copied anew; what is being copied is so already."""
+        """Tell whether a user may ask for a new copy of it: not while it is being copied."""
         return MEANINGS[self].may_resync
 
     @property
     def is_published(self) -> bool:
-        """Tell whether it belongs into the source's publication."""
+        """Tell whether it belongs in the source's publication."""
         return MEANINGS[self].is_published
 
 
@@ -105,7 +108,7 @@ class TableEvent(Enum):
 
 
 class CannotHappen(AssertionError):
-    """An event that a state does not know: a bug, and no way to go on."""
+    """An event that is impossible in this state: a bug, and no way to go on."""
 
     def __init__(self, state: State, event: TableEvent) -> None:
         super().__init__(f'"{event.value}" cannot happen to a table that is "{state.value}"')
@@ -152,7 +155,7 @@ TRANSITIONS: Mapping[State, Mapping[TableEvent, State]] = {
     State.STOPPED: {
         TableEvent.RECONCILED: State.LIVE,
         TableEvent.TAKEN_UP: State.PENDING,
-        TableEvent.FAILED: State.STOPPED,  # of another reason: it stays where it stopped
+        TableEvent.FAILED: State.STOPPED,  # for another reason: it stays where it stopped
         TableEvent.DROPPED: State.ABSENT,
     },
 }
@@ -185,7 +188,7 @@ MEANINGS: Mapping[State, Meaning] = {
 
 
 def after(state: State, event: TableEvent) -> State:
-    """The state that follows; an event that cannot happen in this state is a bug."""
+    """Return the state that follows; an event that cannot happen in this state is a bug."""
     following = TRANSITIONS[state].get(event)
     if following is None:
         raise CannotHappen(state, event)

@@ -39,7 +39,7 @@ class Totals:
         self._problems: frozenset[Problem] = frozenset()
 
     def resume(self, before: SourceStatus) -> None:
-        """Go on from the last word of the run before."""
+        """Go on from the last status of the run before."""
         if before.totals is not None:
             self.status = before.totals
             self._problems = frozenset(_problems(before))
@@ -55,7 +55,7 @@ class Totals:
                 self._add_rows(rows.filter(pc.greater(rows["epoch"], self.status.epoch)))
 
     def on_published(self, plan: Plan) -> None:
-        """An epoch got its mark."""
+        """Count an epoch that got its mark."""
         with self._lock:
             self.status = replace(
                 self.status,

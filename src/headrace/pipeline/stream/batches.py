@@ -1,21 +1,21 @@
 """The choice of the transactions that the next epoch takes, cut into slices for the tasks.
 
 An epoch takes whole transactions, as many as are there: few when the stream is slow, so that a mark
-follows quickly; many in a backlog, so that files are rewritten seldom. Its frontier is the spool's own
-when it takes all there is, else that behind the last transaction that it takes. Of what an earlier session
-left in the spool it takes only what the server has sent again (`known`): else it may be of another life.
+follows quickly; many in a backlog, so that files are rewritten seldom. If it takes all of the spool, its
+frontier is the spool's own; else its frontier lies just behind its last transaction. It takes transactions of
+an earlier session only as far as they are confirmed to hold still: they may be of another life.
 
-A slice is what one task decodes: neighbouring transactions of one session, some megabytes of them.
-A transaction larger than that is cut where its decoder says, and each piece after the first is told what that
-makes of the one before:
+One task decodes one slice: neighbouring transactions of one session, some megabytes of them. A larger
+transaction is cut where its decoder says, and each piece after the first carries the context that the decoder
+derives from the piece before:
 
     ┌ B … C ┬ B … C ┐   ┌ B ……………… ┬ ……………… ┬ … C ┐
     └─── slice 0 ───┘   └── 1 ────── 2 ────── 3 ──┘
 
-A transaction that was streamed while it ran lies in files of its own. A large one is cut the same way; its
-pieces are told as well which of its parts were rolled back. Small ones share a slice, as if they
-had come whole. Where one brought a layout of a table a slice of the others ends before its commit: the
-layout holds only for what comes after.
+A transaction that was streamed while it ran lies in files of its own. A large one is cut in the same way; its
+pieces also carry which of its parts were rolled back. Small ones share a slice, as if they had come whole. If
+one brought a layout of a table, a slice of other transactions ends before its commit: the layout holds only
+after that.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class EpochBatch:
 
     transactions: Records
     frontier: Position
-    next_address: int  # what lies before it was looked at, and is in this epoch or was in an earlier one
+    next_address: int  # all before it is in this epoch or an earlier one
     more: bool = False  # the spool holds further transactions
 
     @property
@@ -55,12 +55,12 @@ class EpochBatch:
 
     @property
     def truncates(self) -> bool:
-        """Tell whether any table is truncated, ours or not."""
+        """Tell whether it truncates any table, ours or not."""
         return bool(self.transactions["truncates"].any())
 
     @property
     def commit_ts(self) -> int | None:
-        """The newest commit timestamp, microseconds since 1970."""
+        """Return the newest commit timestamp, microseconds since 1970."""
         return int(self.transactions["commit_ts"].max()) if len(self.transactions) else None
 
     @property
@@ -69,7 +69,7 @@ class EpochBatch:
 
     @property
     def alone(self) -> np.void | None:
-        """The large streamed transaction that is all of this epoch, if it is."""
+        """Return the large streamed transaction that makes up the whole epoch, if one does."""
         return self.transactions[0] if len(_alone(self.transactions)) == len(self.transactions) == 1 else None
 
 
@@ -78,10 +78,9 @@ def next_batch(
 ) -> EpochBatch | None:
     """Take the next epoch's transactions from `address` on; None while the spool holds nothing new.
 
-    `confirmed` is the time up to which what an earlier session received is known to hold still; None: all of
-    it.
+    `confirmed_until` is the time up to which the transactions of an earlier session still hold; None: all do.
     """
-    newest = reader.newest()  # asked first: what is found afterwards is complete up to here
+    newest = reader.newest()  # read first: whatever we read afterwards is complete up to here
     if newest is None:
         return None
     if confirmed_until is not None and confirmed_until <= before.time:
@@ -106,24 +105,24 @@ def next_batch(
 
 
 def _ending_at(end: Position, held: Records, address: int) -> EpochBatch:
-    """The batch that ends at a place where the stream said its position."""
+    """Make the batch that ends at a place where the stream said its position."""
     taken = held[held["time"] < end.time]
     behind = int(taken["stop"][-1]) if len(taken) else address
     return EpochBatch(taken, end, behind, more=len(taken) < len(held))
 
 
 def _complete_before(newest: np.void) -> int:
-    """The address before which every transaction has its record by now.
+    """Return the address before which every transaction has its record by now.
 
-    A segment may begin in the middle of one; where the source is said to be complete none is open.
+    A segment may begin inside a transaction. No transaction is open where the source is complete.
     """
     return 0 if newest["kind"] == Kind.HEAD else int(newest["stop"])
 
 
 def _new(reader: SpoolReader, address: int, before: Position) -> tuple[Records, bool]:
-    """Transactions that are not in the lake yet, and whether there may be more of them.
+    """Find transactions that are not in the lake yet, and whether there may be more of them.
 
-    A server that crashed sends again what we have.
+    A server that crashed sends transactions again that we have already.
     """
     while True:
         found = reader.transactions(address, EPOCH_TRANSACTIONS)
@@ -149,7 +148,7 @@ def _alone(found: Records) -> Ints:
 
 
 def slices(reader: SpoolReader, transactions: Records, decoder: Decoder) -> Iterator[Slice]:
-    """The slices of an epoch, in no order: what is in them has its place in time."""
+    """Cut an epoch into slices, in no order: each change in them has its own time."""
     is_streamed = transactions["kind"] == Kind.STREAMED
     whole, streamed = transactions[~is_streamed], transactions[is_streamed]
     for first, last in _neighbours(whole, _describing(reader, streamed)):
@@ -163,12 +162,12 @@ def slices(reader: SpoolReader, transactions: Records, decoder: Decoder) -> Iter
 
 
 def _of_streamed(reader: SpoolReader, streamed: Records, decoder: Decoder) -> Iterator[Slice]:
-    """Transactions that were streamed; each brings all layouts that it needs. Small ones go together."""
+    """Make slices of streamed transactions, each with all layouts that it needs. Small ones share a slice."""
     together: list[SmallTransaction] = []
     size = 0
     for transaction in streamed[streamed["length"] > 0]:  # the others are blocks without a change of ours
         own, length = own_files(transaction), int(transaction["length"])
-        assert decoder.running is not None  # else none is streamed while it runs
+        assert decoder.running is not None  # only such a decoder has streamed transactions
         context = decoder.running.within(ended_transaction(reader, own, transaction, decoder))
         if length > SLICE_BYTES:
             yield from Pieces(reader, decoder, 0, context, own).whole(length)
@@ -189,20 +188,20 @@ def _together(decoder: Decoder, several: Sequence[SmallTransaction], size: int) 
 def ended_transaction(
     reader: SpoolReader, own: TransactionName, transaction: np.void, decoder: Decoder
 ) -> RunningTransaction:
-    """A transaction that came while it ran, as the spool has it now that it has ended."""
+    """Make the transaction, which came while it ran, of the spool's files now that it has ended."""
     start, stop = int(transaction["start"]), int(transaction["stop"])
     return RunningTransaction(
         number=int(transaction["transaction"]),
         time=int(transaction["time"]),
         commit_ts=int(transaction["commit_ts"]),
         aborted_parts=tuple(reader.aborted_parts(own).tolist()),
-        # There may be very many, each a read: only names that are no numbers have to be looked up.
+        # There may be very many, and each costs a read: look up only names that are not numbers.
         end=b"" if decoder.names.is_number else reader.read(start, stop).tobytes(),
     )
 
 
 def _describing(reader: SpoolReader, streamed: Records) -> Ints:
-    """The ends of streamed transactions that brought layouts which hold from there on."""
+    """Find the ends of streamed transactions that brought layouts which hold from there on."""
     if not len(streamed):
         return np.empty(0, np.int64)
     starts = streamed["start"]
@@ -210,9 +209,9 @@ def _describing(reader: SpoolReader, streamed: Records) -> Ints:
 
 
 def _neighbours(whole: Records, described: Ints) -> Iterator[tuple[int, int]]:
-    """The first and the last of the transactions that share a slice: of one session, and not too large.
+    """Find the first and the last of the transactions that share a slice: of one session, and not too large.
 
-    Between them may lie the commits of streamed ones, whose changes lie elsewhere, but no new layout.
+    Commits of streamed transactions may lie between them (their changes lie elsewhere), but no new layout.
     """
     sessions = np.flatnonzero(np.diff(whole["session"]))
     layouts = np.searchsorted(whole["start"], described) - 1
@@ -227,13 +226,13 @@ def _neighbours(whole: Records, described: Ints) -> Iterator[tuple[int, int]]:
 
 
 def own_files(transaction: np.void) -> TransactionName:
-    """The files of a transaction that was streamed."""
+    """Return the files of a transaction that was streamed."""
     return TransactionName(int(transaction["own"]), int(transaction["transaction"]))
 
 
 @dataclass(slots=True)
 class Pieces:
-    """One very large transaction, cut into slices as far as it has come."""
+    """One very large transaction, cut into slices as far as the spool has it."""
 
     reader: SpoolReader
     decoder: Decoder
@@ -243,12 +242,12 @@ class Pieces:
     size: int = SLICE_BYTES
 
     def upto(self, stop: int) -> Iterator[Slice]:
-        """The slices up to this address, or to the last whole message before it."""
+        """Cut slices up to this address, or to the last whole message before it."""
         while self.at < stop and (piece := self._next(stop)) is not None:
             yield piece
 
     def whole(self, stop: int) -> Iterator[Slice]:
-        """The slices of a transaction that ends here."""
+        """Cut the slices of a transaction that ends here."""
         yield from self.upto(stop)
         if self.at < stop:
             raise damaged_error(

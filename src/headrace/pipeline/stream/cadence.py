@@ -1,19 +1,19 @@
-"""The cadence of marks: what makes the next one due, and what makes it wait.
+"""The cadence of marks: when the next one is due, and when it waits.
 
     mark ── every ──► mark ── every ──► mark        a source with steady traffic
     commit ─► mark              commit ─► mark      one that was quiet for longer: at once
 
 A mark waits because of its price: it costs a dozen files, whether it brings one transaction or a thousand.
-Who waits for something is not made to wait for that: a position that was asked for, a table that joins, a
-backlog. Where nothing was committed for us a mark is due once a minute, or when the log has gone on by some
+It does not wait if something depends on it: a position that a command asked for, a table that joins, a
+backlog. If nothing was committed for us, a mark is due once a minute, or when the log has grown by some
 megabytes, so that the source is acknowledged.
 
-While no table follows the stream yet, and some wait for their copy, marks name none. They serve the
-acknowledgement alone, and are made as seldom as on a source where nothing is committed: what comes meanwhile
-is in the spool, and a copy that is quick finds all of it there.
+While tables wait for their copy and none follows the stream yet, marks name no table. They serve the
+acknowledgement alone, so they are as rare as on a source where nothing is committed. The stream is in the
+spool meanwhile, where a quick copy finds all of it.
 
-A table that somebody holds exclusively is left out of marks. Whether it is free is asked by looks alone, and
-less and less often while nothing changes: a lock may be held for days.
+Marks omit a table that a session has locked exclusively. Only looks tell whether it is free, and they become
+rarer while nothing changes: a lock may be held for days.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LOCKED_MOST_SECONDS = 5.0
 
 
 class MarkRun(Owner, Protocol):
-    """A run, as far as the pace of its marks depends on it."""
+    """The part of a run on which the pace of its marks depends."""
 
     @property
     def once(self) -> bool: ...
@@ -80,11 +80,11 @@ class Cadence:
     _again: float = 0.0
 
     def on_published(self, *, more: bool) -> None:
-        """The stream had a mark; `more`: the spool holds further transactions."""
+        """Note that the stream had a mark; `more`: the spool holds further transactions."""
         self._published_at, self._more = time.monotonic(), more
 
     def rests(self, run: MarkRun) -> bool:
-        """Tell whether the next mark may wait for its time, as nobody waits for it."""
+        """Tell whether the next mark may wait for its time, because nothing depends on it."""
         ledger = run.ledger
         if not ledger.followed_tables and (ledger.awaited_tables or ledger.catching_up):
             return self._rests_alone(run)
@@ -97,7 +97,7 @@ class Cadence:
         return not (wanted or joining or replacing)
 
     def _rests_alone(self, run: MarkRun) -> bool:
-        """Tell whether a mark may wait that would only keep the stream, and let the source forget it."""
+        """Tell whether a mark may wait that would only keep the stream and acknowledge it."""
         progress, position = run.receiver.progress, run.ledger.position
         wanted = run.wanted_position is not None and position < run.wanted_position
         much = progress.frontier - position.time >= IDLE_BYTES
@@ -107,7 +107,7 @@ class Cadence:
     def check_for(
         self, run: MarkRun, batch: EpochBatch, attached_tables: Sequence[TableRecord]
     ) -> RecordsCheck | None:
-        """The look for the next mark, begun after its batch was received; None where there is to be none."""
+        """Look at the catalog for the next mark, after its batch was received; None if no mark is due."""
         if len(batch.transactions) or _due(run, batch.frontier):
             run.read_clock()
             return run.check_schema(attached_tables, batch)
@@ -123,7 +123,7 @@ class Cadence:
         return check
 
     def _worth_a_check(self, left_out: frozenset[TableName]) -> bool:
-        """Tell whether to ask now if these tables may be named again."""
+        """Tell whether to look now if marks may name these tables again."""
         now = time.monotonic()
         if left_out != self._left_out:
             self._left_out, self._pause, self._again = left_out, LOCKED_SECONDS, now + LOCKED_SECONDS
@@ -133,7 +133,7 @@ class Cadence:
 def _due(run: MarkRun, frontier: Position) -> bool:
     """Tell whether a frontier without transactions deserves a mark."""
     ledger = run.ledger
-    # While a lost position is left the marks stay where they are, and reach nothing.
+    # During a recovery of a lost position the marks stay where they are.
     if run.once and not (ledger.recovering or run.clock.began) and run.clock.reaches(run.room(frontier.time)):
         return True
     behind = run.room(frontier.time) - ledger.position.time
@@ -145,7 +145,7 @@ def _due(run: MarkRun, frontier: Position) -> bool:
 
 
 def _joining(run: MarkRun) -> bool:
-    """Tell whether a table whose copy is in waits for the stream, to join it or to come where it begins."""
+    """Tell whether a copied table waits for the stream, either to join it or to reach its own beginning."""
     position = run.ledger.position
     ahead = (r for r in run.ledger.present if r.state is State.CATCHING_UP)
     joining = any(r.state is State.JOINING for r in run.ledger.followed_tables)
@@ -155,8 +155,8 @@ def _joining(run: MarkRun) -> bool:
 def _may_join(run: MarkRun, frontier: Position) -> bool:
     """Tell whether a table that was copied is exact at this frontier, without anything to apply.
 
-    Behind the mark of a new copy there has to be room for the one in which it replaces its table; others need
-    none, but are in no mark while a lost position is left.
+    A new copy needs room behind its mark for the one in which it replaces its table. Other tables need none,
+    but no mark names them during a recovery of a lost position.
     """
     ledger = run.ledger
     reached = max(run.room(frontier.time), ledger.position.time)

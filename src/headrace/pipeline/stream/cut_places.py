@@ -1,7 +1,7 @@
 """The places of the stream at which a mark may be made, by their times.
 
-a source that counts in its positions   any place: it tells each by its time
-a source whose positions are sets       where its stream said one, and nowhere else (`StreamRead.positions`)
+a source whose positions are numbers   any place: each follows from its time
+a source whose positions are sets      only where its stream named a position (`StreamRead.positions`)
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from headrace.spool.places import Places
 
 @dataclass(frozen=True, slots=True)
 class CutPlaces:
-    """The places where the source can tell a position, or its stream has said one."""
+    """The places whose position follows from their time, or was named by the stream."""
 
     places: Places
-    exactly_at: Callable[[int], Position | None]  # the source's own word
+    exactly_at: Callable[[int], Position | None]  # from the source
 
     def within(self, before: Position, received_until: int, confirmed_until: int | None) -> Position:
-        """The last place that is not behind `reached`.
+        """Return the last place that is not behind `received_until`.
 
-        Where that is none behind `before` it is the first one there that is confirmed, or else `before`: then
-        nothing can be taken yet.
+        If that place is not behind `before`, return the first confirmed place behind `before`, or else
+        `before`: then no epoch can take anything yet.
         """
         last = self.exactly_at(received_until) or self.places.upto(received_until)
         if last is not None and (last > before or last.time == received_until):

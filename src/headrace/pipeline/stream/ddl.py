@@ -5,24 +5,25 @@
                                                               are the old version of its folder
                 `copy.from_lake`: files ─► converted ─► files ─► CATCHING UP ─► LIVE, as after a copy
 
-Either stands where the last mark stood. The stream brings changes under the old columns for as long as it has
-not come to the DDL (`TableSchema.earlier`).
+Both epochs stand where the last mark stood. The stream brings changes under the old columns until it comes to
+the DDL (`TableSchema.earlier`).
 
-widen     The same rows are shown, with NULL in the new columns; no file is written. From there the table has
-          an interval of its own, with history in the folder of the next number: marks and times from before
-          keep the columns that they had.
-rewrite   From there the stream is kept for the table, as for any that is being copied, and from there its new
-          interval goes: nothing is missing between the two. The source is not read. Where another DDL comes
-          meanwhile, the look finds it before the table returns, and it is copied from the source.
+widen     Readers see the same rows, with NULL in the new columns; no file is written. A new interval of the
+          table begins there, with its history in the folder of the next number: earlier marks and times keep
+          their columns.
+rewrite   The lake keeps the stream for the table from there on, as for any table that is being copied, and
+          the new interval begins there: nothing is missing in between. The source is not read. If another
+          DDL comes meanwhile, the look finds it before the table returns, and the table is copied from the
+          source.
 
 A crash after either costs nothing: the record has the columns, and the stream goes on.
 
-A source whose stream has its statements at their own places (`Decoder.statements`) proves by them and the
-look together what became of rows. The look is later than the batch, so it may show what the stream has yet to
-bring:
+Some streams have the DDL statements at their own places (`Decoder.statements`). There the statements and the
+look together prove what DDL did to the rows. The look is later than the batch, so it may show statements that
+the stream has yet to bring:
 
-    nothing of it is in the batch    the table sits the mark out (`state.schema_check.AwaitedTables`)
-    a part of it is                  the mark waits, for a moment, so that one batch has all of it; else the
+    the batch has none of them       the mark omits the table (`state.schema_check.AwaitedTables`)
+    the batch has some of them       the mark waits for a moment, so that one batch has them all; else the
                                      table is copied
 
 A batch without such statements costs nothing: its transactions say so.
@@ -51,7 +52,7 @@ from headrace.sources.contract.values import StatementEffect, StatementLog
 
 
 def widening(ledger: Ledger, wider: Mapping[TableName, AlteredTable]) -> Epoch:
-    """The epoch in which tables get the columns that they have at the source by now."""
+    """Make the epoch in which tables get the columns that they have at the source by now."""
     records = tuple(_widen(ledger, ledger.tables[name], each) for name, each in wider.items())
     names = tuple(record.name for record in records)
     return Epoch(
@@ -77,7 +78,7 @@ def _widen(ledger: Ledger, record: TableRecord, wider: AlteredTable) -> TableRec
 
 
 def rewriting(ledger: Ledger, rewritten: Mapping[TableName, AlteredTable]) -> Epoch:
-    """The epoch in which tables begin to be written again under the columns that they have by now."""
+    """Make the epoch in which the rewrite of tables begins, under the columns that they have by now."""
     return arrivals.epoch("rewrite", ledger, [_begin(ledger, name, each) for name, each in rewritten.items()])
 
 
@@ -99,22 +100,22 @@ PATIENCE_SECONDS = 2.0
 
 @dataclass(slots=True)
 class Statements:
-    """The statements of one attempt, and those that are waited for."""
+    """The statements of one attempt, and the tables whose statements have yet to come."""
 
     awaited_tables: AwaitedTables = field(default_factory=AwaitedTables)
-    _since: float | None = None  # a mark waits
+    _since: float | None = None  # since when a mark waits
 
     def statement_log(
         self, ledger: Ledger, runner: EpochRunner, batch: EpochBatch, records: Sequence[TableRecord]
     ) -> StatementLog | None:
-        """All that the batch says of these tables; None of a source whose stream has no statements."""
+        """Collect the batch's statements on these tables; None if the source's stream has no statements."""
         if runner.source.decoder().statements is None:
             return None
         told = _effects(ledger, runner, batch, records) if batch.truncates else {}
         return StatementLog(ledger.position, batch.frontier, told)
 
     def wait(self, check: RecordsCheck, batch: EpochBatch) -> bool:
-        """Tell whether the mark waits until the stream has brought the rest."""
+        """Tell whether the mark waits for the rest of the statements."""
         if not check.half_told or batch.more:
             self._since = None
             return False
@@ -127,9 +128,9 @@ class Statements:
 
 
 def with_replaced(ledger: Ledger, runner: EpochRunner, batch: EpochBatch, epoch: Epoch) -> Epoch:
-    """Have tables copied that stopped since nobody knows their rows, and were then replaced by others.
+    """Have tables copied that stopped because nobody knows their rows, and that were then replaced.
 
-    They are what a person would resync: the rows in question went with the table that they were of.
+    A person would resync them: the doubtful rows went with the table that was replaced.
     """
     after = {**ledger.tables, **{r.name: r for r in epoch.records if r.copy_id is None}}
     stopped = [r for r in after.values() if r.state is State.STOPPED and isinstance(r.error, RowsUntold)]
@@ -155,7 +156,7 @@ def _replaced_error(record: TableRecord) -> ShapeChanged:
 def _effects(
     ledger: Ledger, runner: EpochRunner, batch: EpochBatch, records: Sequence[TableRecord]
 ) -> Mapping[str, Sequence[StatementEffect]]:
-    """The statements on each record's table, by its key; a table and its new copy hear the same."""
+    """Return the statements on each record's table, by its key; a table and its new copy get equal ones."""
     decoder = runner.source.decoder(0)
     slices = list(batches.slices(runner.reader, batch.transactions, decoder))
     found: dict[str, list[StatementEffect]] = {}

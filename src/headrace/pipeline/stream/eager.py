@@ -1,14 +1,14 @@
-"""Work ahead: what has been laid down of the transactions that still run, and the epoch of one that ended.
+"""Work ahead: layers of transactions that still run, and the epoch of one that has ended.
 
     thread    spool, as it grows ─► pieces ─► Spark: layers      one job after the other, small ones
     commit    the rest of the pieces ─► layers; then one job: a group of keys a task, all layers ─► files
 
-The thread runs while an attempt does, `finish` is an epoch's work. A transaction of which much has been laid
-down gets an epoch of its own.
+The thread runs as long as an attempt; an epoch calls `finish`. A transaction with much work ahead gets an
+epoch of its own.
 
-The work ahead is never needed. Whatever goes wrong in it (a damaged file, a lost worker, a value that no
-layer can hold) makes the transaction, or a table of it, *cold*: it is decoded at its commit as if nothing had
-been done, and there the same error, if it is one, counts. So nothing is told from here but bugs.
+The work ahead is never needed. If anything goes wrong in it (a damaged file, a lost worker, a value that no
+layer can hold), the transaction, or a table of it, is *cold*: it is decoded at its commit as if nothing had
+been done. If the error is a real one, it comes again there and counts. So this module reports only bugs.
 """
 
 from __future__ import annotations
@@ -69,31 +69,31 @@ class AheadContext:
 
 @dataclass(slots=True)
 class _Work:
-    """The work that has been done of one transaction."""
+    """The work that has been done for one transaction."""
 
     pieces: Pieces
-    tables: Tables  # as they were when it began: what changes in them later makes them cold
+    tables: Tables  # as they were when it began: a later change makes them cold
     layers: list[Layer] = field(default_factory=list)
     cold: set[int] = field(default_factory=set)
-    spoilt: bool = False  # nothing of it counts
+    spoilt: bool = False  # none of this work counts
     number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedTransaction:
-    """A transaction that has committed, as its record in the spool and the look at the server say it."""
+    """A transaction that has committed, after its record in the spool and the look at the server."""
 
     own: TransactionName
     length: int
     time: int
-    transaction: int | str  # its name, as history has it
+    transaction: int | str  # its name in history
     commit_ts: int
     rolled_back: np.ndarray[tuple[int], np.dtype[np.int64]]
     epoch: int
 
 
 def ended_as(reader: SpoolReader, transaction: np.void, decoder: Decoder, epoch: int) -> CommittedTransaction:
-    """A streamed transaction from its record in the spool."""
+    """Make a streamed transaction from its record in the spool."""
     own = own_files(transaction)
     assert decoder.running is not None  # it was streamed
     return CommittedTransaction(
@@ -108,7 +108,7 @@ def ended_as(reader: SpoolReader, transaction: np.void, decoder: Decoder, epoch:
 
 
 class EagerDecoding:
-    """The work ahead of one attempt. `tables` is what the lake has now: the owner keeps it up to date."""
+    """The work ahead of one attempt. The owner keeps `tables`, the lake's tables of now, up to date."""
 
     def __init__(self, site: AheadContext, tables: Callable[[], Tables]) -> None:
         self._site = site
@@ -132,7 +132,7 @@ class EagerDecoding:
         self._remove(self._folder)
 
     def check(self) -> None:
-        """Raise what nobody expected."""
+        """Raise the unexpected error that ended the thread, if there was one."""
         if self._bug is not None:
             raise self._bug
 
@@ -158,7 +158,7 @@ class EagerDecoding:
                     whole = (length - work.pieces.at) // PIECE_BYTES * PIECE_BYTES
                     self._lay(work, work.pieces.at + min(whole, PIECES_PER_JOB * PIECE_BYTES))
         with self._lock:
-            # What has committed is the owner's to take; the rest was rolled back, or lost its connection.
+            # The owner takes transactions that have committed; the others were rolled back or lost.
             for own in [own for own in self._work if own not in running and not reader.has_streamed(own)]:
                 del self._work[own]
                 self._remove(self._place(own))
@@ -182,7 +182,7 @@ class EagerDecoding:
                     work.layers.extend(piece.layers)
                     work.cold |= piece.cold
         except HeadraceError:
-            # Rolled back meanwhile; or damaged, and then the commit meets it again and says so.
+            # It was rolled back meanwhile; or a file is damaged, and then the commit meets and reports that.
             work.spoilt = True
 
     def _item(self, work: _Work, piece: Slice, tables: bytes) -> bytes:
@@ -206,7 +206,7 @@ class EagerDecoding:
     def finish(
         self, transaction: CommittedTransaction, tasks: Tables
     ) -> tuple[Outcomes, dict[int, TableTask]]:
-        """Fold what was laid down: the outcomes, and the tables that are to be done the ordinary way."""
+        """Fold the layers; return the outcomes, and the tables that have to be decoded the ordinary way."""
         with self._lock:
             work = self._work.pop(transaction.own, None) or self._begin(transaction.own)
             self._lay(work, transaction.length)
@@ -216,7 +216,7 @@ class EagerDecoding:
         try:
             outcomes = self._fold(work, warm, transaction)
         except Definite:
-            # A layer is gone. What is wrong with a table itself comes back as its outcome, never so.
+            # A layer is gone. An error of a table itself never gets here: it comes back as its outcome.
             outcomes, cold = Outcomes(), dict(tasks)
         self._remove(self._place(transaction.own))
         return outcomes, cold
@@ -268,7 +268,7 @@ class EagerDecoding:
 
 
 def _cold(work: _Work, tasks: Tables, ended: CommittedTransaction) -> dict[int, TableTask]:
-    """The tables of which the layers do not say all that the transaction did to them as they are now."""
+    """Find the tables, as they are now, whose layers lack some of the transaction's changes."""
     touched = {layer.table for layer in work.layers} | work.cold
     return {
         table: task

@@ -4,18 +4,17 @@
                                                                                          │
     look at the catalog, begun after the batch was received ──────────────► judged: live, failed
 
-The same functions run in both places. A table that fails leaves the marks at its last exact one; its
-part of the outcome is dropped, and the others are published.
+Spark and the driver run the same functions. A table that fails leaves the marks after its last exact one; its
+outcome is dropped, and the other tables are published.
 
-Where a table has a new copy beside it (`resync.replacement`), the stream is applied to both. The frontier
-then stops a little short of what the stream has shown, so that a mark has room behind this one before
-anything else happens: the one in which the new copy replaces the old.
+If a table has a new copy beside it (`resync.replacement`), the stream is applied to both. The frontier then
+stops a little short of what the stream has shown. That leaves room behind this mark, before the next
+transaction, for the mark in which the new copy replaces the old.
 
-TRUNCATEs are looked for ahead, in the driver, which reads no rows for it. Every task needs them, whichever
-slice holds them: all files of a truncated table have to go, and changes before and after a truncation must
-not meet. A truncation that the copy holds changes no state. But a copy tells nothing of rows that were gone
-when it was made, so what the table held before can't be had by rewinding: its history begins at the
-truncation's time.
+The driver looks for TRUNCATEs ahead, and reads no rows for that. Every task needs them, whichever slice holds
+them: all files of a truncated table have to go, and changes before and after a truncation must not meet. A
+truncation that the copy holds changes no state. But the copy lacks the rows that were gone when it was made,
+so rewinding cannot restore the contents before the truncation: the table's history begins at its time.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ from headrace.sources.contract.source import Source
 from headrace.spark.jobs import Jobs
 from headrace.spool.reader import SpoolReader
 
-LARGE, LARGE_BYTES = 1_000_000, 64 << 20  # changes, or bytes, from which on it pays to look ahead
+LARGE, LARGE_BYTES = 1_000_000, 64 << 20  # changes or bytes: from there on a look ahead pays
 
 
 @dataclass(slots=True)
@@ -65,7 +64,7 @@ class Counts:
 
     driver: int = 0
     spark: int = 0
-    from_sorted_runs: int = 0  # of those, out of what was laid down ahead
+    from_sorted_runs: int = 0  # of those, out of layers made ahead
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +82,11 @@ class EpochRunner:
     counts: Counts = field(default_factory=Counts)
 
     def decoder(self, check: RecordsCheck) -> Decoder:
-        """The decoder of the source's stream, as of this look."""
+        """Return the decoder of the source's stream, as of this look."""
         return self.source.decoder(check.reference)
 
     def jobs(self, rows: int) -> Jobs:
-        """The jobs that run an epoch of so many rows; it is counted."""
+        """Choose where to run an epoch of so many rows, and count it."""
         if rows <= self.driver_epochs:
             self.counts.driver += 1
         else:
@@ -95,12 +94,12 @@ class EpochRunner:
         return self.fit(rows)
 
     def fit(self, rows: int) -> Jobs:
-        """A tiny epoch is quicker in the driver than Spark can say hello."""
+        """Choose where to run so much work: a tiny epoch is quicker in the driver than Spark starts a job."""
         return self.driver if rows <= self.driver_epochs else self.spark
 
 
 def stream_epoch(ledger: Ledger, runner: EpochRunner, batch: EpochBatch, check: RecordsCheck) -> Epoch:
-    """Make of these transactions an epoch; publishing it is the caller's."""
+    """Make an epoch of these transactions; the caller publishes it."""
     source = ledger.source
     assert source is not None
     reached = source.at(with_room(batch.frontier.time), batch.frontier) if ledger.staged else batch.frontier
@@ -131,7 +130,7 @@ def stream_epoch(ledger: Ledger, runner: EpochRunner, batch: EpochBatch, check: 
 
 
 def _commits(ledger: Ledger, batch: EpochBatch, decoder: Decoder) -> LastCommits | None:
-    """The newest commits of the stream, if the batch brings any that the lake does not have."""
+    """Return the newest commits of the stream, if the batch brings any that the lake does not have."""
     new = batch.transactions
     known = ledger.last_commits or LastCommits(ledger.position.time)
     now = known.followed_by(new, decoder.transaction_id or _nobody)
@@ -139,13 +138,13 @@ def _commits(ledger: Ledger, batch: EpochBatch, decoder: Decoder) -> LastCommits
 
 
 def _nobody(number: int) -> int:
-    """The id of a transaction whose source knows it by another name."""
+    """Return the id of a transaction whose source knows it by another name."""
     return 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """The side of a batch that concerns the tables, or the new copies."""
+    """One side of a batch's work: the tables, or the new copies."""
 
     records: tuple[TableRecord, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
@@ -177,7 +176,7 @@ def _apply(
 
 
 def _task(ledger: Ledger, record: TableRecord, check: RecordsCheck) -> TableTask:
-    """The table as it is recorded, with what is new of how the source defines it by now."""
+    """Make the task of a table as recorded, with the news of its definition at the source."""
     return ledger.task(check.renew(record))
 
 
@@ -189,7 +188,7 @@ def _judge(
     changed: Mapping[TableName, HeadraceError],
     span: tuple[Position, Position],
 ) -> tuple[_Found, _Found, dict[TableName, HeadraceError]]:
-    """The outcomes that are published, those of which a part is copied again, and what failed."""
+    """Sort the outcomes: those to publish, those with a part to copy again, and failures."""
     failures = dict(changed)
     where = f'in the stream between "{span[0]}" and "{span[1]}"'
     for name, outcome in outcomes.items():
@@ -216,7 +215,7 @@ def _build_side(
 
 
 def catch_up(ledger: Ledger, runner: EpochRunner, check: RecordsCheck) -> Epoch:
-    """Tables whose copy is in take a portion of what was kept for them, at most an epoch's."""
+    """Apply a portion of the kept stream, at most an epoch's, to tables whose copy is in."""
     behind = {record.name: record for record in ledger.catching_up}
     stand = {name: record.frontier or ledger.position for name, record in behind.items()}
     taken = late_stream.portion(ledger.kept.values(), stand, ledger.position, batches.EPOCH_BYTES)
@@ -244,7 +243,7 @@ def catch_up(ledger: Ledger, runner: EpochRunner, check: RecordsCheck) -> Epoch:
 def _without(
     ledger: Ledger, taken: Portion, stand: Mapping[TableName, Position], error: KeptDamaged
 ) -> Epoch:
-    """A file is damaged: the tables that need it stop, and the others go on without it."""
+    """Stop the tables that need a damaged file; the others go on without it."""
     gone = [file for file in taken.files if file.name in (error.detail or "")] or taken.files
     records = [r for r in ledger.catching_up if any(is_needed(f, {r.name: stand[r.name]}) for f in gone)]
     stopped = tuple(record.with_error(error, ledger.position) for record in records)
@@ -276,7 +275,7 @@ def _keep_for_waiting(
     frontier: Position,
     changed: Iterable[TableRecord],
 ) -> LateFile | None:
-    """Keep the batch's part for those that wait for their copy, or begin to with this epoch (`changed`)."""
+    """Keep the batch's part for tables that wait for their copy, or begin to in this epoch (`changed`)."""
     after = {record.key: record for record in (*ledger.present, *changed)}
     keeping = [record for record in after.values() if record.state.keeps_stream]
     waiting = [r for r in keeping if (r.frontier or frontier) < frontier]
@@ -302,7 +301,7 @@ def _run(
     check: RecordsCheck,
     tasks: Mapping[int, TableTask],
 ) -> dict[TableName, Outcome]:
-    """Merge into the tables: out of layers where there are any, else in one job over the bytes."""
+    """Merge into the tables: from layers if there are any, else in one job over the bytes."""
     if not len(batch.transactions):
         return {}
     if runner.eager is None or (transaction := batch.alone) is None:
@@ -321,7 +320,7 @@ def _decode(
     check: RecordsCheck,
     tasks: Mapping[int, TableTask],
 ) -> dict[TableName, Outcome]:
-    """Run the job; again where it turned out what a table needs (see `decode`): rare, and never twice."""
+    """Run the job; repeat it, which is rare, with the needs of tables that it found out (see `decode`)."""
     if not len(batch.transactions):
         return {}
     slices = list(batches.slices(runner.reader, batch.transactions, runner.decoder(check)))
@@ -373,9 +372,9 @@ def _run_jobs(
 
 
 def _wiser(task: TableTask, outcome: Outcome | None) -> TableTask:
-    """The table's task, with what its first try found out that it needs.
+    """Return the table's task with the needs that its first try found out.
 
-    That comes before a failure: events that were left out can make others fail.
+    They count before a failure of the first try: events that it left out can make others fail.
     """
     columns = () if outcome is None else outcome.unforeseen
     return replace(task, raw_columns=tuple(sorted({*task.raw_columns, *columns})))
@@ -393,7 +392,7 @@ def _origins(
     slices: Sequence[Slice],
     tasks: Mapping[int, TableTask],
 ) -> dict[int, pa.Table]:
-    """Find where the rows were that change their keys and leave values out."""
+    """Find the old keys of rows that change their key and leave values out."""
     traces: dict[int, list[pa.Table]] = {}
     with jobs.share(pack(tuple(tasks.items()))) as tables:
         for answer in jobs.run(decode.trace_origins, list(_items(ledger, runner, slices, tables))):
@@ -428,7 +427,7 @@ def _changed_records(
     failures: Mapping[TableName, HeadraceError],
     check: RecordsCheck,
 ) -> Iterable[TableRecord]:
-    """The records that the epoch changes."""
+    """Make the records that the epoch changes."""
     for record in known.values():
         if record.name in failures and record.state is not State.STOPPED:
             yield record.with_error(failures[record.name], ledger.position)
@@ -460,17 +459,17 @@ def _with_counts(record: TableRecord, outcomes: Mapping[TableName, Outcome]) -> 
 def _joining(
     record: TableRecord, reached: Position, frontier: Position, ledger: Ledger, check: RecordsCheck
 ) -> TableRecord:
-    """A table that was copied: exact once the stream has passed its snapshot, and the look that proves it."""
+    """Make a copied table exact once the stream has passed its snapshot and the look that proves it."""
     assert record.handoff is not None
     assert ledger.source is not None
     if record.copy_id is not None and last_with_room(reached.time) < frontier.time:
-        return record  # there would be no room behind it
+        return record  # the mark would leave no room behind it
     exact = exact_from(record.handoff)
     if frontier < max(exact, check.proven_from.get(record.key, exact)):
         return record
-    # What the table held before a truncation that the copy shows is not to be had: `truncations`.
+    # Nobody knows the contents before a truncation that the copy shows: `truncations`.
     since = max(ledger.source.start.time, record.since or 0) if record.schema.full else exact.time
-    # Of a copy in chunks the handoff is long, and from here on nothing is held.
+    # The handoff of a copy in chunks is long, and from here on nothing is held.
     handoff = None if isinstance(record.handoff, ByChunk) else record.handoff
     event = TableEvent.EXACT if record.copy_id is None else TableEvent.COMPARABLE
     return record.on(event, since=since, handoff=handoff)
@@ -482,7 +481,7 @@ def _joining(
 def with_truncations(
     reader: SpoolReader, slices: Sequence[Slice], tasks: Mapping[int, TableTask]
 ) -> dict[int, TableTask]:
-    """The tasks, with the truncations of their tables in these slices."""
+    """Add to the tasks the truncations of their tables in these slices."""
     wanted = {table: task.applied_until for table, task in tasks.items()}
     found: dict[int, list[Truncation]] = {}
     for each in slices:
@@ -494,7 +493,7 @@ def with_truncations(
 
 
 def rows_to_go(tasks: Mapping[int, TableTask]) -> int:
-    """Count the rows of files that the truncations take: work that no change tells of."""
+    """Count the rows of files that the truncations remove: work that the number of changes does not show."""
     return sum(f.rows for task in tasks.values() if task.truncations for f in task.routes.files)
 
 

@@ -3,23 +3,23 @@
     stream epoch    its slices ─► only what they have of these tables ─► a file, named by the epoch's plan
     catch-up epoch  the files ─► slices again ─► `split`, `merge`, with the table's handoff ─► files go
 
-So the source is acknowledged while a copy takes hours, and the spool is given up: the lake has all that the
-copy will need, as durable as anything that a mark rests on. For every table whose state says so
-(`state.table_state`) each epoch since it was chosen has kept its part, and `applied` is how far it has taken
-it. A file goes with the epoch after which no table needs it; the catalog says which there are.
+So the source is acknowledged while a copy takes hours, and the spool can be emptied: the lake has all that
+the copy will need, as durable as all else that a mark rests on. For every table whose state says so
+(`state.table_state`), each epoch since it was chosen has kept its part; the record's `frontier` says how far
+the table has applied it. A file is deleted with the epoch after which no table needs it; the catalog lists
+the files.
 
-A file holds the raw bytes of its pieces, one after the other, then what each piece must be told (its
-context), as JSON, the checksum and the length of that in the last eight bytes. Each piece has a checksum,
-too: rows are never made of what a disk made up. What is kept is chosen by the source's decoder, whole buffers
-at a time, and no row is read.
+A file holds the raw bytes of its pieces, one after the other, then the context of each piece as JSON, then
+the checksum and the length of that in the last eight bytes. Each piece has a checksum, too: bytes that a disk
+damaged never become rows. The source's decoder selects the bytes to keep, whole buffers at a time, and reads
+no row.
 
-A copy that takes hours beside small epochs would leave a file for each. So a file takes in those of the
-epochs right before it (`state.kept_files.to_replace`): their pieces come first, as they are. They go as files
-do that nobody needs, once the mark of the epoch that replaces them is durable; whoever dies before finds them
-all.
+A copy that takes hours beside small epochs would leave a file for each. So a file takes in the files of the
+epochs right before it (`state.kept_files.to_replace`): their pieces come first, unchanged. The old files are
+deleted like all that nobody needs, once the mark of the epoch that replaces them is durable; after a crash
+before that, all of them are still there.
 
-Files of small pieces are read in the driver, many at once and each whole, and their slices carry what they
-hold.
+The driver reads files of small pieces, many at once and each whole, and their slices carry the bytes.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ from headrace.pipeline.tasks.table_task import LakeAddress
 from headrace.sources.contract.decoder import Decoder, SelectedBytes
 from headrace.spool.reader import SpoolReader
 
-SMALL_BYTES = 128 << 10  # of a piece, on an average, in a file that is read at once
+SMALL_BYTES = 128 << 10  # average size of a piece below which a file is read whole
 
 # --- writing ------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class _Account:
-    """The account of a file's pieces, and what they come to."""
+    """The account of a file's pieces, and their totals."""
 
     pieces: list[dict[str, Any]]
     tables: frozenset[int] = frozenset()
@@ -72,7 +72,7 @@ class _Account:
     truncates: bool = False
 
     def take_in(self, file: LateFile, entries: Iterable[dict[str, Any]]) -> None:
-        """Enter the pieces of another file, which come behind those that are there."""
+        """Enter the pieces of another file behind the present ones."""
         moved = [{**e, "start": e["start"] + self.size, "stop": e["stop"] + self.size} for e in entries]
         self.pieces += moved
         self.size += file.size
@@ -90,11 +90,11 @@ def keep(
     reader: SpoolReader,
     before: Sequence[LateFile] = (),
 ) -> LateFile | None:
-    """Write down what these slices have for the tables, by their numbers; None where they have nothing.
+    """Write the slices' bytes for the tables with these numbers into a file; None if there are none.
 
-    The file names those for which it holds something: no other table needs it. Two of the names may be of one
-    number, while it is not known yet that one of them is not it any more. It takes in the last of the files
-    that are there `before` it, where it is their turn.
+    The file names the tables for which it holds something: no other table needs it. Two of the names may have
+    one number, as long as nobody knows yet that one of them has lost it. The file takes in the last of the
+    files `before` it when it is their turn.
     """
     pieces = _select(slices, reader, frozenset(tables.values()))
     first = next(pieces, None)
@@ -138,9 +138,9 @@ _Entries = list[dict[str, Any]]
 def _whole_files(
     store: Store, source: str, files: Sequence[LateFile]
 ) -> list[tuple[LateFile, bytes, _Entries]]:
-    """The files with what they hold; only those behind the last one that is damaged, or cannot be read.
+    """Read the files; only those behind the last one that is damaged or cannot be read.
 
-    That one is left for its tables to stop at: nobody else waits for it.
+    The tables that need that one will stop at it; no other table depends on it.
     """
     found: list[tuple[LateFile, bytes, _Entries]] = []
     keys = [layout.late_key(source, file.name) for file in files]
@@ -167,7 +167,7 @@ def _readable(store: Store, key: str) -> bytes | None:
 
 
 def _select(slices: Iterable[Slice], reader: SpoolReader, tables: Collection[int]) -> Iterator[SelectedBytes]:
-    """The slices without what is not for these tables; one that has nothing for them is left out."""
+    """Reduce the slices to the bytes for these tables; leave out a slice that has none."""
     for each in slices:
         found = each.decoder.select(each.read(reader), each.context, tables)
         if found is not None:
@@ -184,7 +184,7 @@ def _entry(piece: SelectedBytes, start: int) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """The portion of a catch-up epoch: so many files, up to where that leads, and whether it is all."""
+    """The portion of a catch-up epoch: its files, the frontier that they reach, and whether they are all."""
 
     files: tuple[LateFile, ...]
     frontier: Position
@@ -202,7 +202,7 @@ class Portion:
 def portion(
     files: Iterable[LateFile], behind: Mapping[TableName, Position], frontier: Position, limit: int
 ) -> Portion:
-    """The next files for tables that stand so, in order: one at least, and up to `limit` bytes."""
+    """Choose the next files for tables at these positions, in order: at least one, up to `limit` bytes."""
     waiting = [file for file in files if is_needed(file, behind)]
     sizes = np.cumsum([file.size for file in waiting])
     count = max(1, int(np.searchsorted(sizes, limit, side="right"))) if waiting else 0
@@ -212,7 +212,7 @@ def portion(
 
 
 def slices_of(lake: LakeAddress, source: str, files: Iterable[LateFile], decoder: Decoder) -> Iterator[Slice]:
-    """The pieces of the files, in order."""
+    """Yield the pieces of the files, in order."""
     for pieces in at_once(partial(_pieces, lake, source, decoder), files):
         yield from pieces
 
@@ -238,7 +238,7 @@ _PLACE = frozenset(("start", "stop", "crc"))  # of an entry; the rest is the con
 
 
 def _slice(decoder: Decoder, place: KeptPiece, entry: dict[str, Any], data: bytes | None) -> Slice:
-    """A piece as a slice; of a small file it carries its bytes, which are verified now."""
+    """Make a slice of a piece; in a small file it carries its bytes, which are verified now."""
     start, stop = entry["start"], entry["stop"]
     context = decoder.restore({key: part for key, part in entry.items() if key not in _PLACE})
     if data is None:

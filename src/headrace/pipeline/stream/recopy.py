@@ -1,12 +1,12 @@
-"""The second copy of rows whose copy in chunks lacked a value: they are given up and read again.
+"""The second copy of rows whose copy in chunks lacked a value: they are deleted and read again.
 
     an update moved a row from a chunk whose snapshot shows it to one whose snapshot does not, and left out a
     long value that it did not change: the value is in no copy and in no message (`core.chunks`)
 
-The same is done for chunks that do not show a TRUNCATE which others show. The epoch that finds either
-applies nothing to the table. Here the keys that rows were moved to leave the table's files and its handoff;
-the table is PENDING again, stays where it stood in the stream, and is finished by the next copy, whose
-snapshot shows the update. A row of errors/ goes with the row that it is about.
+Chunks that do not show a TRUNCATE which others show are copied again, too. The epoch that finds either case
+applies nothing to the table. Here the new keys of such rows leave the table's files and its handoff. The
+table is PENDING again and stays where it stood in the stream. The next copy, whose snapshot shows the update,
+completes it. A row of errors/ goes with the row that it is about.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from headrace.spark.jobs import Jobs
 
 @dataclass(frozen=True, slots=True)
 class Emptying:
-    """An order to a task: take the rows of these spans out of a file."""
+    """The order to a task to take the rows of these spans out of a file."""
 
     epoch: int
     lake: LakeAddress
     table: TableTask
     file: FileRange
     spans: tuple[KeySpan, ...]
-    time: int  # of what is retracted from errors/: the table is not exact there yet
+    time: int  # at which rows of errors/ are retracted: the table is not exact there yet
 
 
 def retake(
@@ -61,7 +61,7 @@ def retake(
     jobs: Jobs,
     source: Source,
 ) -> tuple[TableRecord, Outcome]:
-    """The table without these keys; it stands in the stream where it stood."""
+    """Take these keys out of the table; it stays where it stood in the stream."""
     assert isinstance(record.handoff, ByChunk)
     rest, spans = _rest(record, outcome, source)
     time = exact_from(record.handoff).last
@@ -79,12 +79,12 @@ def retake(
 
 
 def _rest(record: TableRecord, found: Outcome, source: Source) -> tuple[ByChunk, tuple[KeySpan, ...]]:
-    """Leave of the copy what stays; the spans that have to leave the table, all of it once it is given up."""
+    """Reduce the copy to the chunks that stay, and find the spans to delete: all, if the copy is given up."""
     assert isinstance(record.handoff, ByChunk)
     if found.missing_values is None:
         rest = record.handoff.minus(found.incomplete)
         return (ByChunk((), rest.rounds), (KeySpan(),)) if rest.given_up else (rest, found.incomplete)
-    assert source.key_bounds is not None  # it has read ranges of keys
+    assert source.key_bounds is not None  # only a copy of key ranges gets here
     keys = source.key_bounds(record.schema, from_ipc(found.missing_values))
     rest = ByChunk((), MOST_ROUNDS + 1) if keys is None else record.handoff.without(keys)
     if rest.given_up or keys is None:
@@ -98,7 +98,7 @@ def _may_hold(file: FileRange, span: KeySpan) -> bool:
 
 
 def empty(item: bytes) -> bytes:
-    """The task: a file without the rows of the spans."""
+    """Run the task: write a file again without the rows of the spans."""
     given = unpack(item, Emptying)
     writing = Writing(given.lake.open(), given.epoch)
     rows = read_file(writing.store, given.table, given.file.path)

@@ -1,17 +1,17 @@
-"""Up to which moment of the source's own clock a mark holds everything: for `at(timestamp=...)`.
+"""The source's clock: the moment until which a mark is complete, for `at(timestamp=...)`.
 
-    reading    (at, position): what is committed at the position or behind it bears a later time than `at`
-    mark       its frontier has reached the positions of some readings; the latest of their moments is its own
+    reading    (at, position): all that is committed at or behind the position has a later time than `at`
+    mark       is complete until the latest `at` of the readings whose positions its frontier has reached
 
-A reading is taken before each mark of the stream and every few seconds; it becomes of use once a frontier has
-come as far as its position. Until then the marks go on saying what those before them did.
+The loop takes a reading before each mark of the stream and every few seconds. A reading becomes useful once a
+frontier has reached its position. Until then each mark repeats the moment of the mark before.
 
-Where the source replicates from elsewhere, its transactions bear the times of their first commits. That takes
-nothing from what marks say (`headrace.lake.read.resolve`), but each mark behind which such a one follows has
-to be kept. So from then on readings are taken to be as much earlier as transactions were seen to be dated
-back, within `MOST_BACK`.
+If the source replicates from elsewhere, its transactions have the times of their first commits. Marks stay
+true (`headrace.lake.read.resolve`), but the lake has to keep each mark that such a transaction follows. So
+from then on readings count as earlier, by as much as transactions were seen to be dated back, up to
+`MOST_BACK`.
 
-Asks nobody.
+This module asks no server.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ MOST_BACK = 60_000_000  # microseconds
 
 @dataclass(slots=True)
 class SourceClock:
-    """The readings of one attempt, and what came of them."""
+    """The readings of one attempt, and the latest moment that a mark has reached."""
 
     readings: list[ClockReading] = field(default_factory=list)  # whose positions no mark has reached
     began: bool = False  # a mark has reached the position of one
-    end: Position | None = None  # how far the source's log went at the newest reading
-    _latest: int | None = None  # of those whose positions were reached
+    end: Position | None = None  # the end of the source's log at the newest reading
+    _latest: int | None = None  # the latest `at` of readings whose positions were reached
     _back: int = 0  # how far transactions were dated back
 
     def add(self, reading: ClockReading) -> None:
-        """Note a reading; while the stream is far behind, every other one will do."""
+        """Note a reading; while the stream is far behind, keep only every other one."""
         self.readings.append(reading)
         self.end = reading.position
         if len(self.readings) > MOST_READINGS:
             del self.readings[1::2]
 
     def reaches(self, time: int) -> bool:
-        """Tell whether a mark at this time would be complete until a later moment than those before."""
+        """Tell whether a mark at this time would be complete until a later moment than the marks before."""
         return bool(self.readings) and self.readings[0].position.time <= time
 
     def until(self, frontier: Position, earliest: int | None) -> int | None:
-        """Until when a mark is complete, by its frontier and the earliest timestamp of what it brings."""
+        """Find until when a mark is complete, by its frontier and the earliest timestamp in its epoch."""
         if earliest is not None and self._latest is not None:
             self._back = max(self._back, min(self._latest - earliest, MOST_BACK))
         while self.reaches(frontier.time):

@@ -1,10 +1,9 @@
 """A look ahead into a large epoch: how many rows a table gets, and between which keys they lie.
 
-New rows of a large epoch must not all end in one task. The beginnings of many slices are decoded here in the
-driver; from the keys that they hold come the cut points of `routing`'s births, so that each birth gets about
-as much, in rows and in bytes. Within a transaction neighbours in time are mostly neighbours by key as well:
-so many slices are looked at, each only a little. The sample decides who does the work, never what comes of
-it.
+New rows of a large epoch must not all end in one task. So the driver decodes the beginnings of many slices.
+Their keys give the cut points of `routing`'s births, so that births get about equally many rows and bytes.
+Within a transaction, neighbours in time are mostly neighbours by key as well: so it looks at many slices, and
+at a little of each. The sample decides which task does the work, never its result.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ from headrace.sources.contract.decoder import TableChanges, TableFilter
 from headrace.spool.reader import SpoolReader
 
 MOST_SLICES = 256
-LOOKS = (1 << 16, 1 << 20, 1 << 62)  # bytes of a slice, one after the other until there is a change
+LOOKS = (1 << 16, 1 << 20, 1 << 62)  # bytes of a slice: try the next size until there is a change
 ROWS_PER_BIRTH = 1 << 18
 BYTES_PER_BIRTH = 64 << 20  # in memory
 
-Sample = tuple[Prefixes, float]  # keys, and for how much of a birth each of them stands
+Sample = tuple[Prefixes, float]  # keys, and the part of a birth that each of them stands for
 
 
 def with_births(
     reader: SpoolReader, slices: Sequence[Slice], tasks: Mapping[int, TableTask]
 ) -> dict[int, TableTask]:
-    """The tasks, with births for those tables that get very much."""
+    """Add births to the tasks of tables that get very many rows."""
     wanted = {
         number: task.table_filter()
         for number, task in tasks.items()
@@ -52,7 +51,7 @@ def with_births(
 def _sample(
     reader: SpoolReader, chosen: Slice, wanted: Mapping[int, TableFilter]
 ) -> list[tuple[int, Sample]]:
-    """The keys of the beginning of a slice, by table; they stand for all of it."""
+    """Decode the keys of the beginning of a slice, by table; they stand for all of it."""
     for most in LOOKS:
         data = chosen.read(reader, most)
         found = [
@@ -67,7 +66,7 @@ def _sample(
 
 
 def _keys(changes: TableChanges, wanted: TableFilter, share: float) -> Sample:
-    """The keys of new rows alone: others mostly have their files, and each birth is asked for its keys."""
+    """Return the keys of new rows alone: others mostly have their files, and each birth checks its keys."""
     batch, names = changes.batch, wanted.schema.names
     of_a_row = max(1 / ROWS_PER_BIRTH, batch.nbytes / batch.num_rows / BYTES_PER_BIRTH)
     new = batch.filter(pc.equal(batch.column("_op"), int(Op.INSERT)))
