@@ -1,15 +1,15 @@
 """Finds a source by its kind, or by the scheme of an address; the only importer of the folders beside it.
 
-    by_kind("postgres")                  the source whose records say so
-    by_address("postgresql://me@db")     the source whose scheme it is; key=value pairs are PostgreSQL's
+    by_kind("postgres")                  the source of this kind, as records name it
+    by_address("postgresql://me@db")     the source with this scheme; key=value pairs are PostgreSQL's
     stream_source("postgres")            its stream; a receiver loads nothing else of it, and no Arrow
-    declaration("postgres")              what it says of itself, its options too; nothing else of it is loaded
-    spelling("postgres")                 how it spells positions; a reader of a lake loads nothing else of it
+    declaration("postgres")              its names and options; nothing else of it is loaded
+    spelling("postgres")                 how it writes positions; a reader of a lake loads nothing else of it
 
-A source is imported when it is first asked for, so that nobody loads what is not needed. A further source is
-an entry point of a package that is installed beside this one, in the group `headrace.sources`: its kind, and
-the package with the modules that are asked for here (docs/write-a-source.md). Ours are in the table here; a
-flavour is one, too, whose folder is another's: MariaDB's is MySQL's.
+A source is imported when it is first asked for. Another package adds a source by an entry point in the group
+`headrace.sources`: the kind, and the package with the modules that are loaded here (docs/write-a-source.md).
+Headrace's own sources stand in a table here. A flavour has a kind of its own and the folder of another kind:
+MariaDB uses MySQL's folder.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def kinds() -> tuple[str, ...]:
 
 @cache
 def _foreign_folders() -> dict[str, tuple[str, str]]:
-    """The packages of others by their kinds; none takes the place of one of ours."""
+    """The packages of other sources by their kinds; none replaces one of ours."""
     from importlib.metadata import entry_points  # a receiver of ours does not wait for it
 
     found = {each.name: (each.value, "") for each in entry_points(group=GROUP)}
@@ -56,7 +56,7 @@ def _foreign_folders() -> dict[str, tuple[str, str]]:
 
 @cache
 def declaration(kind: str) -> Declaration:
-    """Find what this kind of source says of itself."""
+    """Find the declaration of this kind of source."""
     found: Declaration = _load(kind, "declaration", "DECLARATION")
     return found
 
@@ -81,16 +81,16 @@ def spelling(kind: str) -> Spelling:
 
 
 def by_address(text: str) -> Source:
-    """The source that this address is one of; a password in it is never shown."""
+    """The source of this address, by its scheme; an error never shows a password in it."""
     return by_kind(kind_of(text))
 
 
 def kind_of(address: str) -> str:
-    """The kind of source that this address is one of."""
+    """The kind of source of this address, by its scheme."""
     scheme = _SCHEME.match(address)
     if scheme is None:
         return _WITHOUT_SCHEME
-    # Ours first, without a look at what else is installed.
+    # Try ours first: that spares a search of the installed packages.
     kind = _among(_FOLDERS, scheme[1]) or _among(_foreign_folders(), scheme[1])
     if kind is None:
         raise _unknown_error(f'at an address that begins with "{scheme[0]}"')

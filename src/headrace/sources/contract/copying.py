@@ -1,27 +1,27 @@
-"""One moment of a source, read in pieces by others; or ranges of keys, each of a moment of its own.
+"""One moment of a source, read in pieces on executors; or ranges of keys, each of a moment of its own.
 
     driver     Mirror.measure          how big the tables are ─► `TableSizes`, cut into pieces
                Mirror.snapshot         a moment to compare with ─► `Snapshot`
-               Mirror.plan_copy        what a copy of them has to wait for ─► `CopyPlan`
+               Mirror.plan_copy        what a copy of the tables has to wait for ─► `CopyPlan`
                    snapshot            a moment, held open ─► `Snapshot`: handoff, shares, ticket
-                   key_walk            no moment: where the next range of a key ends ─► `KeyWalk`: ticket
+                   key_walk            no shared moment: where the next range ends ─► `KeyWalk`: ticket
     executors  Source.reader(ticket)   one connection ─► `Reader`
                  read                  a piece, or a range of a key ─► `PieceRead`: handoff, rows
                  look_up               the rows of some keys, by the piece that they are in
 
-A piece and a `ticket` are values that pickle: whoever stands above cuts nothing and knows nothing of how a
-moment is shown to others. Which transactions a moment holds is its handoff (`core.handoff`), in positions of
-the life of the source that `upstream` is of. The laws:
+Pieces and tickets are values that pickle. The pipeline cuts no piece, and does not know how a source shows a
+moment to several readers. The handoff (`core.handoff`) tells which transactions a moment holds. Its positions
+belong to the life of the source that `upstream` names. The laws:
 
 * The pieces of a table hold each of its rows once, whatever happens to the table meanwhile.
-* What is read under a snapshot is what its handoff holds, of all tables; or it is an error.
-* A row comes as the lake types it. A value that has no form there is NULL, and its text comes beside it: the
-  same text and the same bits that the stream's decoder would make of it.
-* What is true of one table alone is `TableBusy` (it is tried again, later) or a `Definite` (it stops).
-  Whatever else is raised concerns the whole source.
+* A read under a snapshot returns what its handoff holds, in every table, or it raises.
+* A row comes in the lake's types. A value that has no form there is NULL, and its text comes beside it. Text
+  and bits equal those that the stream's decoder would make.
+* An error of one table alone is `TableBusy` (try again later) or a `Definite` (that table stops). Any other
+  error concerns the whole source.
 
-Who reads what is the source's to say (`shares`): one whose readers have to be there when the moment is taken
-gives each of them its share of the pieces. Nobody asks for the handoff before they were begun.
+The source says who reads which pieces (`shares`). Some sources need their readers there when the moment is
+taken, and give each reader its share of the pieces. So start the readers before you ask for the handoff.
 
 Nothing is written upstream.
 """
@@ -48,21 +48,21 @@ Key = tuple[str, ...]  # the texts of a key's columns, as the source prints them
 
 
 class Piece(Protocol):
-    """A part of a table, to be read in one go: a value. All else of it is the source's own."""
+    """A part of a table that is read in one go: a value. Its other fields belong to the source."""
 
     @property
     def table(self) -> TableName: ...
     @property
     def bytes(self) -> int:
-        """Its size at the source, about."""
+        """Its approximate size at the source."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """Ranges of a key, to be read in one moment, with estimates of what they hold: a `Piece`."""
+    """A `Piece` of key ranges that are read in one moment, with estimates of their rows and bytes."""
 
     table: TableName
-    number: int  # of the table: a name may lead to another one
+    number: int  # of the table: by now its name may belong to another one
     key: tuple[str, ...]
     spans: tuple[KeySpan, ...]
     rows: int
@@ -70,16 +70,16 @@ class KeyRange:
 
 
 class TableSizes(Protocol):
-    """The sizes of tables; each that was asked for is in one of the two."""
+    """The sizes of tables. Each requested table is in `sizes` or in `busy`."""
 
     @property
     def sizes(self) -> Mapping[TableName, TableSize]: ...
     @property
     def busy(self) -> Mapping[TableName, TableBusy]:
-        """The tables that cannot be read just now: somebody holds them, or they went away a moment ago."""
+        """The tables that cannot be read now: another session holds them, or they have just been dropped."""
 
     def pieces(self, tables: Collection[TableName], target_bytes: int) -> list[Piece]:
-        """Cut tables that were measured into pieces of about so many bytes each."""
+        """Cut measured tables into pieces of about `target_bytes` each."""
 
 
 # --- executors ----------------------------------------------------------------------------------
@@ -87,30 +87,30 @@ class TableSizes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PieceRead:
-    """A piece while it is read: which transactions it holds, and its rows as they come."""
+    """A piece while it is read: its handoff, and its rows as they come."""
 
     handoff: Handoff
     rows: Iterator[CopiedRows]
 
 
 class Reader(AbstractContextManager["Reader"], Protocol):
-    """A connection to the source, and to no other, over which pieces are read one after another."""
+    """One connection to the source that the ticket is for. It reads one piece after another."""
 
     def read(
         self, columns: Sequence[Column], piece: Piece, record: Json | None = None
     ) -> AbstractContextManager[PieceRead]:
-        """Read these columns of a piece. The piece counts only if the block ends well.
+        """Read these columns of a piece. The piece counts only if the block ends without an error.
 
-        `known` are the details of the table as they were recorded (`TableDef`): no other columns are read
-        under these names.
+        `record` holds the recorded details of the table (`TableDef`). Raises if a name now belongs to another
+        column.
         """
 
     def look_up(
         self, schema: TableSchema, pieces: Sequence[Piece], keys: Sequence[Key]
     ) -> Generator[tuple[int, pa.Table], None, None]:
-        """Find the rows with these keys, by the number of the piece that they are in.
+        """Find the rows with these keys; each batch comes with the number of the piece that it is in.
 
-        `pieces` are all that the table was cut into. To be closed by who does not read it to its end.
+        `pieces` are all pieces of the table. Close the generator if you don't read it to its end.
         """
 
 
@@ -122,65 +122,65 @@ class Snapshot(AbstractContextManager["Snapshot"], Protocol):
 
     @property
     def handoff(self) -> Handoff:
-        """The test of which transactions it holds: asked for once whoever reads it was begun."""
+        """The test of which transactions it holds. Ask for it after the readers were started."""
 
     def settle(self) -> Handoff:
-        """The handoff of all that was read by now: exact from behind whatever may show in it."""
+        """The handoff of all rows read so far: exact after every transaction that they may show."""
 
     @property
     def admits_later(self) -> bool:
-        """Tell whether it can be read by those, too, who come after its handoff was asked for."""
+        """Tell whether a reader can still join after the handoff was asked for."""
 
     @property
     def ticket(self) -> Json:
-        """The ticket that a reader of it is given."""
+        """The ticket for a reader of this snapshot."""
 
     def shares(self, pieces: Sequence[Piece]) -> list[list[Piece]]:
-        """Say who reads what: a share is read by one reader, piece by piece; the first are begun first."""
+        """Deal the pieces to readers, a share each. Start the readers of the first shares first."""
 
     def alive(self) -> bool:
-        """Tell whether it is still held; asking also keeps its connection from falling asleep."""
+        """Tell whether the snapshot is still held; the call also keeps its connection from timing out."""
 
 
 class KeyWalk(AbstractContextManager["KeyWalk"], Protocol):
-    """A walk along the keys of tables, to tell where their ranges end."""
+    """A walk along the keys of tables; it finds where their ranges end."""
 
     @property
     def ticket(self) -> Json:
-        """The ticket that a reader of ranges is given."""
+        """The ticket for a reader of key ranges."""
 
     def next_bound(
         self, table: TableDef, span: KeySpan, rows: int, check: Callable[[], None]
     ) -> Bound | None:
-        """The key that so many rows of the span lie before; None where it has no more than that.
+        """Find the first key after `rows` rows of the span; None if the span has no more rows than that.
 
-        Raises `StepTooLong` where that takes too long, and whatever `check` raises meanwhile.
+        Raises `StepTooLong` if that takes too long, and whatever `check` raises meanwhile.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class CopyOrder:
-    """The order for a copy: these tables, by so many readers at once, joined to the stream in this way."""
+    """An order for a copy: its tables, how many readers work at once, and the source's options."""
 
     tables: Sequence[TableDef]
     readers: int
     options: Mapping[str, str]  # the source's own
-    read_until: Position | None = None  # how far its stream has been read
+    read_until: Position | None = None  # how far the stream has been read
 
 
 class CopyPlan(Protocol):
-    """A copy of tables that can be read, as far as it can be foreseen."""
+    """The plan of a copy: which tables it reads by key ranges, and how it takes its moment."""
 
     @property
     def by_ranges(self) -> Collection[TableName]:
-        """The tables that the option wants read in ranges of their keys, and whose keys allow it."""
+        """The tables to read in key ranges: the option asks for it, and their keys allow it."""
 
     @property
     def key_walk(self) -> Callable[[Waiting], KeyWalk] | None:
-        """Begin to read ranges, as soon as nobody bars a moment any more; every later one may be joined.
+        """Start to read ranges, once no transaction bars a moment. Every later moment can then be joined.
 
-        None of a source that is never read in ranges.
+        None if the source is never read in ranges.
         """
 
     def snapshot(self, tables: Sequence[TableDef], waiting: Waiting) -> Snapshot:
-        """Take a moment that may be joined to the stream, as soon as nobody bars it any more."""
+        """Take a moment that can be joined to the stream, once no transaction bars it."""

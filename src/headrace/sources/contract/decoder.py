@@ -1,19 +1,19 @@
-"""The decoder of a source: the bytes of its stream, understood.
+"""The decoder of a source: it turns the bytes of the stream into changes.
 
-    Decoder      from the bytes of its stream to changes, and from values to the texts that it prints
-    Context      what bytes must be told to be decoded: the source's own, carried and never read
+    Decoder      from the bytes of the stream to changes, and from values to the texts that the source prints
+    Context      what a decoder must know besides the bytes; the pipeline carries it and never reads it
 
-The bytes of a stream are the source's own. Whoever stands above cuts them, keeps them, sends them from one
-process to another, and hands them back with the context that belongs to them:
+The format of the bytes belongs to the source. The pipeline cuts them, keeps them, and sends them from one
+process to another. It hands them back with the context that belongs to them:
 
-    bytes of whole transactions    between(layouts)      the layouts that the session had sent before them
-    a transaction's own bytes      within(transaction)   one that came while it ran, from its first byte on
-    what stands behind a piece     split(data, context)  of a transaction that is too large for one task
+    bytes of whole transactions    between(layouts)      the layouts that the session sent before them
+    a running transaction's bytes  within(transaction)   from its first byte on
+    bytes behind a split           split(data, context)  of a transaction that is too large for one task
 
-The law of every decoder: bytes may be split wherever `split` says, and decoded piece by piece, in any
-process and order; the changes are the same, with the same times and ordinals.
+The law of every decoder: split bytes where `split` says, and decode the pieces in any process and order. The
+changes are the same, with the same times and ordinals.
 
-Decoders are pure: no connection, no clock, no file. They and contexts are plain values that pickle small.
+Decoders are pure: no connection, no clock, no file. Decoders and contexts are plain values that pickle small.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ Effects = dict[int, list[StatementEffect]]  # by the table's number
 
 
 class Context(Protocol):
-    """All that bytes of a stream need to be decoded.
+    """The state that a decoder needs besides the bytes.
 
-    A dataclass that pickles and compares by contents. Bytes that are kept have its record beside them
-    (`core.records`), which the decoder reads again.
+    A dataclass that pickles and compares by contents. Its record (`core.records`) is stored beside bytes that
+    are kept, and `Decoder.restore` reads it again.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class RunningTransaction:
-    """A transaction that came while it ran; once it has ended, with its time and what was rolled back of it.
+    """A transaction that was streamed while it ran. After its end it has its time and its rolled-back parts.
 
-    Before its end nobody knows its time, and which of its parts will be rolled back: changes then carry the
-    number of the part that made them in the place of the transaction's id.
+    Before its end nobody knows its time, nor which of its parts will be rolled back. Until then each change
+    carries the number of the part that made it in the place of the transaction's id.
     """
 
     number: int  # as the stream numbers it
@@ -62,13 +62,13 @@ class RunningTransaction:
 
 @dataclass(frozen=True, slots=True)
 class TableFilter:
-    """A table whose changes are wanted: those with a time below `since` are left out.
+    """A table whose changes are wanted. Changes with a time below `since` are left out.
 
-    `details` are what the source itself says of the table (`contract.values.TableDef`), at a look that is
-    later than the bytes, or that later looks are compared with. Without them the stream is not compared.
+    `details` is the source's own record of the table (`contract.values.TableDef`), from a look that is later
+    than the bytes, or that later looks are compared with. Without it the stream is not compared.
 
-    Below `history_start` a copy holds all that happened, and nobody asks what that was: rows of another
-    layout, or the end of a table of that name, are no failure there.
+    A copy holds everything before `history_start`, and nobody asks for the history before it. There, rows of
+    another layout or the end of a table of that name are no failure.
     """
 
     name: TableName
@@ -80,7 +80,7 @@ class TableFilter:
 
 @dataclass(frozen=True, slots=True)
 class TableChanges:
-    """Changes of one table under one layout, and the values among them that the lake's types can't hold."""
+    """The changes of one table under one layout, and their values that the lake's types can't hold."""
 
     table: int  # as the stream numbers it
     batch: pa.RecordBatch  # of `core.change_batch.change_schema`
@@ -97,33 +97,33 @@ class TableFailure:
 
 @dataclass(frozen=True, slots=True)
 class SelectedBytes:
-    """The part of bytes that some tables need: fewer bytes, their context, and what is in them."""
+    """The bytes that some tables need, their context, and which of the tables are in them."""
 
     data: Bytes
     context: Context
-    tables: frozenset[int]  # of which something is in them, as the stream numbers them
+    tables: frozenset[int]  # those that have something in the bytes, as the stream numbers them
     changes: int
     truncates: bool
 
 
 class RunningDecoder(Protocol):
-    """The transactions of a stream that come while they run."""
+    """The part of a decoder for transactions that are streamed while they run."""
 
     def within(self, transaction: RunningTransaction) -> Context:
         """The context of a running transaction's own bytes, from its first one on."""
 
     def whole(self, data: Bytes, context: Context) -> Bytes:
-        """All bytes of a transaction that came while it ran, as those of one that came whole.
+        """Rewrite all bytes of a running transaction as those of one that came whole.
 
-        They stand between transactions then, so that very many small ones are decoded in one go.
+        The result can stand among whole transactions, so many small ones are decoded in one go.
         """
 
     def transaction_name(self, transaction: RunningTransaction) -> int | str:
-        """The name by which history calls a transaction that came while it ran, now that it has ended."""
+        """The name that history gives to a transaction that was streamed while it ran and has ended."""
 
 
 class Decoder(Protocol):
-    """The bytes of one source, understood. Pure; used in the driver and in tasks alike."""
+    """The decoder of one source's bytes. Pure; it runs in the driver and in tasks."""
 
     @property
     def names(self) -> TransactionId:
@@ -131,48 +131,48 @@ class Decoder(Protocol):
 
     @property
     def transaction_id(self) -> Callable[[int], int] | None:
-        """The id of the transaction that the stream numbers so; None where ids are no numbers."""
+        """Convert the stream's number of a transaction to its id; None where ids are no numbers."""
 
     @property
     def running(self) -> RunningDecoder | None:
-        """The part for transactions that come while they run; None where all have committed before."""
+        """The part for running transactions; None if the source streams only committed ones."""
 
     @property
     def statements(self) -> Callable[[Bytes, Context, Mapping[int, TableFilter]], Effects] | None:
-        """Find the statements on the tables that matter, in their order; no row is decoded.
+        """Find the statements on these tables, in their order; no row is decoded.
 
-        None of a source whose stream does not have those that alter tables, each at its place.
+        None if the source's stream does not bring the statements that alter tables, each at its place.
         """
 
     def between(self, layouts: Iterable[bytes]) -> Context:
-        """The context of bytes that begin between two transactions, behind these layouts of tables."""
+        """The context of bytes that begin between two transactions, after these layouts were sent."""
 
     def restore(self, record: Json) -> Context:
         """Read the record of a context."""
 
     def split(self, data: Bytes, context: Context) -> tuple[int, Context]:
-        """Tell how many of these bytes stand for themselves, and the context of what follows them.
+        """Tell how many of these bytes can be decoded alone, and the context of the bytes that follow.
 
-        The bytes may end anywhere; 0 where not even the first message is there to its end.
+        The bytes may end anywhere. Returns 0 if even the first message is incomplete.
         """
 
     def select(self, data: Bytes, context: Context, tables: Collection[int]) -> SelectedBytes | None:
-        """Pick the bytes of these tables, none of their rows decoded; None where there are none."""
+        """Pick the bytes of these tables without decoding a row; None if there are none."""
 
     def truncations(self, data: Bytes, context: Context, tables: Mapping[int, int]) -> dict[int, Truncations]:
-        """Find where the tables (and from which time on it matters) are emptied; no row is decoded."""
+        """Find the truncations of these tables, from each table's time on; no row is decoded."""
 
     def decode(
         self, data: Bytes, context: Context, tables: Mapping[int, TableFilter]
     ) -> Iterator[TableChanges | TableFailure]:
-        """All changes of the wanted tables, a table and layout at a time.
+        """Decode all changes of the wanted tables, one table and layout at a time.
 
-        What can't be read at all is raised: it concerns the whole source. Bytes that end within a message
-        are decoded up to it.
+        Raises if the bytes can't be read at all: that concerns the whole source. Bytes that end within a
+        message are decoded up to it.
         """
 
     def print_values(self, values: pa.Array) -> pa.Array:
-        """Values of the lake as the source prints them; NULL stays NULL."""
+        """Print values of the lake as the source prints them; NULL stays NULL."""
 
     def cast(self, column: Column, text: str) -> str:
-        """The inverse as an expression of Spark's SQL: a column's value from the text that is printed."""
+        """The inverse of `print_values`: a Spark SQL expression of a column's value from its text."""

@@ -1,4 +1,4 @@
-"""Errors of a source that those above react to, each by its class. They load no Arrow."""
+"""The errors of a source that the pipeline reacts to by their class. They load no Arrow."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from headrace.core.errors import Transient
 
 
 class TableBusy(Transient):
-    """One table cannot be read just now: it is tried again, and no other table waits for it."""
+    """One table cannot be read now. It is tried again, and no other table waits for it."""
 
 
 class TableDenied(TableBusy):
-    """One table cannot be read until a person gives us a right: a run that catches up goes on without."""
+    """One table cannot be read until a person grants a privilege. A run that catches up leaves it out."""
 
 
 class StepTooLong(TableBusy):
@@ -18,11 +18,11 @@ class StepTooLong(TableBusy):
 
 
 class MomentMissed(Transient):
-    """A reader was not there when a moment was taken: it is tried again, and nothing else waits for it."""
+    """A reader was not there when the moment was taken. Try again; nothing else waits for it."""
 
 
 class TableMissed(TableBusy, MomentMissed):
-    """One table has no reader any more that sees the moment."""
+    """No reader that sees the moment is left for one table."""
 
 
 MISSED_SECONDS = (0.5, 1.0, 2.0, 4.0)  # before a moment that was missed is tried again

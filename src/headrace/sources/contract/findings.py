@@ -1,7 +1,7 @@
-"""The findings of a check, before anything is made: what is wished for, what is found, and the report.
+"""The findings of a check, before anything is made: the wish, the findings, the report.
 
-`headrace check` prints a report, `headrace run` refuses to start on an error in it. Each finding is a value
-with a stable code and, where statements mend it, those statements. Values only; a source makes them.
+`headrace check` prints a report; `headrace run` refuses to start if it has an error. A finding has a stable
+code and, if statements mend it, those statements. This module holds values only; a source makes them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from headrace.sources.contract.values import Json, TableDef, TableSize
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A wish to mirror.
+    """A wish to mirror tables.
 
-    Without patterns all is meant that the user's own objects hold. `options` are the source's: how it is to
-    be mirrored, and objects upstream that are not to be the lake's own. A source that is mirrored already
-    says that of itself: `upstream`, and the `identity` of a connection to it.
+    Without patterns it means all tables of the user's own objects. `options` are the source's own: how to
+    mirror it, and which of the user's objects to use. If the source is mirrored already, `upstream` is its
+    record, and `identity` is that of a connection to it.
     """
 
     patterns: tuple[str, ...]
@@ -36,29 +36,29 @@ class Wish:
 class Level(StrEnum):
     """The meaning of a finding for a run."""
 
-    ERROR = "error"  # it would fail or lie: refused
-    WARNING = "warning"  # it works, and may hurt
+    ERROR = "error"  # a run would fail, or copy wrong data: refused
+    WARNING = "warning"  # a run works, and may do harm
     INFO = "info"  # good to know
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing found; `mend` holds the statements that make it go away, where statements can.
+    """One finding; `mend` holds the statements that put it right, if statements can.
 
-    No statement here alters a column of the application's, gives up rows, or harms the application's own
-    writes, in whatever order they are run: they may be given to a program. What would is for a person to
-    read, in the hint.
+    No statement alters a column of the application, loses rows, or harms the application's own writes, in
+    whatever order they run: a program may run them. A statement that could do so stands in the hint, for a
+    person to read.
     """
 
     level: Level
-    error: HeadraceError  # what a run would stop with; for the lower levels, what it warns of
+    error: HeadraceError  # a run would stop with it; at the lower levels, the warning
     mend: tuple[str, ...] = ()
     table: TableName | None = None
     tables: tuple[TableName, ...] = ()  # where it concerns several
-    leaves_out: bool = False  # a wildcard names its tables, and they are not mirrored because of it
-    then: tuple[str, ...] = ()  # statements that are right once those of all other findings were run
-    restart: bool = False  # the server has to be restarted after the statements
-    option: str | None = None  # of the run: with it the tables can be mirrored, after the statements
+    leaves_out: bool = False  # only a wildcard names its tables, and they are left out because of it
+    then: tuple[str, ...] = ()  # statements to run after those of all other findings
+    restart: bool = False  # restart the server after the statements
+    option: str | None = None  # of the run: with it, and after the statements, the tables can be mirrored
 
     @property
     def code(self) -> str:
@@ -66,17 +66,17 @@ class Finding:
 
     @property
     def concerned_tables(self) -> frozenset[TableName]:
-        """The tables that it is about; none where it is about the source as a whole."""
+        """The tables of the finding; empty if it is about the whole source."""
         return frozenset((*self.tables, *(() if self.table is None else (self.table,))))
 
     @property
     def refuses(self) -> bool:
-        """Tell whether the tables that it is about cannot be mirrored."""
+        """Tell whether the tables of the finding can't be mirrored."""
         return self.leaves_out or self.level is Level.ERROR
 
     @property
     def advice(self) -> str | None:
-        """The part of the hint beyond the statements."""
+        """The hint without the statements."""
         statements, hint = hint_of(self.mend), self.error.hint
         if not statements:
             return hint
@@ -102,20 +102,20 @@ class Finding:
 
 
 def hint_of(statements: tuple[str, ...]) -> str:
-    """The hint that is nothing but the statements."""
+    """A hint of these statements alone."""
     return "; ".join(statements)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """The report of a check: the tables that can be mirrored, and all that was found."""
+    """The report of a check: the tables that can be mirrored, and all findings."""
 
     version: int  # of the server, as it numbers itself
     tables: tuple[TableDef, ...]
     sizes: Mapping[TableName, TableSize]  # of these tables
     findings: tuple[Finding, ...]
-    script: tuple[str, ...] = ()  # statements that mend what was found, in an order in which they can be run
-    named_tables: frozenset[TableName] = frozenset()  # what a pattern without wildcards names
+    script: tuple[str, ...] = ()  # the statements that mend the findings, in an order that works
+    named_tables: frozenset[TableName] = frozenset()  # named by a pattern without wildcards
     costly_ddl: Mapping[TableName, Sequence[str]] = field(default_factory=dict)  # what is special of a table
 
     @property
@@ -124,7 +124,7 @@ class CheckReport:
 
     @property
     def left_out(self) -> dict[TableName, HeadraceError]:
-        """The tables that wildcards name and that cannot be mirrored, each with the first reason."""
+        """The tables that only wildcards name and that can't be mirrored, each with its first error."""
         reasons: dict[TableName, HeadraceError] = {}
         for finding in self.findings:
             for name in finding.concerned_tables if finding.leaves_out else ():
@@ -133,7 +133,7 @@ class CheckReport:
 
     @property
     def by_option(self) -> dict[str, list[TableName]]:
-        """The tables that nothing stands against but an option that is not given."""
+        """The tables that could be mirrored with an option that is not given, by option."""
         asked = [finding for finding in self.findings if finding.refuses and finding.option]
         others = [finding for finding in self.findings if finding.refuses and not finding.option]
         hopeless = frozenset().union(*(finding.concerned_tables for finding in others))
@@ -141,7 +141,7 @@ class CheckReport:
         return {option: names for option, names in found.items() if names}
 
     def without(self, unfit: Mapping[TableName, HeadraceError]) -> CheckReport:
-        """Return the report without tables that are unfit for a reason that the source cannot see."""
+        """Return the report without these tables: they are unfit for a reason that the source can't see."""
         more = (
             Finding(Level.ERROR, error, table=name).for_swept(self.named_tables)
             for name, error in unfit.items()
@@ -153,7 +153,7 @@ class CheckReport:
 
     @property
     def rows(self) -> int:
-        """An estimate of what the copy will hold."""
+        """An estimate of the rows that the copy will hold."""
         return sum(size.rows for size in self.sizes.values())
 
     @property
@@ -162,6 +162,6 @@ class CheckReport:
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Errors first, then warnings; within a level as they were found."""
+    """Sort errors first, then warnings; keep the order within a level."""
     levels = list(Level)
     return tuple(sorted(findings, key=lambda finding: levels.index(finding.level)))

@@ -1,4 +1,4 @@
-"""One connection to a source, and the mirror that is bound to it: nobody above carries the two any more.
+"""One connection to a source, and the mirror that is bound to it: the pipeline never carries the two apart.
 
     address ─► Source.connect ─► Connection ─► mirror(upstream) ─► Mirror
                                                 establish          tables captured, the stream begun
@@ -8,12 +8,12 @@
                                                 measure, snapshot, plan_copy     what its tables hold
                                                 captures           what only a source with objects has
 
-A mirror is one connection and the objects upstream that the mirror is read through. After `establish` the
-objects are others: bind again, to `StreamOrigin.upstream`. Both belong to one thread. Whatever fails is a
-coded error; one that means a position was lost is a `core.errors.PositionLost`, whichever method raises it.
+A mirror is one connection, and the objects upstream that it reads through. `establish` changes the objects:
+bind again afterwards, to `StreamOrigin.upstream`. Both belong to one thread. Every failure is a coded error.
+An error that means a lost position is a `core.errors.PositionLost`, whichever method raises it.
 
-A capability that some sources lack is a protocol of its own. The mirror has it or None; no method is there
-that does nothing.
+A capability that some sources lack is a protocol of its own. The mirror has it, or has None there. No method
+does nothing.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ from headrace.sources.contract.values import (
 
 
 class Address(Protocol):
-    """The place of a source, and who we are there. Its `repr` and `str` hold no secret."""
+    """The address of a source, and our user there. Its `repr` and `str` hold no secret."""
 
     @property
     def text(self) -> str:
-        """All of it, secrets included: it travels sealed, and is in no message."""
+        """The whole address, secrets included. It travels sealed, and no message shows it."""
 
     def without_secrets(self) -> str:
-        """The address as it may be written down; with the password it is enough to connect."""
+        """The address as it may be written down. Together with the password it is enough to connect."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamOrder:
     """An order for a stream of these tables.
 
-    With `undo` what was made goes again if it fails: while no record of the lake names it, nobody would find
-    it later. Where a position was lost the stream begins behind what had been `received_until`, perhaps in
-    another life than that of the server `left_identity`; what the source still holds for the lost stream is
-    let go first.
+    With `undo`, `establish` removes what it made if it fails: no record of the lake names the objects yet, so
+    nobody would find them later. After a lost position the source first lets go what it holds for the lost
+    stream. The new stream begins behind `received_until`, perhaps in another life than that of
+    `left_identity`, the server that was followed before.
     """
 
     tables: Sequence[TableDef]
@@ -69,13 +69,14 @@ class StreamOrder:
 
 @dataclass(frozen=True, slots=True)
 class StreamOrigin:
-    """The beginning of a stream, and what it stands on.
+    """The start of a stream, with its server, its objects and its tables.
 
-    `identity` is what of the server's identity lasts. `tables` are the order's, defined anew behind the
-    start: one that is gone is absent, one of which not all is captured comes with an error. Objects that were
-    there already may be older than what they say of a table: only of a `fresh` stream it is known to have all
-    of every table from its start on. No commit before the start is later than `begun_at` (microseconds since
-    1970, by the source's clock). In `another_life` the source spells its positions otherwise than before.
+    `identity` is the lasting part of the server's identity. `tables` are those of the order, defined again
+    after the start: a dropped table is absent, and a table that is not wholly captured has an error. Objects
+    that were there already may be older than a table's capture, so only a `fresh` stream is known to bring
+    every change of every table from its start on. No commit before the start is later than `begun_at`
+    (microseconds since 1970, by the source's clock). In `another_life` the source writes its positions in
+    another way than before.
     """
 
     identity: Json
@@ -89,7 +90,7 @@ class StreamOrigin:
 
 @dataclass(frozen=True, slots=True)
 class Successor:
-    """Another server than the one that was followed, of the same history: what of its identity lasts."""
+    """Another server with the same history: the lasting part of its identity, and its record."""
 
     identity: Json
     upstream: Json
@@ -97,7 +98,7 @@ class Successor:
 
 @dataclass(frozen=True, slots=True)
 class CapturedTables:
-    """Tables whose changes are captured, and a position behind all that had happened by then."""
+    """Tables whose changes are captured, and a position behind all that was committed by then."""
 
     examined_tables: ExaminedTables
     position: Position
@@ -105,7 +106,7 @@ class CapturedTables:
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """Every commit at `position` or behind it bears a later time than `at`, in microseconds since 1970."""
+    """Every commit at or after `position` has a later time than `at`, in microseconds since 1970."""
 
     at: int
     position: Position
@@ -113,38 +114,38 @@ class ClockReading:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The source's word on what it holds for us: figures, lines, an error where it is too much."""
+    """The data that the source holds for us: as figures and lines, with an error if it is too much."""
 
     figures: Mapping[str, Any] | None = None
     lines: tuple[str, ...] = ()
     excess: HeadraceError | None = None
     retained_bytes: int | None = None  # of its log, for us
-    limit_bytes: int | None = None  # of that, beyond which the server or we end it
+    limit_bytes: int | None = None  # beyond so many bytes the server or headrace ends it
 
 
 class Connection(Protocol):
-    """One connection, pinned, and who is at its other end. It belongs to one thread."""
+    """One connection with pinned settings, and the server that it reached. It belongs to one thread."""
 
     @property
     def address(self) -> Address:
-        """The address as it means the same on another machine: what this one's environment said is in it."""
+        """The address for another machine: it includes what this machine's environment adds."""
 
     @property
     def identity(self) -> Json:
-        """The server, database and life of it that were reached here, for others to reach the same."""
+        """The server, database and life that were reached; another connection proves it reached the same."""
 
     @property
     def is_closed(self) -> bool:
-        """Tell whether the server or somebody here has ended it; asks nobody."""
+        """Tell whether the connection is known to have ended; sends nothing."""
 
     def close(self) -> None:
-        """End it; what is closed already stays so."""
+        """Close the connection; a second call does nothing."""
 
     def mirror(self, upstream: Json, identity: Json | None = None) -> Mirror:
-        """Bind to the objects of a mirror; as often as wanted, and again when the objects are others.
+        """Bind to the objects of a mirror. Call it as often as needed, and again when the objects change.
 
-        `identity` is of a connection, or what of it lasts: raises unless this is that server. Raises too
-        where the objects are not to be trusted.
+        `identity` is that of a connection, or its lasting part: raises unless this is that server. Raises
+        also if the objects can't be trusted.
         """
 
 
@@ -153,110 +154,113 @@ class Mirror(Protocol):
 
     @property
     def connection(self) -> Connection:
-        """The connection that all is asked over; whoever made it closes it."""
+        """The connection that every method uses. The code that opened it closes it."""
 
     @property
     def captures(self) -> Captures | None:
-        """The changes that it may make at its source; None where a source captures all tables alike."""
+        """The control of which tables are captured; None if the source captures all tables alike."""
 
     # --- the stream: once an attempt --------------------------------------------------------------
 
     def establish(self, order: StreamOrder, waiting: Waiting) -> StreamOrigin:
-        """Have the tables captured, then a stream of them, then define them anew.
+        """Capture the tables, begin a stream of them, then define them again.
 
-        Called for a first run, and after a lost position. A crash may come anywhere in between: what is there
-        is used by the next call. Raises where there can be no stream, and whatever `waiting` raises.
+        Call it for a first run, and after a lost position. A crash may come at any step: the next call uses
+        what is there. Raises if there can be no stream, and whatever `waiting` raises.
         """
 
     def confirm(self, identity: Json, received_until: Position) -> Successor | None:
         """Raise unless the stream goes on here, through the same objects, from `received_until`.
 
-        Called once at each beginning. None where this is the server of `identity`. Another one may go on if
-        it has all that was reached from that: commits behind it may come in another order from there.
+        Call it once at each start. Returns None if this is the server of `identity`. Another server may
+        follow it if it has everything up to `received_until`. Later commits may come in another order there.
         """
 
     # --- its tables: before each mark, and when tables come or go ---------------------------------
 
     def examine(self, names: Sequence[TableName]) -> ExaminedTables:
-        """Tell which of these tables are there, and what stands against mirroring them.
+        """Tell which of these tables exist, and what prevents mirroring them.
 
-        What `Captures.capture` puts right is not held against a table.
+        A fault that `Captures.capture` puts right is no error here.
         """
 
     def check(self, records: Mapping[str, TableDef], log: StatementLog | None = None) -> SchemaCheck:
-        """Compare tables with what was recorded of them, and with what was heard since, if anybody listened.
+        """Compare tables with their records, and with the statements that the stream brought since, if given.
 
-        Whatever the stream brings of a table up to the `end` was made under the definition that is known, or
-        the table is among the changes or locked; or the stream says it by a statement, which its decoder
-        meets.
+        The promise, for each table and all that the stream brings of it up to the result's `end`: it was made
+        under the recorded definition; or the table is among the changes or the locked tables; or the stream
+        brings the statement that altered it, and the decoder finds it.
         """
 
     def find_unmirrored(
         self, patterns: Sequence[str], mirrored_tables: Collection[TableName]
     ) -> dict[TableName, HeadraceError | None]:
-        """Find what patterns match and nobody mirrors, with what stands against it, or None."""
+        """Find the tables that match the patterns and are not mirrored, each with its error or None."""
 
     # --- how far the source is: every second or so ------------------------------------------------
 
     def end(self) -> Position:
-        """Behind all that is committed and that the stream can bring by now."""
+        """The position behind every commit that the stream can bring by now."""
 
     def clock(self) -> ClockReading | None:
-        """The source's clock, held against its stream; None where it can't be told."""
+        """Read the source's clock together with a position of its stream; None if that is not possible."""
 
     def is_quiet(self, start: Position, stop: Position) -> bool:
-        """Tell whether no captured transaction lies in [start, stop); only while nobody streams."""
+        """Tell whether [start, stop) has no captured transaction. Call it only while nobody streams."""
 
     def health(self, limit: int | None = None) -> Health:
-        """Say what the source holds for us, which may be so many bytes. Raises where it would wait for us."""
+        """Say what the source holds for us, and an error beyond `limit` bytes.
+
+        Raises if the source's commits would wait for us.
+        """
 
     # --- what its tables hold: copies and proofs --------------------------------------------------
 
     def measure(self, tables: Sequence[TableDef]) -> TableSizes:
-        """Ask how big tables are; nobody waits for one that somebody holds."""
+        """Ask how big tables are. A table that another session holds is not waited for."""
 
     def plan_copy(self, order: CopyOrder) -> CopyPlan:
-        """Foresee a copy of tables whose changes are captured by now, and which can be read."""
+        """Plan a copy of tables whose changes are captured by now, and which can be read."""
 
     def snapshot(self, tables: Sequence[TableDef], readers: int, seconds: float) -> Snapshot:
-        """Take a moment to compare with, of which it is known which transactions it holds.
+        """Take a snapshot to compare with, whose transactions are known.
 
-        It is to be had within so many seconds. Refused where the source cannot tell what it holds.
+        Raises if that takes longer than `seconds`, or if the source can't tell which transactions it holds.
         """
 
 
 class Captures(Protocol):
-    """The changes of a mirror at its source: which tables are captured, and how far the log goes.
+    """The control of a source's capture: which tables are captured, and where the log ends.
 
-    Whether it may is `UpstreamFacts.owns_capture`: which tables are captured may be the user's own affair.
-    Then nothing here alters that.
+    Without `UpstreamFacts.owns_capture` the user's own objects decide which tables are captured. Then no
+    method here alters that.
     """
 
     @property
     def unwritable(self) -> Callable[[], frozenset[int]] | None:
-        """The tables, by number, whose own writes the server refuses because of us; None: never any."""
+        """The tables, by number, whose writes the server refuses because of our capture; None: never any."""
 
     def capture(self, names: Sequence[TableName]) -> CapturedTables:
-        """See that from here on all changes of these tables are captured; committed when it returns.
+        """Make sure that all changes of these tables are captured from now on; committed when it returns.
 
-        Those of which the user's own objects leave something out come with an error, and so does one that
-        somebody holds: it keeps no other out. One that is captured already is nothing to do.
+        A table comes with an error if the user's own objects leave out something of it, or if another session
+        holds it. The other tables are captured all the same. A table that is captured already stays so.
         """
 
     def captured_tables(self) -> frozenset[TableName]:
         """The tables whose changes are captured by name."""
 
     def release(self, names: Sequence[TableName]) -> None:
-        """Capture the changes of these tables no longer; one that is not captured is nothing to do."""
+        """Stop to capture these tables; a table that is not captured is skipped."""
 
     def release_now(self, numbers: Collection[int]) -> None:
-        """Release tables that may have other names by now; raises where that would have to wait."""
+        """Release tables by number, whatever their names are now. Raises instead of waiting."""
 
     def columns_left_out(self, details: Json) -> tuple[str, ...]:
-        """Name the columns that a table has and that the source does not send, by the table's details.
+        """Name the columns of a table that the source does not send, by the table's details.
 
-        Those that a user's own objects leave out on purpose are not among them.
+        Columns that the user's own objects leave out on purpose are not named.
         """
 
     def advance_log(self) -> bool:
-        """Move the end of the stream a little where nobody else does; False where we may not."""
+        """Move the end of the stream a little, for when nobody else writes; False if we may not."""

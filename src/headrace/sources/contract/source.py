@@ -17,61 +17,61 @@ from headrace.sources.contract.values import Json, UpstreamFacts
 
 
 class Source(Protocol):
-    """A kind of source: a folder beside this one implements it. It holds nothing: ask it from any thread."""
+    """A kind of source; a folder beside this one implements it. It has no state: any thread may call it."""
 
     @property
     def drop(self) -> Callable[[Address, Json, bool], list[str]] | None:
-        """Remove what is ours of the objects upstream; what was removed, for people.
+        """Remove our own objects upstream, and return their names for people.
 
-        A rehearsal (True) removes nothing and tells what would be. What is gone already is nothing to do.
-        None of a source that makes nothing there.
+        A rehearsal (True) removes nothing, and returns what it would remove. Objects that are gone are
+        skipped. None if the source makes no objects.
         """
 
     @property
     def drop_reader(self) -> Callable[[Address, Json, str, bool], list[str]] | None:
         """Remove what is there for another mirror of this name, which reads through the same objects.
 
-        None of a source of which each mirror has objects of its own.
+        None if each mirror of the source has objects of its own.
         """
 
     @property
     def key_bounds(self) -> Callable[[TableSchema, pa.Table], list[Bound] | None] | None:
-        """The bounds of ranges at these keys, as the lake has them; None where the source can't read one.
+        """Make range bounds of these keys, given as the lake has them; None if the source can't read one.
 
-        None of a source that is never read in ranges of keys (`CopyPlan.key_walk`).
+        The property is None if the source is never read in key ranges (`CopyPlan.key_walk`).
         """
 
     # --- before anything is made ------------------------------------------------------------------
 
     def address(self, text: str) -> Address:
-        """Read what a person typed, or what a lake remembers; a text that can't be read is never quoted."""
+        """Parse an address that a person typed or a lake remembers. An error never quotes the text."""
 
     def plan(self, lake_id: str, name: str, options: Mapping[str, str]) -> Json:
-        """Plan what a mirror of this name will have upstream: its own objects, or those that options name.
+        """Plan the objects upstream of a mirror of this name: its own, or those that options name.
 
-        Nothing is made. The same arguments give the same record. Refuses options that do not go together.
+        Makes nothing. The same arguments give the same record. Refuses options that contradict each other.
         """
 
     def describe(self, upstream: Json) -> UpstreamFacts:
-        """The facts of such a record, or of one that a stream was established with."""
+        """The facts of a record, from `plan` or from an established stream."""
 
     def examine(self, address: Address, wish: Wish) -> CheckReport:
-        """Find what would go wrong later, before anything is made. Raises only if nobody can be asked."""
+        """Find what would go wrong later, before anything is made. Raises only if no server can be asked."""
 
     # --- while it is mirrored ---------------------------------------------------------------------
 
     def connect(self, address: Address, *, role: str) -> Connection:
-        """Open a pinned connection; `role` says in the server's own lists what for."""
+        """Open a connection with pinned settings; the server's lists of sessions show `role`, its purpose."""
 
     def reader(self, address: Address, identity: Json, ticket: Json, *, role: str) -> Reader:
-        """Make a reader of what the ticket is for; it connects when it is first asked for something.
+        """Make a reader for a ticket; it connects at its first read.
 
         `identity` is that of the connection that the ticket came from.
         """
 
     def decoder(self, reference: int = 0) -> Decoder:
-        """The decoder of its stream.
+        """The decoder of the source's stream.
 
-        `reference` is what the newest look at the source said of its transactions: by it a source whose
-        stream shortens their ids tells them apart. Without it they are as the stream has them.
+        `reference` comes from the newest check of the source (`SchemaCheck.reference`). A source whose stream
+        shortens transaction ids restores them by it. Without it the ids stay as the stream has them.
         """

@@ -1,24 +1,24 @@
-"""The stream of a source, as the receiver reads it: what it is asked for, what it brings, what it is told.
+"""The stream of a source, as the receiver reads it: the order, the reads, the feedback.
 
-    Orders ─► open_stream ─► Stream ── read ─► Received ─► the spool
+    Orders ─► open_stream ─► Stream ── read ─► StreamRead ─► the spool
                                ▲
                                └── feedback ── what the lake holds, what has arrived
 
-Nothing between the lake's frontier and what a stream brings may be missing: `open_stream` refuses a source
-that can't send it any more, or is not the one that was followed, with a `core.errors.PositionLost` where that
-is so for good. What comes again, because the source keeps what was not acknowledged, is compared by the
-receiver (`pipeline.ingest.replay_check`).
+A stream has no gap after the lake's frontier. `open_stream` refuses a source that can't send everything from
+there on, or that is not the one that was followed. If that can't change, the error is a
+`core.errors.PositionLost`. A source sends again what was not acknowledged, and the receiver compares it
+(`pipeline.ingest.replay_check`).
 
-A source that remembers by itself how far its stream was read begins there, one that does not at `frontier`,
-whose text says all that it needs. A receiver shall be there soon: neither this nor what implements it loads
-Arrow, or anything else of the source (`registry.stream_source`).
+A source that remembers how far its stream was read begins there. Any other begins at `frontier`, whose text
+says all that the source needs. A receiver must start fast: neither this module nor its implementations load
+Arrow or the rest of a source (`registry.stream_source`).
 
 A read brings bytes, and which transactions are in them:
 
     data        k  B R I I C  k  B I U C  B I I I I I I     bytes of whole transactions, and between them
     ended          (BRIIC)       (BIUC)                     one entry of TRANSACTION each
     open                                  (BIIIIII ...
-    running                               7: (I I)  9: ()   what came of transactions that run
+    running                               7: (I I)  9: ()   the bytes of running transactions
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ Transactions = npt.NDArray[np.void]  # of dtype TRANSACTION
 
 TRANSACTION = np.dtype(
     [
-        ("ran", "?"),  # it came while it ran: its bytes came before, by its number
+        ("ran", "?"),  # it was streamed while it ran: its bytes came before, under its number
         ("time", "<i8"),
         ("end", "<i8"),  # the frontier behind it
         ("commit_ts", "<i8"),  # microseconds since 1970
         ("number", "<i8"),  # as the stream numbers it
-        ("changes", "<i8"),  # that were not rolled back
-        ("truncates", "<i8"),  # of those, the messages that empty tables
-        ("start", "<i8"),  # of its bytes, or if it ran of the message of its end; -1: in an earlier read
+        ("changes", "<i8"),  # without those that were rolled back
+        ("truncates", "<i8"),  # how many of the changes are messages that empty tables
+        ("start", "<i8"),  # of its bytes; if it ran, of its end message; -1: in an earlier read
         ("stop", "<i8"),
     ]
 )
@@ -56,7 +56,7 @@ TRANSACTION = np.dtype(
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """The whole transaction that is open where a read ends."""
+    """The transaction that is open where a read ends, of those that come whole."""
 
     start: int  # where it begins; -1: in an earlier read
     time: int
@@ -64,7 +64,7 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The layout of a table from this place on, as the source's decoder reads it."""
+    """The layout of a table from a place on: a frame that the source's decoder reads."""
 
     table: int
     at: int
@@ -73,27 +73,28 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class StreamRead:
-    """The arrival of one read of a stream; places are offsets into `data`.
+    """The result of one read of a stream; places are offsets into `data`.
 
-    `data` are the bytes of whole transactions and what lies between them, without those of transactions that
-    run. All of it is to be kept as it is: what was read may have ended anywhere.
+    `data` has the bytes of whole transactions and the bytes between them, without those of running
+    transactions. Keep all of it as it is: a read may end anywhere.
 
-    A source that cannot tell a position by its time says the positions behind some transactions that ended:
-    at least behind the last one, and where all has come before `complete`. A mark is made nowhere else.
+    A source that can't compute a position from a time lists `positions`: those behind some ended
+    transactions, at least behind the last one, and the one that `complete` is the time of. Marks are made
+    nowhere else.
     """
 
-    size: int  # of all that was read
+    size: int  # bytes that were read
     data: Bytes
     transactions: Transactions  # in their order
     open: Open | None
-    running: Mapping[int, Bytes]  # what came of transactions that run, by number; nothing yet of some
-    rolled_back: Sequence[int]  # those that were rolled back
-    aborted_parts: Mapping[int, Sequence[int]]  # of those that ran and ended, the parts that were rolled back
+    running: Mapping[int, Bytes]  # the bytes of running transactions, by number; of some none yet
+    rolled_back: Sequence[int]  # running transactions that were rolled back
+    aborted_parts: Mapping[int, Sequence[int]]  # by running transaction that ended: its rolled-back parts
     layouts: Sequence[Layout]
-    complete: int  # before this place the source has sent all there is; 0 where it does not say
+    complete: int  # the source has sent all with a time before this; 0 if it does not say
     source_end: tuple[int, int] | None  # how far the source is, and its clock, microseconds since 1970
-    amid: bool  # it ends amid bytes of a transaction that runs
-    positions: Sequence[Position] = ()  # of a source that cannot tell them by their times; see below
+    amid: bool  # the read ends within bytes of a running transaction
+    positions: Sequence[Position] = ()  # only of a source that can't compute them from times; see above
 
 
 # --- the stream --------------------------------------------------------------------------------
@@ -101,16 +102,16 @@ class StreamRead:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Orders:
-    """An order to stream: what, from whom, and from where on. Holds the password: never shown."""
+    """An order to stream: what, from whom, and from where on. It holds the password: never show it."""
 
-    address: str  # all of its text
-    identity: Json  # of who has to answer: `Session.identity`
+    address: str  # the whole text
+    identity: Json  # of the server that must answer: `Connection.identity`
     upstream: Json
-    frontier: Position  # what the lake holds
+    frontier: Position  # of the lake
     received_until: Position = field(metadata=on_disk("reached"))  # the frontier, or past it
-    newest: int | None = None  # the largest id of a transaction that is known to have committed there
-    running: bool = False  # large transactions while they run, where the source can
-    silence: float | None = None  # for so many seconds a stream may be silent; None: as the source has it
+    newest: int | None = None  # the largest transaction id that is known to have committed there
+    running: bool = False  # stream large transactions while they run, if the source can
+    silence: float | None = None  # seconds that the stream may be silent; None: the source's own limit
 
 
 class Stream(Protocol):
@@ -118,21 +119,21 @@ class Stream(Protocol):
 
     @property
     def start(self) -> Position:
-        """The position that it begins at: everything from here on comes, again or for the first time."""
+        """The position where the stream begins. Everything from it on comes, some of it again."""
 
     @property
     def pause(self) -> float:
-        """After so many seconds at the latest the source wants feedback."""
+        """The longest time in seconds between two feedbacks."""
 
     @property
     def feedback(self) -> Callable[[Position, Position], None] | None:
-        """Say what the lake holds durably, which the source may forget, and what has arrived.
+        """Report two positions: what the lake holds durably (the source may forget it), and what has arrived.
 
-        None of a source that remembers nothing of it.
+        None if the source does not remember them.
         """
 
     def read(self, timeout: float) -> StreamRead | None:
-        """Take what has come; None if nothing came in time. Valid until the next call."""
+        """Read what has come; None if nothing came in time. The result is valid until the next call."""
 
     def close(self) -> None: ...
 
@@ -142,21 +143,21 @@ class StreamSource(Protocol):
 
     @property
     def at(self) -> Callable[[Json, int], Position] | None:
-        """The position at a time, in the life that an upstream is of; None where only its stream can tell."""
+        """Compute the position at a time, in the life of `upstream`; None where only the stream can tell."""
 
     @property
     def picking(self) -> Callable[[Json, Collection[TableName], Mapping[str, str]], Json] | None:
-        """The record of a stream of these tables, by the record of the mirror and the options of this run.
+        """Make the record of a stream of these tables, from the mirror's record and the options of this run.
 
-        A receiver that picks tables out of the stream finds them there. What it received by another record is
-        of no use: it is received again, from the newest mark on. None where the source itself knows which
-        tables they are, and no option says how a stream is read.
+        A receiver that picks tables out of the stream finds them in the record. Bytes that were received by
+        another record are useless: they are received again, from the newest mark on. None if the source
+        itself knows the tables, and no option says how to read the stream.
         """
 
     def open_stream(self, orders: Orders) -> Stream:
-        """Connect, prove who answers, see that nothing is missing, and begin."""
+        """Connect, prove the server's identity, check that nothing is missing, and begin."""
 
     def history_changed(
         self, upstream: Json, sent_times: Sequence[int], again: Sequence[int]
     ) -> HeadraceError:
-        """The error of a source that sent the transactions of these times once, and those of others again."""
+        """The error of a source whose repeated transactions (times `again`) differ from `sent_times`."""

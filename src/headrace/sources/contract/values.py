@@ -1,18 +1,19 @@
-"""Values of the contract that every part of it speaks of. They load no Arrow: a receiver has them too.
+"""The values that all parts of the contract use. They load no Arrow, because a receiver imports them too.
 
-    Json                a record that is the source's own: stored, handed back, and read by nobody else
-    Declaration         all that is said of a kind of source before any of it is loaded, with its options
+    Json                a record that belongs to the source: stored, handed back, and read by nobody else
+    Declaration         a kind of source with its options, known before its code is loaded
     UpstreamFacts       what follows from the record of a mirror's objects, without a connection
-    TableDef            a table as it was defined at one moment, and what a look at it finds (`SchemaCheck`)
-    StatementEffect     what a stream says of tables otherwise than by rows, at its own place
-    Waiting             who may end a wait for others, and who hears what is waited for
+    TableDef            a table as it was defined at one moment
+    SchemaCheck         the outcome of one look at tables
+    StatementEffect     a statement on a table that the stream brings, at its place
+    Waiting             what ends a wait for others, and what reports the reason
 
     examine ─► capture ─► defined ─► recorded ─► copied, followed ─► check, before each mark ─► release
     fit?       upstream   in full?               (a `TableDef`)      locked, changed, news
 
-The details of a definition are the source's own, and compared by it alone. Whoever reads a configuration
-checks each option by itself, and refuses what only another kind declares; options that do not go together are
-the source's to refuse (`Source.plan`).
+The details of a definition belong to the source, and only the source compares them. The reader of a
+configuration checks each option by itself, and refuses an option that only another kind declares. The source
+refuses options that contradict each other (`Source.plan`).
 """
 
 from __future__ import annotations
@@ -43,21 +44,21 @@ class Option:
     name: str
     help: str  # one line
     default: str | None = None
-    choices: tuple[str, ...] = ()  # none: any text
-    number: bool = False  # a number may be written as one
-    in_sql: bool = False  # CREATE SOURCE asks for it, by its name in capitals
+    choices: tuple[str, ...] = ()  # empty: any text
+    number: bool = False  # a configuration may give it as a number instead of a text
+    in_sql: bool = False  # CREATE SOURCE takes it, under its name in capitals
 
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """A kind of source as it introduces itself."""
+    """The description of a kind of source: its names, its addresses, its options."""
 
     kind: str  # in the lake's records; in capitals after CREATE SOURCE ... FROM
     title: str  # for people
     schemes: tuple[str, ...]  # of its addresses
-    password: str  # where a password is found that the address leaves out, for a hint
+    password: str  # for a hint: where a password stands that the address leaves out
     options: tuple[Option, ...] = ()
-    driver: str = ""  # the package that its connections are made with
+    driver: str = ""  # the package that makes its connections
 
     @property
     def keyword(self) -> str:
@@ -65,7 +66,7 @@ class Declaration:
 
     @property
     def in_sql(self) -> tuple[Option, ...]:
-        """The options that CREATE SOURCE asks for, in its order."""
+        """The options that CREATE SOURCE takes, in its order."""
         return tuple(option for option in self.options if option.in_sql)
 
     def value(self, options: Mapping[str, str], name: str) -> str | None:
@@ -78,9 +79,9 @@ class Declaration:
 class UpstreamFacts:
     """The facts that follow from the record of a mirror's objects, without a connection.
 
-    `options` say the same in a configuration: none for what is our own. `objects` has the name of each
-    object, by the option that would name it. Where `owns_capture` is not set, the user's own objects say
-    which tables are captured. `case_insensitive`: names of tables mean the same in any case.
+    `options` name the user's objects in a configuration; our own objects need none. `objects` has the name of
+    each object, by the option that would name it. Without `owns_capture` the user's own objects decide which
+    tables are captured. With `case_insensitive` a table's name means the same in any case.
     """
 
     options: Mapping[str, str] = field(default_factory=dict)
@@ -93,19 +94,19 @@ class UpstreamFacts:
 
 
 def _nobody() -> None:
-    """Nobody wants to end the wait before its time."""
+    """Never end the wait early."""
 
 
 def _unheard(reason: Transient) -> None:
-    """Nobody asks what is waited for."""
+    """Report the reason of the wait to nobody."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The manner in which somebody waits for other transactions to have what comes after them."""
+    """A wait until other transactions end: what ends it early, and what reports its reason."""
 
-    check: Callable[[], None] = _nobody  # raises when it is not wanted any more
-    tell: Callable[[Transient], None] = _unheard  # hears every few seconds what is waited for
+    check: Callable[[], None] = _nobody  # raises to end the wait
+    tell: Callable[[Transient], None] = _unheard  # called every few seconds with the reason of the wait
 
 
 ALONE = Waiting()
@@ -116,11 +117,11 @@ ALONE = Waiting()
 
 @dataclass(frozen=True, slots=True)
 class StatementEffect:
-    """A statement on a table, or on all."""
+    """A statement on one table, or on all tables."""
 
     time: int
-    steps: bytes | None  # what it did, in the source's own words; None: they do not say
-    replaces: bool = False  # the table is gone, or another one has its name
+    steps: bytes | None  # what the statement did, in the source's own format; None: unknown
+    replaces: bool = False  # the table is gone, or its name belongs to another table
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +130,8 @@ class TableDef:
 
     name: TableName
     number: int  # as the stream numbers it
-    schema: TableSchema  # as the lake will know it
-    details: Json  # the source's own
+    schema: TableSchema  # of the lake's table
+    details: Json  # the source's own record
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,7 @@ class TableSize:
 
 @dataclass(frozen=True, slots=True)
 class ExaminedTables:
-    """Tables that are there, and what stands against mirroring some of them."""
+    """Tables that exist, and the errors of those that can't be mirrored."""
 
     defs: Mapping[TableName, TableDef]
     errors: Mapping[TableName, HeadraceError]
@@ -157,60 +158,60 @@ class ExaminedTables:
         return [self.defs[name] for name in self.fit]
 
     def then(self, later: ExaminedTables) -> ExaminedTables:
-        """Return the result once the fit tables have been looked at again."""
+        """Merge with a later look at the fit tables."""
         unfit = {name: each for name, each in self.defs.items() if name in self.errors}
         return ExaminedTables({**unfit, **later.defs}, {**self.errors, **later.errors})
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnDerivation:
-    """Out of what each column of `Change.now` comes in a row from before the change."""
+    """The origin of each column of `Change.now` in a row from before the change."""
 
     parts: tuple[Part, ...]
-    until: Position  # behind the change: from there on the stream brings no row from before it
-    between: tuple[Conversion, ...] | None = None  # of the columns in between; None: by their names alone
+    until: Position  # behind the change: from here on the stream brings no row from before it
+    between: tuple[Conversion, ...] | None = None  # of the layouts in between; None: by column names alone
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of a table, so that it is not what was recorded any more."""
+    """A change of a table: it differs from its record."""
 
     what: str  # for a message
-    now: TableDef | None  # the same table as it is now, by whatever name; None: it is gone
-    mend: str | None = None  # what has to be done at the source before anything else
+    now: TableDef | None  # the same table now, under whatever name; None: it is gone
+    mend: str | None = None  # what a person must do at the source first
     derivation: ColumnDerivation | None = (
-        None  # where its columns alone are others, and it is proven what old rows hold
+        None  # if only its columns changed, and the values of old rows are proven
     )
-    told_by: Position | None = None  # the stream may say up to here what it was; None: it says no more
+    told_by: Position | None = None  # up to here the stream may still tell what changed; None: it won't
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaCheck:
-    """The outcome of one look at tables. By the keys of the caller, to whom a table may be two records."""
+    """The outcome of one look at tables, by the caller's keys: a caller may have two records of one table."""
 
     end: Position  # behind all that the stream can bring by now
-    reference: int  # what the source's decoder is made with
+    reference: int  # for `Source.decoder`
     changes: Mapping[str, Change]
-    news: Mapping[str, TableDef]  # what is new of a table and means nothing to its rows
+    news: Mapping[str, TableDef]  # tables with new details that change no row: their new records
     locked_tables: frozenset[
         str
-    ]  # somebody may be changing it, and no look can see that yet; or it is denied
-    upstream_error: HeadraceError | None = None  # the objects upstream are others now: it concerns all tables
-    denials: Mapping[str, HeadraceError] = field(default_factory=dict)  # we may not see what it is by now
+    ]  # another session may be changing it, which no look can see yet; or it is denied
+    upstream_error: HeadraceError | None = None  # the objects upstream were replaced: concerns all tables
+    denials: Mapping[str, HeadraceError] = field(default_factory=dict)  # we may not see its definition now
     unreadable: Mapping[str, TableDenied] = field(default_factory=dict)  # it is followed, and can't be copied
-    busy: Mapping[str, TableBusy] = field(default_factory=dict)  # of the locked, where it is known
-    # What became of it since the look of its record is not all known: a table that no look saw in between
-    # may be named by marks from behind this look on. Where the source can't say where that is the log is
-    # moved on, and it is where that ends.
+    busy: Mapping[str, TableBusy] = field(default_factory=dict)  # the errors of locked tables, where known
+    # Tables with a history that is not wholly known since the look of their records. If no look saw such a
+    # table in between, marks may name it only from `behind` on, which lies behind this look. A source that
+    # can't tell that position leaves it None: then the log is moved on, and its new end is the position.
     unproven: frozenset[str] = frozenset()
     behind: Position | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class StatementLog:
-    """All that the stream says of tables from the last mark to a position: of each its statements, in order.
+    """The statements that the stream brings of tables, from the last mark to a position, in order.
 
-    By the keys of the tables; what a table's details know already is none of it.
+    By the keys of the tables. It leaves out statements that a table's details include already.
     """
 
     after: Position

@@ -1,12 +1,12 @@
-"""Capture: which tables the publication holds, and whether it sends what it should of each.
+"""Capture: which tables the publication holds, and whether it sends all that it should of each.
 
-    examine    fit by themselves; of the user's publication, which nobody alters, also as members of it
-    capture    in our publication, wholly and committed ─► as `define`
-    define     the very same tables, as members
-    release    out of our publication again
+    examine    are the tables fit? in the user's publication, which we never alter: also as its members
+    capture    add the tables to our publication, whole; committed ─► as `define`
+    define     the very same tables (by oid) as members of the publication
+    release    take tables out of our publication
 
-What somebody limited in our publication, by a filter or a list of columns, is put right where it is met. A
-publication of the user's is used as it is, filters and lists included (`publication`).
+If somebody added a row filter or a column list to our publication, `capture` removes it. A publication of the
+user's is used as it is, with its filters and lists (`publication`).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from headrace.sources.postgres.publication import (
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.postgres.upstream import PostgresUpstream
 
-_MOMENT = "200ms"  # for each table's lock, once it is known that somebody holds one of them
+_MOMENT = "200ms"  # lock timeout for each table, once one of them is known to be locked
 
 
 def examine(connection: Session, upstream: PostgresUpstream, names: Sequence[TableName]) -> ExaminedTables:
-    """The tables as they are, before they are published; in the user's publication they already are."""
+    """Read the tables before they are added to our publication; a user's publication holds them already."""
     entries = list(read_entries_by_name(connection, names, [upstream.publication]).values())
     errors = unfit_tables(connection, entries)
     errors |= _overlapping(connection, upstream, entries)
@@ -50,7 +50,7 @@ def examine(connection: Session, upstream: PostgresUpstream, names: Sequence[Tab
 def _overlapping(
     connection: Session, upstream: PostgresUpstream, entries: Sequence[TableEntry]
 ) -> dict[TableName, HeadraceError]:
-    """The tables whose rows would come under two names, or not under the one that they are mirrored by."""
+    """The tables whose rows would come under two names, or under another name than they are mirrored by."""
     _, inside = outside_roots(entries, [entry.name for entry in entries])
     if upstream.owns_publication:
         inside += [inside_root(entry.name, None) for entry in entries if entry.is_sent_above]
@@ -64,9 +64,9 @@ def _overlapping(
 
 
 def capture(connection: Session, upstream: PostgresUpstream, names: Sequence[TableName]) -> ExaminedTables:
-    """See that our publication holds the tables, wholly; committed when this returns.
+    """Make sure that our publication holds the whole tables; committed when this returns.
 
-    One that somebody holds comes with an error, and keeps no other out.
+    A table that another session locks comes with an error; the other tables are added all the same.
     """
     busy: dict[TableName, HeadraceError] = {}
     if upstream.owns_publication and names:
@@ -99,10 +99,10 @@ def _one_by_one(
 
 
 def define(connection: Session, upstream: PostgresUpstream, tables: Iterable[TableDef]) -> ExaminedTables:
-    """The very same tables by now, as members of the publication.
+    """Read the very same tables (by oid) again, as members of the publication.
 
-    One whose membership in the user's publication is another one by now was sent otherwise at the beginning
-    of a stream that was made in between.
+    A table comes with an error if its membership in the user's publication changed since the first look: a
+    stream that began in between first sent it in another way.
     """
     before = {table.number: from_record(TableEntry, table.details) for table in tables}
     now = read_entries(connection, list(before), [upstream.publication])
@@ -121,7 +121,7 @@ def _table_origin(entry: TableEntry) -> list[str]:
 def partly(
     connection: Session, upstream: PostgresUpstream, names: Sequence[TableName]
 ) -> Collection[TableName]:
-    """The tables of which our publication sends only a part: somebody altered it."""
+    """The tables that our publication sends only in part, because somebody altered it."""
     if not upstream.owns_publication:
         return ()
     entries = read_entries_by_name(connection, names, [upstream.publication]).values()
@@ -141,7 +141,7 @@ def _examine(entries: Iterable[TableEntry], errors: dict[TableName, HeadraceErro
     return ExaminedTables({each.name: definition(each) for each in entries}, errors)
 
 
-# --- whose changes are captured by now ----------------------------------------------------------
+# --- the captured tables ------------------------------------------------------------------------
 
 
 def captured_tables(connection: Session, upstream: PostgresUpstream) -> frozenset[TableName]:
@@ -156,11 +156,11 @@ def release(connection: Session, upstream: PostgresUpstream, names: Sequence[Tab
 
 
 def release_now(connection: Session, upstream: PostgresUpstream, oids: Collection[int]) -> None:
-    """Take tables out of our publication at once, whatever they are called now, or give up in a moment."""
+    """Take tables out of our publication by oid, whatever their names are now; give up after a short wait."""
     if upstream.owns_publication:
         withdraw_by_oid(connection, upstream.publication, oids)
 
 
 def unwritable(connection: Session, upstream: PostgresUpstream) -> frozenset[int]:
-    """The tables, by oid, whose UPDATE and DELETE the server refuses because our publication names them."""
+    """The tables, by oid, whose UPDATE and DELETE the server refuses because our publication holds them."""
     return without_identity(connection, upstream.publication) if upstream.owns_publication else frozenset()

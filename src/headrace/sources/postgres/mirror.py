@@ -1,4 +1,4 @@
-"""A connection and its mirrors as `sources.contract` wants them. Other rooms do the work: no logic."""
+"""PostgreSQL's `Connection` and `Mirror` (`sources.contract.mirror`). Other modules do the work."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class PostgresConnection:
 
 @dataclass(frozen=True, slots=True)
 class PostgresMirror:
-    """The tables of a publication, and the slot that their changes come through."""
+    """The tables of a publication, and the slot that brings their changes."""
 
     connection: PostgresConnection
     upstream: PostgresUpstream
@@ -101,7 +101,7 @@ class PostgresMirror:
         return replace(origin, tables=tables)
 
     def confirm(self, identity: Json, received_until: Position) -> Successor | None:
-        # A position means something on its own server alone.
+        # A position means something only on its own server.
         prove(self.connection.actual_identity, identity)
         objects.confirm(self.session, self.upstream)
         return None

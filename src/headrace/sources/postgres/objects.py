@@ -2,13 +2,13 @@
 
     `publication` first, committed ──► `slot` ──► W (`writers`) ──► `copy`
 
-The order is the proof. Changes are captured one by one: a transaction that was open while its table
-got into the publication arrives in part. So the slot is made when the publication has committed, and
-the transactions that then hold a write lock on a table to be copied are noted as W: no snapshot is
-accepted in which one of them still runs (`copy.leader`).
+The order is the proof. A publication filters change by change: the stream has only a part of a transaction
+that was open when its table was added to the publication. So the slot is made after the publication has
+committed. The transactions that then hold a write lock on a table to be copied are noted as W. A snapshot in
+which one of them still runs is not accepted (`copy.leader`).
 
-Both are named after the lake and removed with it. What belongs to the user (`--publication`, `slot =`) never
-comes here to be altered or dropped.
+Both objects are named after the lake and removed with it. Objects of the user (`--publication`, `slot =`) are
+never altered or dropped here.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from headrace.sources.postgres.session.stream_errors import publication_missing
 from headrace.sources.postgres.slot import check_slot, drop_slot, ensure_slot, free_slot, slot_state
 from headrace.sources.postgres.upstream import PostgresUpstream
 
-OURS = "^headrace_[0-9a-f]{8}_"  # what slots and publications of a lake's own are called (`object_name`)
+OURS = "^headrace_[0-9a-f]{8}_"  # matches the names of a lake's own slots and publications (`object_name`)
 _NAME_LIMIT = 63
 
 
@@ -46,13 +46,13 @@ def object_name(lake_id: str, source: str) -> str:
     name = f"headrace_{lake_id[:8].lower()}_{plain}"
     if plain == source and len(name) <= _NAME_LIMIT:
         return name
-    # Two sources must not become one by losing what a slot's name cannot hold.
+    # Two names must stay different although a slot's name can't hold some of their characters.
     mark = f"_{zlib.crc32(source.encode()):08x}"
     return name[: _NAME_LIMIT - len(mark)] + mark
 
 
 def check_options(options: Mapping[str, str]) -> None:
-    """Refuse a slot of the user's that reads through a publication which is made after it."""
+    """Refuse a slot of the user's without a publication of theirs: we would make ours after the slot."""
     slot = options.get("slot")
     if slot is not None and "publication" not in options:
         raise Misconfigured(
@@ -64,7 +64,7 @@ def check_options(options: Mapping[str, str]) -> None:
 
 
 def plan(lake_id: str, source: str, options: Mapping[str, str]) -> PostgresUpstream:
-    """The objects of a mirror: the lake's own, but for those that its user names."""
+    """The objects of a mirror: the lake's own, except those that the user names."""
     check_options(options)
     own = object_name(lake_id, source)
     slot, publication = options.get("slot"), options.get("publication")
@@ -72,7 +72,7 @@ def plan(lake_id: str, source: str, options: Mapping[str, str]) -> PostgresUpstr
 
 
 def options(upstream: PostgresUpstream) -> dict[str, str]:
-    """The options that name the same objects; none for those that are the lake's own."""
+    """The options that name the user's objects; the lake's own objects need none."""
     said = (
         ("publication", upstream.publication, upstream.owns_publication),
         ("slot", upstream.slot, upstream.owns_slot),
@@ -93,10 +93,10 @@ def establish(
     *,
     anew: Collection[TableName] = (),
 ) -> StreamOrigin:
-    """See that the publication holds the tables, then that there is a slot; the user's are used as they are.
+    """Make sure that the publication holds the tables, then that there is a slot. Use the user's as they are.
 
-    Of the tables `anew` it sends a part. One that is to go again stays where a slot of an earlier try stands
-    on it.
+    The publication sends only a part of the tables in `anew`: they are added again, whole. With `order.undo`
+    a failure drops the publication again, unless a slot of an earlier attempt needs it.
     """
     if upstream.owns_publication and order.names:
         ensure_publication(connection, upstream.publication, order.names, anew=anew)
@@ -117,7 +117,7 @@ def establish(
 
 @dataclass(frozen=True, slots=True)
 class PostgresStart:
-    """The start of a stream by the server's own count, what was reached before, and how far the server is."""
+    """The start of a stream in the server's LSNs, the position received before, and the end of the log."""
 
     upstream: PostgresUpstream
     start: Lsn
@@ -128,10 +128,10 @@ class PostgresStart:
 
 
 def origin_of(stream_start: PostgresStart, *, fresh: bool, begun_at: int | None) -> StreamOrigin:
-    """The beginning of a stream; after a lost position it lies behind what was reached.
+    """The start of a stream. After a lost position it is at or behind `received_until`.
 
-    A server that was set back is in another life: what is added to its positions grows. A slot of the user's
-    that outlived a promotion sends again what we had before.
+    A server that was set back is in another life: the base that is added to its positions grows. A slot of
+    the user's that outlived a promotion sends again what we have already.
     """
     known, upstream, start = (
         stream_start.identity.lasting_part(),
@@ -172,13 +172,13 @@ def _start(
 
 
 class PublicationRemade(Definite, PositionLost):
-    """The publication is another than the stream was read through."""
+    """The publication is not the one that the stream was read through."""
 
     codes = ("PG_PUBLICATION_REMADE",)
 
 
 def remade(upstream: PostgresUpstream, oid: int | None) -> HeadraceError | None:
-    """The error where the publication was dropped and made again: what came in between is missing."""
+    """The error if the publication was dropped, or dropped and made again: changes in between are missing."""
     if not upstream.publication_oid or oid == upstream.publication_oid:
         return None
     if not oid:
@@ -202,7 +202,7 @@ def confirm(connection: Session, upstream: PostgresUpstream) -> None:
 
 
 def leave(address: PostgresAddress, connection: Session, upstream: PostgresUpstream) -> None:
-    """Let a slot go whose position was lost: ours is dropped, one of the user's must have been made again."""
+    """Let go a slot whose position was lost: drop ours; a user's slot must have been made again by now."""
     name = upstream.slot
     if upstream.owns_slot:
         drop_upstream(address, publication=None, slot=name, application=receiver_name(name))
@@ -224,7 +224,7 @@ def receiver_name(slot: str) -> str:
 
 
 def drop(address: PostgresAddress, upstream: PostgresUpstream) -> list[str]:
-    """Remove what is ours of these objects; what was removed, for people."""
+    """Remove those of the objects that are ours; returns what was removed, for people."""
     return drop_upstream(
         address,
         publication=upstream.publication if upstream.owns_publication else None,
@@ -252,10 +252,10 @@ def drop_upstream(
     application: str,
     seconds: float = 30.0,
 ) -> list[str]:
-    """Remove the slot and the publication that are ours; what was removed, for people.
+    """Remove our slot and our publication; returns what was removed, for people.
 
-    A session that still reads the slot is ended if it is provably ours: it reads our slot and calls
-    itself `application`. Any other is named and left alone.
+    A session that still reads the slot is ended if it is ours, that is, if its application name is
+    `application`. Any other session is left alone, and the error names it.
     """
     removed: list[str] = []
     with closing(connect(address, role="drop")) as connection:

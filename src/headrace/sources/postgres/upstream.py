@@ -1,6 +1,6 @@
-"""The record of what a mirror has upstream: its publication, its slot, and the life of the server of both.
+"""The record of a mirror's objects upstream: its publication, its slot, and the life of their server.
 
-`objects` makes it; a lake stores it, and hands it back with whatever it asks for.
+`objects` makes the record. A lake stores it, and hands it back with each request.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from headrace.sources.postgres.position import Lsn, PostgresTimeline
 
 @dataclass(frozen=True, slots=True)
 class PostgresUpstream:
-    """The objects that a stream is read through, and which life of the server it is of.
+    """The objects that a stream is read through, and the life of the server.
 
-    `base` is what is added to the server's positions to make times of them, which grow for ever though the
-    server was set back. `publication_oid` is 0 as long as the publication is not known to be there.
+    Times are the server's positions plus `base`, so they grow for ever even if the server was set back.
+    `publication_oid` is 0 as long as the publication is not known to exist.
     """
 
     slot: str
@@ -31,7 +31,7 @@ class PostgresUpstream:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> PostgresUpstream:
-        """Read the record of it, which the lake stores and hands back."""
+        """Read the record that the lake stores and hands back."""
         return from_record(cls, record)
 
     @property
@@ -40,5 +40,5 @@ class PostgresUpstream:
         return PostgresTimeline(self.base)
 
     def position(self, lsn: Lsn) -> Position:
-        """A position of the server's as one of ours."""
+        """Convert an LSN of the server to a position."""
         return self.log.position(lsn)

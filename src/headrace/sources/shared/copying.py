@@ -1,4 +1,4 @@
-"""Shares: small parts of tables that are read together, since a task of its own would cost more than they do.
+"""Shares: small parts of tables that one task reads together; a task for each would cost more than the reads.
 
 Pure.
 """
@@ -10,5 +10,5 @@ MOST_SHARED = 32
 
 
 def parts_per_task(number: int, connections: int) -> int:
-    """Count how many of so many small parts make a task: few tasks, but one for each connection."""
+    """Choose how many small parts make a task: few tasks, but at least one for each connection."""
     return max(1, min(MOST_SHARED, -(-number // connections)))

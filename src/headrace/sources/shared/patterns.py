@@ -5,11 +5,11 @@
     orders          the table of that name, where one schema has it
     !public.log     not these, whatever else in the list matches them
 
-A table that a pattern without wildcards names is *meant*: what stands against it is an error. One that a
-wildcard sweeps in is taken as it comes: where it cannot be mirrored it is left out, and that is said.
+A pattern without wildcards *means* its table: if the table can't be mirrored, that is an error. A table that
+only a wildcard matches is left out if it can't be mirrored, and the report says so.
 
-Every source reads `--tables` and `tables = [...]` through here (`select`). A pattern is a value; what it
-is matched against (and what a match that cannot be mirrored means) is the source's own affair.
+Every source reads `--tables` and `tables = [...]` through `select`. The source decides which names a pattern
+is matched with, and what it means that a match can't be mirrored.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The meaning of a list of patterns among some names."""
+    """The result of matching a list of patterns with names."""
 
     names: tuple[TableName, ...]  # in order
     named_tables: frozenset[TableName]  # of these, what a pattern without wildcards names
@@ -99,9 +99,9 @@ class Selection:
 
 
 def select(texts: Sequence[str], among: Iterable[TableName], *, case_insensitive: bool = False) -> Selection:
-    """Match names with a list of patterns; what one with `!` matches is left out, wherever it stands.
+    """Match names with a list of patterns. A pattern with `!` leaves its matches out, wherever it stands.
 
-    `folded` is of a source for which names mean the same in any case.
+    `case_insensitive` is for a source in which names mean the same in any case.
     """
     if case_insensitive:
         return _select_folding_case(texts, among)

@@ -3,11 +3,11 @@
     LockTimeout          the server ended our wait for a lock
     StatementCancelled   after its time, or by somebody's hand
     StatementOverruled   in favour of another: a deadlock, DDL that came between, a standby's recovery
-    StatementRefused     the server denies it or cannot do it; `PrivilegeMissing` of these, where we may not
+    StatementRefused     the server denies it or cannot do it; `PrivilegeMissing`: for want of a privilege
     TableGone            a table or a column is not there any more
 
-Each of these is about the statement and not about the connection: whoever reads one table may say it of that
-table. The others are about the login. The codes and hints stand where a source raises them.
+Each of these is about a statement and not about the connection, so code that reads one table may raise it for
+that table. The other classes are about the login. The codes and hints stand where a source raises them.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class StatementOverruled(Transient):
 
 
 class StatementRefused(Misconfigured):
-    """The server does not do what a statement of ours asks for."""
+    """The server refuses a statement of ours."""
 
 
 class PrivilegeMissing(StatementRefused, RightWithheld):
-    """We may not do it."""
+    """The server refuses a statement of ours because we lack a privilege."""
 
     codes: ClassVar[tuple[str, ...]] = ("MY_PRIVILEGE_MISSING", "PG_PRIVILEGE_MISSING")
 

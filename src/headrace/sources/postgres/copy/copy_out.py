@@ -21,8 +21,8 @@ from headrace.sources.postgres.session.timeouts import COPY_SECONDS, silence
 from headrace.sources.postgres.session.wire import SocketWire, fields, lost_error
 
 Bytes = npt.NDArray[np.uint8]
-Stream = Generator[Bytes, None, None]  # to be closed by who does not read it to its end
-_PIECE = 1 << 20  # a piece is yielded when it has so many bytes
+Stream = Generator[Bytes, None, None]  # close it if you don't read it to its end
+_PIECE = 1 << 20  # yield a piece when it has so many bytes
 _BUFFER = 4 << 20
 _READY = b"Z\0\0\0\5"  # the server's last frame, but for one byte with the transaction's state
 _WAIT = 1.0
@@ -50,7 +50,7 @@ def _through_libpq(pgconn: pq.abc.PGconn, statement: str) -> Stream:
             yield np.frombuffer(piece, np.uint8)
             piece, more = _piece(pgconn)
     except GeneratorExit:
-        pgconn.finish()  # given up half-way: nobody else could make sense of the rest
+        pgconn.finish()  # given up half-way: nobody else could read the rest
         raise
     with silence(pgconn, COPY_SECONDS):
         ended = last_result(pgconn)
@@ -61,7 +61,7 @@ def _through_libpq(pgconn: pq.abc.PGconn, statement: str) -> Stream:
 
 
 def _piece(pgconn: pq.abc.PGconn) -> tuple[bytes, bool]:
-    """The next lines, and whether any may come after them. What our caller does with them is no silence."""
+    """Take the next lines, and tell whether more may come. The caller's own time never counts as silence."""
     lines: list[bytes] = []
     held = 0
     try:
@@ -76,7 +76,7 @@ def _piece(pgconn: pq.abc.PGconn) -> tuple[bytes, bool]:
 
 
 def _take_line(pgconn: pq.abc.PGconn) -> tuple[int, memoryview]:
-    """The next line, and how long it is; less than that at the end."""
+    """Take the next line and its length; a length below 1 means the end."""
     while not (taken := pgconn.get_copy_data(1))[0]:
         receive(pgconn, None)
     return taken
@@ -113,7 +113,7 @@ def _off_the_socket(pgconn: pq.abc.PGconn, statement: str) -> Stream:
 class _Answer:
     """The server's answer to COPY, beside the rows."""
 
-    over: bool = False  # it is ready for the next statement
+    over: bool = False  # the server is ready for the next statement
     error: HeadraceError | None = None
 
     def take(self, data: Bytes, frames: CopyFrames) -> None:
@@ -131,7 +131,7 @@ class _Answer:
 
 
 def _receive(wire: SocketWire, into: memoryview, answer: _Answer) -> int:
-    """The next bytes, however long the server takes within reason."""
+    """Receive the next bytes; the server may take minutes, but not for ever."""
     deadline = time.monotonic() + COPY_SECONDS
     try:
         while not (count := wire.receive(into, _WAIT)):

@@ -2,8 +2,8 @@
 
     BEGIN REPEATABLE READ; SET TRANSACTION SNAPSHOT id; LOCK; row filter; COPY a range of pages; ROLLBACK
 
-A follower needs nothing but its arguments and may run anywhere, again and again, as long as the leader is
-open; it reads one range after another over one connection, each in a transaction of its own.
+A follower needs only its arguments. It may run anywhere and as often as needed while the leader is open. It
+reads one range after another over one connection, each in a transaction of its own.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from headrace.sources.postgres.session.statements import Session, answer, ask, q
 
 
 class PostgresFollower:
-    """A connection to the source, and to no other, over which ranges are read one after another."""
+    """One connection to this very source; it reads one range after another."""
 
     def __init__(self, address: PostgresAddress, identity: PostgresIdentity, *, role: str) -> None:
         self._address = address
@@ -58,7 +58,7 @@ class PostgresFollower:
 
     @property
     def connection(self) -> Session:
-        """The connection; another one, if a copy was given up half-way or the server ended it."""
+        """The connection; a new one, if a copy was given up half-way or the server ended the old one."""
         if self._connection is None or self._connection.closed:
             self._connection = connect(self._address, role=self._role)
             verify(identify(self._connection), self._identity)
@@ -69,7 +69,7 @@ class PostgresFollower:
 def following(
     connection: Session, snapshot_id: str, piece: CopyRange, record: Json | None = None
 ) -> Iterator[None]:
-    """A transaction that sees the table of a range as the leader does."""
+    """Open a transaction that sees the range's table as the leader does."""
     with reading(connection, piece.table, piece.oid):
         _import(connection, snapshot_id)
         meant = [piece.oid, *(branch.oid for branch in hold(connection, piece, record))]
@@ -86,9 +86,9 @@ def copy(
     publication: str = "",
     record: Json | None = None,
 ) -> Stream:
-    """The rows of a range as they were at the leader's snapshot: COPY text, in pieces of whole lines.
+    """Read the rows of a range as of the leader's snapshot: COPY text, in pieces of whole lines.
 
-    Of a table that the publication filters, those that its filter there lets through.
+    If the publication has a row filter for the table, only the rows that pass it.
     """
     with following(connection, snapshot_id, piece, record):
         prove_columns(connection, piece.table, column_numbers(record))
@@ -104,13 +104,14 @@ SELECT c.relfilenode IS NOT DISTINCT FROM pg_catalog.pg_relation_filenode(c.oid)
 
 
 def hold(connection: Session, piece: CopyRange, record: Json | None = None) -> tuple[Branch, ...]:
-    """Keep the table's rows where the snapshot saw them; what is beneath it, if it is partitioned.
+    """Lock the table, and prove that its rows are those of the snapshot; returns the tree beneath a root.
 
-    TRUNCATE and rewriting DDL are not bound by snapshots: who reads the table afterwards finds it empty,
-    however old his snapshot is. So it is locked as a reader first, and then the file that the snapshot knows
-    (a query's catalog) is compared with the one that is read (the function's).
+    TRUNCATE and rewriting DDL ignore snapshots: a later reader finds the table empty, however old its
+    snapshot is. So lock the table as a reader first. Then compare the file that the snapshot knows (the
+    catalog, by a query) with the file that is read (by a function).
 
-    Of a partitioned table that is the partition; and the snapshot has to know those that it was cut by.
+    In a partitioned table the file is the partition's. And the snapshot must know the partitions that the
+    ranges were cut by.
     """
     lock(connection, piece.table)
     prove(connection, piece.table, piece.oid)
@@ -128,7 +129,7 @@ def hold(connection: Session, piece: CopyRange, record: Json | None = None) -> t
     return tree
 
 
-# What SET TRANSACTION SNAPSHOT answers when the exporting transaction has ended.
+# SET TRANSACTION SNAPSHOT fails with these when the exporting transaction has ended.
 _GONE = ("22023", "42704", "55000")
 
 

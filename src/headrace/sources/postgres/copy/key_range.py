@@ -1,16 +1,16 @@
 """Chunks: key ranges of a table, each read in a short transaction of its own.
 
     driver     next_bound      the first key after so many rows, by a walk along the key's index
-    executors  chunk           BEGIN REPEATABLE READ; lock as a reader; what it sees is the handoff;
+    executors  chunk           BEGIN REPEATABLE READ; lock as a reader; the snapshot is the handoff;
                                COPY ... WHERE key in range
 
-Nothing is held open between two chunks. The ranges are decided once, by keys, so it does not matter what
-happens to the table between two of them: each row is read by the chunk of the key that it has when that chunk
-is read, and `core.chunks` decides change by change what a chunk holds.
+Nothing is held open between two chunks. The ranges are fixed once, by keys, so changes between two chunks do
+no harm. A chunk reads the rows whose keys lie in its range at that moment, and `core.chunks` decides for each
+change whether its chunk holds it.
 
-That asks for keys whose order we reproduce, for we must find the chunk of a streamed key without asking the
-server: integers, dates, timestamps, uuid, bytea, and text that is compared byte by byte. `disorder` says of
-each other table why it has to be copied in one snapshot.
+We must find the chunk of a streamed key without asking the server. So chunks need keys whose order we can
+reproduce: integers, dates, timestamps, uuid, bytea, and text that is compared byte by byte. For any other
+table `disorder` says why it must be copied in one snapshot.
 
 Sequential scans are switched off: with stale statistics the planner might read the whole table for every
 chunk.
@@ -74,7 +74,7 @@ SELECT a.attrelid::bigint, a.attname
 
 
 def disorder(connection: Session, entries: Sequence[TableEntry]) -> dict[TableName, str]:
-    """The tables that can't be copied in chunks, each with the reason."""
+    """Find the tables that can't be copied in chunks, each with the reason."""
     rows = query(connection, _BY_BYTES, [[entry.oid for entry in entries]])
     by_bytes = frozenset((oid, name) for oid, name in rows)
     reasons = {entry.name: _disorder(entry, by_bytes) for entry in entries}
@@ -98,11 +98,11 @@ def _disorder(entry: TableEntry, by_bytes: frozenset[tuple[int, str]]) -> str | 
 
 
 def _nobody() -> None:
-    """Nobody wants to end the walk before its time."""
+    """Never end the walk early."""
 
 
 def prepare(connection: Session) -> None:
-    """Let the planner use the key's index for what this session asks."""
+    """Make the planner use the key's index in this session."""
     query(connection, "SET enable_seqscan = off")
 
 
@@ -116,14 +116,14 @@ def next_bound(
     *,
     beneath: bool = False,
 ) -> Bound | None:
-    """The key that so many rows of the span lie before; None where it has no more than that.
+    """Find the first key after `rows` rows of the span; None if the span has no more rows than that.
 
-    Each row may be a visit to a cold disk, so it has minutes; it is cancelled on the server when they are
-    over (`StepTooLong`), or when `check` raises. The rows of a root are those `beneath` it.
+    Each row may cost a read from a cold disk, so the walk has minutes. It is cancelled on the server when
+    they are over (`StepTooLong`), or when `check` raises. The rows of a root are those `beneath` it.
     """
     columns = [f"rows.{quote_identifier(name)}" for name in schema.key]
     texts = ", ".join(f"{column}::text" for column in columns)
-    # The order's columns are qualified: a bare name would mean the text that is selected.
+    # Qualify the columns in ORDER BY: a bare name would mean the selected text.
     statement = (
         f"SELECT {texts} FROM {_source(table, beneath)} AS rows{where(schema.key, [span])}"
         f" ORDER BY {', '.join(columns)} OFFSET {rows} LIMIT 1"
@@ -141,12 +141,12 @@ def next_bound(
 
 
 def bound_from(schema: TableSchema, texts: Sequence[str]) -> Bound | None:
-    """A bound from the texts of its key columns; None for a key without a lake form (an infinite date)."""
+    """Make a bound of the texts of its key columns; None for a key without a lake form (an infinite date)."""
     line = "\t".join(_escape(text) for text in texts) + "\n"
     columns = [next(c for c in schema.columns if c.name == name) for name in schema.key]
     copied = copyrows.decode(np.frombuffer(line.encode(), np.uint8).copy(), columns)
     if copied.unrepresentable:
-        return None  # whoever copies that row will stop the table
+        return None  # the copy of that row will stop the table
     [code] = keycode(copied.rows.columns).to_pylist()
     return Bound(tuple(texts), code)
 
@@ -161,7 +161,7 @@ def _escape(text: str) -> str:
 
 
 def bounds(schema: TableSchema, keys: pa.Table) -> list[Bound] | None:
-    """The bounds at these keys, as the lake has them; None where the source could not read one."""
+    """Make bounds of these keys, given as the lake has them; None if the source could not read one."""
     codes = keycode([keys.column(name) for name in schema.key]).to_pylist()
     found: list[Bound] = []
     for code, row in zip(
@@ -175,7 +175,7 @@ def bounds(schema: TableSchema, keys: pa.Table) -> list[Bound] | None:
 
 
 def _texts(values: pa.ChunkedArray) -> list[str | None]:
-    """Values of a key as the source reads them; dates before our era are written in another way there."""
+    """Print values of a key as the source reads them; PostgreSQL writes dates before our era in its own way."""
     if pa.types.is_temporal(values.type):
         unit, width = ("D", pa.int32()) if pa.types.is_date(values.type) else ("us", pa.int64())
         numbers = values.combine_chunks().view(width).to_numpy().astype(np.int64)
@@ -187,7 +187,7 @@ def _texts(values: pa.ChunkedArray) -> list[str | None]:
 
 
 def where(key: Sequence[str], spans: Sequence[KeySpan], condition: str = "") -> str:
-    """The condition of spans, and another one where it is given.
+    """The condition of these spans, joined with `condition` if there is one.
 
     The literals have no type of their own: they take that of their column.
     """
@@ -209,7 +209,7 @@ def _limits(row: str, span: KeySpan) -> Iterator[str]:
 
 
 def _row(bound: Bound) -> str:
-    # As it stands in `PINS`: backslashes in literals mean nothing.
+    # `PINS` sets standard_conforming_strings: a backslash in a literal has no special meaning.
     return f"ROW({', '.join(_literal(text) for text in bound.texts)})"
 
 
@@ -228,14 +228,13 @@ def chunk(
     publication: str = "",
     record: Json | None = None,
 ) -> Iterator[tuple[ByXid, Stream]]:
-    """A chunk as it is now: which transactions it shows, and its rows as COPY text in whole lines.
+    """Read a chunk as it is now: its handoff, and its rows as COPY text in whole lines.
 
-    The connection is one that `prepare` was called for. No transaction of W may be open any more: the
-    caller has waited for them.
+    Call `prepare` for the connection first, and wait until no transaction of W is open.
     """
     with reading(connection, piece.table, piece.number):
         ask(connection.pgconn, BEGIN)
-        # Before the snapshot is taken: one that is older than a TRUNCATE would find the table empty.
+        # Lock before the snapshot is taken: a snapshot from before a TRUNCATE would find the table empty.
         beneath = record is not None and is_root(record)
         lock(connection, piece.table, beneath=beneath)
         prove(connection, piece.table, piece.number)
@@ -255,7 +254,7 @@ def chunk(
 
 
 def _refuse_other_order(connection: Session, oid: int) -> None:
-    """A key that is put into the order of a language writes no row anew, and no look tells of it."""
+    """Refuse a key that has got another collation: that rewrites no row, so no schema check notices it."""
     for table, reason in disorder(connection, list(read_entries(connection, [oid]).values())).items():
         raise ShapeChanged(
             "TABLE_CHANGED",
@@ -265,7 +264,7 @@ def _refuse_other_order(connection: Session, oid: int) -> None:
 
 
 def _source(table: TableName, beneath: bool) -> str:
-    """A table as a statement reads it: children of one that is not partitioned are copied as themselves."""
+    """The table in a FROM clause: ONLY, unless it is partitioned, since children are copied as themselves."""
     return str(table) if beneath else f"ONLY {table}"
 
 
@@ -278,7 +277,7 @@ def paged_copy(
     *,
     beneath: bool = False,
 ) -> str:
-    """The COPY of the rows with these keys (as the source prints them), each behind its table and page."""
+    """The COPY of the rows with these keys (as the source prints them), each after its table and page."""
     listed = ", ".join(map(quote_identifier, columns))
     row = f"ROW({', '.join(map(quote_identifier, key))})"
     wanted = " OR ".join(f"{row} = ROW({', '.join(map(_literal, each))})" for each in texts)

@@ -5,17 +5,17 @@
                            ... stays open, answers alive() ... COMMIT, last of all
     executors  following   BEGIN REPEATABLE READ; SET TRANSACTION SNAPSHOT id; LOCK; COPY a ctid range
 
-`by="slot"`: CREATE_REPLICATION_SLOT tmp ... USE_SNAPSHOT is the first statement of the leader's
-transaction and puts it on a point of the log. The snapshot holds exactly the commits with
-`commit_lsn < consistent_point`; the stream has all others. The slot itself is of no further use and goes
-at once, since it would hold back the log; the transaction keeps its snapshot. Its making waits for every
-transaction that has an xid, in all databases of the server.
+`by="slot"`: CREATE_REPLICATION_SLOT tmp ... USE_SNAPSHOT is the first statement of the leader's transaction,
+and puts it on a point of the log. The snapshot holds exactly the commits with
+`commit_lsn < consistent_point`; the stream has all others. The slot would hold back the log, so it is dropped
+at once; the transaction keeps its snapshot. The server makes the slot only after every transaction that has
+an xid has ended, in all its databases.
 
-`by="xid"`: any moment will do, and nobody is waited for; the snapshot holds the transactions that it shows
-(`visibility`). Not on a standby.
+`by="xid"`: any moment will do, and no transaction delays it. The snapshot holds the transactions that it
+shows (`visibility`). This is not possible on a standby.
 
-Either snapshot is accepted only if it shows every transaction of W (`writers`): such a one changed
-the table before its changes were captured.
+Either snapshot is accepted only if it shows every transaction of W (`writers`): such a transaction changed a
+table before the table's changes were captured.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 
 class PostgresLeader:
-    """A moment of the source, held open: made by `lead`, to be closed when every follower is done."""
+    """A moment of the source, held open. `lead` makes it; close it when every follower is done."""
 
     def __init__(self, pgconn: pq.abc.PGconn, snapshot_id: str, handoff: ByPosition | ByXid) -> None:
         self._pgconn = pgconn
@@ -62,7 +62,7 @@ class PostgresLeader:
         self.close()
 
     def alive(self) -> bool:
-        """Tell whether the snapshot is still held; asking also keeps the connection from falling asleep."""
+        """Tell whether the snapshot is still held; the query also keeps the connection from timing out."""
         try:
             ask(self._pgconn, "SELECT 1")
         except Transient:
@@ -70,12 +70,12 @@ class PostgresLeader:
         return True
 
     def close(self) -> None:
-        """Commit and let go. Followers that have imported the snapshot go on by themselves."""
+        """Commit. Followers that have imported the snapshot can go on."""
         try:
             if self._pgconn.status == pq.ConnStatus.OK:
                 ask(self._pgconn, "COMMIT")
         except Transient:
-            return  # the connection is gone, and the snapshot with it: that is what was wanted
+            return  # the connection is gone, and the snapshot with it: as intended
         finally:
             self._pgconn.finish()
 
@@ -98,8 +98,8 @@ def lead(
 ) -> PostgresLeader:
     """Open a snapshot; a temporary slot, where one is needed, is named after `name`.
 
-    Waits, until `seconds` are over, for the transactions that keep a slot from being made, and for those of
-    `barred` (W) that still run.
+    Waits at most `seconds` for the transactions that prevent a slot, and for those of `barred_xids` (W) that
+    still run.
     """
     deadline = time.monotonic() + seconds
     with closing(connect(address, role="snapshot observer")) as observer:
@@ -115,7 +115,7 @@ def lead(
 
 
 def until_shown(take: Callable[[], T], waiting: Waiting, seconds: float = math.inf) -> T:
-    """Take a snapshot as soon as one shows all of W; the last refusal, when time is over."""
+    """Take a snapshot as soon as one shows all of W; raises the last refusal when the time is over."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -138,7 +138,7 @@ def _by_slot(
     waiting: Waiting,
 ) -> PostgresLeader:
     with _lead(replication(address, role="snapshot"), identity) as pgconn:
-        # Before BEGIN: USE_SNAPSHOT must come first within the transaction.
+        # Ask this before BEGIN: USE_SNAPSHOT must be the first statement of the transaction.
         bound_wait(pgconn, seconds)
         ask(pgconn, BEGIN)
         slot = f"{name[:50]}_{secrets.token_hex(5)}"
@@ -161,7 +161,7 @@ def _by_xid(address: PostgresAddress, identity: PostgresIdentity, barred: Set[in
 
 @contextmanager
 def _lead(pgconn: pq.abc.PGconn, identity: PostgresIdentity) -> Iterator[pq.abc.PGconn]:
-    """A connection to the source and to no other; it ends with whatever goes wrong in the block."""
+    """Connect to this very source; any error in the block closes the connection."""
     try:
         verify(identify(pgconn), identity)
         yield pgconn

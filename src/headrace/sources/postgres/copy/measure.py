@@ -1,10 +1,7 @@
-"""The sizes of tables, and how they are cut into ranges of pages.
+"""The sizes of tables, and the ranges of pages in which a table is copied, each by one COPY.
 
-Ranges of pages: the parts in which a table is copied, each by one COPY.
-
-Ranges are cut by the table's size in pages. A table that grows or has grown since only skews the work, for
-the last range has no end. A partitioned table is cut partition by partition. Planned by the driver, copied by
-a `follower`.
+A table is cut by its size in pages. If it grows later, the last range has more work, since it has no end. A
+partitioned table is cut partition by partition. The driver cuts ranges; a `follower` copies them.
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ from headrace.sources.shared.copying import SMALL_BYTES, parts_per_task
 
 @dataclass(frozen=True, slots=True)
 class PostgresMeasure:
-    """The sizes of tables; those that cannot be read just now, with the error that says why."""
+    """The sizes of tables, and the errors of those that can't be read now."""
 
     sizes: Mapping[TableName, TableSize]
     busy: Mapping[TableName, TableBusy]
@@ -48,7 +45,7 @@ class PostgresMeasure:
 
 
 def measure(connection: Session, tables: Sequence[TableDef]) -> PostgresMeasure:
-    """Ask how big these tables are; of one that was dropped meanwhile nothing can be read either."""
+    """Ask how big these tables are; a table that was dropped meanwhile is among those that can't be read."""
     numbers = {table.name: table.number for table in tables}
     roots = _trees(connection, tables)
     beneath = {leaf.oid: name for name, number in numbers.items() for leaf in leaves(roots.get(number, ()))}
@@ -67,7 +64,7 @@ def measure(connection: Session, tables: Sequence[TableDef]) -> PostgresMeasure:
 
 
 def _trees(connection: Session, tables: Sequence[TableDef]) -> dict[int, tuple[Branch, ...]]:
-    """The trees beneath those that are partitioned, as they are now."""
+    """The trees beneath the partitioned tables, as they are now."""
     numbers = [table.number for table in tables if is_root(table.details)]
     entries = read_entries(connection, numbers).values() if numbers else ()
     return {entry.oid: entry.tree for entry in entries}
@@ -86,8 +83,8 @@ def _size(number: int, tree: Sequence[Branch], sizes: Mapping[int, in_pages.Rela
 class CopyRange:
     """Pages `low_page <= page < high_page` of a table; the last range of a table has no end.
 
-    A table that is partitioned has pages in its partitions alone: `leaf` is the one that is read. `tree`
-    tells which partitions there were when it was cut.
+    A partitioned table has pages only in its partitions: `leaf` is the partition to read. `tree` has the
+    partitions from when the table was cut.
     """
 
     table: TableName
@@ -102,7 +99,7 @@ class CopyRange:
 
     @property
     def read(self) -> TableName:
-        """The name that its rows are read by."""
+        """The table whose rows are read: the partition, or the table itself."""
         return self.leaf or self.table
 
     @property
@@ -113,7 +110,7 @@ class CopyRange:
 def ranges_of_root(
     table: TableName, oid: int, tree: Sequence[Branch], sizes: Mapping[int, RelationSize], target_bytes: int
 ) -> list[CopyRange]:
-    """Cut the partitions of a root into ranges; one without any is a range without rows."""
+    """Cut the partitions of a root into ranges; a root without partitions is one range without rows."""
     mark = fingerprint(tree)
     cut = [
         replace(piece, leaf=leaf.name, leaf_oid=leaf.oid, tree=mark)
@@ -124,7 +121,7 @@ def ranges_of_root(
 
 
 def ranges(table: TableName, oid: int, size: RelationSize, target_bytes: int) -> list[CopyRange]:
-    """Cut a table into ranges of about `target_bytes` each, TOAST included; every page is in one."""
+    """Cut a table into ranges of about `target_bytes` each, TOAST included; each page is in exactly one."""
     count = max(1, min(size.pages, round(size.bytes / target_bytes)))
     edges = [size.pages * k // count for k in range(count)]
     return [
@@ -141,7 +138,7 @@ def ranges(table: TableName, oid: int, size: RelationSize, target_bytes: int) ->
 
 
 def shares(pieces: Sequence[Piece], readers: int) -> list[list[Piece]]:
-    """Deal ranges to readers, small tables first: some small ranges together, the others alone."""
+    """Deal ranges to readers, small tables first: several small ranges in one share, the others alone."""
     held: Counter[TableName] = Counter()
     for piece in pieces:
         held[piece.table] += piece.bytes
