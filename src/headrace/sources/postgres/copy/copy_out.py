@@ -103,7 +103,7 @@ def _off_the_socket(pgconn: pq.abc.PGconn, statement: str) -> Stream:
             filled -= found.tail
             buffer[:filled] = buffer[found.tail : found.tail + filled].copy()
     finally:
-        # Given up half-way: nobody else could make sense of the rest.
+        # Given up half-way: nobody else could read the rest.
         wire.leave() if answer.over else wire.close()
     if answer.error is not None:
         raise answer.error

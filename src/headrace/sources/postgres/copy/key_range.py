@@ -175,7 +175,7 @@ def bounds(schema: TableSchema, keys: pa.Table) -> list[Bound] | None:
 
 
 def _texts(values: pa.ChunkedArray) -> list[str | None]:
-    """Print values of a key as the source reads them; PostgreSQL writes dates before our era in its own way."""
+    """Print values of a key as the source reads them; it writes dates before our era in its own way."""
     if pa.types.is_temporal(values.type):
         unit, width = ("D", pa.int32()) if pa.types.is_date(values.type) else ("us", pa.int64())
         numbers = values.combine_chunks().view(width).to_numpy().astype(np.int64)

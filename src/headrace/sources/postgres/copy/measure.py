@@ -83,12 +83,12 @@ def _size(number: int, tree: Sequence[Branch], sizes: Mapping[int, in_pages.Rela
 class CopyRange:
     """Pages `low_page <= page < high_page` of a table; the last range of a table has no end.
 
-    A partitioned table has pages only in its partitions: `leaf` is the partition to read. `tree` has the
-    partitions from when the table was cut.
+    A partitioned table has pages only in its partitions: `leaf` is the partition to read. `tree` is the
+    fingerprint of the partitions that the table was cut by.
     """
 
     table: TableName
-    oid: int  # of the table: a name may lead to another one
+    oid: int  # of the table: by now its name may belong to another one
     low_page: int
     high_page: int | None
     rows: int  # estimates, for progress and for the size of the file

@@ -1,11 +1,11 @@
 """The plan of a copy: what it waits for, and whether slot, xid or chunks join it to the stream.
 
-    plan        W, the transactions that no snapshot may miss; which tables can be read in ranges of keys
-    snapshot    a leader under the contract's names, for a copy or to compare with
-    key_walk    the driver's half of reading ranges: a connection that no snapshot needs any more
+    plan        W, the transactions that every snapshot must show; the tables that can be read in key ranges
+    snapshot    a leader under the contract's names, for a copy or for a comparison
+    key_walk    the driver's half of reading key ranges: a connection without a snapshot
 
-W is asked for after the permanent slot is made: what holds a write lock then began before it. For ranges of
-keys it is waited for once, before the first: every snapshot after that one shows it.
+Read W after the permanent slot is made: it is the transactions that then hold a write lock. Before the first
+key range wait once until a snapshot shows all of W; every later snapshot shows them too.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ BY: Mapping[str, By] = {SLOT: "slot", XID: "xid", CHUNKS: "xid"}
 
 @dataclass(frozen=True, slots=True)
 class PostgresCopyTarget:
-    """The place that a copy reads: which server, and the objects there that its stream is read through."""
+    """The server that a copy reads, and the objects there that its stream is read through."""
 
     address: PostgresAddress
     identity: PostgresIdentity
@@ -52,7 +52,7 @@ class PostgresCopyTarget:
 
 @dataclass(frozen=True, slots=True)
 class PostgresCopyPlan:
-    """A copy of tables that can be read, as far as it can be foreseen."""
+    """The plan of a copy: its handoff, its W, and the tables that it reads in key ranges."""
 
     server: PostgresCopyTarget
     order: CopyOrder
@@ -81,12 +81,12 @@ class PostgresCopyPlan:
 
 
 def plan(connection: Session, server: PostgresCopyTarget, order: CopyOrder) -> PostgresCopyPlan:
-    """Foresee a copy of these tables, which can be read."""
+    """Plan a copy of these tables."""
     numbers = [table.number for table in order.tables]
     by_ranges: frozenset[TableName] = frozenset()
     if _handoff(order) == CHUNKS:
         entries = list(definitions.read_entries(connection, numbers).values())
-        # One that was dropped or renamed since is none of them: whoever reads it finds that out.
+        # A table that was dropped or renamed since is left out here: its reader will find out.
         there = {each.name for each in entries} - key_range.disorder(connection, entries).keys()
         by_ranges = frozenset(table.name for table in order.tables if table.name in there)
     return PostgresCopyPlan(
@@ -95,7 +95,7 @@ def plan(connection: Session, server: PostgresCopyTarget, order: CopyOrder) -> P
 
 
 def _written_tables(connection: Session, tables: Sequence[TableDef]) -> list[int]:
-    """The tables whose writers W is of: what is written to is a partition, and not its root."""
+    """The tables whose writers are W: partitions instead of their root, since writers lock partitions."""
     roots = [table for table in tables if is_root(table.details)]
     now = definitions.read_entries(connection, [root.number for root in roots]).values() if roots else ()
     trees = [*(entry.tree for entry in now), *(tree_of(root.details) for root in roots)]
@@ -107,7 +107,7 @@ def _handoff(order: CopyOrder) -> str:
 
 
 def to_compare(server: PostgresCopyTarget, readers: int, seconds: float) -> PostgresHeldSnapshot:
-    """Take a snapshot of which it is known which transactions it shows; none is waited for."""
+    """Take a snapshot that tells which transactions it shows; it waits for no transaction."""
     if server.identity.standby:
         raise Misconfigured(
             "VERIFY_STANDBY",
@@ -136,7 +136,7 @@ def _hold(
 
 @dataclass(frozen=True, slots=True)
 class PostgresHeldSnapshot:
-    """A leader's snapshot, in the life of the server that the mirror is in."""
+    """A leader's snapshot, with its positions in the mirror's life of the server."""
 
     leader: PostgresLeader
     handoff: ByPosition | ByXid
@@ -153,7 +153,7 @@ class PostgresHeldSnapshot:
         self.leader.close()
 
     def settle(self) -> ByPosition | ByXid:
-        """Return the handoff, however long the snapshot was read."""
+        """Return the handoff; it does not change while the snapshot is read."""
         return self.handoff
 
     @property

@@ -4,9 +4,9 @@
              of a key walk    the life of the server     ─► ranges of keys, as they are now  (`key_range`)
              of both          the publication, by whose row filter the rows are read         (`table_access`)
 
-A ticket is made by `plan`, in the driver; it travels as JSON. Rows come through COPY and `decode.copyrows`,
-whichever piece they are of. DDL waits for the transaction that reads a piece, and the table's writers wait
-behind the DDL: so the transaction ends with the last row, before a file is written of them.
+`plan` makes a ticket in the driver; it travels as JSON. All rows come through COPY and `decode.copyrows`. DDL
+waits for the transaction that reads a piece, and the table's writers wait behind the DDL. So the transaction
+ends with the last row, before a file is written.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from headrace.sources.postgres.session.statements import Session, query
 _PAGE = Column("\0page", pa.int64(), "int", "bigint")  # no identifier of a source holds a NUL
 _LEAF = Column("\0leaf", pa.int64(), "int", "bigint")
 _PAGES = 32  # bits for a page
-_AHEAD_BYTES = 192 << 20  # of rows that are had before anything is done with the first
+_AHEAD_BYTES = 192 << 20  # of rows that are read before the first is used
 
 
 class PostgresReader:
-    """A connection over which pieces are read one after another, by a ticket."""
+    """A connection that reads one piece after another, by a ticket."""
 
     def __init__(self, follower: PostgresFollower, ticket: Json) -> None:
         self._follower = follower
@@ -112,7 +112,7 @@ class PostgresReader:
 
 
 def _ahead(rows: Iterator[CopiedRows]) -> tuple[list[CopiedRows], bool]:
-    """Read as many rows as memory may hold; whether these are all, so that nobody need wait for us."""
+    """Read as many rows as memory may hold; True if these are all, so that no session waits for us."""
     found: list[CopiedRows] = []
     size = 0
     for copied in rows:
@@ -124,7 +124,7 @@ def _ahead(rows: Iterator[CopiedRows]) -> tuple[list[CopiedRows], bool]:
 
 
 def _places(ranges: Sequence[CopyRange], rows: pa.Table) -> Ints:
-    """The number of the range that each row is in, by its table and its page."""
+    """Find the number of the range that each row is in, by its table and its page."""
     lows = np.array([(piece.read_oid << _PAGES) + piece.low_page for piece in ranges], np.int64)
     order = np.argsort(lows)
     places = (rows.column(0).to_numpy() << _PAGES) + rows.column(1).to_numpy()
@@ -134,7 +134,7 @@ def _places(ranges: Sequence[CopyRange], rows: pa.Table) -> Ints:
 def decode(
     columns: Sequence[Column], buffers: Iterable[Bytes], record: Json | None = None
 ) -> Iterator[CopiedRows]:
-    """Decode what came; labels of enums are those that were recorded, if anything was."""
+    """Decode rows; the labels of enums are the recorded ones, if there is a record."""
     for buffer in buffers:
         copied = copyrows.decode(buffer, columns)
         if record is not None and not labels.stand_copied(copied, record):

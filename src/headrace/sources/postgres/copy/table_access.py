@@ -1,37 +1,34 @@
-"""Reading one table: its lock, the proof that it is the one that is meant, what is said when it can't be.
+"""Access to one table: its lock, the proof that it is the right one, its errors, and its row filter.
 
     with reading(connection, table, oid):     a transaction is open, or begins in the block
-        lock(connection, table)               wait for who truncates or rewrites it
-        prove(connection, table, oid)         it is the one that is meant, and so are its columns
+        lock(connection, table)               wait for a session that truncates or rewrites it
+        prove(connection, table, oid)         it is the right table, with the right columns
         ...                                   COPY
         confirm(connection, table, oid)       nothing else was read under its name
                                               always rolled back: we only read
 
-COPY knows tables by name, and a name leads elsewhere after two renames (a blue/green swap), and back after
-two more. The lock is taken by name and kept: while it is held the table keeps its name, so its oid is
-compared after it. Its schema may be renamed all the same, which waits for no lock on tables; but whatever
-COPY has read is locked as well, until the transaction ends.
+COPY takes a table's name. Two renames (a blue/green swap) give the name to another table, and two more give
+it back. So the lock is taken by name and kept: while it is held the table keeps its name, and its oid is
+compared after it. Its schema may still be renamed, which waits for no lock on tables. But every table that
+COPY has read stays locked until the transaction ends, so `confirm` can see which ones those are.
 
-What the server answers to a statement about one table is said of that table, and of no other:
+An error that the server raises for a statement about one table concerns that table alone:
 
-    TableBusy     locked, altered, cancelled, in a standby's way    it is tried again, alone
-    TableDenied   no privilege, a policy                            the same, once a person gave us the right
-    Definite      a damaged row                                     it stops, alone
+    TableBusy     locked, altered, cancelled, in a standby's way    try the table again, alone
+    TableDenied   no privilege, a policy                            the same, once a person granted it
+    Definite      a damaged row                                     the table stops, alone
 
-What is gone, be it a column, is looked at again before another copy: a look says what became of it.
+If a table or a column is gone, the error is `TableBusy`: a look before the next copy finds what became of it.
+An error of the connection, the server or the snapshot stays what it is.
 
-What is said of the connection, the server or the snapshot stays what it is. `leader`, `key_range`, and the
-planning of chunks.
-
-The row filter of a table, as the publication has it in the snapshot that is copied.
+The row filter is the publication's, in the snapshot that is copied:
 
     lock ─► the catalog, by this transaction's snapshot ─► COPY ... WHERE (filter)
 
-Filter and rows are of one moment: a filter that was altered since makes the table another one, which the
-schema check finds before the copy is in a mark. The expression is read as the server prints it, under the
-`search_path` of `session.connection.PINS`, and evaluated under the same one: nothing is quoted here.
-
-The table has to be locked as a reader: the server locks what it prints an expression of, too.
+Filter and rows belong to one moment. If the filter is altered later, the schema check finds another table
+before the copy is in a mark. The server prints the expression under the `search_path` of
+`session.connection.PINS`, and evaluates it under the same one, so nothing is quoted here. Lock the table as a
+reader first: the server, too, locks a table when it prints an expression of it.
 """
 
 from __future__ import annotations
@@ -64,7 +61,7 @@ from headrace.sources.shared.refusals import (
 
 @contextmanager
 def reading(connection: Session, table: TableName, oid: int) -> Iterator[None]:
-    """Say of the table what goes wrong with the statements of the block; its transaction ends here."""
+    """Turn errors of the block's statements into errors of the table; the transaction ends with the block."""
     try:
         yield
     except (LockTimeout, StatementCancelled, StatementOverruled, TableGone, StatementRefused) as error:
@@ -74,14 +71,14 @@ def reading(connection: Session, table: TableName, oid: int) -> Iterator[None]:
 
 
 def end(connection: Session) -> None:
-    """End the transaction, if the connection is still there and in one."""
+    """End the transaction, if the connection is open and in one."""
     if connection.closed:
         return
     if connection.pgconn.transaction_status in (pq.TransactionStatus.INTRANS, pq.TransactionStatus.INERROR):
         try:
             ask(connection.pgconn, "ROLLBACK")
         except Transient:
-            connection.close()  # it was lost; what was in the way says who waits for the outcome
+            connection.close()  # it was lost; the block's own error is the one to report
 
 
 def _of_table(connection: Session, table: TableName, oid: int, error: HeadraceError) -> HeadraceError:
@@ -104,14 +101,14 @@ def _of_table(connection: Session, table: TableName, oid: int, error: HeadraceEr
     return TableBusy(error.code, f"{table}: {error.primary}", detail=error.detail, hint=error.hint)
 
 
-# Of a root those that hold its rows: a copy reads each by its own name.
+# For a root these are the partitions that hold its rows: a copy reads each by its own name.
 _READ = (
     "SELECT p.relid::oid::int8 FROM pg_catalog.pg_partition_tree(%s::oid::regclass) p UNION SELECT %s::int8"
 )
 
 
 def _remedy(connection: Session, table: TableName, oid: int) -> str:
-    """The statements that let us read the table, and what is beneath it."""
+    """The statements that let us read the table and its partitions."""
     end(connection)
     oids = [] if connection.closed else [each for (each,) in query(connection, _READ, [oid, oid])]
     denied = unreadable(connection, oids) if oids else {}
@@ -122,38 +119,38 @@ def _remedy(connection: Session, table: TableName, oid: int) -> str:
 
 
 def lock(connection: Session, table: TableName, *, beneath: bool = False) -> None:
-    """Wait for who truncates or rewrites the table, and keep others from it; this takes no snapshot.
+    """Wait for a session that truncates or rewrites the table, and keep later ones out; takes no snapshot.
 
-    With what is `beneath` a root, where its rows are.
+    With `beneath` lock a root's partitions too: they hold its rows.
     """
     query(connection, f"LOCK TABLE {table if beneath else f'ONLY {table}'} IN ACCESS SHARE MODE")
 
 
-# Not of a snapshot: the function asks as COPY does, for what the name means now.
+# This does not use a snapshot: the function, like COPY, asks what the name means now.
 _SAME = "SELECT pg_catalog.to_regclass(%s)::oid::bigint = %s"
 
 
 def prove(connection: Session, table: TableName, oid: int) -> None:
-    """The name of a table that is locked leads to the one that is meant."""
+    """Raise unless the locked name belongs to the table that is meant."""
     if query(connection, _SAME, [str(table), oid]) != [(True,)]:
         raise overtaken(f"{table} is another table than a moment ago: it was renamed, or made anew")
 
 
-ANY: Mapping[str, int] = {}  # whatever bears the names
+ANY: Mapping[str, int] = {}  # any columns with these names
 
 
 def column_numbers(record: Json | None) -> Mapping[str, int]:
-    """The numbers of a table's columns, by their names, as its recorded details have them."""
+    """The numbers of a table's columns by name, from its recorded details."""
     if record is None:
         return ANY
     return {each["name"]: each["number"] for each in mirrored_columns(record)}
 
 
 def prove_columns(connection: Session, table: TableName, numbers: Mapping[str, int]) -> None:
-    """The names of a locked table's columns lead to those that are meant.
+    """Raise unless the names of a locked table's columns belong to the columns that are meant.
 
-    Two that took each other's names, and gave them back after the copy, look the same before and after. A
-    statement means the names as they are now, however old its snapshot is; its answer tells whose they are.
+    Two columns that swap names, and swap them back after the copy, look the same before and after. A
+    statement uses the names as they are now, however old its snapshot is; its answer tells their numbers.
     """
     if not numbers:
         return
@@ -165,10 +162,10 @@ def prove_columns(connection: Session, table: TableName, numbers: Mapping[str, i
 
 
 def prove_tree(connection: Session, table: TableName, oid: int, record: Json | None) -> tuple[Branch, ...]:
-    """The tree beneath a locked root in the snapshot of this transaction, which may be copied.
+    """Return the tree beneath a locked root in this transaction's snapshot; raises if it can't be copied.
 
-    Nothing but partitions that brought no rows may have come since it was recorded: one that was attached
-    with rows and is detached again before the next look would leave them in the copy.
+    Only partitions without rows may have come since the tree was recorded. If one was attached with rows, and
+    detached again before the next look, its rows would stay in the copy.
     """
     entry = next(iter(read_entries(connection, [oid]).values()), None)
     if entry is None:
@@ -178,21 +175,21 @@ def prove_tree(connection: Session, table: TableName, oid: int, record: Json | N
     return entry.tree
 
 
-# The function goes by what is committed by now, however old the snapshot is.
+# The function uses what is committed now, however old the snapshot is.
 _NOW_BENEATH = (
     "SELECT p.relid::oid::bigint FROM pg_catalog.pg_partition_tree(%s::oid::regclass) p WHERE p.isleaf"
 )
 
 
 def prove_same_leaves(connection: Session, table: TableName, oid: int, tree: Sequence[Branch]) -> None:
-    """A statement that read a root went by the partitions that it has now: these have to be the same."""
+    """Raise unless the root still has these partitions: a statement that read it used those of now."""
     now = {number for (number,) in query(connection, _NOW_BENEATH, [oid])} - {oid}
     if now != {leaf.oid for leaf in leaves(tree)}:
         raise overtaken(f"a partition of {table} was attached or detached while it was read")
 
 
-# The table has kept its own name, and so has whatever was read instead: both are locked by us. Not of a
-# snapshot either, which may be older than the other one.
+# The table has kept its own name, and so has a table that was read instead: we lock both. This does not use a
+# snapshot either, which may be older than the other table.
 _INSTEAD = """
 SELECT EXISTS (
     SELECT FROM pg_catalog.pg_locks l
@@ -205,9 +202,9 @@ SELECT EXISTS (
 
 
 def confirm(connection: Session, table: TableName, oids: Sequence[int]) -> None:
-    """Nothing but what is meant was read under the table's name in this transaction.
+    """Raise if this transaction read another table under the table's name.
 
-    Those are the table itself, and partitions of a root, which may bear the same name in another schema.
+    Allowed are the table itself, and partitions of a root, which may have the same name in another schema.
     """
     if connection.closed:
         return  # given up half-way
@@ -216,7 +213,7 @@ def confirm(connection: Session, table: TableName, oids: Sequence[int]) -> None:
 
 
 def overtaken(primary: str) -> TableBusy:
-    """The error of a table to which something happened that a snapshot does not show."""
+    """The error of a table that changed in a way that a snapshot does not show."""
     return TableBusy(
         "PG_COPY_OVERTAKEN",
         primary,
@@ -224,7 +221,7 @@ def overtaken(primary: str) -> TableBusy:
     )
 
 
-# Of the table's own row; of one whose schema the publication holds the server goes by no filter.
+# The filter of the table's own row: if the publication holds the schema, the server uses no filter.
 _FILTER = """
 SELECT pg_catalog.pg_get_expr(r.prqual, r.prrelid)
   FROM pg_catalog.pg_publication p
@@ -237,14 +234,14 @@ SELECT pg_catalog.pg_get_expr(r.prqual, r.prrelid)
 
 
 def row_filter(connection: Session, publication: str, oid: int) -> str:
-    """The condition of the rows that are sent, in parentheses; empty where all are."""
+    """The row filter in parentheses; empty if all rows are sent."""
     rows = query(connection, _FILTER, [publication, oid])
     return f"({rows[0][0]})" if rows else ""
 
 
 @contextmanager
 def evaluating(connection: Session, table: TableName, condition: str) -> Iterator[None]:
-    """Say of the filter what goes wrong when the server evaluates it; without one, nothing."""
+    """Turn errors of evaluating the filter into errors of the filter; without a filter do nothing."""
     try:
         yield
     except (PrivilegeMissing, ValueRefused) as error:

@@ -1,18 +1,18 @@
-"""The view of a transaction of ours: its snapshot as a handoff, and whether it may be used at all.
+"""The snapshot of one of our transactions: as a handoff, and the test that it may be used.
 
     BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ
     SELECT pg_current_snapshot() ...            the snapshot, fixed from here on
     SELECT pg_current_wal_insert_lsn()          read after it: every commit that it shows lies before
 
-A snapshot is accepted only if it shows every transaction of W (`writers`), but for those that rolled back:
+A snapshot is accepted only if it shows every transaction of W (`writers`) that did not roll back:
 
-* one that was open while its table got into the publication is in the stream in part only;
-* one whose commit hangs, on a synchronous standby that is away, may lie before the position from which
-  the stream is applied, and yet no snapshot shows it. It keeps its locks meanwhile, so it is in W.
+* If a transaction was open while its table was added to the publication, the stream has only a part of it.
+* If a commit waits for a synchronous standby that is away, it may lie before the position from which the
+  stream is applied, and yet no snapshot shows it. It keeps its locks meanwhile, so it is in W.
 
-The insert position may stand just behind a page's header, where nothing was written yet. The server never
-reports to have read that far until something is: such a position is taken for the page's beginning. No
-record starts inside of a header, so both cover the same commits.
+The insert position may lie just behind a page header, where nothing is written yet. The server does not
+report that it has read so far until something is written there. So such a position is replaced by the page's
+start. No record starts inside a header, so both positions cover the same commits.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _PAGE_HEADERS = (24, 40)  # of a page, and of the first page of a segment
 
 
 class SnapshotBarred(Transient):
-    """A snapshot may not be used: it does not show a transaction of W."""
+    """The snapshot may not be used: it does not show a transaction of W."""
 
 
 def see(pgconn: pq.abc.PGconn, barred_xids: Set[int]) -> ByXid:
-    """The handoff of the snapshot that this REPEATABLE READ transaction holds, or takes by this."""
+    """Read the handoff of this REPEATABLE READ transaction's snapshot; the first query takes one."""
     ((visible,),) = ask(pgconn, "SELECT pg_current_snapshot()::text")
     accept(pgconn, visible or "", barred_xids)
     ((insert, block),) = ask(pgconn, "SELECT pg_current_wal_insert_lsn(), current_setting('wal_block_size')")
@@ -44,7 +44,7 @@ def see(pgconn: pq.abc.PGconn, barred_xids: Set[int]) -> ByXid:
 
 
 def page_start(insert: Lsn, block: int) -> Lsn:
-    """The position, or the beginning of its page where nothing of the page is written yet."""
+    """Return the position, or the start of its page if only the page's header is written."""
     within = int(insert) % block
     return Lsn(int(insert) - within) if within in _PAGE_HEADERS else insert
 
@@ -52,7 +52,7 @@ def page_start(insert: Lsn, block: int) -> Lsn:
 def unseen_xids(visible: str, xids: Set[int]) -> frozenset[int]:
     """Find the transactions that the snapshot (`pg_current_snapshot()` as text) does not show.
 
-    Not only those of its list: one that is the newest of all may run at or above xmax, unlisted.
+    The list of running ones is not enough: a newer transaction runs at or above xmax, unlisted.
     """
     _, xmax, listed = visible.split(":")
     running = {int(xid) for xid in listed.split(",") if xid}
@@ -73,7 +73,7 @@ def accept(pgconn: pq.abc.PGconn, visible: str, barred_xids: Set[int]) -> None:
 
 
 def refuse_standby(identity: PostgresIdentity) -> None:
-    """On a standby `pg_current_snapshot()` lists no running transaction: what it shows can't be told."""
+    """Refuse a standby: there `pg_current_snapshot()` lists no running transaction, so it is no handoff."""
     if identity.standby:
         raise Misconfigured(
             "PG_HANDOFF_STANDBY",

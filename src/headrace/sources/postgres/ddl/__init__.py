@@ -1,8 +1,8 @@
-"""DDL of a PostgreSQL server: what two looks at the catalog tell of it, since the stream tells nothing.
+"""DDL of a PostgreSQL server, found by comparing two looks at the catalog: the stream brings no DDL.
 
-    schema_check   whether tables are what was recorded, before each mark, and who may be changing one
-    alteration     what differs between two looks at a table, and whether it matters
-    emptiness      which of the partitions that came had nothing to bring
+    schema_check   before each mark: do tables match their records, and which may be changing now?
+    alteration     the difference between two looks at a table, and whether it matters
+    emptiness      which of the new partitions brought no rows
 
-The queue's own schema check goes by the same looks.
+The queue's schema check compares the same looks.
 """

@@ -1,37 +1,37 @@
-"""Alterations: what lies between two looks at a table, and whether it matters.
+"""Alterations: the difference between two looks at a table, and whether it matters.
 
-    differs(last, now)   ──►  None, or what changed the meaning of the stream, of the copy, or of both
-    is_news(last, now)   ──►  it does not differ, and the next look is to be compared with this one
-    derive(last, now)    ──►  where its columns alone are others: out of what each of them comes in old rows
+    differs(last, now)   ──►  None, or the change that gives the stream or the copy another meaning
+    is_news(last, now)   ──►  nothing differs, but the next look must be compared with this one
+    derive(last, now)    ──►  if only columns changed: the origin of each column in old rows
     parts_of(now, found) ──►  the same, with the values as the lake has them
 
-Everything that a look holds is compared, but for
-what ordinary maintenance alters and no row depends on:
+`differs` compares everything in a look, except for what ordinary maintenance alters and no row depends on:
 
-    index        REINDEX CONCURRENTLY makes another with the same columns. The key is unique all the time, or
-                 the stream says so: without the index its layouts name no key. With identity FULL they always
-                 name all columns; there the constraint has to be the same one, which outlives a REINDEX
-    NOT NULL     counts in a key alone, where the server does not let go of it either
+    index        REINDEX CONCURRENTLY makes another with the same columns. The key stays unique all the time,
+                 or the stream shows that it did not: without the index its layouts name no key. With identity
+                 FULL layouts always name all columns. There the constraint, which outlives a REINDEX, must be
+                 the same one
+    NOT NULL     counts only in a key, where the server does not drop it either
     modifier     a longer varchar, none, or text: the same bytes as before (`types.is_same_form`)
-    labels       of an enum may be added. One that was renamed and renamed back is told by its row's life; one
-                 that was added and renamed since the last look by the stream, which knows the first name
-                 (`decode.changes`). Within a composite or a range nobody would see that
+    labels       an enum may get more. The life of a label's row shows a rename and a rename back. If a label
+                 was added and renamed since the last look, the stream shows its first name
+                 (`decode.changes`). Within a composite or a range nothing would show that
     names        of types are for people
-    columns      that the publication's list leaves out: they may come, go and change, and no row is another
+    columns      that the publication's list leaves out may come, go and change: that alters no row
 
-A new file node alone means nothing: TRUNCATE is in the stream, VACUUM FULL and CLUSTER move rows without
-changing one. Two statements change rows behind the stream's back, and both leave more than a new file node.
-Where the table has a TOAST table that alone is asked, for a column's row is written by much else, too:
+A new file node alone means nothing: TRUNCATE is in the stream, and VACUUM FULL and CLUSTER move rows without
+changing them. Two statements change rows without a message in the stream. Both leave more than a new file
+node. If the table has a TOAST table, only that is compared, since many statements write a column's row:
 
     ALTER COLUMN ... TYPE ... USING     writes the column's row in the catalog, makes a new TOAST table
     SET UNLOGGED, writes, SET LOGGED    makes a new TOAST table; without one there is no trace, but the
                                         server forbids it for a table that a publication names
 
-A partition that was detached, changed and attached again stands where it stood. Where that is what makes it a
-member of the publication, the rows of the path are other ones (`Membership.lives`). A publication that
-sends partitions under the name of their root loses what a table is told while it is attached, and nothing
-is left of that but this: ATTACH and DETACH write the catalog's row of each of its columns. Of the root itself
-the whole tree beneath is compared (`partition_tree`).
+A partition may be detached, changed and attached again in its old place. If its place makes it a member of
+the publication, the rows of the path have other lives (`Membership.lives`). A publication that sends
+partitions under the name of their root loses what was written to a detached one. The only trace of that is
+that ATTACH and DETACH write the catalog's row of each column of the partition. For the root itself the whole
+tree beneath is compared (`partition_tree`).
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ from headrace.sources.postgres.types.columns import TypeEntry, enum_of, is_same_
 
 
 def differs(last: TableEntry, now: TableEntry, *, by_triggers: bool = False) -> str | None:
-    """Say what changed between two looks at a table, for a message; None where nothing did that matters.
+    """Say what changed between two looks at a table, for a message; None if nothing changed that matters.
 
-    Row-level security does not: a copy that it would thin out is denied. A virtual column is in no file, and
-    in no message of the stream; only a row that triggers see (`by_triggers`) has a place for it.
+    Row-level security does not matter: a copy from which it would hide rows is denied. A virtual column is in
+    no file and in no message of the stream; only a row that triggers see (`by_triggers`) has a place for it.
     """
     checks: tuple[tuple[bool, str], ...] = (
         ((last.oid, last.kind) != (now.oid, now.kind), "the table was dropped and made again"),
@@ -81,33 +81,32 @@ def differs(last: TableEntry, now: TableEntry, *, by_triggers: bool = False) -> 
 
 
 def is_news(last: TableEntry, now: TableEntry) -> bool:
-    """Tell whether a look that does not differ shows anything that the next one must be compared with."""
+    """Tell whether a look that does not differ has something new that the next look is compared with."""
     return last != now
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """The value of a column in the rows from before it, as the server prints it; None is NULL."""
+    """The value of an added column in older rows, as the server prints it; None is NULL."""
 
     text: str | None
 
 
 def derive(last: TableEntry, now: TableEntry, *, by_names: bool = True) -> tuple[int | Missing, ...] | None:
-    """Say out of what each mirrored column comes in rows from before; None where that is not proven.
+    """Find the origin of each mirrored column in older rows; None if it is not proven.
 
-    A column is known again by its number, whatever it is called. One that was added has a value in old rows
-    that stands in the catalog, until the table is written anew; a default that differs from row to row writes
-    it anew at once. So the file node has to be the same one, and with the columns as they were called before
-    nothing may differ.
+    A column's number identifies it, whatever its name is. The value of an added column in old rows stands in
+    the catalog until the table is rewritten; a default that differs from row to row rewrites it at once. So
+    the file node must be the same, and nothing else may differ once the columns have their old names.
 
-    Between the looks there may have been rows under columns that neither shows. Where columns were added
-    only, or dropped only, and renamed at will, no such layout has the names of one that is known but means
-    other columns: a layout's length tells which they were. Where some came and others went, it may. Of tables
-    that are sent in part a layout does not show all columns: nothing is proven of them. A source that knows
-    the columns of each row by other means than names (`by_names`) takes care of that itself.
+    Between the looks there may have been rows under layouts that neither look shows. If columns were only
+    added, or only dropped, a layout's length tells which columns it has, however they were renamed. If some
+    came and others went, a layout may have the names of a known one and mean other columns. A layout of a
+    table that is sent in part does not show all columns, so nothing is proven of it. A source that knows the
+    columns of each row otherwise than by names (without `by_names`) takes care of that itself.
 
-    Nothing is proven of columns that came with a type that may have printed otherwise when the first rows
-    with them were written: a label of an enum was renamed since, a composite got an attribute.
+    Nothing is proven of a column whose type was added with it, if the first rows may have printed that type
+    in another way: a label of an enum was renamed since, or a composite got an attribute.
     """
     before = {attribute.number: attribute for attribute in last.attributes}
     added = [attribute for attribute in now.attributes if attribute.number not in before]
@@ -133,16 +132,16 @@ def derive(last: TableEntry, now: TableEntry, *, by_names: bool = True) -> tuple
 
 
 def _print_as_ever(last: TableEntry, now: TableEntry) -> bool:
-    """Tell whether types that added columns brought along print as they did when the columns came.
+    """Tell whether the types that came with added columns print as they did when the columns came.
 
-    No earlier look at the table has them, so that nothing tells but whether they are as they were made.
+    No earlier look has these types, so the only proof is that they are still as they were made.
     """
     known = {entry.oid for entry in last.types}
     return all(entry.as_made for entry in now.types if entry.oid not in known)
 
 
 def parts_of(now: TableEntry, origins: Sequence[int | Missing] | None) -> tuple[Part, ...] | None:
-    """The parts of a conversion to these columns; None without a proof, or a lake form of a value."""
+    """The parts of a conversion to these columns; None without a proof, or if a value has no lake form."""
     if origins is None:
         return None
     parts: list[Part] = []
@@ -157,7 +156,7 @@ def parts_of(now: TableEntry, origins: Sequence[int | Missing] | None) -> tuple[
 
 
 def missing_value(column: Column, text: str | None) -> pa.Array | None:
-    """The one value of an added column in all rows from before it; None where it has no lake form."""
+    """The value of an added column in all older rows; None if it has no lake form."""
     decoded = decode_column(
         TextColumn.of([None if text is None else text.encode()]), column.form, column.type
     )
@@ -165,7 +164,7 @@ def missing_value(column: Column, text: str | None) -> pa.Array | None:
 
 
 def _in_leaves(last: TableEntry, now: TableEntry, attribute: Attribute) -> Attribute:
-    """A column of a root, with the value that its partitions have in rows from before it."""
+    """A column of a root, with the value that its partitions have in older rows."""
     found = value_before(last.tree, now.tree, attribute.name)
     missing, value = (None, None) if found is None else found
     return replace(attribute, missing=missing, value=value)
@@ -176,7 +175,7 @@ def _is_part(entry: TableEntry) -> bool:
 
 
 def _called_now(last: TableEntry, now: TableEntry) -> TableEntry:
-    """The last look, without what is gone, under today's names."""
+    """The last look, without dropped columns, under today's names."""
     later = {attribute.number: attribute for attribute in now.attributes}
     left = tuple(_as_called(a, later[a.number]) for a in last.attributes if a.number in later)
     names = {a.name: later[a.number].name for a in last.attributes if a.number in later}
@@ -248,7 +247,7 @@ def _is_altered(before: TypeEntry, after: TypeEntry, *, visible: bool) -> bool:
     if _without_lives(before) != _without_lives(after):
         return True
     if before.width not in (None, after.width):
-        return True  # an attribute came and went, and rows were printed with it
+        return True  # an attribute came and went, and rows may have been printed with it
     if before.label_lives is None or after.label_lives is None:
         return not set(before.labels) <= set(after.labels)
     labels = set(zip(before.labels, before.label_lives, strict=True))
@@ -271,7 +270,7 @@ def _identity_differs(last: TableEntry, now: TableEntry) -> bool:
 def _memberships_differ(last: TableEntry, now: TableEntry) -> bool:
     if len(last.memberships) != len(now.memberships):
         return True
-    # A member by itself is one whatever becomes of its ancestors.
+    # A table that is a member by itself stays one, whatever becomes of its ancestors.
     by_itself = any(not membership.by_ancestor for membership in now.memberships)
     return any(
         not _is_same_membership(before, after)
@@ -300,7 +299,7 @@ def _memberships_changed(last: TableEntry, now: TableEntry) -> str:
 
 
 def _was_moved(last: TableEntry, now: TableEntry) -> bool:
-    """Tell whether it may have been attached or detached for a while where no row of the path tells of it."""
+    """Tell whether it may have been attached or detached for a while, though no row of the path shows it."""
     unknown = any(membership.lives is None for membership in last.memberships)
     if not any(m.via_root or (m.by_ancestor and unknown) for m in now.memberships):
         return False
@@ -310,7 +309,7 @@ def _was_moved(last: TableEntry, now: TableEntry) -> bool:
 
 
 def _rewritten(last: TableEntry, now: TableEntry) -> bool:
-    """Tell whether rows may hold other values: a new file node, and not by TRUNCATE or VACUUM FULL alone."""
+    """Tell whether rows may hold other values: a new file node not by TRUNCATE or VACUUM FULL alone."""
     if last.filenode == now.filenode:
         return False
     if last.toast and now.toast:

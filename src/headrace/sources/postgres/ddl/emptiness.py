@@ -1,7 +1,8 @@
-"""Emptiness: which of the partitions that came into a tree had nothing to bring.
+"""Emptiness: which of the partitions that came into a tree brought no rows.
 
-One that was attached may have had rows, which are in no message. One without a page has none. To ask for the
-size locks the partition as a reader does: one that somebody holds is not asked, and its root sits out.
+A partition may be attached with rows, and no message brings those. A partition without a page has none.
+Asking for its size locks it as a reader does. So a partition that another session holds is not asked, and
+marks omit its root meanwhile.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from headrace.sources.postgres.session.statements import Session
 def with_emptiness(
     connection: Session, entries: Iterable[TableEntry], now: Mapping[int, TableEntry]
 ) -> tuple[dict[int, TableEntry], frozenset[int]]:
-    """The tables as they are now, with what is empty beneath them; and those of which that can't be asked."""
+    """The tables with their empty branches flagged, and those tables for which that can't be asked now."""
     asked = {
         branch.oid: branch.name
         for last in entries
@@ -36,7 +37,7 @@ def with_emptiness(
 
 
 def attached_branches(last: TableEntry, now: TableEntry) -> Iterable[Branch]:
-    """The branches that came otherwise than by being made there, and all that they hold."""
+    """The branches that were attached and not made in place, with everything beneath them."""
     before = {branch.oid for branch in last.tree}
     came = {branch.oid for branch in now.tree if branch.oid not in before and not branch.born}
     beneath = _with_beneath(came, now.tree)
@@ -51,7 +52,7 @@ def _with_beneath(oids: Set[int], tree: Iterable[Branch]) -> Set[int]:
 
 
 def flag(entry: TableEntry, without: Set[int]) -> TableEntry:
-    """The table, whose branches say whether they are empty: a root if all of its partitions are."""
+    """Flag the empty branches of the table; a partitioned branch is empty if all its partitions are."""
     if not entry.tree:
         return entry
 

@@ -1,25 +1,22 @@
-"""The schema check: whether tables are what was recorded of them, and who may be changing one just now.
+"""The schema check: do tables match their records, and which may a session be changing right now?
 
-A transaction gives up its locks, and makes its rows visible, only after its commit record is in the log
-(and, where a synchronous standby is away, long after). So the locks are read first, then the catalog: DDL
-that the stream holds already is seen in one of the two, or on the rows that it replaces
-(`with_unfinished_ddl`). Two things replace no row: a partition that is a member by its root is listed
-itself, with a filter; and one is attached. Their lock is one that VACUUM takes too, but hardly ever beside a
-transaction id.
+A transaction releases its locks, and makes its rows visible, only after its commit record is in the log (long
+after, if a synchronous standby is away). So the check reads the locks first, then the catalog. DDL that the
+stream holds already shows in one of the two, or on the catalog rows that it replaces (`with_unfinished_ddl`):
+if it waits for a standby, every look still shows the replaced rows, and those have an xmax
+(`TableEntry.replacing`).
 
-    locked    somebody holds the table exclusively, or what makes it a member of the publication or a type of
-              it is being altered, for which no lock is kept
-    changes   it is not what was recorded (`catalog.alteration`)
-    news      what is new about it and means nothing
+Two changes replace no row: a partition that is a member by its root gets an entry and a filter of its own; or
+a partition is attached. Both take a lock that VACUUM takes too, but VACUUM hardly ever has a transaction id
+at the same time.
 
-The check also brings what only the server knows: how far it is, and a recent 64-bit transaction id, against
-which the 32 bits of the stream are widened. Called before each mark; it takes no lock.
+    locked    a session holds the table exclusively; or it alters the table's membership in the publication,
+              or a type of the table, and keeps no lock for that
+    changes   the table does not match its record (`ddl.alteration`)
+    news      a difference that means nothing to rows
 
-Unfinished DDL: the tables that somebody may be changing just now, where no look can show it.
-
-DDL that has written its commit record, and waits for a synchronous standby, is in the stream while every look
-still shows the rows that it replaced. Those have an xmax (`TableEntry.replacing`). Called before each
-mark, by `schema_check`.
+The check also brings two things that only the server knows: how far it is, and a recent 64-bit transaction
+id, by which the stream's 32 bits are widened. It runs before each mark and takes no lock.
 """
 
 from __future__ import annotations
@@ -53,12 +50,12 @@ from headrace.sources.postgres.upstream import PostgresUpstream
 
 
 def with_unfinished_ddl(connection: Session, entries: Iterable[TableEntry], xmin: int) -> frozenset[int]:
-    """The tables (by oid) that DDL may have changed already where no look can show it.
+    """Find the tables (by oid) that DDL may have changed already, though no look can show it.
 
-    A row that was looked at was replaced by a transaction that was not over, or is not rolled back since.
-    All before `xmin`, of a snapshot from before the look, were over: what they left of themselves on a row
-    that is still there was rolled back, or a mere lock. Where several transactions held the row at once, the
-    number is that of a multixact, which nothing shows: it is taken for either.
+    A row of such a table was replaced by a transaction that was not over, and that has not rolled back since.
+    `xmin` is of a snapshot from before the look. All transactions before it were over: an xmax of theirs on a
+    row that is still visible was rolled back, or was only a lock. If several transactions hold a row at once,
+    its number is that of a multixact. Nothing tells the two kinds apart, so each number is tried as both.
     """
     replaced = {entry.oid: entry.replacing for entry in entries if entry.replacing}
     if not replaced:
@@ -73,8 +70,8 @@ def with_unfinished_ddl(connection: Session, entries: Iterable[TableEntry], xmin
     return frozenset(oid for oid, named in replaced.items() if not named.isdisjoint(pending))
 
 
-# Of the numbers that are those of multixacts (by what a row of this database may hold), the members that
-# replaced the row and did not only lock it. CASE: of others the function knows nothing but an error.
+# Takes the numbers that may be multixacts of this database, and returns the members that replaced the row and
+# did not only lock it. CASE is needed because the function raises for any other number.
 _WRITERS_AMONG = """
 SELECT x.number, m.xid::text::int8
   FROM unnest(%s::int8[]) x(number)
@@ -86,8 +83,8 @@ SELECT x.number, m.xid::text::int8
 """
 
 
-# CASE keeps the order: of a transaction that is to come the function knows nothing but an error. It is none,
-# then; but an age is counted from our own transaction where we are in one.
+# CASE is needed because the function raises for a transaction of the future. Such a number is no transaction
+# yet; but inside a transaction of ours, an age is counted from that one.
 _NOT_ROLLED_BACK = """
 SELECT x.xid FROM unnest(%s::int8[]) x(xid)
  WHERE CASE WHEN age((x.xid & 4294967295)::text::xid) > 0
@@ -123,8 +120,8 @@ class _Server:
     xid: int
     xmin: int
     end: str
-    exclusive: list[int]  # tables that somebody holds so, by oid
-    shared_locks: list[int]  # those whose lock and transaction are DDL's, or nearly never VACUUM's
+    exclusive: list[int]  # tables with an AccessExclusiveLock, by oid
+    shared_locks: list[int]  # ShareUpdateExclusiveLock and a transaction id: DDL, hardly ever VACUUM
     publication: int | None
 
 
@@ -134,7 +131,7 @@ def check(
     records: Mapping[str, TableDef],
     memory: EntryMemory | None = None,
 ) -> SchemaCheck:
-    """Look at the server, then at these tables; what the last look found the same is not compared again."""
+    """Look at the server, then at these tables; skip comparisons whose inputs are those of the last look."""
     memory = EntryMemory() if memory is None else memory
     [row] = query(connection, _SERVER, [upstream.publication])
     server = _Server(*row)
@@ -182,16 +179,16 @@ def check(
         upstream_error=remade(upstream, server.publication),
         unreadable=memory.partitions.denials(connection, trees) | rows_hidden(connection, policed),
         busy=busy(connection, {key: (number, records[key].name) for key, number in locked.items()}),
-        unproven=frozenset(trees),  # nothing tells of a partition that came and went
+        unproven=frozenset(trees),  # nothing shows a partition that came and went
         behind=upstream.position(behind_all(connection)) if trees else None,
     )
 
 
 def _is_tree_hidden(root: TableEntry, server: _Server) -> bool:
-    """Tell whether somebody may be changing what is beneath a root.
+    """Tell whether a session may be changing the tree beneath a root.
 
-    ATTACH and DETACH CONCURRENTLY hold the root, or the one beneath it that they change, as VACUUM would;
-    what TRUNCATE and DROP hold is the partition.
+    ATTACH and DETACH CONCURRENTLY lock the root, or the partitioned table beneath it that they change, with
+    VACUUM's lock. TRUNCATE and DROP lock the partition.
     """
     if root.kind != PARTITIONED:
         return False
@@ -201,12 +198,12 @@ def _is_tree_hidden(root: TableEntry, server: _Server) -> bool:
 
 
 def _renew(table: TableDef, seen: TableEntry) -> TableDef:
-    """A table with what is new of it; how its columns are kept stays as it was decided."""
+    """Renew a table's record; the types that were chosen for its columns in the lake stay."""
     return TableDef(table.name, seen.oid, table_def.as_shown(table.schema, seen), to_record(seen))
 
 
 def _mend(connection: Session, upstream: PostgresUpstream, known: TableDef, now: TableEntry) -> str | None:
-    """Name the way to a table that can be mirrored again; to one with other columns an identity."""
+    """Find the statement that makes the table fit again; for other columns, one that restores an identity."""
     if table_def.identity_flaw(now, connection.info.server_version) is not None:
         kind = "DEFAULT" if now.identity.full else "FULL"
         return f"ALTER TABLE {known.name} REPLICA IDENTITY {kind}"
