@@ -1,43 +1,41 @@
-"""The read locks on the tables of a copy: had within a bound, or given up and asked for again.
+"""The read locks on a copy's tables, taken in bounded attempts, and the keeper of its sessions.
 
     LOCK TABLES a READ, b READ, ...     waits for every transaction that has written one of them
     ...                                 writers wait for us
     UNLOCK TABLES
 
-Whoever waits for such a lock stands in front of all who come later and want to write. So one attempt lasts
-`ATTEMPT_SECONDS` over all tables, and between two of them the application has `PAUSE_SECONDS` for itself. The
-server bounds the wait for each lock; the sum of them is bounded here, by a cancellation. Who cancels is
-logged in before the wait begins: at a server without a free connection nothing is locked. If the cancellation
-does not get through all the same, the session is hung up on, which ends its wait, too.
+While a session waits for such a lock, every later writer waits behind it. So one attempt lasts
+`ATTEMPT_SECONDS` over all tables, and then the application has `PAUSE_SECONDS` for itself. The server bounds
+the wait for each lock; the sum is bounded here, by a cancellation. The session that cancels logs in before
+the wait begins, so without a free connection nothing is locked. If the cancellation does not get through, the
+waiting session's connection is closed, which ends its wait too.
 
-A server opens each table before it locks the first, which takes its time where there are thousands. So they
-are opened before the attempt, while nobody waits. Where the caches of the server hold fewer tables than that,
-an attempt ends while tables are being opened, as the server's list says; the next one is for half of them,
-and the others are left out (`HeldLocks.missing`), for another copy.
+A server opens each table before it locks the first, and thousands of tables take a while. So we have them
+opened before the attempt, while nobody waits. If the server's caches hold fewer tables than that, an attempt
+runs out while tables are being opened, as the server's process list shows. The next attempt is for half of
+them; the others are left to another copy (`HeldLocks.missing`).
 
-A server whose client vanished keeps its locks until it notices: the session's `wait_timeout` is short while
+A server keeps the locks of a vanished client until it notices. So the session's `wait_timeout` is short while
 it holds them, and a leader that sleeps for longer loses them.
 
-XA transactions that are prepared have their rows in the log and not in a snapshot. MySQL keeps their locks,
-whoever made them is connected or not, so they are in the way of ours. MariaDB forgets the locks on tables
-when that session ends, and does not tell which tables a prepared one wrote. While we hold the locks nobody
-writes these: so the ones that were prepared by then have to end, and those that are prepared later do not
-matter. Their end is waited for with the locks held, within the same attempt; what does not end is waited for
-without them.
+A prepared XA transaction has its rows in the log and in no snapshot. MySQL keeps its locks whether or not its
+session is connected, so it blocks ours. MariaDB forgets its locks on tables when its session ends, and does
+not tell which tables it wrote. While we hold the locks nobody writes these tables. So the transactions that
+were prepared by then must end; later ones do not matter. The attempt waits for their end with the locks held.
+If one does not end, we release the locks and wait without them.
 
-Whether a database's tables may be locked at all `measure` and preflight ask.
+`measure` and preflight ask whether we may lock the tables of a database at all.
 
-A keeper: the thread beside a reader or a leader that keeps its sessions awake, and looks who waits for it.
+A `Keeper` is a thread beside a reader or a leader. It keeps their sessions alive, and looks for sessions that
+wait for them. A view holds up the server's purge for as long as it is open, and a machine may vanish without
+a word. So the server ends a session of ours that is silent for `KEPT_SECONDS`, or that takes no rows for
+`UNREAD_SECONDS`, and the keeper pings each session that is idle.
 
-A view holds up the server's purge for as long as it stands, and a machine that vanished says no goodbye. So
-the server ends a session of ours that says nothing for `KEPT_SECONDS`, or does not take its rows for
-`UNREAD_SECONDS`, and the keeper pings each that nobody asks just now.
-
-Somebody may wait for a table that is being read: DDL, or `FLUSH TABLES WITH READ LOCK` for its last row; and
-all writers wait behind these. A reader that two looks in a row find in somebody's way gives way: the keeper
-ends its session, and the table is copied again later. Whose statements wait for what is shown to those who
-have the privilege PROCESS; without it nobody is seen. Which of them waits for us and not for another no
-server tells: whoever names our table counts, and whoever waits for a flush.
+A session may wait for a table that is being read: for DDL, or for `FLUSH TABLES WITH READ LOCK` until the
+last row is sent. All writers wait behind it. If two looks in a row find a reader in the way, the keeper ends
+the reader's session, and the table is copied again later. The server shows waiting statements only to users
+with the privilege PROCESS. No server tells whom a statement waits for: every one counts that names our table,
+and every one that waits for a flush.
 """
 
 from __future__ import annotations
@@ -82,7 +80,7 @@ _FLUSH = "Waiting for table flush"
 
 
 class Keeper:
-    """A thread that keeps sessions awake, and calls `look` meanwhile; begun by the first `start`."""
+    """A thread that keeps sessions alive, and calls `look` meanwhile; the first `start` begins it."""
 
     def __init__(
         self, sessions: Callable[[], Iterable[MysqlConnection | None]], look: Callable[[], None]
@@ -99,7 +97,7 @@ class Keeper:
             self._thread.start()
 
     def stop(self) -> None:
-        """End before the sessions are closed: a session that is being pinged is waited for."""
+        """Stop the thread, once its current ping has ended. Call it before the sessions are closed."""
         self._over.set()
         if self._thread is not None:
             self._thread.join(KEPT_SECONDS)
@@ -107,7 +105,7 @@ class Keeper:
     def _keep(self) -> None:
         pinged = time.monotonic()
         while not self._over.wait(LOOK_SECONDS):
-            # Whoever owns the session meets what is wrong with it.
+            # The session's owner will meet the error.
             with suppress(HeadraceError):
                 self._look()
             if time.monotonic() < pinged + PING_SECONDS:
@@ -120,11 +118,11 @@ class Keeper:
 
 
 def nothing() -> None:
-    """Nobody waits for a session that holds no table."""
+    """Look for nobody: a session that holds no table is in nobody's way."""
 
 
 def waiting_for(witness: MysqlConnection, tables: Iterable[TableName]) -> frozenset[int]:
-    """The connections whose statements wait for one of these tables, as far as we may see them."""
+    """Find the connections whose statements wait for one of these tables, as far as we may see them."""
     named = re.compile("|".join(rf"(?<!\w){re.escape(each.name)}(?!\w)" for each in tables), re.IGNORECASE)
     return frozenset(
         int(str(connection))
@@ -135,21 +133,21 @@ def waiting_for(witness: MysqlConnection, tables: Iterable[TableName]) -> frozen
 
 ATTEMPT_SECONDS = 1.0
 PAUSE_SECONDS = 2.0
-_GLANCE = 0.2  # between two looks whether the pause is wanted still
+_GLANCE = 0.2  # between two checks during a pause
 _IDLE_SECONDS = 2  # until the server ends a session that holds the locks and says nothing
 _XA_GLANCE = 0.004  # between two looks whether prepared transactions have ended
 _OPENED_AT_ONCE = 50
 _STATE = "SELECT state FROM information_schema.processlist WHERE id ="
 _MOST_NAMED = 5
 _NO_TABLE = "headrace: no such table"  # as a name it is legal, and nobody's
-_HANG_UP_SECONDS = 1.0  # until a wait that will not be cancelled is hung up on
+_HANG_UP_SECONDS = 1.0  # after a cancellation without effect, until the connection is closed
 
 
 class TablesHeld(Transient):
     """The tables of a copy could not be locked, or are locked while a prepared transaction hides rows."""
 
     codes = ("MY_TABLES_HELD", "MY_TABLES_UNOPENED")
-    opening = False  # nobody was in the way: the server was opening tables
+    opening = False  # no session was in the way: the server was opening tables
     hidden_xa: frozenset[str] = frozenset()  # the prepared transactions that may hide rows
 
 
@@ -161,11 +159,11 @@ class LockDenied(RightWithheld):
 
 @dataclass(slots=True)
 class HeldLocks:
-    """Read locks while they are held; afterwards for how long they were."""
+    """Read locks while they are held; afterwards, how long they were held."""
 
     since: float  # of time.monotonic
     held_seconds: float | None = None
-    missing: tuple[TableName, ...] = ()  # those that were not there
+    missing: tuple[TableName, ...] = ()  # tables that were not locked
 
     def release(self, session: MysqlConnection) -> None:
         """Let the writers go on."""
@@ -178,9 +176,9 @@ class HeldLocks:
 def lock_tables(
     session: MysqlConnection, tables: Sequence[TableName], waiting: Waiting, seconds: float
 ) -> Iterator[HeldLocks]:
-    """Lock the tables that are there, however many attempts that takes within so many seconds.
+    """Lock the tables that exist, in as many attempts as fit into the time.
 
-    The block releases them; if it fails before that, the session is closed and the server does.
+    The block releases them. If it fails before that, the session is closed, and the server releases them.
     """
     deadline = time.monotonic() + seconds
     there = list(tables)
@@ -220,7 +218,7 @@ def lock_tables(
 
 
 def may_lock(session: MysqlConnection, schema: str) -> bool:
-    """Ask for a lock that nobody can have: of a table that is not there. It ends those that we have."""
+    """Ask for a lock on a table that does not exist, to see our privilege. It ends locks that we hold."""
     try:
         query(session, f"LOCK TABLES {quote(schema)}.{quote(_NO_TABLE)} READ")
     except DatabaseDenied:
@@ -232,7 +230,7 @@ def may_lock(session: MysqlConnection, schema: str) -> bool:
 
 
 def lock_denied(schemas: Collection[str], detail: str | None = None) -> LockDenied:
-    """The error of tables of these databases, none of which we may lock."""
+    """The error if we may not lock the tables of these databases."""
     grants = "; ".join(
         f"GRANT SELECT, LOCK TABLES ON {quote(each)}.* TO our_user" for each in sorted(schemas)
     )
@@ -245,7 +243,7 @@ def lock_denied(schemas: Collection[str], detail: str | None = None) -> LockDeni
 
 
 def _lockable(session: MysqlConnection, tables: Sequence[TableName]) -> list[TableName]:
-    """Find the tables that are there and may be read, where they cannot be locked together."""
+    """Find the tables that exist and may be read, when all together could not be locked."""
     return [table for table in tables if _is_there(session, table)]
 
 
@@ -260,13 +258,13 @@ def _is_there(session: MysqlConnection, table: TableName) -> bool:
 
 
 def idle(session: MysqlConnection, seconds: int | None) -> None:
-    """Have the server end the session after so many seconds of silence; None: one that a keeper pings."""
+    """Have the server end the session after so many seconds of silence; None: a keeper pings it."""
     execute(session, f"SET SESSION wait_timeout = {KEPT_SECONDS if seconds is None else seconds}")
 
 
 @contextmanager
 def _cancellable(session: MysqlConnection) -> Iterator[MysqlConnection | None]:
-    """Have whoever cancels a wait ready in the block; no block without."""
+    """Log in the session that cancels a wait, before the block begins."""
     with ExitStack() as stack:
         try:
             beside = stack.enter_context(session.ready())
@@ -277,7 +275,7 @@ def _cancellable(session: MysqlConnection) -> Iterator[MysqlConnection | None]:
 
 
 def _open(session: MysqlConnection, tables: Sequence[TableName]) -> None:
-    """Have the server open these tables; what keeps it from that the attempt will meet, and tell."""
+    """Have the server open these tables; an error is ignored, since the attempt will meet it again."""
     execute(session, f"SET SESSION lock_wait_timeout = {max(1, round(ATTEMPT_SECONDS))}")
     for start in range(0, len(tables), _OPENED_AT_ONCE):
         some = tables[start : start + _OPENED_AT_ONCE]
@@ -315,7 +313,7 @@ def _attempt(
         raise
     locks = HeldLocks(time.monotonic())
     if locks.since - begun > ATTEMPT_SECONDS:
-        # It is not known when they were had, and nobody is to wait for us longer than that.
+        # Nobody knows when the server granted them, and nobody may wait for us longer than that.
         locks.release(session)
         raise _unlocked_error(session, states, "they were had too late")
     if session.release.is_mariadb and (hidden := _still_prepared(session, begun + ATTEMPT_SECONDS)):
@@ -325,7 +323,7 @@ def _attempt(
 
 
 def _unlocked_error(session: MysqlConnection, states: Sequence[str], detail: str | None) -> TablesHeld:
-    """The error of an attempt in vain: somebody was in the way, or the server was at work all the while."""
+    """The error of an attempt in vain: a session was in the way, or the server was opening tables."""
     if any(state.startswith("Waiting") for state in states):
         return _held_error(_prepared_xa(session), detail)
     error = TablesHeld(
@@ -340,7 +338,7 @@ def _unlocked_error(session: MysqlConnection, states: Sequence[str], detail: str
 
 
 def _still_prepared(session: MysqlConnection, deadline: float) -> frozenset[str]:
-    """Find the transactions prepared by now that still are at the deadline; none where we see none."""
+    """Find the transactions that are prepared from now to the deadline; none if we may not see them."""
     left = frozenset(_prepared_xa(session) or ())
     while left and time.monotonic() < deadline:
         time.sleep(_XA_GLANCE)
@@ -349,7 +347,7 @@ def _still_prepared(session: MysqlConnection, deadline: float) -> frozenset[str]
 
 
 def _refuse_hidden(session: MysqlConnection, hidden: frozenset[str]) -> None:
-    """Lock nothing while a transaction is prepared that outlasted an attempt."""
+    """Raise while a transaction is still prepared that outlasted an attempt."""
     if hidden and (left := hidden.intersection(_prepared_xa(session) or ())):
         raise _hiding(left)
 
@@ -368,7 +366,7 @@ def _pause(waiting: Waiting, seconds: float) -> None:
 
 
 def _prepared_xa(session: MysqlConnection) -> list[str] | None:
-    """The XA transactions that are prepared, as XA COMMIT names them; None where we may not see them."""
+    """The prepared XA transactions, as XA COMMIT names them; None if we may not see them."""
     try:
         found = query(session, "XA RECOVER")
     except PrivilegeMissing:

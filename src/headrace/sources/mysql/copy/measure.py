@@ -1,22 +1,18 @@
-"""The sizes of tables, and the places where those that are large can be cut.
+"""The sizes of tables, and the ranges of an index that large ones are cut into, each copied to its own files.
 
     integers        even steps from the least to the greatest
-    other types     steps of so many rows along the key's index, for as long as there is time
-    no key, or one in whose type the server orders otherwise than it compares: one piece
-
-All of it is estimated, or seen without a lock: a table that changes meanwhile, or whose keys are dense in one
-place, only skews the work.
-
-Ranges of an index: the parts in which a table is copied, each into files of its own.
+    other types     steps of so many rows along the key's index, as long as there is time
+    no key, or a type that the server orders otherwise than it compares: one piece
 
     cuts     k1 < k2 < k3                      values of the key's first column, in the server's order
     pieces   key < k1 │ k1 <= key < k2 │ ...   the first is open to the left, the last to the right
 
-All are read in one moment, so each row is in one of them, wherever it is moved meanwhile: what a value is
-compared with does not change, and the order is the server's own for that column. Cuts only skew the work.
-They are literals of SQL, as the driver had them from the server.
+All pieces are read at one moment, and compared with fixed values in the server's own order of the column. So
+each row is in exactly one piece, wherever it is moved meanwhile. The cuts are SQL literals, as the server gave
+them to the driver.
 
-Cut by `measure`, read by `reader`.
+Sizes and cuts are estimated, or read without a lock. If the table changes meanwhile, or its keys are dense in
+one place, only the work is uneven. `measure` cuts ranges, `reader` reads them.
 """
 
 from __future__ import annotations
@@ -45,10 +41,10 @@ from headrace.sources.shared.refusals import StatementCancelled, TableGone
 
 @dataclass(frozen=True, slots=True)
 class IndexRange:
-    """The rows of a table from one value of its key's first column up to another; None is the end of all."""
+    """The rows of a table from one value of its key's first column up to another; None means no limit."""
 
     table: TableName
-    mark: str  # what the server said of the table when it was measured: another one has another
+    mark: str  # of the table when it was measured; another table has another (`table_access`)
     column: str | None  # the key's first; None: the whole table
     low: str | None
     high: str | None
@@ -142,7 +138,7 @@ _ORDERED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class MysqlTableSizes:
-    """The sizes of tables; those that cannot be read just now, with the error that says why."""
+    """The sizes of tables, and the errors of those that can't be read now."""
 
     sizes: Mapping[TableName, TableSize]
     busy: Mapping[TableName, TableBusy]
@@ -157,7 +153,7 @@ class MysqlTableSizes:
 
 
 def measure(connection: MysqlConnection, tables: Sequence[TableDef]) -> MysqlTableSizes:
-    """Ask how big these tables are; of one that was dropped meanwhile nothing can be read either."""
+    """Ask how big these tables are; a table that was dropped meanwhile is among those that can't be read."""
     names = [table.name for table in tables]
     try:
         found, known = _look_at(connection, names)
@@ -180,7 +176,7 @@ def measure(connection: MysqlConnection, tables: Sequence[TableDef]) -> MysqlTab
 
 
 def _denied_tables(connection: MysqlConnection, names: Collection[TableName]) -> dict[TableName, TableBusy]:
-    """The tables of databases in which we may not lock any: no moment is to be had of them."""
+    """The tables of databases in which we may lock no table: a copy can't take a moment of them."""
     barred = {schema for schema in {name.schema for name in names} if not may_lock(connection, schema)}
     return {name: busy(name, lock_denied([name.schema])) for name in names if name.schema in barred}
 

@@ -1,14 +1,12 @@
 """The plan of a copy: a moment whose readers are begun before it is taken, or chunks.
 
-    snapshot    a leader under the contract's names, for a copy or to compare with
-    shares      a share of the pieces for each reader, all of which are to be there
-    handoff     asked for when they were begun: now the moment is taken
-    key_walk    the driver's half of reading chunks: where the next one ends
+    snapshot    a leader under the contract's names, for a copy or for a comparison
+    shares      a share of the pieces for each reader; all readers must be there
+    handoff     ask for it after the readers were started: it takes the moment
+    key_walk    the driver's half of reading chunks: a walk along the primary key to the end of each chunk
 
-Nothing has to be foreseen: the locks wait for every transaction that has written one of the tables. A reader
-that was left out gives its tables back (`TableBusy`), and so does one whose table was gone by then.
-
-The ends of chunks: the first key after so many rows, by a walk along the primary key.
+A plan notes no transactions to wait for: the locks wait for every one that has written one of the tables. A
+reader that was left out gives its tables back (`TableBusy`), and so does one whose table was gone.
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ from headrace.sources.shared.refusals import StatementCancelled
 
 @dataclass(frozen=True, slots=True)
 class MysqlCopyTarget:
-    """The place that a copy reads: which server, and which life of its binlog."""
+    """The server that a copy reads, and the life of its binlog."""
 
     address: MysqlAddress
     identity: MysqlIdentity
@@ -119,7 +117,7 @@ class MysqlKeyWalk:
 
 
 def to_compare(server: MysqlCopyTarget, readers: int, seconds: float) -> MysqlHeldSnapshot:
-    """Begin a snapshot to compare with; it says by their names which transactions it shows."""
+    """Begin a snapshot for a comparison; its handoff tells transactions by their names (GTIDs)."""
     return _begin(server, readers, seconds, ALONE, named=True)
 
 
@@ -146,7 +144,7 @@ class MysqlHeldSnapshot:
     waiting: Waiting
     by_name: bool  # its handoff tells transactions by their names
     read_until: Position | None  # of the stream that it is joined to
-    admits_later: bool = False  # no reader sees the moment who was not there
+    admits_later: bool = False  # only readers that were there see the moment
     _begun_readers: int = 0  # readers that have a share
     # Of the tables that they read; no others are locked.
     _marks: Mapping[TableName, str] = field(default_factory=dict)
@@ -176,10 +174,10 @@ class MysqlHeldSnapshot:
         return self._handoff
 
     def settle(self) -> ByPosition | BySet:
-        """The handoff, exact from the log's end of now on.
+        """Return the handoff, exact from the log's current end on.
 
-        Rows that came with a partition that was exchanged may be older than the moment, and the table has no
-        mark of it. The log tells of it before that end. Readers outlive their leader: it may be gone.
+        Rows of an exchanged partition may be older than the moment, and the table's mark does not show the
+        exchange. The log brings the exchange before that end. The leader may be gone: readers outlive it.
         """
         handoff = self.handoff
         if isinstance(handoff, BySet):
@@ -237,10 +235,10 @@ BOUND_SECONDS = 300.0  # for the walk to the end of one chunk
 def next_bound(
     connection: MysqlConnection, table: TableDef, span: KeySpan, rows: int, check: Callable[[], None]
 ) -> Bound | None:
-    """The key that so many rows of the span lie before; None where it has no more than that.
+    """Find the first key after `rows` rows of the span; None if the span has no more rows than that.
 
-    Each row may be a visit to a cold disk, so it has minutes; it is cancelled on the server when they are
-    over (`StepTooLong`), or when `check` raises.
+    Each row may cost a read from a cold disk, so the walk has minutes. It is cancelled on the server when
+    they are over (`StepTooLong`), or when `check` raises.
     """
     columns = of_key(table.schema)
     order = ", ".join(quote(column.name) for column in columns)

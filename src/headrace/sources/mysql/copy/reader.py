@@ -1,27 +1,24 @@
-"""The reader of a copy, by a ticket of `plan`, which travels as JSON.
+"""The readers of a copy: rows of the lake, read on executors by a ticket of `plan`, which travels as JSON.
 
-ticket   of a snapshot    its leader                  ─► ranges of an index, as the leader sees them
-         of a key walk    how far the stream came     ─► ranges of keys, as they are now
+    ticket   of a snapshot    its leader                  ─► `MomentReader`: ranges of an index, at one moment
+             of a key walk    how far the stream came     ─► `ChunkReader`: ranges of keys, as they are now
 
-The reader of a snapshot: ranges of an index, over one connection, as rows of the lake.
+A `MomentReader` has one connection, its `follower`, which sees the leader's moment. It asked the server which
+transactions were executed while it opened its view, so it knows its handoff. `table_access` proves that a
+table is the planned one, and `selection` reads its rows.
 
-    ticket ─► `follower`: a connection that sees the leader's moment
-    range  ─► `table_access`: the table as it was planned; `selection`: its rows
-
-Which transactions a reader sees it knows from the server: it asked while it opened its view.
-
-The reader of chunks: ranges of the primary key, each as it is when it is read.
+A `ChunkReader` has two sessions, and reads each range of the primary key as it is when it is read:
 
     one session   LOCK TABLES t READ                                            executed?   UNLOCK TABLES
     the other                          START TRANSACTION WITH CONSISTENT SNAPSHOT                    SELECT
 
-The equation is that of `leader`, for one table and one view: it was opened while nobody could write, and what
-was executed is answered afterwards by the very session that holds the lock. The writers of the table wait for
-three short answers, once a chunk; a transaction that has written it is waited for as by every copy.
+The proof is that of `leader`, for one table and one view. The view was opened while nobody could write, and
+the session that holds the lock then says what was executed. Once a chunk, the table's writers wait for three
+short answers. The lock waits for every transaction that has written the table, as in every copy.
 
-A chunk's transaction ends with it, before anything is done with its rows. It has touched the table before
-the lock goes, so that nobody alters, swaps or empties it meanwhile; what is done to it between two chunks the
-stream tells.
+A chunk's transaction ends before its rows are used. It touches the table before the lock is released, so that
+nobody alters, swaps or empties the table until it ends. The stream brings changes of the table between two
+chunks.
 """
 
 from __future__ import annotations
@@ -69,11 +66,11 @@ from headrace.sources.mysql.session.log_end import count, executed_gtids
 from headrace.sources.mysql.session.statements import MysqlConnection, execute, query, quote
 
 TOUCH_SECONDS = 0.25  # for the view to touch the table, while its writers wait
-LOCK_SECONDS = 10.0  # for a lock to be had, in several attempts; then the table is left to another copy
+LOCK_SECONDS = 10.0  # to get a lock, in several attempts; then the table is left to another copy
 
 
 class ChunkReader:
-    """Two connections by which chunks are read one after another, made when the first is asked for."""
+    """Two connections that read one chunk after another; they are made for the first chunk."""
 
     def __init__(self, address: MysqlAddress, identity: MysqlIdentity, ticket: Json, *, role: str) -> None:
         self._address = address
@@ -122,13 +119,13 @@ class ChunkReader:
     def _moment(
         self, locker: MysqlConnection, session: MysqlConnection, table: TableName
     ) -> Iterator[ByPosition]:
-        """A view of the table as it is now, and which transactions it holds."""
+        """Open a view of the table as it is now; yields it with its handoff."""
         try:
             with lock_tables(locker, [table], ALONE, LOCK_SECONDS) as locks:
                 if locks.missing:
                     raise overtaken(f"{table} was dropped, or renamed")
                 execute(session, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
-                # DDL that came since the lock waits for it, and this for the DDL.
+                # DDL that came since the lock waits for the lock, and this view waits for the DDL.
                 query(session, f"SELECT 1 FROM {spell(table)} LIMIT 0", seconds=TOUCH_SECONDS)
                 text = executed_gtids(locker)
                 locks.release(locker)
@@ -143,7 +140,7 @@ class ChunkReader:
                 execute(session, "COMMIT")
 
     def _connect(self) -> tuple[MysqlConnection, MysqlConnection]:
-        """Two sessions; new ones if one of them was lost amid a chunk."""
+        """Return the two sessions; new ones if one of them was lost within a chunk."""
         if not self._sessions or any(session.is_closed for session in self._sessions):
             self._hang_up()
             for _ in range(2):
@@ -158,7 +155,7 @@ class ChunkReader:
 
 
 def _prove(locker: MysqlConnection, piece: KeyRange, columns: Sequence[Column]) -> None:
-    """The table, which is held, has these columns and this key."""
+    """Raise unless the locked table has these columns and this key."""
     prove_columns(locker, piece.table, columns)
     found = look(locker, [piece.table]).get(piece.table)
     if found is None or found.key != piece.key or disorder(found) is not None:
@@ -172,13 +169,13 @@ _NUMBER = Column("\0number", pa.int32(), "int", "int")  # no identifier of a sou
 
 @dataclass(frozen=True, slots=True)
 class StepWalk:
-    """The way along which the rows of a table are read: an index that has each row at one place, or none."""
+    """The order in which a table's rows are read: along an index that has each row at one place, or none."""
 
     index: str | None
     columns: Sequence[Column]
 
     def origin(self, part: IndexRange, behind: str, limit: int, skip: int) -> str:
-        """The rows of a step: so many, of those behind a key, and behind so many more."""
+        """The FROM clause of a step: `limit` rows of those behind a key, after `skip` rows."""
         if self.index is None:
             return f"FROM {spell(part.table)}{measure.where(part)}"
         order = ", ".join(quote(column.name) for column in self.columns)
@@ -187,7 +184,7 @@ class StepWalk:
 
 
 class MomentReader:
-    """A connection over which pieces of a snapshot are read one after another, by a ticket."""
+    """A connection that reads one piece of a snapshot after another, by a ticket."""
 
     def __init__(self, follower: MysqlFollower, log: MysqlTimeline) -> None:
         self._follower = follower
@@ -229,9 +226,9 @@ class MomentReader:
         yield from _by_number(found.decode())
 
     def _rows(self, part: IndexRange, columns: Sequence[Column]) -> Iterator[CopiedRows]:
-        """The rows of a range, in steps along an index; in one go where there is none.
+        """Read the rows of a range, in steps along an index; in one step if there is no index.
 
-        Others wait for a step at most, and for nothing that is done with its rows.
+        Other sessions wait for one step at most, and never for what is done with its rows.
         """
         walk = self._walk(part.table, columns)
         behind, skipped, limit = "", 0, FIRST_ROWS
@@ -249,7 +246,7 @@ class MomentReader:
             limit = max(1, STEP_BYTES * fetched.count // fetched.size)
 
     def _walk(self, table: TableName, columns: Sequence[Column]) -> StepWalk:
-        """The way along which the rows of a table are read."""
+        """Find the order in which to read the rows of a table."""
         if table not in self._walks:
             known = {column.name: column for column in columns if key_range.walkable(column)}
             with of_table(table):

@@ -1,25 +1,28 @@
-"""Evidence: whether the statements of the stream explain all that lies between two looks at a table.
+"""Evidence: do the statements of the stream explain the whole difference between two looks at a table?
 
-    last look ── A1 ── A2 ──► now       every ALTER TABLE of it since then, in its order, by its steps
-                                        (`steps`), played on the columns of the last look
+    last look ── A1 ── A2 ──► now       every ALTER TABLE since then, in order: its steps (`steps`) are
+                                        applied to the columns of the last look
 
-The stream brings each statement at its own place, so it is known which rows lie before it and which behind;
-what the catalog shows now is what the server made of it. Only both together prove anything: the names and
-their order as the steps make them have to be those of the catalog; a column that no step defined anew has to
-be what it was; one that a step did may be so once, and only as `values` lists it; one that was added has
-in rows from before the value that `values` knows. Whatever else is between the two looks: not proven.
+The stream brings each statement at its place, so we know which rows lie before it and which after. The
+catalog shows the outcome. Only both together prove anything:
 
-A look is later than the statements that were brought: it may show what further ones made of the table. So a
-column that a statement defines has to be what that very statement says (`_check_said`). By `MODIFY n tinyint`
-of which a later `MODIFY n int` leaves no trace but in the values, nothing is proven. A text without a charset
-gets the table's own, as the last look has it, and the statements since then.
+* The names of the columns, in the order that the steps give, must be those of the catalog.
+* A column that no step redefines must be the same. A column may be redefined once, as `values` allows.
+* In older rows an added column has the value that `values` knows.
 
-A statement that did something else than it says (IF EXISTS, another table of that name), and DDL that is in
-no log, do not fit. Two that undo each other between two looks fit, and are right as well: rows from between
-them come under the columns of then.
+Any other difference is not proven.
 
-A stored column is computed anew by some ways of an ALTER, by the settings of its session: of a table that has
-one nothing is proven.
+A look is later than the statements that were brought, so it may show the work of further ones. So a column
+must be exactly what its statement says (`_check_said`). If `MODIFY n tinyint` is followed by `MODIFY n int`,
+only the values show the first one, and nothing is proven. A text column without a charset gets the table's
+charset, as known from the last look and the statements since.
+
+A statement that did something else than it says (IF EXISTS, another table of that name) does not fit, nor
+does DDL that is in no log. Two statements that undo each other between two looks fit, and that is right: rows
+between them come under the columns of that time.
+
+Some kinds of ALTER compute a stored column again, by the settings of their session. So nothing is proven of a
+table that has a stored column.
 """
 
 from __future__ import annotations

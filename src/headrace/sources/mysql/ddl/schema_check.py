@@ -1,36 +1,32 @@
-"""The schema check: whether tables are what was recorded of them, and who may be changing one just now.
+"""The schema check: do tables match their records, and does a difference matter?
 
     end of the log  ─►  the catalog          the order is the proof
 
-MySQL    DDL on an InnoDB table is one transaction of its dictionary and its log, and is among the executed
-         once it is visible. So what lies before the end that is read first is seen by the look behind it.
-MariaDB  DDL changes the catalog and writes its log while it holds the table for itself alone. If it is before
-         the end, then by the look it has let go, and is seen; or the server leaves the table out of its
-         answer and says so (`catalog.questions`): the table is *locked*.
+MySQL    DDL on an InnoDB table is one transaction of dictionary and log, and counts as executed once it is
+         visible. The end is read first, so the look after it sees all DDL before the end.
+MariaDB  DDL changes the catalog and writes its log while it holds the table exclusively. If it lies before
+         the end, it has released the table by the time of the look, and the look sees it. Or the server
+         leaves the table out of its answer and says so (`catalog.questions`): the table is *locked*.
 
-DDL behind the end may be seen or not. A look is several statements: with DDL between them it may show a state
-that never was, even a table without columns, of which it is certain all the same that it was changed.
+The look may or may not see DDL behind the end. A look is several statements. With DDL between them it may show
+a state that never existed, even a table without columns. It is certain all the same that the table changed.
 
-    locked    the server does not show it now
-    denied    the same, since we lost a privilege: nothing can be said of what becomes of it
-    changes   it is not what was recorded (`differs`)
-    news      what is new about it and means nothing
+    locked    the server does not show the table now
+    denied    the same, because we lost a privilege: nothing is known of the table
+    changes   the table does not match its record (`differs`)
+    news      a difference that means nothing to rows
 
-The stream tells of DDL by itself, at its place (`alterations`), so that this look is the second that
-has to be passed; the first one cannot see what a session kept out of the log. Neither server gives a table a
-number that everybody may see: a table that was renamed is gone, and one that took its name is meant.
+    differs(last, now)   ──►  None, or the change that gives the stream or the copy another meaning
+    is_news(last, now)   ──►  nothing differs, but the next look must be compared with this one
 
-Called before each mark; it takes no lock, and waits a moment for those of others.
+A look holds only what matters to rows (`table_def`), so `differs` compares all of it, with two exceptions: a
+unique key that is new, or that does not identify rows; and foreign keys that are gone.
 
-Alterations: what lies between two looks at a table, and whether it matters.
+DDL is checked twice. The stream brings it at its place (`alterations`), but not if its session kept it out of
+the log (`sql_log_bin = 0`); only this check sees that. Neither server has a table number that every user may
+see. So a renamed table counts as gone, and a table that took its name counts as the same table.
 
-    differs(last, now)   ──►  None, or what changed the meaning of the stream, of the copy, or of both
-    is_news(last, now)   ──►  it does not differ, and the next look is to be compared with this one
-
-A look holds nothing that means nothing to rows (`table_def`),
-so all of it counts, but for two things: a unique key that is new, or that rows are not known by, and foreign
-keys that are gone. The stream says most of it too, as it comes by the DDL; DDL that its session kept out of
-the log (`sql_log_bin = 0`) is seen here alone.
+The check runs before each mark. It takes no lock, and waits a moment for those of others.
 """
 
 from __future__ import annotations
@@ -83,7 +79,7 @@ def differs(last: TableLook, now: TableLook, key: Sequence[str]) -> str | None:
 
 
 def is_news(last: TableLook, now: TableLook) -> bool:
-    """Tell whether a look that does not differ shows anything that the next one must be compared with."""
+    """Tell whether a look that does not differ has something new that the next look is compared with."""
     return _passing(last) != _passing(now)
 
 
@@ -109,7 +105,7 @@ def _columns_differ(last: Sequence[ColumnRow], now: Sequence[ColumnRow]) -> str 
 
 
 def _show(column: ColumnRow) -> str:
-    """The type without the labels of an enum or a set: those are the application's."""
+    """The type without the labels of an enum or a set: labels are the application's data."""
     return column.column_type if column.data_type not in ("enum", "set") else f"{column.data_type}(...)"
 
 
@@ -119,7 +115,7 @@ def check(
     records: Mapping[str, TableDef],
     log: StatementLog | None = None,
 ) -> SchemaCheck:
-    """Look how far the server is, then at these tables."""
+    """Read the end of the server's log, then look at these tables."""
     end = log_end.position(connection, upstream.log)
     looks, hidden = look_apart(connection, sorted({table.name for table in records.values()}))
     changes, news, locked = _compare(records, looks, hidden, log)
@@ -148,7 +144,7 @@ _Compared = tuple[dict[str, Change], dict[str, TableDef], frozenset[str]]
 def _compare(
     known: Mapping[str, TableDef], looks: _Looks, hidden: Set[TableName], heard: StatementLog | None
 ) -> _Compared:
-    """The changes, the news, and those that the server does not show."""
+    """The changes, the news, and the tables that the server does not show."""
     changes, news = {}, {}
     for key, table in known.items():
         if table.name in hidden:
@@ -175,7 +171,7 @@ def _compare(
 def _follow(
     table: TableDef, last: TableLook, seen: TableLook, heard: StatementLog, key: str
 ) -> TableDef | Change | None:
-    """The table behind statements: news where no row is another, else a change; None: not proven."""
+    """Follow a table through statements: news if no row changes, else a change; None: not proven."""
     told = heard.effects[key]
     if any(each.steps is None for each in told):
         return None
@@ -196,7 +192,7 @@ def _follow(
 
 
 def _holds_the_same(step: Conversion, old: TableSchema, new: TableSchema) -> bool:
-    """Tell whether each column is where it was, called as it was, and the same in the lake."""
+    """Tell whether each column has its old place, its old name, and its old form in the lake."""
     before = [(column.name, column.type, column.form) for column in old.columns]
     after = [(column.name, column.type, column.form) for column in new.columns]
     return before == after and step.parts == tuple(map(Take, range(len(before))))
@@ -205,7 +201,7 @@ def _holds_the_same(step: Conversion, old: TableSchema, new: TableSchema) -> boo
 def _awaited_changes(
     changes: Mapping[str, Change], heard: StatementLog | None, end: Position
 ) -> dict[str, Change]:
-    """The changes, of which the stream may say more up to the end of a log that was read behind the look."""
+    """The changes; up to the log's end after the look, the stream may still tell more of them."""
     hopeless = {
         key
         for key in changes
@@ -222,7 +218,7 @@ def _awaited_changes(
 def _looked_again(
     connection: MysqlConnection, known: Mapping[str, TableDef]
 ) -> tuple[_Looks, frozenset[TableName], dict[str, PrivilegeMissing]]:
-    """Look at tables that seem to be others, between two proofs that nothing of them is hidden from us."""
+    """Look again at tables that seem changed, between two proofs that no part of them is hidden from us."""
     denied = _denied_tables(connection, known)
     left = {key: table for key, table in known.items() if key not in denied}
     looks, hidden = look_apart(connection, sorted({table.name for table in left.values()}))
@@ -232,7 +228,7 @@ def _looked_again(
 def _see_whether_stale(
     connection: MysqlConnection, known: Mapping[str, TableDef], denied: Mapping[str, PrivilegeMissing]
 ) -> None:
-    """Raise if a new session is denied less: what was given back since is not always given to an old one."""
+    """Raise if a new session is denied less: an old session does not always get a privilege granted again."""
     if not denied:
         return
     with connect(connection.address, role=connection.role) as fresh:
@@ -255,7 +251,7 @@ def _denied_tables(connection: MysqlConnection, known: Mapping[str, TableDef]) -
 
 
 def _definition(seen: TableLook) -> TableDef | None:
-    """The table as it is now; None of one that the lake cannot hold, as if it were gone."""
+    """The table as it is now; None if the lake can't hold it, as if it were gone."""
     try:
         return definition(seen)
     except HeadraceError:

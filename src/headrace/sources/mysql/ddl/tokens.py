@@ -1,29 +1,27 @@
-"""The words of a statement: names, keywords, texts and signs, as the server's own lexer takes them apart.
+"""The words of a statement: its tokens as the server's lexer reads them, its charset, the case of its names.
 
     ALTER /* why */ TABLE `a``b`.t COMMENT 'it''s', /*!80000 RENAME x */ ...
     WORD  ......... WORD  NAME   ↑ WORD     TEXT   ↑        WORD   WORD
 
-It reads no further than it is asked. Comments are passed over before, within and behind; one with a version
-is read if the server reads it. What quotes mean follows the statement's SQL mode. A text that ends within a
-quote or a comment is refused: it is never guessed at.
+The lexer reads no further than it is asked. It skips comments; it reads one with a version if the server
+does. The statement's SQL mode decides what quotes mean. A text that ends within a quote or a comment is
+refused, and never guessed at.
 
-The charsets that statements are logged in, by the number of a collation, as Python reads them.
+A statement is first decoded by its own charset, which the log names by the number of a collation. In some
+charsets the second byte of a character may look like a quote or a backslash. In single-byte charsets every
+byte is a character, and a byte without a meaning is passed on as it is: it may stand in a comment, for
+instance from a client that declares latin1 and sends UTF-8. The server's own names of tables are utf8mb3,
+whatever the statement's charset is.
 
-In some of them a byte of a quote or a backslash may be the second half of a character: a statement has to be
-read in its own charset before it is taken apart. In the others each byte is a character, and one that means
-nothing is handed on as it is: it may stand in a comment, as those of clients that say latin1 and send UTF-8
-do. The server's names of tables are utf8mb3, whatever the statement was written in.
-
-Letter case in the names of a server that knows names in any case (`lower_case_table_names`).
+With `lower_case_table_names` a server compares names in lower case, and mostly stores them so:
 
     statement   SHOP.İtems      what somebody typed
     server      shop.items      each character by itself, as the server's own tables lower it
     Python      shop.i̇tems      one more character: not the same name
 
-Such a server compares names in small letters, and mostly keeps them so. What it makes of a capital one hangs
-on its release: newer tables know more letters. It is the letter itself, or the first character of what Python
-makes of it; for the letters of old alphabets it is surely the second, which tests ask the servers. So a name
-*may* be the one that is meant without being so for sure.
+The lower case of a letter depends on the release: newer tables know more letters. It is the letter itself, or
+the first character of Python's lower case. For Latin, Greek and Cyrillic letters it is always the latter, as
+tests prove on the servers. So for other letters we only know that a name *may* be the one that is meant.
 """
 
 from __future__ import annotations
@@ -69,13 +67,13 @@ _LATIN1 = {0xDC00 + byte: chr(byte) for byte in (0x81, 0x8D, 0x8F, 0x90, 0x9D)}
 
 
 def text_of(statement: bytes, charset: int) -> str:
-    """A statement as text; UnicodeError where it can't be told what it says.
+    """Decode a statement; UnicodeError if its charset can't tell what it says.
 
-    Bytes without a meaning are halves of surrogates, which no name can be read from.
+    Bytes without a meaning become lone surrogates, and a name with one can't be read.
     """
     if charset in _UTF8:
         return statement.decode("utf-8", "surrogateescape")
-    # Of charsets that are not known, what all have in common.
+    # In an unknown charset, read the bytes that all charsets have in common.
     codec = _BY_NUMBER.get(charset, "ascii")
     if codec in _OF_SEVERAL_BYTES:
         return statement.decode(codec)
@@ -93,7 +91,7 @@ _MYSQL_ALONE = range(50700, 100000)  # versions in comments that MariaDB leaves 
 
 
 class Unreadable(Exception):
-    """The statement cannot be told; the exception holds none of it."""
+    """The statement can't be read; the exception holds none of its text."""
 
 
 class Sign(Enum):
@@ -107,14 +105,14 @@ class Sign(Enum):
 
 
 class MysqlToken(NamedTuple):
-    """One token; the value of a text is what stands between its quotes, as it is written there."""
+    """One token; the value of a text is the part between its quotes, as it is written there."""
 
     sign: Sign
     value: str = ""
 
     @property
     def keyword(self) -> str:
-        """The word in capitals; empty if it is none."""
+        """The word in capitals; empty if the token is no word."""
         return self.value.upper() if self.sign is Sign.WORD else ""
 
 
@@ -123,7 +121,7 @@ END = MysqlToken(Sign.END)
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """The server that ran a statement, and the mode that it ran it in."""
+    """The server that ran a statement, and the SQL mode of its session."""
 
     mariadb: bool
     version: int  # 90704 for 9.7.4
@@ -138,7 +136,7 @@ class Dialect:
         return not self.sql_mode & NO_BACKSLASH_ESCAPES
 
     def reads(self, version: int, *, own: bool) -> bool:
-        """Tell whether the server reads a comment with this version; `own` is one of MariaDB's alone."""
+        """Tell whether the server reads a comment with this version; `own`: a comment of MariaDB's kind."""
         if own and not self.mariadb:
             return False
         return version <= self.version and (not self.mariadb or own or version not in _MYSQL_ALONE)
@@ -154,7 +152,7 @@ class StatementWords:
 
     @property
     def next(self) -> MysqlToken:
-        """The token that is read next; `END` behind the last one."""
+        """The next token, which stays unread; `END` after the last one."""
         return self._next
 
     def read(self) -> MysqlToken:
@@ -162,7 +160,7 @@ class StatementWords:
         return token
 
     def skip(self, *words: str) -> bool:
-        """Read these keywords if they come next, all or none but the first; tell whether they came."""
+        """Read these keywords if the first comes next; the others must follow. Tell whether they came."""
         if self._next.keyword != words[0]:
             return False
         for word in words:
@@ -170,7 +168,7 @@ class StatementWords:
         return True
 
     def skip_any(self, *words: str) -> None:
-        """Read whatever of these keywords comes next."""
+        """Read any of these keywords, as long as one comes next."""
         while self._next.keyword in words:
             self.read()
 
@@ -233,7 +231,7 @@ def _comment(text: str, at: int, dialect: Dialect) -> tuple[int, bool]:
         if dialect.reads(int(version[0]) if version else 0, own=own):
             return (version.end() if version else inside), True
         if text.find("/*", inside, text.find("*/", inside)) >= 0:
-            raise Unreadable  # a comment within one that is not read: releases differ in where it ends
+            raise Unreadable  # a comment within a skipped one: releases differ in where it ends
     end = text.find("*/", at + 2)
     if end < 0:
         raise Unreadable
@@ -257,7 +255,7 @@ def _token(text: str, at: int, dialect: Dialect) -> tuple[MysqlToken, int]:
 
 
 def _end_of_quote(text: str, at: int, *, escapes: bool) -> int:
-    """Find where a quote that opens at a place ends; a doubled one stands for itself."""
+    """Find the end of the quote that opens at a place; a doubled quote stands for itself."""
     quote, at = text[at], at + 1
     while at < len(text):
         if escapes and text[at] == "\\":
@@ -271,12 +269,12 @@ def _end_of_quote(text: str, at: int, *, escapes: bool) -> int:
     raise Unreadable
 
 
-# Their capital letters every release lowers: Latin, Greek, Cyrillic.
+# Every release lowers the capital letters of these alphabets: Latin, Greek, Cyrillic.
 _SETTLED = (range(0x220), range(0x386, 0x3AC), range(0x400, 0x482))
 
 
 def means(stored_name: str, typed_name: str) -> bool | None:
-    """Tell whether a typed name means the kept one; None where that hangs on the release."""
+    """Tell whether a typed name means the stored one; None if that depends on the release."""
     if len(stored_name) != len(typed_name):
         return False
     sure = True
@@ -290,10 +288,10 @@ def means(stored_name: str, typed_name: str) -> bool | None:
 
 
 def lower(letter: str) -> str:
-    """The small letter, one character, that a server may make of one."""
+    """The lower-case letter, one character, that a server may make of a letter."""
     return letter.lower()[0]
 
 
 def is_settled(letter: str) -> bool:
-    """Tell whether every release lowers the letter, if it is a capital one."""
+    """Tell whether every release lowers this letter, if it is a capital one."""
     return any(ord(letter) in each for each in _SETTLED)

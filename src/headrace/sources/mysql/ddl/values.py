@@ -1,27 +1,26 @@
-"""Constants: what a column that was added holds in the rows from before it, where that is certain.
+"""The proven values of altered columns: those of an added column in older rows, and types that keep values.
 
     ADD n int                        NULL
-    ADD n int NOT NULL               0       the type's own: nobody said a default
-    ADD n int NOT NULL DEFAULT 7     7       whatever became of the default since
+    ADD n int NOT NULL               0       the type's implicit default: the statement names none
+    ADD n int NOT NULL DEFAULT 7     7       even if the default was changed later
 
-The server takes a constant as its type reads it. Listed are those in which nothing is left to a mode, a time
-zone, a charset or a rounding: all else is None, *not proven*, and so are dates, of which the implicit one is
-zero. Pure.
+`value_before` gives such a value. The server reads a constant by the column's type. A constant is listed only
+if no mode, time zone, charset or rounding can change it. All others are None, *not proven*; so are implicit
+defaults of dates, which are zero.
 
-Widenings: pairs of types of which every value of the first is the same value under the second.
+    is_pure(before, after)   the server keeps every value of such a column, whatever its session's mode
 
-    is_pure(before, after)   the server changes no value of such a column, whatever the mode of its session
-
-There is no USING: MODIFY and CHANGE convert by the server's own rules. Listed is what those keep, in bytes
-and in the lake; a test asks both servers for each pair, at the bounds of its values. All else is not listed:
+`is_pure` lists pairs of types. MySQL has no USING: MODIFY and CHANGE convert by the server's own rules. A pair
+is listed if they keep each value, in bytes and in the lake; a test asks both servers for each pair, at the
+bounds of its values. These, among others, are not listed:
 
     int to a narrower or unsigned one    cut off, or refused, by the session's mode
-    char to varchar                      the mode PAD_CHAR_TO_FULL_LENGTH brings blanks with it
-    binary(n) to a longer one            zeros are put behind
-    time(p), bit(1)                      the lake's value is another
-    timestamp and datetime               by the session's time zone
-    latin1 to utf8mb4, and others        more bytes, which may find no room; the server's own tables
-    labels in another order, or fewer    values are known by their numbers, or gone
+    char to varchar                      the mode PAD_CHAR_TO_FULL_LENGTH adds blanks
+    binary(n) to a longer one            the server appends zeros
+    time(p), bit(1)                      the lake's value differs
+    timestamp and datetime               converted by the session's time zone
+    latin1 to utf8mb4, and others        more bytes, which may not fit; converted by the server's own tables
+    labels in another order, or fewer    values are stored as numbers of labels, or are gone
 
 Pure.
 """
@@ -58,7 +57,7 @@ _RECODED = {"ascii": ("utf8mb3", "utf8", "utf8mb4"), "utf8mb3": ("utf8", "utf8mb
 
 
 def is_pure(before: ColumnRow, after: ColumnRow) -> bool:
-    """Tell whether each value of such a column is kept as it is."""
+    """Tell whether the server keeps every value of such a column."""
     if before.charset != after.charset and after.charset not in _RECODED.get(before.charset or "", ()):
         return False
     old, new = base_of(before.column_type), base_of(after.column_type)
@@ -92,7 +91,7 @@ def bounds(column_type: str) -> tuple[int, int]:
 
 
 def is_integer(column_type: str) -> bool:
-    """Tell whether a type of the catalog is one of whole numbers."""
+    """Tell whether a type of the catalog is an integer type."""
     return base_of(column_type) in _BITS
 
 
@@ -123,7 +122,7 @@ _BYTES = frozenset(("varbinary", "tinyblob", "blob", "mediumblob", "longblob"))
 
 
 def value_before(add: Add, row: ColumnRow) -> pa.Scalar | None:
-    """The value of an added column in rows from before, as the lake holds it; None where none is proven."""
+    """The value of an added column in older rows, as the lake holds it; None if it is not proven."""
     if row.generation:
         return None
     try:
@@ -191,7 +190,7 @@ def _decimal(add: Add, text: str, row: ColumnRow) -> Decimal | None:
 
 
 def _float(add: Add, text: str, row: ColumnRow) -> float | None:
-    """A number that has exactly this value in either width; with digits of its own it would be rounded."""
+    """A number that is exact in both widths; a column with a number of digits would round it."""
     if _NUMBER.fullmatch(text) is None or "(" in row.column_type or text.startswith("-"):
         return None
     narrow = float(np.float32(text))
@@ -212,7 +211,7 @@ def _text(add: Add, text: str, row: ColumnRow) -> str | None:
 
 
 def _label(add: Add, text: str, row: ColumnRow) -> str | None:
-    """A label as it is written in the catalog: its collation may find others, too."""
+    """A label exactly as the catalog has it: by collation the server would accept others, too."""
     return text if add.is_text and text in _labels(row) else None
 
 

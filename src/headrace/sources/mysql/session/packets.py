@@ -1,19 +1,17 @@
-"""Packets: the socket after the login, plain or TLS. Whole packets come out of it, commands go in.
+"""Packets: the connection after the login, plain or TLS. Commands go in, whole packets come out.
 
     line = PacketStream(socket)
     line.send(COM_QUERY, b"SELECT 1")
-    batch = line.receive(0.2)       what is there of the answer; empty where nothing came in time
+    batch = line.receive(0.2)       what is there of the answer; empty if nothing came in time
 
-Of one thread. `receive` may give up amid a packet and go on with it later: what came stays here. It reads
-into one large buffer and hands out views of it, which are good until it is called again; packets of 16 MB
-and more, which the server cuts in pieces, are put together in memory of their own, a batch each.
+One thread uses a connection. `receive` may stop within a packet and go on with it later: the bytes stay here.
+It reads into one large buffer and returns views of it, which are valid until the next call. The server cuts
+packets of 16 MB and more in pieces; those are joined in memory of their own, a batch each.
 
-What fails here is a lost connection, or bytes that are no packets: then the connection is closed, since
+An error here means a lost connection, or bytes that are no packets. Then the connection is closed, since
 nobody knows where the next packet begins.
 
-A large packet on a slow line is not whole for minutes: who waits for one sees by `received` that it comes.
-
-The packets of a buffer, and rows laid side by side.
+A large packet on a slow line may take minutes. Its reader sees by `received` that bytes are coming.
 
     3 bytes    1 byte     `length` bytes
     ┌────────┬──────────┬───────────────┐
@@ -22,13 +20,13 @@ The packets of a buffer, and rows laid side by side.
 
 The sequence begins at 0 with each command and counts on, modulo 256, in the answer.
 
-A row's first byte is the length of its first value, or says how many bytes that length has. 255 it cannot be:
-that is an ERR packet. 254 it is only of a value of 16 MB and more: a shorter packet is the end of the rows.
+A row's first byte is the length of its first value, or says how many bytes that length has. It is never 255,
+which starts an ERR packet. It is 254 only for a value of 16 MB and more; a shorter packet that starts with
+254 is the end of the rows.
 
-ServerError: an ERR packet as it came. `session.refusals` makes a coded error of it.
-
-The message of a server may quote a value or a statement, and with that a secret. So it is no part of what the
-exception shows; `refusals` passes on those of a few numbers, which hold names only.
+`ServerError` is an ERR packet; `session.refusals` makes a coded error of it. A server's message may quote a
+value or a statement, and with it a secret. So the exception does not show it; `refusals` passes on only the
+messages of a few error numbers, which hold nothing but names.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ _STATE_MARK = ord("#")
 
 
 class ServerError(Exception):
-    """The server's refusal of a command, or its last word."""
+    """The server refuses a command, or ends the session."""
 
     def __init__(self, number: int, state: str, message: str) -> None:
         super().__init__(number, state)
@@ -122,10 +120,10 @@ def scan(
 def gather(
     data: Bytes, starts: Ints, stops: Ints, first: int, rows: Bytes, offsets: Ints, count: int
 ) -> tuple[int, int]:
-    """Append packets from the `first` on to the `count` rows that are laid side by side already.
+    """Append packets, from `first` on, to the `count` rows that are laid side by side already.
 
-    It stops before a packet that is no row and before one that there is no room for. `offsets[count]` is
-    where the rows end. Returns the packet to go on with, and how many rows there are now.
+    It stops before a packet that is no row, and before one that does not fit. The rows end at
+    `offsets[count]`. Returns the packet to go on with, and how many rows there are now.
     """
     at, size = first, int(offsets[count])
     while at < len(starts) and count + 1 < len(offsets):
@@ -142,7 +140,7 @@ def gather(
 
 
 def is_row(first_byte: int, size: int) -> bool:
-    """Tell a row from the end of the rows, by its packet; the twin of what `gather` sees."""
+    """Tell whether a packet is a row and not the end of the rows, as `gather` does."""
     return first_byte != _ERR and (first_byte != _EOF or size >= LONGEST)
 
 
@@ -154,7 +152,7 @@ _LARGEST = (1 << 32) + (1 << 16)  # bytes of a packet that comes in pieces: even
 
 
 class ConnectionLost(Transient):
-    """The other end is gone, or does not answer any more."""
+    """The server is gone, or does not answer any more."""
 
     codes = ("MY_CONNECTION_LOST",)
 
@@ -170,7 +168,7 @@ def connection_lost(detail: str | None = None) -> ConnectionLost:
 
 @dataclass(frozen=True, slots=True)
 class PacketBatch:
-    """Some whole packets: their payloads are `data[starts[i]:stops[i]]`. Good until the next is asked for."""
+    """Some whole packets: their payloads are `data[starts[i]:stops[i]]`. Valid until the next `receive`."""
 
     data: Bytes
     starts: Ints
@@ -188,7 +186,7 @@ _NOTHING = PacketBatch(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0,
 
 
 class _LargePacket:
-    """A packet that comes in pieces, of which the last is shorter than the others."""
+    """A packet that comes in pieces; the last is shorter than the others."""
 
     def __init__(self) -> None:
         self.data: Bytes = np.empty(2 * LONGEST, np.uint8)
@@ -222,8 +220,8 @@ class PacketStream:
     def __init__(self, line: socket.socket, *, buffer: int = BUFFER) -> None:
         self._line: socket.socket | None = line
         self._buffer: Bytes = np.empty(buffer, np.uint8)
-        self._begin = self._end = 0  # of what came and was not handed out
-        self.received = 0  # bytes, those of a packet that is not whole yet, too
+        self._begin = self._end = 0  # of the bytes that came and were not returned yet
+        self.received = 0  # bytes, including those of an incomplete packet
         self._sequence = 0
         self._large: _LargePacket | None = None
         self._starts: Ints = np.empty(_PACKETS, np.int64)
@@ -235,20 +233,20 @@ class PacketStream:
 
     @property
     def peer(self) -> str | None:
-        """The network address that was reached; None of a socket in the file system."""
+        """The network address that was reached; None for a Unix socket."""
         if self._line is None or self._line.family not in (socket.AF_INET, socket.AF_INET6):
             return None
         return str(self._line.getpeername()[0])
 
     def wake_at(self, size: int) -> None:
-        """Let `receive` wait until so many bytes are there: each wakening costs. A Unix socket ignores it."""
+        """Make `receive` wait until so many bytes are there: each wakeup costs. A Unix socket ignores it."""
         try:
             self._open_line().setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
         except OSError as error:
             raise self._lost_error(error) from None
 
     def close(self) -> None:
-        """Hang up, whatever the server is doing for us."""
+        """Close the connection, whatever the server is doing for us."""
         line, self._line = self._line, None
         if line is not None:
             line.close()
@@ -268,7 +266,7 @@ class PacketStream:
             raise self._lost_error(error) from None
 
     def receive(self, seconds: float) -> PacketBatch:
-        """The packets that are here; none where nothing whole comes within so many seconds."""
+        """Return the whole packets that are here; none if no packet is complete in time."""
         deadline = time.monotonic() + seconds
         while True:
             batch = self._large_batch() if self._large else self._batch()
@@ -321,7 +319,7 @@ class PacketStream:
         return True
 
     def _out_of_order(self) -> None:
-        """A packet that is no part of the answer: the server's last word, or no packet at all."""
+        """Raise for a packet that is no part of the answer: the server's last error, or no packet at all."""
         rest = self._buffer[self._begin : self._end].tobytes()
         self.close()
         if rest[3] == 0 and rest[HEADER : HEADER + 1] == bytes([ERR]):
@@ -329,10 +327,10 @@ class PacketStream:
         raise bad_packet("a packet came out of its order")
 
     def _read(self, deadline: float) -> bool:
-        """Take in what comes before the deadline; False if nothing does."""
+        """Read what comes before the deadline; False if nothing does."""
         line = self._open_line()
         large = self._large
-        # Straight to where it belongs, once the buffer holds nothing of it.
+        # Read straight into the large packet, once the buffer holds nothing of it.
         direct = large is not None and large.piece_left > 0 and self._begin == self._end
         room = large.room(BUFFER) if large is not None and direct else self._room()
         try:
@@ -354,9 +352,9 @@ class PacketStream:
         return True
 
     def _drain(self, line: ssl.SSLSocket) -> None:
-        """Take what lies ready: TLS hands out a record at a time, and a server may send an event in each."""
+        """Read what is ready: TLS returns one record at a time, and a server may send an event in each."""
         line.settimeout(0)
-        # What is wrong with the line says the next read, behind what came before.
+        # The next read will raise an error of the line, after the bytes that came before it.
         with suppress(OSError):
             while len(self._buffer) - self._end >= _ROOM:
                 size = line.recv_into(memoryview(self._buffer)[self._end :])  # type: ignore[arg-type]
@@ -366,7 +364,7 @@ class PacketStream:
                 self._end += size
 
     def _room(self) -> memoryview:
-        """Free space behind what came; that is moved to the front, or to a larger buffer, to have it."""
+        """Return free space behind the unread bytes; moves those to the front, or to a larger buffer."""
         size = self._end - self._begin
         if not size:
             self._begin = self._end = 0
@@ -385,7 +383,7 @@ class PacketStream:
 
     def _lost_error(self, error: OSError | None) -> ConnectionLost:
         self.close()
-        # The words of the operating system, or of OpenSSL; nothing of what was sent.
+        # The text of the operating system or of OpenSSL; it holds nothing that was sent.
         return connection_lost(error.strerror if error is not None else "the server hung up")
 
 
