@@ -1,20 +1,18 @@
-"""Our publication: made, grown, taken back, a table at a time or several.
+"""Our publication: make it, add tables, take them out; and the tables that a publication sends in part.
 
-Called when tables are chosen, before the slot is made (`objects` says why in this order). One that belongs
-to the user never comes here to be altered or dropped.
+The publication is made when tables are chosen, before the slot (`objects` says why in this order). A
+publication of the user's is never altered or dropped here.
 
-Minor releases whose stream is not to be trusted in some way, and from which one on it is.
+Some minor releases have a bug: before 15.13, 16.9 and 17.5 a walsender may decode a transaction that was open
+while its table was added to the publication. It then goes on treating the table as unpublished, and leaves
+out changes of *later* transactions, which W (`writers`) does not cover. A first run is safe: its slot is made
+after its publication, and waits for all open transactions. A table that is added to a running stream is not
+safe, whatever command adds it.
 
-Before 15.13, 16.9 and 17.5 a walsender that decodes a transaction which was open while its table got into the
-publication goes on taking the table for unpublished: changes of *later* transactions are left out, of which W
-(`writers`) knows nothing. A first run is safe: its slot is made after its publication, and waits for all who
-are open. A table that is added to a stream which runs is not, whatever command adds it.
-
-Parts: tables of which a publication sends a part, by a row filter, a list of columns, or both.
-
-A publication of the user's is used as it is: the lake then holds the part. Where the server would refuse the
-application's own UPDATE and DELETE because of it, or end the stream, that is found here, before anything is
-copied. In our own publication nobody has asked for a part: `capture` puts the table in anew.
+A publication sends a table in part if it has a row filter for it, a column list, or both. A publication of
+the user's is used as it is, and the lake then holds the part. This module finds, before anything is copied,
+whether the server would then refuse the application's own UPDATE and DELETE, or end the stream. In our own
+publication nobody has asked for a part, so `capture` adds the table again, whole.
 """
 
 from __future__ import annotations

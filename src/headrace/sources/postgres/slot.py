@@ -1,22 +1,22 @@
 """Our slot: its state, its making, its end.
 
 Making a slot waits for every transaction that has an xid, in all databases of the server, and then again for
-those that run by then: many short attempts never succeed where writers overlap. So it is one long attempt
-(`Waiting`), which tells all the while whom it waits for and is cancelled, on the server, when nobody wants it
-any more. When we are gone the server notices (`bound_wait`). It removes a slot whose making was cancelled, so
-that no half-made one is left.
+those that run by then. If writers overlap, many short attempts would never succeed. So we make one long
+attempt (`Waiting`). It reports all the while which transactions it waits for, and it is cancelled on the
+server when it is no longer wanted. If we are gone, the server notices (`bound_wait`). The server removes a
+slot whose making was cancelled, so no half-made slot is left.
 
-A look into a slot that nobody reads: whether its stream holds a commit between two frontiers.
+`quiet` looks into a slot that nobody reads: does its stream hold a commit between two frontiers?
 
     confirmed ──────── reached ─ ─ ─ ─ ─ ─ wanted        quiet: no transaction of the publication commits
                                  ? ? ?                    in [reached, wanted)
 
-The server decodes and moves nothing. It answers only up to what it has flushed, and what a transaction
-without synchronous commit has written may be seen before it is, so that is waited for. It collects what it
-decodes before it answers, so it is asked for one transaction first.
+The server decodes the changes and does not move the slot. It answers only up to what it has flushed. A
+transaction without synchronous commit is visible before it is flushed, so we wait for the flush. The server
+collects all that it decodes before it answers, so we first ask for one transaction.
 
-A transaction that it has not flushed even so is not told of: whoever takes the stream for quiet then and
-compares, finds it as a difference.
+A transaction that is still not flushed is missing in the answer. A comparison that takes the stream for quiet
+then finds that transaction as a difference.
 """
 
 from __future__ import annotations

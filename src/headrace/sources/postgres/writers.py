@@ -1,8 +1,8 @@
 """Writers: the transactions that keep a snapshot or a slot from being made.
 
-W          those that hold a write lock on a table to be copied when its changes begin to be captured: no
+W          transactions with a write lock on a table to be copied, when the capture of its changes begins: no
            snapshot is accepted in which one of them still runs (`copy.visibility`)
-blockers   the oldest that write at all: a slot waits for them, and a message names them
+blockers   the oldest writing transactions of the server: a slot waits for them, and a message names them
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""Batches: the events that one tick shows and the one before does not, as a query.
+"""Batches: the query for the events that one tick shows and the tick before does not.
 
     snapshot A    xmin ... xip ... xmax(A)
     snapshot B                 xip ...        xmax(B)
 
     range    xmax(A) <= tx < xmax(B), but for those that run in B
-    late     tx that ran in A and in B no more, however long ago they began: by name, without a scan back
+    late     tx that ran in A and not in B, however long ago they began: by xid, without a scan back
 
-Every transaction below xmax(A) that is not in xip(A) had ended when A was taken, so that the two lists are
-all that ended since: the batches of ticks, one behind the other, hold each committed event once, and each
-transaction whole (`tests/laws/sources/queue`). What was rolled back is visible to nobody.
+A transaction below xmax(A) that is not in xip(A) had ended when A was taken. So the two lists are all
+transactions that ended since. The batches of successive ticks hold each committed event once, and each
+transaction whole (`tests/laws/sources/queue`). A query never sees an event that was rolled back.
 
-Event tables are read all three at once: which of them a transaction wrote to matters to nobody.
+All three event tables are read at once, so it does not matter which of them a transaction wrote to.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class TickBatch:
         return xid in self.late or (self.first <= xid < self.stop and xid not in self.running)
 
     def question(self, objects: Objects) -> str:
-        """The statement that asks for one event of it; those of transactions that run are not looked at."""
+        """The statement that asks for one event of the batch; it skips transactions that still run."""
         edges = [self.first - 1, *sorted(self.running), self.stop]
         spans = [(low + 1, high) for low, high in pairwise(edges) if low + 1 < high]
         spans += [(xid, xid + 1) for xid in self.late]

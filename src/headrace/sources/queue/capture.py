@@ -1,13 +1,13 @@
 """Capture: which tables have our triggers, for which lake.
 
-    examine    fit by themselves
-    capture    with triggers, committed ─► as `define`
-    define     the very same tables, while all of their changes are captured
-    release    of no more interest to this lake; where no other one wants it, without triggers
+    examine    are the tables fit?
+    capture    make the triggers; committed ─► as `define`
+    define     the very same tables (by oid), while all of their changes are captured
+    release    stop to capture a table for this lake; remove its triggers if no other lake wants it
 
-Whoever writes a table once its triggers have committed is captured as a whole: to make them waited for those
-that were at it. What somebody did to triggers or function is put right where it is met. Where only the owner
-of a table may take triggers away they stay, and nobody reads what they write.
+Making a trigger waits for the transactions that are writing its table. So every later transaction is captured
+whole. If somebody altered the triggers or the function, `capture` puts that right. Only a table's owner may
+remove its triggers: where we may not, they stay, and nobody reads what they write.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from headrace.sources.queue.triggers import (
 )
 from headrace.sources.queue.upstream import Objects, QueueUpstream
 
-_MOMENT = 0.3  # seconds, where nobody shall wait
+_MOMENT = 0.3  # seconds, if no session may wait for us
 
 
 class CaptureGap(Definite, PositionLost):
@@ -55,7 +55,7 @@ class CaptureGap(Definite, PositionLost):
 
 
 def examine(connection: Session, upstream: QueueUpstream, names: Sequence[TableName]) -> ExaminedTables:
-    """The tables as they are, before they have triggers."""
+    """Read the tables before they have triggers."""
     found = find_tables(connection, upstream.objects, names)
     entries = [each.entry for each in found]
     errors = unfit_tables(connection, entries)
@@ -65,7 +65,7 @@ def examine(connection: Session, upstream: QueueUpstream, names: Sequence[TableN
 def _overlapping(
     connection: Session, upstream: QueueUpstream, entries: Sequence[TableEntry]
 ) -> dict[TableName, HeadraceError]:
-    """The tables whose rows this lake would have under two names."""
+    """Find the tables whose rows this lake would have under two names."""
     there = read_schema(connection, upstream.objects).has_tables
     tracked = _tracked_tables(connection, upstream) if there else frozenset()
     _, inside = outside_roots(entries, [entry.name for entry in entries])
@@ -79,10 +79,10 @@ def _overlapping(
 def capture(
     connection: Session, upstream: QueueUpstream, names: Sequence[TableName], waiting: Waiting = ALONE
 ) -> ExaminedTables:
-    """See that the tables have our triggers; committed when this returns.
+    """Make sure that the tables have our triggers; committed when this returns.
 
-    One that somebody holds comes with an error, and keeps no other from its triggers. Only the first is
-    waited for at length.
+    A table that another session holds comes with an error; the others get their triggers all the same. Only
+    the first table is waited for at length.
     """
     objects = upstream.objects
     busy: dict[TableName, HeadraceError] = {}
@@ -99,10 +99,10 @@ def capture(
 
 
 def define(connection: Session, upstream: QueueUpstream, tables: Iterable[TableDef]) -> ExaminedTables:
-    """The very same tables by now, those of which something is not captured with an error.
+    """Read the very same tables again; one that is not wholly captured comes with an error.
 
-    What they are by now they have to have been when they were looked at: the stream began in between, and
-    has rows of that time.
+    A table must not have changed since it was looked at: the stream began in between, and has rows of that
+    time.
     """
     known = {table.number: entry_of(table.details) for table in tables}
     looked = tick.last(connection, upstream.objects)
@@ -142,7 +142,7 @@ def _capture_check(connection: Session, found: Sequence[QueuedTable], looked: in
     flaws = {
         each.name: uncaptured_error(each.name, each.triggers.flaw) for each in tables if each.triggers.flaw
     }
-    # Once more: what a table was when it was examined it may be no more.
+    # Check again: a table may have changed since it was examined.
     return _examine(tables, {**unfit_tables(connection, [each.entry for each in tables]), **flaws})
 
 
@@ -160,11 +160,11 @@ def _examine(tables: Sequence[QueuedTable], errors: dict[TableName, HeadraceErro
     return ExaminedTables({each.name: definition(each) for each in tables}, errors)
 
 
-# --- whose changes are captured by now ----------------------------------------------------------
+# --- the captured tables ------------------------------------------------------------------------
 
 
 def captured_tables(connection: Session, upstream: QueueUpstream) -> frozenset[TableName]:
-    """The tables that this lake wants captured, and that are there."""
+    """The tables that this lake wants captured, and that exist."""
     return frozenset(table_names(connection, sorted(_tracked_tables(connection, upstream))).values())
 
 
@@ -179,7 +179,7 @@ def _tracked_tables(connection: Session, upstream: QueueUpstream) -> frozenset[i
 
 
 def release(connection: Session, upstream: QueueUpstream, names: Sequence[TableName]) -> None:
-    """Capture these tables no longer for this lake."""
+    """Stop to capture these tables for this lake."""
     for oid, name in table_names(connection, sorted(_tracked_tables(connection, upstream))).items():
         if name in names:
             release_table(connection, upstream.objects, upstream.lake, (oid, name))
@@ -196,7 +196,7 @@ def release_now(connection: Session, upstream: QueueUpstream, oids: Collection[i
 def release_table(
     connection: Session, objects: Objects, lake: str, table: tuple[int, TableName], seconds: float = PATIENCE
 ) -> bool:
-    """Let a table go for one lake; False where triggers stay that only the table's owner may take away."""
+    """Release a table for one lake; False if triggers stay because only the table's owner may drop them."""
     oid, _ = table
 
     def attempt() -> bool:
@@ -216,12 +216,12 @@ def release_table(
 
 
 def half_captured(connection: Session, upstream: QueueUpstream) -> list[TableName]:
-    """The tables whose triggers do not fire in sessions of the replica role: they are not ours to alter."""
+    """The tables whose triggers don't fire in sessions of the replica role: we may not alter the tables."""
     return _where(connection, upstream, lambda triggers: not triggers.always)
 
 
 def half_triggered(connection: Session, upstream: QueueUpstream) -> list[TableName]:
-    """The tables of which something is not captured by now; the next mark's look puts them right."""
+    """The tables that are not wholly captured now; the next mark's look puts them right."""
     return _where(connection, upstream, lambda triggers: triggers.flaw is not None)
 
 

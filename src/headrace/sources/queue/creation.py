@@ -1,9 +1,8 @@
-"""The schema and the queue in it: made where they are missing, refused where they are not ours.
+"""The schema and the queue in it: made if they are missing, refused if they are not ours.
 
-All of it is one transaction, so that two lakes make one queue: where the schema has its tables, under a lock
-on one of them, which nobody can have who may not write it; before, of two that make them one fails, and finds
-the other's. Nothing here touches a table of the application's (`triggers`). Called where a stream begins, and
-by preflight.
+One transaction makes them, so two lakes make one queue. If the schema has its tables, the transaction locks
+one of them, which takes the right to write it. If not, one of two that make them at once fails, and finds the
+other's. Nothing here touches a table of the application (`triggers` does).
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class Schema:
 
     exists: bool
     relations: frozenset[str]
-    ours: bool  # its owner is a role that we are
+    ours: bool  # we have the role that owns it
 
     @property
     def has_tables(self) -> bool:
@@ -50,20 +49,20 @@ class Schema:
 
     @property
     def is_foreign(self) -> bool:
-        """Tell whether somebody else's things stand in it: ours are not all there, others are."""
+        """Tell whether the schema belongs to another use: our tables are not all there, and others are."""
         return bool(self.relations) and not self.has_tables
 
 
 def lock_creation(connection: Session, objects: Objects) -> None:
     """Let nobody else make or remove a queue, or triggers, in this schema until the transaction ends.
 
-    Whoever reads the table, as triggers do, is not in the way.
+    Sessions that only read the table, as triggers do, neither wait nor delay us.
     """
     query(connection, f"LOCK TABLE {objects.queue} IN SHARE ROW EXCLUSIVE MODE".encode())
 
 
 def read_schema(connection: Session, objects: Objects) -> Schema:
-    """Look at the schema; whatever is in it counts, and is refused where it is not to be trusted."""
+    """Look at the schema with everything in it; refuse objects that can't be trusted."""
     prove(connection, objects)
     rows = query(
         connection,
@@ -122,7 +121,7 @@ def refuse_version(queue: Queue, objects: Objects) -> None:
 
 
 def ensure_queue(connection: Session, objects: Objects) -> Queue:
-    """See that the queue is there; committed when this returns."""
+    """Make sure that the queue exists; committed when this returns."""
     for _ in range(_ATTEMPTS - 1):
         try:
             return _ensure(connection, objects)

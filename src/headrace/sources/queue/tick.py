@@ -1,50 +1,46 @@
-"""Ticks: the cuts of a queue. One is taken by whoever wants one; nobody has to be running for it.
+"""Ticks: the cuts of a queue. Any lake may take one at any time; no process has to run for it.
 
     BEGIN READ COMMITTED
     lock the queue's row                              one statement
     INSERT the tick, with the statement's snapshot    another one: its snapshot is younger than the lock
     COMMIT                                            on the disk, with all that the snapshot shows
 
-The snapshots of two ticks are therefore in the order of their numbers, and what the one shows the other
-shows too. A snapshot that was taken before the lock might be older than that of the tick before. The lock can
-be had by those alone who may write the row, unlike an advisory one, by which anybody could end all ticks.
+So the snapshots of two ticks are in the order of their numbers, and the later one shows all that the earlier
+one shows. A snapshot that was taken before the lock might be older than that of the tick before. Only roles
+that may write the row can take the lock. An advisory lock would let anybody stop all ticks.
 
-Ticks are numbered without gaps. The clock of a tick (`taken_at`) is later than that of the one before,
+Ticks are numbered without gaps. The clock of a tick (`taken_at`) is later than that of the tick before,
 whatever the server's clock does, and not before any commit that it shows.
 
-Where nothing has come since the newest tick none is taken, and nothing is written to the source. That is
-asked of the events: is there one in the batch up to now (`Newest.has_more`)? The snapshot alone does not
-tell: it ends (`xmax`) behind the last transaction that had ended; later ones that ran are not in its list.
+If nothing has come since the newest tick, none is taken, and nothing is written to the source. The events
+decide that: is there one in the batch up to now (`Newest.has_more`)? The snapshot alone can't tell: it ends
+(`xmax`) behind the last transaction that had ended, and does not list later ones that run.
 
-The loss of a queue: what was reached is none of its places any more. A reconcile goes on from there.
+`QueueLost` means that the position reached is no place of this queue any more; a reconcile goes on from
+there. The session raises it before it begins (`proof`), streams do after each batch, and the schema check
+does (`ddl.schema_check`).
 
-Raised by whoever proves that the queue is the one that was read: the session before anything is taken up
-(`proof`), streams behind each batch, the look at the tables (`ddl.schema_check`).
-
-Attachments: the partitions that ticks show, so that one that came and went between two looks is told of.
-
-A partition that is attached with rows brings them without a statement, and takes them along when it goes. The
-catalog keeps nothing of one that went. So each tick says, in the statement that takes it and by its snapshot,
-what has come beneath roots that are captured since the tick before (`tick.attached`):
+Ticks also record attached partitions, so that one that came and went between two looks is noticed. A
+partition that is attached with rows brings them without a statement, and takes them along when it goes. The
+catalog keeps no trace of one that went. So the statement that takes a tick also lists, by its snapshot, the
+partitions that came beneath captured roots since the tick before (`tick.attached`):
 
     look ── D ─── tick: p came ─── tick ─── look: p is not there      its rows are in the tick's time: the
                                                                       lake lacks them: copied anew
     look ── D ─── tick ─────────── tick ─── look                      it came and went between two ticks, or
                   within one transaction: no tick shows it            in vain: nothing is missing anywhere
 
-    came       the row of its place in the tree, or of one above it, is of a transaction no older than all
-               that ran at the tick before: a few may be named twice, none is left out. A snapshot names no
-               subtransactions, so nothing finer can be asked
-    D          the newest tick of the look that the record is of (`LOOKED`): what came by then was there
-    owed       a root that somebody holds gets no record of a new look, while marks pass its ticks, which are
-               forgotten: what they named, and what came by this look, is noted in the record that it has
-               (`OWED`), and has to be in the tree that the next look finds
+    came       the row of its place in the tree, or of a place above it, is of a transaction no older than all
+               that ran at the tick before. A few may be listed twice, none is left out. A snapshot names no
+               subtransactions, so a finer test is not possible
+    D          the newest tick of the recorded look (`LOOKED`): partitions that came by then were there
+    owed       a locked root gets no record of a new look. Marks pass its ticks meanwhile, and those are
+               deleted. So the partitions that they listed, and those that came by this look, are added to
+               its old record (`OWED`), and must be in the tree that the next look finds
 
-A tick that says nothing (NULL) was taken by a program that does not know of this: its roots are copied anew.
-A root that waits for its copy is looked at when that is in. What came beneath it and went again meanwhile was
-named by ticks that may be forgotten by then: such a root is in no mark from before that look (`unproven`).
-
-Asked by `ddl.schema_check` within its look, written by `tick`.
+If a tick's list is NULL, a program that does not know of this took it: then its roots are copied again. A
+root that waits for its copy is looked at once the copy is in. Ticks that listed a partition that came and
+went meanwhile may be deleted by then. So no mark from before that look names such a root (`unproven`).
 """
 
 from __future__ import annotations
@@ -101,9 +97,9 @@ Places = frozenset[tuple[int, int]]  # partitions, each with the transaction tha
 def shown_places(
     connection: Session, objects: Objects, newest: int, records: Mapping[str, TableDef]
 ) -> dict[str, Places | None]:
-    """The places beneath roots, by key, that ticks show since their last looks; None where one does not say.
+    """The places beneath roots, by key, that ticks list since their last looks; None if a list is NULL.
 
-    Asked within the look. Of what a tick that is forgotten showed, the record tells.
+    Call it within the look. The record has the places that deleted ticks listed.
     """
     looked = {key: table.details[LOOKED] for key, table in records.items() if LOOKED in table.details}
     if not looked:
@@ -181,7 +177,7 @@ RECONCILE = "headrace run --reconcile copies its tables anew and writes the diff
 
 
 class QueueLost(Definite, PositionLost):
-    """The place that was reached is none of this queue's."""
+    """The position that was reached is no place of this queue."""
 
     codes = (
         "QUEUE_GONE",
@@ -194,7 +190,7 @@ class QueueLost(Definite, PositionLost):
 
 
 def gone_error(objects: Objects) -> QueueLost:
-    """The error of a queue that is not there."""
+    """The error of a queue that does not exist."""
     return QueueLost(
         "QUEUE_GONE",
         f'there is no queue "{objects.name}" in the schema "{objects.schema}"',
@@ -204,7 +200,7 @@ def gone_error(objects: Objects) -> QueueLost:
 
 
 def remade(objects: Objects, detail: str) -> QueueLost:
-    """The error of a queue that is another one, or lost events by somebody's hand."""
+    """The error of a queue that was replaced, or that lost events because somebody removed them."""
     return QueueLost(
         "QUEUE_REMADE",
         f'the queue "{objects.name}" in the schema "{objects.schema}" is not the one that was read',
@@ -214,7 +210,7 @@ def remade(objects: Objects, detail: str) -> QueueLost:
 
 
 def reader_gone(objects: Objects, lake: str) -> QueueLost:
-    """The error of a queue that holds nothing for this lake any more."""
+    """The error of a queue in which this lake is no reader any more."""
     return QueueLost(
         "QUEUE_READER_GONE",
         f'the queue "{objects.name}" does not know this lake any more',
@@ -224,7 +220,7 @@ def reader_gone(objects: Objects, lake: str) -> QueueLost:
 
 
 def tick_unknown(objects: Objects, number: int) -> QueueLost:
-    """The error of a queue without the tick that was reached."""
+    """The error of a queue without the tick that was reached last."""
     return QueueLost(
         "QUEUE_TICK_UNKNOWN",
         f'the queue "{objects.name}" does not have what was reached: tick {number}',
@@ -340,7 +336,7 @@ def take(connection: Session, objects: Objects) -> Tick:
 
 @contextmanager
 def taking(connection: Session, objects: Objects) -> Iterator[Tick]:
-    """Take a tick; committed, with what else is done in the block, when it ends well."""
+    """Take a tick, in one transaction with the block; committed if the block ends without an error."""
     with _naming_holders(connection, objects), in_transaction(connection):
         # Whatever the role's default is: each statement is to have a snapshot of its own.
         query(connection, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE")
@@ -352,17 +348,17 @@ def taking(connection: Session, objects: Objects) -> Iterator[Tick]:
 
 
 class QueueLocked(LockTimeout):
-    """Somebody who may write the queue's row holds it, so that no tick can be taken."""
+    """Another session holds the queue's row, so no tick can be taken."""
 
     codes = ("QUEUE_LOCKED",)
 
 
 class _NotHad(LockTimeout):
-    """The lock of ticks was not had in time."""
+    """The lock for ticks was not granted in time."""
 
 
 def _lock(connection: Session, objects: Objects) -> None:
-    """Let nobody else take a tick until the transaction ends."""
+    """Prevent other ticks until the transaction ends."""
     statement = f"SELECT 1 FROM {objects.queue} WHERE name = %s FOR NO KEY UPDATE"
     try:
         rows = query(connection, statement.encode(), [objects.name])
@@ -437,7 +433,7 @@ def last(connection: Session, objects: Objects) -> int:
 
 
 def reach(connection: Session, objects: Objects) -> Tick:
-    """A tick that shows all that is committed by now: the newest, where nothing has come since."""
+    """Return a tick that shows all that is committed by now: the newest one, if nothing has come since."""
     found = newest(connection, objects)
     if found.tick is not None and not found.has_more:
         return found.tick

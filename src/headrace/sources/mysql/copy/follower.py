@@ -1,10 +1,10 @@
 """A follower: one connection, on an executor, that sees the moment of a leader.
 
-It needs nothing but its arguments. `join` waits for the moment for as long as there is a leader; afterwards
-the view is this connection's own and outlives the leader. Who comes late, or was too slow, is left out: what
-it would read is of another moment, so it reads nothing (`leader` says why a member's view is right).
+A follower needs only its arguments. `join` waits for the moment as long as there is a leader. Afterwards the
+view belongs to this connection and outlives the leader. A follower that is late is left out: it would read
+another moment, so it reads nothing (`leader` says why a member's view is right).
 
-While it reads a table (`holding`) others may wait for that; then it gives way, if we may see them
+Other sessions may wait while it reads a table (`holding`). If we may see them, it gives way
 (`locks.Keeper`).
 """
 
@@ -25,8 +25,8 @@ from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import MysqlIdentity, identify, verify
 from headrace.sources.mysql.session.statements import MysqlConnection, Row, execute, nobody, query
 
-_GATE_SECONDS = 2  # of one wait at the gate, until it is looked whether there is a leader
-_GLANCE = 0.01  # between two looks at what the leader decided
+_GATE_SECONDS = 2  # of one wait at the gate, before it checks that there is a leader
+_GLANCE = 0.01  # between two looks at the leader's decision
 
 
 class LeftOut(MomentMissed):
@@ -42,7 +42,7 @@ class LeaderGone(Transient):
 
 
 class GaveWay(TableBusy):
-    """A reader was ended, since others waited for its table."""
+    """A reader was ended because other sessions waited for its table."""
 
     codes = ("MY_COPY_GAVE_WAY",)
 
@@ -59,9 +59,9 @@ class MysqlFollower:
         self._witness: MysqlConnection | None = None
         self.executed = ""  # what the server had executed while the view was opened: all that it shows
         self._keeper = Keeper(lambda: (self._session, self._witness), self._look)
-        self._held: frozenset[TableName] = frozenset()  # the server keeps others from them for us
-        self._holds = 0  # how often others were let to them
-        self._in_the_way: tuple[int, frozenset[int]] = (0, frozenset())  # of whom, as the last look had it
+        self._held: frozenset[TableName] = frozenset()  # tables that the server keeps from others for us
+        self._holds = 0  # how often they were released to others
+        self._in_the_way: tuple[int, frozenset[int]] = (0, frozenset())  # who waited at the last look
         self._gave_way = False
 
     def __enter__(self) -> MysqlFollower:
@@ -73,7 +73,7 @@ class MysqlFollower:
         self.close()
 
     def join(self, check: Callable[[], None] = nobody) -> MysqlConnection:
-        """The connection within a transaction that shows the moment; waits for it the first time."""
+        """The connection, in a transaction that shows the moment; the first call waits for the moment."""
         if self._session is None:
             session = self._session = connect(self._address, role=self._role)
             try:
@@ -95,7 +95,7 @@ class MysqlFollower:
         """Join the snapshot for a table that was locked when the moment was taken."""
         session = self.join(check)
         names = (self._ticket.unlock_name(table), self._ticket.leader)
-        # The leader is looked at last: it was there when the other name was asked for.
+        # The leader's lock is checked last, so the leader was there when the other name was checked.
         unlocked, leader = _owners(session, names)
         if leader != self._ticket.connection:
             raise _gone_error()
@@ -105,9 +105,9 @@ class MysqlFollower:
 
     @contextmanager
     def holding(self, table: TableName) -> Iterator[None]:
-        """Look who waits for the table in the block; MariaDB keeps them waiting until the view ends.
+        """Look in the block for sessions that wait for the table; MariaDB lets them wait until the view ends.
 
-        The block ends with `GaveWay` where the reader was in somebody's way.
+        The block ends with `GaveWay` if the reader was in a session's way.
         """
         witness = self.witness()
         self._held |= {table}
@@ -122,7 +122,7 @@ class MysqlFollower:
                 self._held, self._holds = frozenset(), self._holds + 1
 
     def _look(self) -> None:
-        """End the view where somebody waits for it, and did so at the look before."""
+        """End the view if a session waits for it, and did so at the last look."""
         held, holds, witness = self._held, self._holds, self._witness
         if not held or witness is None or self._session is None or self._gave_way:
             return
@@ -134,9 +134,9 @@ class MysqlFollower:
             query(witness, f"KILL {self._session.connection_id}")
 
     def witness(self) -> MysqlConnection:
-        """A connection that sees tables, and who waits for them, as they are now.
+        """A connection that sees tables, and the sessions that wait for them, as they are now.
 
-        MySQL's catalog is a part of the view: who asks within it hears of the table of then.
+        MySQL's catalog is a part of the view: a query within it sees the table of that moment.
         """
         if self._witness is None or self._witness.is_closed:
             self._witness = connect(self._address, role=self._role)
@@ -145,7 +145,7 @@ class MysqlFollower:
         return self._witness
 
     def close(self) -> None:
-        """Hang up: what was held is let go of."""
+        """Close the connections; the server releases what they held."""
         self._keeper.stop()
         for session in (self._session, self._witness):
             if session is not None:
@@ -156,7 +156,7 @@ def _join(session: MysqlConnection, ticket: Ticket, check: Callable[[], None]) -
     number = _place(session, ticket)
     _wait_at_gate(session, ticket, number, check)
     execute(session, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
-    # From the left to the right: who sees our view knows that we asked before.
+    # Evaluated from left to right: a leader that sees our view knows that we asked before.
     executed = f"@@global.{session.release.words.executed_variable}"
     [(brought, got)] = query(session, f"SELECT {executed}, GET_LOCK('{ticket.view(number)}', 0)")
     if got != 1:
@@ -168,8 +168,8 @@ def _join(session: MysqlConnection, ticket: Ticket, check: Callable[[], None]) -
 
 
 def _place(session: MysqlConnection, ticket: Ticket) -> int:
-    """The first place that nobody holds; it is held from here on."""
-    _is_member(session, ticket)  # else there is nothing to wait for
+    """Take the first free place, and hold it from here on."""
+    _is_member(session, ticket)  # raises if there is nothing to wait for
     for number in range(ticket.readers):
         if _get_lock(session, ticket.place(number), 0, nobody):
             return number
@@ -183,9 +183,9 @@ def _wait_at_gate(session: MysqlConnection, ticket: Ticket, number: int, check: 
 
 
 def _is_member(session: MysqlConnection, ticket: Ticket) -> bool:
-    """Tell whether the leader has seen our view; no longer to be hoped for raises.
+    """Tell whether the leader has seen our view; raises once it can't happen any more.
 
-    The names are looked at from the left to the right: the leader holds members before it closes.
+    The names are checked from left to right: the leader holds members before it closes.
     """
     names = (ticket.leader, ticket.closing_lock, ticket.member(session.connection_id))
     leader, closed, member = _owners(session, names)

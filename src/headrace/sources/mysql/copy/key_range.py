@@ -1,15 +1,15 @@
 """Keys as the server reads them: the literals of single keys, the bounds of ranges, and their conditions.
 
-The text of a key is the one that `sources.mysql.values` prints. A literal takes the type of its column, whose
-collation decides what is equal: where that finds more than one text alike, the text itself is compared, too.
+The text of a key is the one that `mysql.types.printing` prints. A literal takes the type of its column, whose
+collation decides what is equal. If several texts are equal by collation, the text itself is compared too.
 
-A range of keys is one of the primary key, in types that the server puts into the order that the lake knows:
-whole and decimal numbers, dates and times, bytes. `disorder` says of each other table why it has none.
+A range of keys is a range of the primary key, in types whose order is the same at the server and in the lake:
+whole and decimal numbers, dates and times, bytes. For any other table `disorder` says why it has no ranges.
 
     (a, b) >= (1, 5)      a > 1 OR a = 1 AND b >= 5       the server finds no range in the former
 
-A reader that goes on behind a row (`beyond`) asks less: the order is the server's own. An ENUM is ordered by
-the numbers of its labels and compared by their letters, so the later numbers are listed.
+A reader that goes on behind a row (`beyond`) needs only the server's own order. The server sorts an ENUM by
+the numbers of its labels, and compares it by their letters, so the condition lists the later labels.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def of_key(schema: TableSchema) -> list[Column]:
 
 
 def disorder(look: TableLook) -> str | None:
-    """The reason why a table has no ranges of keys; None where it has."""
+    """The reason why a table has no key ranges; None if it has them."""
     if not look.primary:
         return "it has no primary key"
     types = {row.name: (row.column_type, row.precision or 0) for row in look.columns}
@@ -68,7 +68,7 @@ def disorder(look: TableLook) -> str | None:
 
 
 def within(columns: Sequence[Column], spans: Sequence[KeySpan]) -> str:
-    """The condition of the rows with keys in these spans; of all of them if that is no condition."""
+    """The WHERE clause of the rows with keys in these spans; empty if a span has no limits."""
     conditions = [" AND ".join(_limits(columns, span)) for span in spans]
     return "" if "" in conditions else f" WHERE {' OR '.join(f'({each})' for each in conditions)}"
 
@@ -108,7 +108,7 @@ def _passes(column: Column, sign: str, text: str) -> str:
 
 
 def beyond(columns: Sequence[Column], keys: pa.Table) -> str | None:
-    """The condition of the rows behind the one with this key; None where that cannot be spelled.
+    """The condition of the rows behind the one with this key; None if it can't be written.
 
     `keys` has the columns of the key and one row.
     """
@@ -125,9 +125,9 @@ def _labels(column: Column) -> list[str]:
 
 
 def walkable(column: Column) -> bool:
-    """Tell whether rows can be read along this column of an index, so that each value says what follows it.
+    """Tell whether rows can be read along this column of an index: each value must tell which rows follow.
 
-    A text of which another code is the same text says that as little as a label that prints like none does.
+    A text does not if other bytes mean the same text, nor does a label that prints like none.
     """
     form, _, charset = column.form.rstrip(")").partition("(")
     if form == "enum" and "''" in LABEL.findall(column.source_type):

@@ -13,23 +13,24 @@
     hold unlocked T for each that was gone, member C for each of them, closed
                                              member: read.   closed, and no member: left out
 
-The equation: a gate is free only after the tables were locked, and (*) is answered by the very session that
-holds their locks. So the view of each member was opened while nobody could write: it shows, of these tables,
-the transactions of `gtid_executed` and no others. A leader that dies, between two statements or within one,
-never answers (*), and then there are no members.
+The proof: a gate is free only after the tables were locked, and the session that holds the locks answers (*).
+So each member's view was opened while nobody could write. It shows, of these tables, the transactions of
+`gtid_executed` and no others. A leader that dies, between two statements or within one, never answers (*),
+and then there are no members.
 
-Why the set is the right one: a transaction that has written one of the tables keeps it from being locked
-until it has ended in the log and in the engine. So every set that is read while the locks hold is right for
-the locked tables, and for them alone. A reader knows its own, which the leader's, read later, holds.
+The set is right because a transaction that has written one of the tables prevents its lock until it has ended
+in the log and in the engine. So every set that is read while the locks are held is right for the locked
+tables, and only for them. A reader reads its own set; the leader's, read later, includes it.
 
-A table that is gone when the others are locked is left out: no view is right of it, though it should come
-back under its name (`ticket.unlock_name`).
+A table that is missing when the others are locked is left out: no view of it is right, even if it comes back
+under its name (`ticket.unlock_name`).
 
-The locks are held for no longer than `VIEW_SECONDS` and the two answers around them; who is not in time is
-left out, and on a busy machine that may be all: whoever wanted the moment tries again. `held` is that time,
-on our clock.
+The locks are held no longer than `VIEW_SECONDS` and the two answers around them; `held` is that time, on our
+clock. A reader that is late is left out. On a busy machine that may be all readers: then the caller tries
+again.
 
-A domain that MariaDB has forgotten: what it counts as executed lies before what its stream has brought.
+MariaDB may have forgotten a domain: then its executed set lies before what its stream has brought
+(`refuse_forgetful`).
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ from headrace.sources.mysql.session.statements import MysqlConnection, Value, qu
 def refuse_forgetful(executed_until: Position, received_until: Position | None) -> None:
     """Refuse a server that does not count a domain that its stream has brought: its times are too small.
 
-    Of MySQL nothing is told by this: a transaction may be sent before it counts as executed.
+    On MySQL this proves nothing: a transaction may be sent before it counts as executed.
     """
     forgotten = (
         set() if received_until is None else _domains(received_until.text) - _domains(executed_until.text)
@@ -105,7 +106,7 @@ class MysqlLeader:
         self.close()
 
     def close(self) -> None:
-        """Let go of the moment; members that have their views go on by themselves."""
+        """Release the moment; members that have their views can go on."""
         self._keeper.stop()
         self._session.close()
 
@@ -201,7 +202,7 @@ class MysqlLeader:
 
 
 def lead(address: MysqlAddress, identity: MysqlIdentity, readers: int) -> MysqlLeader:
-    """A leader whose readers may come; nothing is locked yet but its own names."""
+    """Make a leader for readers to join; only its own names are locked yet."""
     session = connect(address, role="snapshot")
     try:
         verify(identify(session), identity)

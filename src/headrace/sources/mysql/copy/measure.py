@@ -8,8 +8,8 @@
     pieces   key < k1 │ k1 <= key < k2 │ ...   the first is open to the left, the last to the right
 
 All pieces are read at one moment, and compared with fixed values in the server's own order of the column. So
-each row is in exactly one piece, wherever it is moved meanwhile. The cuts are SQL literals, as the server gave
-them to the driver.
+each row is in exactly one piece, wherever it is moved meanwhile. The cuts are SQL literals, as the server
+gave them to the driver.
 
 Sizes and cuts are estimated, or read without a lock. If the table changes meanwhile, or its keys are dense in
 one place, only the work is uneven. `measure` cuts ranges, `reader` reads them.

@@ -164,12 +164,12 @@ class MysqlHeldSnapshot:
 
     @property
     def handoff(self) -> ByPosition | BySet:
-        """The test of which transactions it holds; the moment is taken when this is asked for first."""
+        """The test of which transactions it holds; the first call takes the moment."""
         if self._handoff is None:
             try:
                 self._handoff = self._own_handoff()
             except BaseException:
-                self.leader.close()  # those who wait for it learn that it will not come
+                self.leader.close()  # waiting readers learn that the moment will not come
                 raise
         return self._handoff
 

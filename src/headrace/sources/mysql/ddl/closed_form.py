@@ -8,20 +8,20 @@
     DEFAULT CHARACTER SET name, COLLATE name
     whatever `alterations` knows to be harmless
 
-A clause, type, attribute or default that is not listed here has no closed form, and then the statement has
-none: DEFAULT (an expression), GENERATED, REFERENCES, ON UPDATE, SERIAL, IGNORE. What the words mean for rows
-is not decided here but where the catalog is known (`catalog.evidence`); so nothing is promised about types,
-which hang on modes, defaults of the table and the server.
+A statement has no closed form if it has a clause, type, attribute or default that is not listed here: DEFAULT
+(an expression), GENERATED, REFERENCES, ON UPDATE, SERIAL, IGNORE. This module does not decide what the words
+mean for rows: that needs the catalog (`ddl.evidence`). It promises nothing about types, which depend on
+modes, on defaults of the table and on the server.
 
-The type that a statement gives to a column, as the catalog would print it.
+It spells the type that a statement gives to a column as the catalog would print it:
 
     INTEGER(11) UNSIGNED     int unsigned         NUMERIC(8)       decimal(8,0)
     bool                     tinyint              REAL             double
     CHARACTER SET utf8       utf8mb3              enum('a', 'b')   enum('a','b')
 
-Nothing is made of it but a comparison: whether the look at the catalog shows what this statement made, or
-what a later one did (`catalog.evidence`). So a wrong word costs a copy, and no more; where the catalog's
-spelling hangs on more than the words, the statement has no closed form.
+The type is only compared: does the catalog show the work of this statement, or of a later one
+(`ddl.evidence`)? So a wrong spelling costs a copy, and no more. If the catalog's spelling depends on more
+than the words, the statement has no closed form.
 """
 
 from __future__ import annotations

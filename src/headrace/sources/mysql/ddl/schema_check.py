@@ -8,8 +8,9 @@ MariaDB  DDL changes the catalog and writes its log while it holds the table exc
          the end, it has released the table by the time of the look, and the look sees it. Or the server
          leaves the table out of its answer and says so (`catalog.questions`): the table is *locked*.
 
-The look may or may not see DDL behind the end. A look is several statements. With DDL between them it may show
-a state that never existed, even a table without columns. It is certain all the same that the table changed.
+The look may or may not see DDL behind the end. A look is several statements. With DDL between them it may
+show a state that never existed, even a table without columns. It is certain all the same that the table
+changed.
 
     locked    the server does not show the table now
     denied    the same, because we lost a privilege: nothing is known of the table
@@ -61,7 +62,7 @@ from headrace.sources.shared.refusals import PrivilegeMissing
 
 
 def differs(last: TableLook, now: TableLook, key: Sequence[str]) -> str | None:
-    """Say what changed between two looks at a table whose rows are known by `key`; None: nothing matters."""
+    """Say what changed that matters between two looks at a table whose rows `key` identifies, or None."""
     checks: tuple[tuple[bool, str], ...] = (
         (last.kind != now.kind, f"it is a {now.kind.lower()} now"),
         (last.engine != now.engine, f"its engine changed from {last.engine} to {now.engine}"),

@@ -3,10 +3,10 @@
     ALTER TABLE t ADD n int NOT NULL DEFAULT 7 AFTER id, DROP COLUMN s, CHANGE a b bigint
                   Add("n", "7", after="id")  DropColumn("s")   Retype("a", "b")
 
-Made by the stream where it reads the statement (`closed_form`), carried by the frame that stands at
-its place, held against two looks at the catalog (`evidence`). Names are as they were typed. What a
-column is the catalog tells; what the statement says of it proves that the catalog shows this statement's work
-and not a later one's (`ColumnDeclaration`). Values only.
+The stream makes the steps when it reads the statement (`closed_form`). The frame at the statement's place
+carries them, and `evidence` compares them with two looks at the catalog. Names are as they were typed. The
+catalog tells what a column is. The statement's own definition (`ColumnDeclaration`) proves that the catalog
+shows the work of this statement and not of a later one. Values only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headrace.core.records import from_record, on_disk, to_record
 
 
 class Reason(IntEnum):
-    """An event in the life of a table that its rows do not tell."""
+    """The reason of an effect on a table that no row of the log shows."""
 
     DROPPED = 1
     RENAMED = 2

@@ -10,9 +10,9 @@ defaults of dates, which are zero.
 
     is_pure(before, after)   the server keeps every value of such a column, whatever its session's mode
 
-`is_pure` lists pairs of types. MySQL has no USING: MODIFY and CHANGE convert by the server's own rules. A pair
-is listed if they keep each value, in bytes and in the lake; a test asks both servers for each pair, at the
-bounds of its values. These, among others, are not listed:
+`is_pure` lists pairs of types. MySQL has no USING: MODIFY and CHANGE convert by the server's own rules. A
+pair is listed if they keep each value, in bytes and in the lake; a test asks both servers for each pair, at
+the bounds of its values. These, among others, are not listed:
 
     int to a narrower or unsigned one    cut off, or refused, by the session's mode
     char to varchar                      the mode PAD_CHAR_TO_FULL_LENGTH adds blanks

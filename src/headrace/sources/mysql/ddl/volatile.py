@@ -1,12 +1,12 @@
-"""Generated columns that hang on the session that computes them.
+"""Generated columns whose values depend on the session that computes them.
 
-A virtual column is computed at every read. The server writes into its log what the writer's session makes of
-it, and a copy reads what ours does: where no two of them need be equal the table cannot be mirrored. A stored
-column holds what its writer's session made of it, whoever reads it, until a statement has the server copy the
-table: then it holds what *that* session makes of it, and no row of the log says so.
+A virtual column is computed at every read. The server logs the value that the writer's session computes, and
+a copy reads the value that our session computes. If the two may differ, the table can't be mirrored. A stored
+column holds the value of its writer's session, until a statement makes the server copy the table. Then it
+holds the value of *that* session, and no row of the log shows it.
 
-A column is vouched for where its expression is known to hang on no session (`expressions`), and so is what
-the column makes of the value. Pure.
+A column is safe if its expression is known to depend on no session (`expressions`), nor does the conversion
+of the value to the column's type. Pure.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def volatile_stored(columns: Sequence[ColumnRow]) -> list[str]:
 
 
 def _unsure(columns: Sequence[ColumnRow]) -> list[ColumnRow]:
-    """The generated columns that nobody vouches for; what is made of one is as little."""
+    """The generated columns that are not known to be safe, and those that are computed from one."""
     unsure: set[str] = set()
     kinds = {row.name.lower(): kind for row in columns if (kind := _kind(row)) is not None}
     generated = [row for row in columns if row.generation]

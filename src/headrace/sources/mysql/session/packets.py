@@ -168,7 +168,7 @@ def connection_lost(detail: str | None = None) -> ConnectionLost:
 
 @dataclass(frozen=True, slots=True)
 class PacketBatch:
-    """Some whole packets: their payloads are `data[starts[i]:stops[i]]`. Valid until the next `receive`."""
+    """Some whole packets: their payloads are `data[starts[i]:stops[i]]`. Valid until the next read."""
 
     data: Bytes
     starts: Ints

@@ -1,7 +1,7 @@
 """stream: a slot's stream as whole frames, and its feedback.
 
-slot_stream           check the slot, start it, read frames, say what is durable
-transactions          which transactions a read of the stream holds
-running_transactions  those that come while they run
+slot_stream           check the slot, start it, read frames, report what is durable
+transactions          the transactions in each read of the stream
+running_transactions  transactions that are streamed while they run
 synchronous           synchronous standbys, and why we are never one
 """

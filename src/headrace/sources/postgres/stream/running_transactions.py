@@ -1,17 +1,18 @@
-"""Transactions that are streamed while they run: which there are, and what becomes of each.
+"""Transactions that are streamed while they run: their bytes, and how each of them ends.
 
-A large transaction comes in blocks before it has ended, and the blocks of several may take turns; what is in
-them is handed on by transaction:
+A large transaction comes in blocks before it has ended, and the blocks of several may alternate. Their bytes
+are returned by transaction:
 
     buffer    B..C  S(7) I I E  S(9) I E  B..C  S(7) I A(7,8) I E  c(7)  A(9,9)
     7         ....       I I                         I        I    ended: without what 8 did
     9                           I                                        forgotten
 
-A(7, 8) takes back what subtransaction 8 of 7 did, A(9, 9) all of 9; an A of somebody unknown says nothing
-new. The layouts of tables that came in a block hold for the transaction itself, and for whole
-transactions after it only if it commits: the server remembers its having sent them the same way.
+A(7, 8) rolls back subtransaction 8 of 7, A(9, 9) all of 9; an A of an unknown transaction means nothing new.
+A table layout that came in a block holds for its transaction. It holds for later whole transactions only if
+that one commits: by the same rule the server remembers which layouts it has sent.
 
-All of this dies with the connection, for then the server streams it again, and not always the same.
+All of this state dies with the connection: then the server streams the transactions again, and not always in
+the same way.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _NOTHING: Bytes = np.empty(0, np.uint8)
 class _Transaction:
     """One transaction in progress."""
 
-    # Of a loop with an exception block each turn is a subtransaction: a few bytes for each.
+    # Each turn of a loop with an exception block is a subtransaction, so keep only a few bytes for each.
     doers: array[int] = field(default_factory=lambda: array("I"))  # which subtransactions made changes,
     changes: array[int] = field(default_factory=lambda: array("I"))  # and how many
     truncates: int = 0  # rolled back or not
@@ -45,7 +46,7 @@ class _Transaction:
     layouts: dict[tuple[int, int], bytes] = field(default_factory=dict)  # by subtransaction and table
 
     def did(self, subtransaction: int, changes: int) -> None:
-        """So many changes of a subtransaction have come."""
+        """Add changes of a subtransaction."""
         if self.doers and self.doers[-1] == subtransaction:
             self.changes[-1] += changes
         else:
@@ -72,7 +73,7 @@ class StreamedCommit:
 
 @dataclass(slots=True)
 class _Buffer:
-    """The part of one buffer that belongs to them."""
+    """The part of one buffer that belongs to running transactions."""
 
     contents: dict[int, list[Bytes]] = field(default_factory=dict)  # by transaction, also where nothing came
     rolled_back: list[int] = field(default_factory=list)  # rolled back
@@ -83,14 +84,14 @@ class _Buffer:
 
 
 class Running:
-    """The transactions of one session that are streamed and have not ended."""
+    """The streamed transactions of one session that have not ended."""
 
     def __init__(self) -> None:
         self._open: dict[int, _Transaction] = {}
         self._block: int | None = None  # whose block the last buffer ended in
 
     def take(self, data: Bytes, messages: pgoutput.Messages) -> _Buffer:
-        """Take their part of a buffer."""
+        """Take the part of a buffer that belongs to running transactions."""
         found = _Buffer()
         begin = 0
         for row in np.flatnonzero(np.isin(messages.kind, (START, STOP, COMMIT, ABORT))).tolist():

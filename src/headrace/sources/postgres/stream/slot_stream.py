@@ -2,27 +2,27 @@
 
     SlotStream.open(address, ...)    connect, prove the server, check the slot, START_REPLICATION
     stream.receive(timeout)          the transactions in what came; None if nothing came in time
-    stream.read(timeout)             the same as whole CopyData frames, as they came
+    stream.read(timeout)             the whole CopyData frames in what came
     stream.feedback(flush)           a status update: `flush` is what the lake holds, and moves the slot;
                                      an error once the server is being shut down
 
-Where the stream begins is the slot's own position, so that what comes again can be compared with what is
-known, and a slot that has moved too far is an error instead of a gap:
+The stream begins at the slot's own position. So what comes again can be compared with what is known, and a
+slot that has moved too far is an error instead of a gap:
 
     slot's confirmed position  <=  frontier of the lake  <=  received  <=  what the server has flushed
          else PG_SLOT_AHEAD                                  else PG_SERVER_BEHIND
 
-The first is checked again once the slot is ours, since nobody else can move it from then on.
+The first condition is checked again once the slot is ours: from then on nobody else can move it.
 
-The server ends a connection from which it hears nothing for wal_sender_timeout, and a network may end
-one without telling anybody. Both are met by one habit: the receiver gives feedback every `pause`
-seconds and asks for a reply each time, and a stream that stays silent for `silence` seconds is lost.
+The server ends a connection that is silent for wal_sender_timeout, and a network may end one without notice.
+So the receiver gives feedback every `pause` seconds and asks for a reply each time, and a stream that stays
+silent for `silence` seconds counts as lost.
 
-A server that is shut down waits for its walsenders, and those wait until their clients have flushed
-everything, which here means: until the lake holds it. Nobody's shutdown shall hang on our lake. The one sign
-of it is that the server goes on asking for replies though it has just had one; then we go.
+A server that shuts down waits for its walsenders, and those wait until their clients have flushed everything:
+here, until the lake holds it. A shutdown must not wait for our lake. Its only sign is that the server goes on
+asking for replies though it has just had one. Then we disconnect.
 
-It must never interpret a message; `flush` must never be past what is durable.
+This module never interprets a message, and `flush` is never past what is durable.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class SlotStream:
         self._wire.close()
 
     def receive(self, timeout: float) -> StreamRead | None:
-        """The transactions in what came; None if nothing came in time. Valid until the next call."""
+        """Read the transactions in what came; None if nothing came in time. Valid until the next call."""
         data = self.read(timeout)
         if not len(data):
             return None
@@ -158,7 +158,7 @@ class SlotStream:
         return received
 
     def read(self, timeout: float) -> Bytes:
-        """Whole CopyData frames; empty if none came in time. Valid until the next call."""
+        """Read whole CopyData frames; empty if none came in time. Valid until the next call."""
         begun, ahead = time.monotonic(), self._ahead
         self._ahead = False
         # An error may be among them, and then nothing comes after it.
@@ -240,7 +240,7 @@ class SlotStream:
         return found
 
     def _without_others(self, data: Bytes, found: CopyFrames) -> Bytes:
-        """The CopyData frames; what stands before an error is not given out: it comes again."""
+        """Return the CopyData frames; frames before an error are dropped: they come again."""
         kept = []
         for kind, start, stop in zip(
             found.kinds.tolist(), found.starts.tolist(), found.stops.tolist(), strict=True
@@ -296,10 +296,10 @@ def _check_server(pgconn: pq.abc.PGconn, wanted: SlotRequest) -> None:
 
 
 def _check_life(pgconn: pq.abc.PGconn, wanted: SlotRequest) -> None:
-    """Refuse a server that does not know of a commit that it has sent: it was set back.
+    """Refuse a server that does not know a commit that it has sent: it was set back.
 
-    A commit that waits for a synchronous standby is in the stream, and only its lock tells of it; it may
-    end between the two looks of the statement, so that is asked twice. A standby may lag behind itself.
+    A commit that waits for a synchronous standby is in the stream, and only its lock shows it. It may end
+    between the two looks of the statement, so the statement asks twice. A standby may lag behind what it sent.
     """
     if wanted.xid is None:
         return

@@ -1,15 +1,15 @@
 """Synchronous standbys, and why we are never one.
 
-A server with `synchronous_standby_names` lets a commit wait until standbys of these names have flushed it.
-A walsender is taken for one by the name of its connection alone, and a logical one counts: with `*`, which
-is any name, our receiver would be one. It says "flushed" when the lake holds a transaction durably, so the
-application's every commit would wait for a mark, in a first copy for hours. To say it earlier would be to
+With `synchronous_standby_names` a commit waits until standbys with these names have flushed it. The server
+knows a standby only by the name of its walsender's connection, and logical walsenders count. With `*`, which
+matches any name, our receiver would be one. It reports "flushed" when the lake holds a transaction durably. So
+every commit of the application would wait for a mark, in a first copy for hours. To report it earlier would
 lose data.
 
-So a stream is not begun where the setting names us (`slot_stream`), preflight says so before anything is
-made, and a run that meets a new setting lets go (`pipeline.loop`): the slot keeps everything, nobody waits
-for us. It comes back by itself once the setting is another: a cluster's own manager may say `*` only for as
-long as no standby is up. A name that `*` does not match does not exist.
+So no stream begins while the setting names us (`slot_stream`), and preflight says so before anything is made.
+A run that meets a new setting disconnects (`pipeline.loop`): the slot keeps everything, and nobody waits for
+us. The run comes back by itself once the setting has changed, since a cluster manager may use `*` only while
+no standby is up. No connection name escapes `*`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _COUNTED = re.compile(r"\s*(?:(FIRST|ANY)\s+)?(\d+)\s*\((.*)\)\s*\Z", re.IGNOREC
 
 @dataclass(frozen=True, slots=True)
 class StandbyNames:
-    """The setting, taken apart."""
+    """The parsed setting."""
 
     method: str  # "FIRST", "ANY", or nothing
     number: int
@@ -60,7 +60,7 @@ class StandbyNames:
         return tuple(name for name in self.names if name == ANY_NAME or name.lower().startswith(OURS))
 
     def without_ours(self, standbys: Iterable[str]) -> str:
-        """The setting that means the standbys by name, and nobody of us."""
+        """The setting that names the standbys, and no connection of ours."""
         names = [name for name in self.names if name not in self.ours]
         if ANY_NAME in self.names:
             known = {name.lower() for name in names}
@@ -81,7 +81,7 @@ def statements(setting: str, standbys: Iterable[str]) -> tuple[str, ...]:
 
 
 def refuse(connection: Session) -> None:
-    """Raise where commits of this server would wait for us."""
+    """Raise if commits of this server would wait for us."""
     ((setting, standbys),) = query(connection, ASK)
     error = refusal(setting, standbys)
     if error is not None:
@@ -95,7 +95,7 @@ class Synchronous(MaybeMisconfigured):
 
 
 def refusal(setting: str, standbys: str | None) -> Synchronous | None:
-    """The error where commits of the server would wait for us; of the row that `ASK` gives."""
+    """The error if commits of the server would wait for us, from the row that `ASK` returns."""
     if not StandbyNames.parse(setting).ours:
         return None
     known = sorted((standbys or "").split("\n")) if standbys else []

@@ -1,7 +1,7 @@
-"""The transactions in each buffer of the stream: found, counted, and handed on as `StreamRead`.
+"""The transactions in each buffer of the stream: found, counted, and returned as `StreamRead`.
 
-Nothing here looks at a row; of each message only its kind and its length count, of a begin and a commit the
-positions as well:
+This module looks at no row. It reads the kind and length of each message, and the positions of a begin and a
+commit:
 
     buffer      k  B R I I C  k  B I U C  S I I E  B I I I I I I        k keepalive   R relation
     data        k  B R I I C  k  B I U C           B I I I I I I        without the blocks

@@ -1,5 +1,4 @@
 """catalog: tables as PostgreSQL's catalog has them, with the triggers that capture them.
 
-definitions  the look that reads them, and what the last one brought
-look_memory  what the last looks brought, which is not compared again
+definitions  the look that reads them, and the memory of the last look, which is not compared again
 """

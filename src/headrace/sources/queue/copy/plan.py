@@ -3,17 +3,14 @@
     driver     BEGIN REPEATABLE READ ─► what it shows ─► a tick: `until`
     executors  a chunk: BEGIN REPEATABLE READ ─► what it shows ─► a tick     (`reader`)
 
-Making the triggers waited for the writers of the moment, so that of every transaction all changes of a table
-are captured, or none, and then any later snapshot shows it. So nobody is waited for, but where a table has
-types of users: DDL on a type (`ALTER TYPE ... RENAME VALUE`) locks no table, and the trigger has printed the
-rows of a writer that is open by what the type was. A copy that shows those writers has their rows as they are
-now, and holds what was printed.
+Making a trigger waited for the transactions that were writing the table. So of every transaction all changes
+of the table are captured, or none, and then every later snapshot shows the transaction. Therefore a copy
+waits for nobody, with one exception: tables with user-defined types.
 
-Printed rows: those that a trigger has written as texts, in transactions that are open.
-
-DDL on a type of users (`ALTER TYPE ... RENAME VALUE`) locks no table, so that it may come between a writer's
-statement and its commit: the event has the row as it was printed, a later snapshot as it is called by now.
-Whoever begins to read, or to copy, lets such writers end first.
+DDL on such a type (`ALTER TYPE ... RENAME VALUE`) locks no table, so it may come between a writer's statement
+and its commit. The event then has the row as the trigger printed it, with the old label; a later snapshot has
+the new one. So before it begins to read or to copy, headrace waits until such writers have ended (`printing`,
+`await_ends`). A copy that shows them has their rows as they are now, and holds the printed events.
 """
 
 from __future__ import annotations
@@ -49,7 +46,7 @@ from headrace.sources.queue.upstream import QueueUpstream
 
 @dataclass(frozen=True, slots=True)
 class QueueCopyTarget:
-    """The place that a copy reads: which server, and the queue there that its stream is read from."""
+    """The server that a copy reads, and the queue there that its stream is read from."""
 
     address: PostgresAddress
     identity: PostgresIdentity
@@ -58,12 +55,12 @@ class QueueCopyTarget:
 
 @dataclass(frozen=True, slots=True)
 class QueueCopyPlan:
-    """A copy of tables that can be read, as far as it can be foreseen."""
+    """The plan of a copy: its tables, and the writers that it waits for."""
 
     server: QueueCopyTarget
     order: CopyOrder
     by_ranges: frozenset[TableName]
-    barred_xids: frozenset[int]  # those that write tables with types of users
+    barred_xids: frozenset[int]  # transactions that write tables with user-defined types
 
     def snapshot(self, tables: Sequence[TableDef], waiting: Waiting) -> PostgresHeldSnapshot:
         """Take a snapshot; it shows all tables."""
@@ -85,7 +82,7 @@ class QueueCopyPlan:
 
 
 def plan(connection: Session, server: QueueCopyTarget, order: CopyOrder) -> QueueCopyPlan:
-    """Foresee a copy of these tables, which can be read."""
+    """Plan a copy of these tables."""
     by_ranges: frozenset[TableName] = frozenset()
     entries = [entry_of(table.details) for table in order.tables]
     if DECLARATION.value(order.options, "handoff") == CHUNKS:
@@ -95,7 +92,7 @@ def plan(connection: Session, server: QueueCopyTarget, order: CopyOrder) -> Queu
 
 
 def to_compare(server: QueueCopyTarget, readers: int, seconds: float) -> PostgresHeldSnapshot:
-    """Take a snapshot to compare with; nobody is waited for."""
+    """Take a snapshot to compare with; it waits for no transaction."""
     return _hold(server, readers, frozenset(), seconds, ALONE)
 
 
@@ -116,14 +113,14 @@ def _hold(
 
 
 def settle(handoff: object, connection: Session, upstream: QueueUpstream) -> ByXid:
-    """The handoff of a snapshot that was taken before this is called, with the tick that shows all of it."""
+    """The handoff of a snapshot that was taken before this call, with a tick that shows all of it."""
     assert isinstance(handoff, ByXid)
     with telling_loss(connection, upstream):
         return replace(handoff, until=ticks.reach(connection, upstream.objects).position(upstream.log))
 
 
 def printing(connection: Session, entries: Iterable[TableEntry]) -> Set[int]:
-    """The transactions that write a table with types of users, or a partition of one."""
+    """The transactions that are writing a table with user-defined types, or a partition of one."""
     typed = [
         oid for each in entries if each.types for oid in (each.oid, *(branch.oid for branch in each.tree))
     ]

@@ -1,6 +1,7 @@
-"""The reader of a copy: PostgreSQL's, but for ranges of keys, each of which is settled by a tick of its own.
+"""The reader of a copy: PostgreSQL's reader, except that each key range gets a tick of its own.
 
-A tick cannot be taken in the transaction that reads: it is to be committed, and to show more than that.
+The reading transaction can't take the tick: the tick must be committed, and must show more than that
+transaction does.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from headrace.sources.queue.upstream import Objects, QueueUpstream
 
 @dataclass(slots=True)
 class QueueReader:
-    """Connections over which pieces are read one after another, by a ticket."""
+    """Connections that read one piece after another, by a ticket."""
 
     address: PostgresAddress
     identity: PostgresIdentity

@@ -1,17 +1,17 @@
-"""Following: tables whose columns are others than those of the last look, and what becomes of their rows.
+"""Following: tables whose columns changed since the last look, and their older rows.
 
-    Following.look     within the look's transaction: when columns came and went (`column_times`)
-              .settle  behind it: are there rows that may be of two layouts? A tick shows that the DDL is over
-              .change  a change, with what proves that old rows become new ones, where that is so
-              .renewed what is new of a table and means nothing to its rows
+    ColumnFollowing.look     in the look's transaction: when columns came and went (`column_times`)
+                   .settle   after it, once a tick shows that the DDL is over: may rows have either layout?
+                   .change   a change, with the proof that old rows become new ones, if there is one
+                   .renew    the new record of a table with details that mean nothing to its rows
 
-What is proven of the rows that the lake has is proven as for every PostgreSQL (`catalog.alteration.derive`).
-The rows of the stream are told apart by `layouts`. Neither needs names: several changes at once are one.
+The proof for rows in the lake is the same as for PostgreSQL (`postgres.ddl.alteration.derive`). `layouts`
+tells the rows of the stream apart. Neither needs column names, so several changes at once count as one.
 
-No row says which types its columns had. The server alters some in their place, and nothing but the column's
-row in the catalog is another one. So a column that came, and whose row may have been written again, is copied
-anew with its table if it has a type that others are altered to in place and print otherwise, and rows with it
-may have been written before. The same holds for a column that was known, where the way back is in place, too.
+No row says which types its columns had. The server changes some types in place, and only the column's row in
+the catalog shows it. Such a type may print in another way than the type before it. So the table of an added
+column is copied again if the column has such a type, its catalog row may have been rewritten, and rows with
+it may have been written before that. The same holds for a known column if the way back is in place, too.
 """
 
 from __future__ import annotations

@@ -1,23 +1,21 @@
-"""The schema check: whether tables are what was recorded of them, and whether all of their changes came.
+"""The schema check: do tables match their records, and are all of their changes captured?
 
-It is one transaction, under one snapshot: what it reads of the catalog is of the same moment as the newest
-tick that it sees. DDL holds off whoever writes the table, so an event of a later layout is behind the DDL;
-and a tick shows both or none. So of all ticks up to the newest one that is seen here, the events were written
-under the definition that is seen here, or under one that differs from what was recorded. No lock is asked
-about, and no table can be in between. What becomes of a table that differs is for `following` to say.
+The check is one transaction under one snapshot. So the catalog that it reads and the newest tick that it sees
+belong to one moment. DDL locks out the table's writers, so an event of a later layout comes after the DDL,
+and a tick shows both or neither. Therefore, in all ticks up to that newest one, events were written under the
+definition that the check sees, or under one that differs from the record. The check needs no locks, and no
+table is in doubt. `following` says what becomes of a table that differs.
 
-For that, everything below reads columns of the catalog: functions of it (`format_type`, `pg_get_expr`) look
-at a later moment, and what they say is for people alone.
+For that, the check reads only columns of the catalog. Catalog functions (`format_type`, `pg_get_expr`) look
+at a later moment, so their results are only shown to people.
 
-Called before each mark; it takes no lock on a table of the application's, but for a moment that of a reader
-on a partition that was attached since the last look (`emptiness`).
+It runs before each mark. It locks no table of the application, except for a moment and as a reader: a
+partition that was attached since the last look (`with_emptiness`).
 
-Emptiness: which of the partitions that came into a tree had nothing to bring, in the snapshot of a look.
-
-Rows that a table brings along when it is attached are in no event. One whose file has no page had none: the
-file is the one that the snapshot knows, and what the snapshot shows no VACUUM takes away while it is held.
-To ask for the size locks the partition as a reader does: one that somebody holds is given up in a moment, and
-its root sits this mark out.
+Rows that a partition has when it is attached are in no event. A partition whose file has no page had none:
+the file is the one that the snapshot knows, and while the snapshot is held no VACUUM removes rows that it
+shows. Asking for the size locks the partition as a reader does. If another session holds it, the check gives
+up after a moment, and this mark omits the root.
 """
 
 from __future__ import annotations
@@ -51,7 +49,7 @@ SELECT c.oid::int8, pg_catalog.pg_relation_size(c.oid) = 0
 def with_emptiness(
     connection: Session, entries: Iterable[TableEntry], now: Mapping[int, QueuedTable]
 ) -> tuple[dict[int, QueuedTable], frozenset[int]]:
-    """The tables with what is empty beneath them, and those of which that cannot be asked."""
+    """The tables with their empty branches flagged, and those tables for which that can't be asked."""
     asked: dict[int, set[int]] = {}
     for last in entries:
         if (table := now.get(last.oid)) is not None:
@@ -80,7 +78,7 @@ def check(
     records: Mapping[str, TableDef],
     memory: LookMemory | None = None,
 ) -> SchemaCheck:
-    """Look at the queue and at these tables, in one moment; what the last look found the same is so still."""
+    """Look at the queue and at these tables in one moment; skip what the last look found the same."""
     try:
         return _look(connection, upstream, records, memory or LookMemory())
     except tick.QueueLost as broken:
@@ -156,7 +154,7 @@ _GONE = "a partition came and went since the last look; its rows were there at a
 
 
 def _difference(last: TableEntry, known: TableDef, found: QueuedTable | None) -> str | None:
-    """Say what is not as it was; what was done to the triggers goes first."""
+    """Say what changed; changes of the triggers come first."""
     if found is None:
         return "it was dropped"
     if found.triggers.flaw is not None:
