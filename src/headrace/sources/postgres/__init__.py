@@ -7,7 +7,7 @@
     decode/        bytes of the stream to changes of tables
     catalog/       tables and locks, as the server's catalog has them
     types/         how values stand in the lake
-    session/       a connection: its pinned settings, its proof, its queries, its limits; the walsender protocol
+    session/       a connection: pinned settings, proof, queries, limits; the walsender protocol
 
     source         the contract of a source
     stream_source  the half of the contract that a receiver needs

@@ -1,4 +1,4 @@
-"""Health: what a queue holds, for whom, and why; where it is more than it may be, who has to act."""
+"""Health: how much a queue holds, for which lake, and why; and an error if it is more than allowed."""
 
 from __future__ import annotations
 

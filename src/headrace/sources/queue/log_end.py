@@ -1,7 +1,7 @@
-"""The end of a queue, as the driver asks for it: behind all that is committed, and by what clock.
+"""The end of a queue: the position behind all that is committed, and the clock there.
 
-Where something may have come a tick is taken, so that what was committed before the question lies before the
-answer; where nothing has, nothing is written (`tick.reach`).
+If something may have come, a tick is taken, so that every earlier commit lies before the answer. If nothing
+has come, nothing is written (`tick.reach`).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from headrace.sources.queue.upstream import QueueUpstream
 
 
 def position(connection: Session, upstream: QueueUpstream) -> Position:
-    """Behind all that is committed by now."""
+    """The position behind all that is committed by now."""
     with telling_loss(connection, upstream):
         return ticks.reach(connection, upstream.objects).position(upstream.log)
 
 
 def advance(connection: Session, upstream: QueueUpstream) -> None:
-    """Take a tick though nothing may have come: behind each there is room for a few marks only."""
+    """Take a tick even if nothing has come: behind each tick there is room for a few marks only."""
     with telling_loss(connection, upstream):
         ticks.take(connection, upstream.objects)
 

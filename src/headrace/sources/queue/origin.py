@@ -2,16 +2,16 @@
 
     the queue ─► triggers, committed ─► a tick N, and we as its reader ─► the stream begins behind N
 
-Making a trigger waits for those who write to its table: of every later transaction all changes are captured.
-What committed before N lies before the start, and is in every snapshot that is taken from here on. The reader
-is written down with the tick, so that nobody lets go what lies behind it.
+Making a trigger waits for the transactions that write its table, so all changes of every later transaction
+are captured. A commit before N lies before the start, and every later snapshot shows it. The reader is
+recorded with the tick, so nothing behind it is deleted.
 
-Where the triggers were there before, nobody was waited for. Rows of a table with types of users that a writer
-has printed by what a type was are to lie before N: such writers are let end (`copy.plan`). What is done to
-a type later, by the time the tables are defined, is told by `capture.define`.
+If the triggers were there before, they waited for no writer. In a table with user-defined types, a writer may
+have printed rows by an older definition of a type. Those rows must lie before N, so we wait until such
+writers end (`copy.plan`). `capture.define` detects later changes of a type, until the tables are defined.
 
-After a lost position the queue may be another one, or have been set back: then ticks count from a smaller
-number on. In the life that begins there, the base of all times is larger.
+After a lost position the queue may be another one, or may have been set back: then ticks count from a smaller
+number. The life that begins there has a larger base for all times.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def establish(
     order: StreamOrder,
     waiting: Waiting,
 ) -> StreamOrigin:
-    """See that the tables are captured, then that there is a tick behind that."""
+    """Capture the tables, then take a tick behind that."""
     proof.refuse_standby(identity)
     was_there = _is_there(connection, upstream)
     try:
@@ -77,7 +77,7 @@ def establish(
 
 
 def _begin(connection: Session, upstream: QueueUpstream, order: StreamOrder, waiting: Waiting) -> Tick:
-    """Have the tables captured; a tick behind that, of which we are a reader."""
+    """Capture the tables; returns a tick behind that, with us registered as its reader."""
     captured = capture(connection, upstream, order.names, waiting)
     for error in captured.errors.values():
         if isinstance(error, TableBusy):
@@ -90,7 +90,7 @@ def _begin(connection: Session, upstream: QueueUpstream, order: StreamOrder, wai
 
 
 def _is_there(connection: Session, upstream: QueueUpstream) -> bool:
-    """Tell whether the queue is there by now: one that somebody else made is not ours to take away."""
+    """Tell whether the queue exists already: then we must not remove it after a failure."""
     objects = upstream.objects
     return find_queue(connection, objects, read_schema(connection, objects)) is not None
 
@@ -105,6 +105,6 @@ def _goes_on(connection: Session, upstream: QueueUpstream, reached: Position) ->
 
 
 def leave(connection: Session, upstream: QueueUpstream) -> None:
-    """Let go what the queue holds for us."""
+    """Release what the queue keeps for us."""
     with suppress(HeadraceError):  # where the queue is gone there is nothing to let go
         readers.leave(connection, upstream)

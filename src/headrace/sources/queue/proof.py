@@ -1,16 +1,15 @@
 """The proof that a queue goes on where it was left: it is the same, and has the tick that was reached.
 
     incarnation     the queue was not dropped and made again
-    tick, nonce     whatever server this is, it has the newest tick of ours: its commit is in the log behind
-                    all that its snapshot shows, so that is there too, and what we hold is a prefix of it
-    xids            go on behind the tick's: a dump that was loaded elsewhere has the rows, not the numbers
-    reader          nobody let go what we have not read
+    tick, nonce     this server has our newest tick. The tick's commit lies in the log behind all that its
+                    snapshot shows, so that is there too, and our lake is a prefix of this history
+    xids            go on from the tick's: a dump that was loaded elsewhere has the rows, but not the numbers
+    reader          nobody deleted what we have not read
 
-So the timeline does not matter: a standby that was promoted goes on if it has our newest tick. One that lacks
-it, or a server that was set back to before it, has another history: `PositionLost`.
+So the timeline does not matter: a promoted standby goes on if it has our newest tick. A server that lacks it,
+or that was set back to before it, has another history: `PositionLost`.
 
-While one is read it asks behind each batch whether that is still so (`prove_still`): before its tick is
-handed on.
+A stream proves this again after each batch (`prove_still`), before it passes the batch's tick on.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ SELECT q.incarnation::text, q.version, {whole},
 def prove_still(connection: Session, upstream: QueueUpstream, tick: Tick) -> None:
     """Raise unless this is still the queue that holds everything behind a tick for this lake.
 
-    Asked behind a batch, that tells that nothing of it was gone when it was read.
+    Called after a batch, it proves that nothing of the batch was gone when it was read.
     """
     objects = upstream.objects
     statement = _SAME.format(
@@ -83,9 +82,9 @@ def prove_still(connection: Session, upstream: QueueUpstream, tick: Tick) -> Non
 
 @contextmanager
 def telling_loss(connection: Session, upstream: QueueUpstream) -> Iterator[None]:
-    """Say of the queue what the server says of a table of it that is not there.
+    """Turn the server's error of a missing table of the queue into an error of the queue.
 
-    Where nothing of the queue is gone, it is another table that the server speaks of.
+    If nothing of the queue is gone, the server's error is about another table, and stays.
     """
     try:
         yield
@@ -99,9 +98,9 @@ def _lost_error(connection: Session, upstream: QueueUpstream) -> QueueLost:
 
 
 def remade(connection: Session, upstream: QueueUpstream) -> QueueLost | None:
-    """The error where the queue, or one of its event tables, is not the one that was read.
+    """The error if the queue, or one of its event tables, is not the one that was read.
 
-    Raises where it is of another version than ours.
+    Raises if the queue has another version than ours.
     """
     objects = upstream.objects
     queue = find_queue(connection, objects, read_schema(connection, objects))
@@ -125,7 +124,7 @@ SELECT q.incarnation::text, q.version, {whole} FROM {queue} q WHERE q.name = %(q
 
 
 def prove_same(connection: Session, upstream: QueueUpstream) -> None:
-    """Raise unless the queue is the one that was read: `remade` in few words, where it is; trusted first."""
+    """Raise unless the queue is trusted, and is the one that was read: a short test before `remade`."""
     trust.prove(connection, upstream.objects)
     statement = _WHOLE.format(queue=upstream.objects.queue, whole=wholeness(upstream.objects))
     rows = query(connection, statement.encode(), {"queue": upstream.queue}, prepare=True)
@@ -135,7 +134,7 @@ def prove_same(connection: Session, upstream: QueueUpstream) -> None:
 
 
 def refuse_standby(identity: PostgresIdentity) -> None:
-    """A tick is a row: where none can be written there is no stream."""
+    """Refuse a standby: a tick is a row, so a server that can't write one has no stream."""
     if identity.standby:
         raise standby()
 

@@ -1,6 +1,6 @@
-"""Readers: lakes that read a queue, each with the tick that it has passed. The slowest holds what is kept.
+"""Readers: the lakes that read a queue, each with the tick that it has passed.
 
-Called where a stream begins, by streams as their lakes get on, and where one is let go.
+The queue keeps what the slowest reader has not passed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ class QueueLake:
     """A lake that reads."""
 
     lake: str
-    tick: int  # that it has passed
-    silent: float  # seconds since it was heard
+    tick: int  # the newest one that it has passed
+    silent: float  # seconds since it last reported
 
 
 def list_readers(connection: Session, objects: Objects) -> list[QueueLake]:
@@ -65,7 +65,7 @@ def passed_tick(connection: Session, upstream: QueueUpstream) -> int | None:
 
 
 def advance(connection: Session, upstream: QueueUpstream, place: TickPlace) -> None:
-    """Say that this lake has passed a place; one that is none of this queue's says nothing."""
+    """Record that this lake has passed a place; a place that is not of this queue is ignored."""
     objects = upstream.objects
     query(
         connection,
@@ -77,7 +77,7 @@ def advance(connection: Session, upstream: QueueUpstream, place: TickPlace) -> N
 
 
 def leave(connection: Session, upstream: QueueUpstream) -> None:
-    """Let go what the queue holds for this lake."""
+    """Remove this lake as a reader: the queue keeps nothing for it any more."""
     query(
         connection,
         f"DELETE FROM {upstream.objects.reader} WHERE queue = %s AND lake = %s".encode(),

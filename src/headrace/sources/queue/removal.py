@@ -1,11 +1,10 @@
-"""Removal: a lake that reads no more, and the queue once nobody reads it. Nothing of ours is left then.
+"""Removal: remove a lake from the queue, and the queue after its last lake. Nothing of ours is left then.
 
-    a reader    its row, the tables that it wanted; their triggers, where no other lake wants them
+    a lake      its row, its tables; their triggers, if no other lake wants them
     the last    triggers, function, event tables, the shared tables if no other queue is there, the schema
 
-Triggers go a table at a time, each with a lock that is waited for in moments (`triggers.patiently`). Where
-only the owner of a table may take its triggers away, the function goes with all of them (CASCADE): it is
-ours.
+Triggers are dropped one table at a time, in short attempts to get the lock (`triggers.patiently`). Only a
+table's owner may drop its triggers. If we may not, we drop our function with all of them (CASCADE).
 """
 
 from __future__ import annotations

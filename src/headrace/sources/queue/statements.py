@@ -45,7 +45,7 @@ value of a sequence, which takes no query; all that is rare (rows of partitions,
 a transaction that truncates, sessions with temporary relations) is behind one condition, with its variables.
 `bench/trigger_queue.py` has the figures.
 
-`queue.version` is that of the whole (`objects.VERSION`).
+`queue.version` is the version of all these objects (`upstream.VERSION`).
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
-"""The triggers of a table: read, made, taken away; a table at a time, and nobody waits long because of us.
+"""The triggers of a table: read, make, drop; one table at a time, so that no session waits long for us.
 
-    read_triggers    all that call our function, or bear our names ─► `Triggers`: what is wrong, their lives
-    make_triggers    those of its kind (`statements.triggers_of`), on ENABLE ALWAYS where the table is ours
+    read_triggers    all that call our function, or have our names ─► `Triggers`: their flaw, their lives
+    make_triggers    those of the table's kind (`statements.triggers_of`), ENABLE ALWAYS if we own the table
     drop_triggers    all of them
 
-A partitioned table has one, and each table beneath it one like that, made, renamed and dropped by the server
-with it or as that is attached and detached: a `Clone`. One that somebody disabled or altered is a flaw.
+A partitioned table has one trigger, and each table beneath it has one like it, a `Clone`. The server makes,
+renames and drops clones with the trigger, or when a table is attached and detached. A trigger that somebody
+disabled or altered is a flaw.
 
-To make one takes a lock that waits for the writers of the moment, so that whoever writes later is captured
-as a whole; and writers that come meanwhile wait behind us. So each attempt gives up in a moment, and the next
-one comes after a pause that grows (`patiently`). Two triggers that call the function would capture twice:
-whatever calls it counts, by whatever name.
+Making a trigger takes a lock that waits for the transactions that write the table. So every later transaction
+is captured whole; but new writers wait behind us. So each attempt gives up after a moment, and the next one
+comes after a growing pause (`patiently`). Two triggers that call the function would capture a change twice.
+So every trigger that calls it counts, whatever its name is.
 """
 
 from __future__ import annotations

@@ -1,19 +1,20 @@
-"""Trust: whose objects a queue may consist of, and what may hang on them, before anything of it is touched.
+"""Trust: which roles may own a queue's objects, and what may be attached to them; proved before any use.
 
-Whatever we read or write runs what its owner hung on it, as us: triggers, rules, defaults, policies, views.
-And the function of all triggers runs as its owner, for whoever writes a mirrored table. So whoever may create
-a schema could make one of our name, and be us. Two things are asked of every queue that is there:
+Reading or writing an object runs, as us, the code that its owner attached to it: triggers, rules, defaults,
+policies, views. And the function of all triggers runs as its owner, for every session that writes a mirrored
+table. So a role that may create a schema could make one of our name, and act as us. An existing queue must
+pass two tests:
 
-    whose    the schema, its tables and functions are of a role that could do to us whatever it likes anyway
-    what     tables with our columns and keys, and nothing on them that runs: what our own script makes
+    whose    the schema, its tables and functions belong to a role that could act as us, or harm us, anyway
+    what     tables with our columns and keys, as our own script makes them, and nothing on them that runs
 
     we are no superuser    ourselves, roles whose rights are ours too, roles that may act as us, superusers,
                            and the owner of the database
     we are a superuser     ourselves and other superusers
 
-A right to create in the schema is held against its holder as ownership is. What is asked reads the catalog's
-columns and no object of the queue. Called over every connection, before the first statement about the queue,
-and with each look at the tables (`creation.read_schema`).
+The right to create in the schema counts like ownership. The tests read only columns of the catalog, and no
+object of the queue. Run them over every connection before the first statement about the queue, and with each
+look at the tables (`creation.read_schema`).
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """The rows of a SELECT as rows of the lake, none of which has lost a value.
 
-    fetch      runs a statement and takes all of its rows at once, as they come
-    decoded    makes rows of the lake of them, when the server has long gone on
+    fetch               runs a statement and takes all of its rows at once, as they come
+    FetchedRows.decode  makes rows of the lake of them, after the server is done
 
-A server keeps what a SELECT reads open until the last row is sent: `FLUSH TABLES WITH READ LOCK` and DDL wait
-for it, and the writers wait behind these. So nothing is done between two rows but to take the next: they stay
-in memory up to `MEMORY_BYTES`, and go to a file without a name from there on.
+A server keeps the tables of a SELECT open until the last row is sent. `FLUSH TABLES WITH READ LOCK` and DDL
+wait for it, and writers wait behind these. So we only fetch, and decode later: rows stay in memory up to
+`MEMORY_BYTES`, and the rest goes to an unnamed file.
 
-Warnings are no losses as such: a virtual column may make one of each row that the application reads, too. A
-function whose result is larger than `max_allowed_packet`, or a text that cannot be converted, gives NULL or
-another text with a warning: that stops the table. A server lists some warnings only; of the others a count
-of the values shows that none was lost.
+Not every warning is a loss: a virtual column may raise one for each row, for the application as well. But a
+function whose result exceeds `max_allowed_packet` gives NULL with a warning, and a text that can't be
+converted gives another text: that stops the table. A server lists only some warnings. For the others, a count
+of the values proves that none was lost.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def list_columns(columns: Sequence[Column]) -> str:
 
 @dataclass(slots=True)
 class FetchedRows:
-    """The rows of an answer as they came; they can be decoded once."""
+    """The rows of an answer as they came. They can be decoded once."""
 
     columns: Sequence[Column]
     count: int = 0
@@ -76,7 +76,7 @@ class FetchedRows:
             ) from None
 
     def decode(self) -> Iterator[CopiedRows]:
-        """The rows, block by block; what was decoded is let go of."""
+        """Decode the rows, block by block; a decoded block is freed."""
         while self._blocks:
             yield self._decode_rows(self._blocks.popleft())
         if self._file is not None:
@@ -117,7 +117,7 @@ def fetch(
 
 
 def _losses(session: MysqlConnection, columns: Sequence[Column], origin: str, warnings: int) -> list[int]:
-    """The warnings of the statement before that mean a loss, by their codes."""
+    """The codes of those warnings of the last statement that mean a loss."""
     codes = [int(str(code)) for _, code, _ in query(session, "SHOW WARNINGS")]
     known = sorted(_LOSSES.intersection(codes))
     if known or warnings <= len(codes):

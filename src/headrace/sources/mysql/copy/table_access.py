@@ -1,27 +1,27 @@
-"""Reading one table: the proof that it is the one that is meant, what is said when it can't be read.
+"""Access to one table: its metadata lock, the proof that it is the right one, its errors.
 
-    with of_table(name):                   what goes wrong is said of the table
-        with held(session, name):          nobody alters, swaps or empties it in the block
-            prove_mark, prove_columns      it is the one that is meant
+    with of_table(name):                   errors become errors of the table
+        with hold(session, name):          nobody alters, swaps or empties it in the block
+            prove_mark, prove_columns      it is the right table
             SELECT ...
 
-A view is of rows, not of tables: who asks for a name gets what bears it by now, with rows that may be older
-than the swap. So the table is held by a metadata lock, as every SELECT in a transaction holds its own, and
-then its mark and its columns are compared with those that were planned. On MySQL a savepoint lets the lock go
-at the end of a step: DDL waits for one step at most.
+A view fixes rows, not tables: a name means the table that has it now, with rows that may be older than the
+swap. So the table is held by a metadata lock, such as every SELECT in a transaction takes. Then its mark and
+its columns are compared with the planned ones. On MySQL a savepoint releases the lock at the end of a step,
+so DDL waits for one step at most. MariaDB releases metadata locks only at the end of the transaction: there
+DDL waits for the reader.
 
-The mark is the second at which the table was made. On MariaDB whatever is done to a table renews it, and one
-that is swapped in as well. MySQL keeps it, and refuses by itself to read what was altered or emptied since
-the view (error 1412); another table in its place has another mark, unless both were made in one second.
-Neither of the two sees an exchange of partitions: what comes of that is `plan.MysqlHeldSnapshot.settle`.
-MariaDB lets go of metadata locks at the end of the transaction only: there DDL waits for a reader.
+The mark is the second at which the table was made. On MariaDB everything that is done to a table renews it,
+and so does a swap. MySQL keeps the mark, but refuses by itself to read what was altered or emptied since the
+view (error 1412). There, another table in its place has another mark, unless both were made in one second.
+Neither server's mark shows an exchange of partitions; `plan.MysqlHeldSnapshot.settle` handles that.
 
-    TableBusy     held, altered, swapped                                    it is tried again, alone
+    TableBusy     held, altered, swapped                                    try the table again, alone
     TableMissed   its reader has lost the moment                            the same; a proof at once
-    TableDenied   we have lost a privilege                                  the same, once it is given back
-    Definite      a damaged row                                             it stops, alone
+    TableDenied   we have lost a privilege                                  the same, once it is granted again
+    Definite      a damaged row                                             the table stops, alone
 
-What is said of the connection or the server stays what it is.
+An error of the connection or the server stays what it is.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def marks(connection: MysqlConnection, names: Iterable[TableName]) -> dict[Table
 
 @contextmanager
 def of_table(name: TableName, but: type[HeadraceError] | tuple[()] = ()) -> Iterator[None]:
-    """Say of the table what goes wrong with the statements of the block, but for one error."""
+    """Turn errors of the block's statements into errors of the table, except for one kind."""
     try:
         yield
     except but:
@@ -134,7 +134,7 @@ def busy(name: TableName, error: HeadraceError) -> TableBusy:
 
 
 def overtaken(primary: str) -> TableBusy:
-    """The error of a table to which something happened that the moment does not show."""
+    """The error of a table that changed in a way that the moment does not show."""
     return TableBusy(
         "MY_COPY_OVERTAKEN",
         primary,
@@ -144,7 +144,7 @@ def overtaken(primary: str) -> TableBusy:
 
 @contextmanager
 def hold(session: MysqlConnection, name: TableName) -> Iterator[None]:
-    """Keep the table as it is: nobody alters, swaps or empties it in the block."""
+    """Hold the table: nobody alters, swaps or empties it in the block."""
     execute(session, "SAVEPOINT headrace")
     try:
         query(session, f"SELECT 1 FROM {spell(name)} LIMIT 0")
@@ -155,9 +155,9 @@ def hold(session: MysqlConnection, name: TableName) -> Iterator[None]:
 
 
 def _let_go(session: MysqlConnection) -> None:
-    """Let go of the table; with no savepoint there is no view either, and the session is closed.
+    """Release the table. If the savepoint is gone, so is the view, and the session is closed.
 
-    Who loses a deadlock loses the whole transaction; outside of one a statement sees what is there by then.
+    A deadlock rolls back the whole transaction, and outside of one a statement sees the rows of now.
     """
     try:
         execute(session, "ROLLBACK TO SAVEPOINT headrace")
@@ -167,13 +167,13 @@ def _let_go(session: MysqlConnection) -> None:
 
 
 def prove_mark(witness: MysqlConnection, name: TableName, mark: str) -> None:
-    """A table that is held is the one that was measured."""
+    """Raise unless the held table is the one that was measured."""
     if marks(witness, [name]).get(name) != mark:
         raise overtaken(f"{name} is not what it was a moment ago: it was altered, or another took its name")
 
 
 def prove_columns(witness: MysqlConnection, name: TableName, columns: Sequence[Column]) -> None:
-    """A table that is held has these columns."""
+    """Raise unless the held table has these columns."""
     seen = {
         str(column): (str(kind), text(charset))
         for _, (column, kind, charset) in of_tables(witness, _COLUMNS, [name])

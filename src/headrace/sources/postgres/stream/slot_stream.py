@@ -299,7 +299,8 @@ def _check_life(pgconn: pq.abc.PGconn, wanted: SlotRequest) -> None:
     """Refuse a server that does not know a commit that it has sent: it was set back.
 
     A commit that waits for a synchronous standby is in the stream, and only its lock shows it. It may end
-    between the two looks of the statement, so the statement asks twice. A standby may lag behind what it sent.
+    between the two looks of the statement, so the statement asks twice. A standby's snapshots may lag behind
+    what it sent.
     """
     if wanted.xid is None:
         return

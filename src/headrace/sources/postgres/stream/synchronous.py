@@ -2,9 +2,9 @@
 
 With `synchronous_standby_names` a commit waits until standbys with these names have flushed it. The server
 knows a standby only by the name of its walsender's connection, and logical walsenders count. With `*`, which
-matches any name, our receiver would be one. It reports "flushed" when the lake holds a transaction durably. So
-every commit of the application would wait for a mark, in a first copy for hours. To report it earlier would
-lose data.
+matches any name, our receiver would be one. It reports "flushed" when the lake holds a transaction durably.
+So every commit of the application would wait for a mark, in a first copy for hours. To report it earlier
+would lose data.
 
 So no stream begins while the setting names us (`slot_stream`), and preflight says so before anything is made.
 A run that meets a new setting disconnects (`pipeline.loop`): the slot keeps everything, and nobody waits for

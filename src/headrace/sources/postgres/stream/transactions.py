@@ -8,13 +8,12 @@ commit:
     ended          (BRIIC)       (BIUC)            open: the last one
     running                               (I I)
 
-Blocks of transactions that are streamed while they run (S ... E) never stand inside of a whole one. They
-are cut out and handed on apart (`running_transactions`); what stands at their place in the order of commits
-is the message of their commit.
+Blocks of running transactions (S ... E) never stand inside a whole transaction. They are cut out and returned
+apart (`running_transactions`). In the order of commits, such a transaction stands at its commit message.
 
-The positions of a server that was set back become times here: its base is added before anybody reads one.
+Here positions become times: the base of a server that was set back is added before any code reads a position.
 
-A keepalive says how far the server has read. That is a frontier only where no transaction is being sent.
+A keepalive says how far the server has read. That is a frontier only while no transaction is being sent.
 """
 
 from __future__ import annotations

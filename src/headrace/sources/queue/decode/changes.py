@@ -14,10 +14,11 @@ unclear (3): the table stops.
 A row of a partition stands as that has it: its columns are put into the root's order, and rows of which the
 root may have others are a failure of the root (`partitions`).
 
-Which columns a row has is told by the number of its fields and its time (`layouts`). One of which that is not
-proven, or that has a label which an enum does not have any more (`postgres.labels`), or that was printed
-under another type (`layouts`), is a failure of its table at its time: a value, and not an exception, so that
-the other tables of the slice go on. What can't be read at all is raised: it concerns the whole source.
+The number of a row's fields and its time tell which columns it has (`layouts`). A row is a failure of its
+table, at its time, if its columns are not proven, if an enum no longer has its label
+(`postgres.decode.labels`), or if it was printed under another type (`layouts`). The failure is a value and
+not an exception, so the other tables of the slice go on. Bytes that can't be read at all raise: that concerns
+the whole source.
 """
 
 from __future__ import annotations

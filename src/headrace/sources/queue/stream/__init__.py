@@ -1,7 +1,7 @@
 """stream: everything after a moment, read from the queue tick by tick.
 
-    queue_stream   the stream: which tick is next, when one is taken, what was let go; a batch's events
-    retention      what every reader has passed is let go: ticks, and event tables in turn
+    queue_stream   the stream: the next tick, when to take one, feedback; a batch's events
+    retention      delete what every reader has passed: ticks, and the contents of event tables in turn
 
-Two connections: one asks about ticks and takes them, the other reads batches.
+A stream has two connections: one asks about ticks and takes them, the other reads batches.
 """

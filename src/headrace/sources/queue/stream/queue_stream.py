@@ -1,34 +1,33 @@
-"""A queue as a stream: ticks in their order, each read to its end, and taken where none is there.
+"""A queue as a stream: read each tick in order to its end, and take a tick if there is none.
 
     read ─► the batch under way ─► its next events, or its end
-         ─► the next tick, whoever took it ─► its batch
-         ─► nothing there: has anything come? ─► a tick is taken
+         ─► the next tick, whichever lake took it ─► its batch
+         ─► no tick: has anything come? ─► take a tick
 
-Under load that is asked every `pause` seconds, of an idle queue every `idle_pause`.
+A busy queue is asked every `pause` seconds, an idle one every `idle_pause`.
 
-While somebody holds the queue's row no tick can be taken: that is waited for, and nothing is said of the time
-until then; only after `LOCKED_SECONDS` it is an error, with the holder.
+No tick can be taken while another session holds the queue's row. The stream waits, and reports no progress of
+time meanwhile. After `LOCKED_SECONDS` it raises an error that names the holder.
 
-Several receivers may read one queue: each takes a tick where it finds that something came, one at a time, and
-all read the same ticks. Nothing is written to a source at which nothing happens.
+Several receivers may read one queue. Each takes a tick when it finds new events, one at a time, and all read
+the same ticks. If nothing happens at a source, nothing is written to it. The queue keeps what a reader has
+not passed; `feedback` says how far the lake is.
 
-The queue holds what a reader has not passed: `feedback` says how far the lake is.
-
-The events of one batch, off the server beside whoever waits for them.
+`BatchCopy` reads the events of one batch in a thread of its own:
 
     thread    COPY (batch) TO STDOUT (FORMAT binary) ─► buffers of whole tuples ─► a few of them at a time
     reader    take(timeout) ─► a buffer, or nothing yet; the last one ends with COPY's own end
 
-A server may look for a batch's first event for a while, and whoever reads a stream has others to answer.
-At most so many buffers are ahead of the reader. What fails in the thread is raised by `take`.
+The server may take a while to find a batch's first event, and the reader of a stream has other work. The
+thread is at most `AHEAD` buffers ahead of the reader. `take` raises the thread's errors.
 
-The way of a tick's events into what a stream brings: frames, counted, with a head before the first.
+`TickEvents` makes frames of a tick's events, with a head before the first:
 
     HEAD ─ EVENT ─ EVENT ─ ...  │  EVENT ─ EVENT ...  │  EVENT ...
     └────── a first read ──────┘  └──── further ones ──┘  └── the last one: the tick ends
 
-Nothing holds a tick. One without an event leaves no frame: that it has passed is said by the position
-behind it. No Arrow, and no connection.
+A tick without an event leaves no frame; the position behind it shows that it has passed. `TickEvents` needs
+no Arrow and no connection.
 """
 
 from __future__ import annotations
@@ -126,7 +125,7 @@ class TickEvents:
 
 
 def idle(position: Position, clock: int) -> StreamRead:
-    """Say that nothing has come behind a position, by the source's clock (microseconds since 1970)."""
+    """A read that says: nothing has come behind this position, by the source's clock (µs since 1970)."""
     return StreamRead(
         size=0,
         data=_NOTHING,
@@ -143,7 +142,7 @@ def idle(position: Position, clock: int) -> StreamRead:
 
 
 AHEAD = 4  # buffers, of about a megabyte each
-_AGAIN = 0.2  # seconds after which a thread that waits looks whether it is still wanted
+_AGAIN = 0.2  # seconds after which a waiting thread checks whether it is still wanted
 _END_SECONDS = 5.0  # for the thread to end, once the server was asked to, and once the line is cut
 
 
@@ -159,7 +158,7 @@ class BatchCopy:
         self._thread.start()
 
     def take(self, timeout: float) -> Bytes | None:
-        """Take the next tuples, whole ones; None where nothing has come in time."""
+        """Take the next whole tuples; None if nothing has come in time."""
         try:
             found = self._buffers.get(timeout=max(timeout, 0.001))
         except queue.Empty:
@@ -171,9 +170,9 @@ class BatchCopy:
         return found
 
     def close(self) -> None:
-        """Have the server end what it does for us; from one that does not answer the thread is cut off.
+        """Cancel the query; if the server does not answer, shut the socket under the thread.
 
-        To close the connection under a thread that waits for it leaves thread and socket behind, for ever.
+        Closing the connection under a thread that waits for it would leak the thread and the socket.
         """
         self._unwanted.set()
         if self._thread.is_alive():
@@ -203,7 +202,7 @@ class BatchCopy:
 
 
 def _without_header(buffer: Bytes) -> Bytes:
-    """The tuples behind what stands before all of them."""
+    """Return the tuples without COPY's header."""
     if buffer[: len(COPY_HEADER)].tobytes() != COPY_HEADER:
         raise Transient(
             "PG_BAD_FRAME",
@@ -310,14 +309,14 @@ class QueueStream:
             return None
         received = batch.events.take(buffer)
         if received.complete:
-            # What was gone from the queue before all of it was read is told now, and the tick not handed on.
+            # If events were gone before all were read, this raises, and the tick is not passed on.
             proof.prove_still(self._control, self._upstream, batch.events.tick)
             self._under_way = None
             self._newest = batch.events.tick
         return received
 
     def _next_tick(self, deadline: float) -> Tick | None:
-        """The tick behind the last one; where there is none one is taken, if anything may have come."""
+        """Find the tick behind the last one; if there is none, take one, if anything may have come."""
         if self._ahead:
             return self._ahead.pop(0)
         left = min(self._next_look, deadline) - time.monotonic()
@@ -347,7 +346,7 @@ class QueueStream:
         return ticks.after(self._control, self._objects, self._newest.number, TICKS_AT_ONCE)
 
     def _take(self) -> Tick | None:
-        """Take a tick; None while somebody holds the queue's row."""
+        """Take a tick; None while another session holds the queue's row."""
         try:
             taken = ticks.take(self._control, self._objects)
         except QueueLocked:
@@ -361,14 +360,14 @@ class QueueStream:
         return taken
 
     def _idle(self) -> StreamRead | None:
-        """Say once a look that nothing has come."""
+        """Say, once a look, that nothing has come."""
         clock, self._clock = self._clock, None
         return None if clock is None else idle(self._newest.position(self._upstream.log), clock)
 
     # --- what was let go
 
     def feedback(self, durable: Position) -> None:
-        """Say how far the lake is: what every reader has passed goes."""
+        """Say how far the lake is, and delete what every reader has passed."""
         if not durable.text:
             return
         place = TickPlace.parse(durable.text)

@@ -1,20 +1,20 @@
-"""Retention: what every reader has passed is let go; a queue holds what its slowest reader needs.
+"""Retention: a queue keeps what its slowest reader needs, and deletes what every reader has passed.
 
-    ticks         below the slowest reader's are deleted, from where the last time ended: while a snapshot is
-                  open for days the deleted ones stay in the index, and are not to be passed over each time
+    ticks         delete those below the slowest reader's, from where the last call ended: while a snapshot
+                  is open for days, deleted ones stay in the index, and must not be passed over each time
     event tables  three, of which one is current; the others are emptied as a whole, and take turns
 
         current 0     1  2          written: 0
         current 1     0  2          written: 1; 0 is emptied once all that it holds is visible to every reader
         current 2     0  1   ...    an empty one becomes current when the present one holds enough
 
-A table is emptied by TRUNCATE under a lock that is never waited for (NOWAIT). While it is held nobody has an
-event in it that is not committed, not even one that had asked for the current table when it was this. So
-whatever is in it is visible to the statement behind the lock, and is held against the snapshot of the slowest
-reader's tick. No row is ever deleted by itself, and nothing has to be vacuumed.
+A table is emptied by TRUNCATE under a lock with NOWAIT. While the lock is held, no session has an uncommitted
+event in the table, not even one that found it current a moment ago. So the statement after the lock sees all
+of its events, and compares them with the snapshot of the slowest reader's tick. No single row is ever
+deleted, so nothing needs VACUUM.
 
-A transaction that is open keeps the table that it wrote to; the others go on taking turns. A reader that died
-keeps everything (`health`).
+An open transaction keeps the table that it wrote to; the others go on taking turns. A reader that died keeps
+everything (`health`).
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from headrace.sources.queue.upstream import EVENT_TABLES, Objects
 from headrace.sources.shared.refusals import LockTimeout
 
 ENOUGH = 16 << 20  # bytes of events in the current table, until another one becomes current
-OLD = 60.0  # seconds, after which one that holds anything at all is no longer current
+OLD = 60.0  # seconds, after which a table with any event is no longer current
 
 
 def tend(connection: Session, objects: Objects, since: int = 0) -> int:
-    """Let go of what nobody needs; quick where there is nothing to do.
+    """Delete what no reader needs; quick if there is nothing to do.
 
-    Ticks below `since` are gone: it is what the last call returned.
+    Ticks below `since` are deleted already: pass what the last call returned.
     """
     forgotten = _forget_ticks(connection, objects, since)
     sizes = _sizes(connection, objects)
@@ -54,7 +54,7 @@ def tend(connection: Session, objects: Objects, since: int = 0) -> int:
 
 
 def _forget_ticks(connection: Session, objects: Objects, since: int) -> int:
-    """Delete the ticks from one on that every reader has passed; the first that is left."""
+    """Delete the ticks from `since` on that every reader has passed; returns the first that is left."""
     slowest = f"SELECT min(r.tick) FROM {objects.reader} r WHERE r.queue = %s"
     [(until,)] = query(connection, slowest.encode(), [objects.name])
     if until is None or until <= since:
@@ -76,12 +76,12 @@ def _sizes(connection: Session, objects: Objects) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Current:
-    """The event table that writers are to write to."""
+    """The event table that writers should write to."""
 
     number: int
     seconds: float  # since it became that
     switched_at: datetime
-    in_step: bool  # the sequence says so; not where somebody set it, or was killed amid a turn
+    in_step: bool  # the sequence agrees; not if somebody set it, or a turn was interrupted
 
 
 def _current(connection: Session, objects: Objects) -> _Current:
@@ -107,7 +107,7 @@ SELECT EXISTS (
 
 
 def _empty(connection: Session, objects: Objects, number: int) -> bool:
-    """Empty a table, if nobody is at it and no reader needs it."""
+    """Empty a table, if no session uses it and no reader needs it."""
     table = objects.events[number]
     needed = _NEEDED.format(table=table, tick=objects.tick, reader=objects.reader).encode()
     if query(connection, needed, {"queue": objects.name}) != [(False,)]:
@@ -128,10 +128,10 @@ def _empty(connection: Session, objects: Objects, number: int) -> bool:
 
 
 def _switch(connection: Session, objects: Objects, current: _Current, ahead: int) -> None:
-    """Have writers write to another table, unless somebody else did so meanwhile.
+    """Switch writers to another table, unless another session has done so meanwhile.
 
-    A sequence is in no transaction: they do at once, whatever their snapshots show, and whatever becomes of
-    this one. Which table they write to need not be right, for that takes no part in what is read or emptied.
+    A sequence is not transactional: writers switch at once, whatever their snapshots show, and even if this
+    transaction rolls back. A wrong table does no harm: reading and emptying do not depend on the choice.
     """
     with in_transaction(connection):
         query(connection, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE")
