@@ -14,7 +14,7 @@ import headrace
 from headrace.core.errors import Definite
 from headrace.core.records import to_record
 from headrace.lake.format import statusfile
-from headrace.pipeline import loop
+from headrace.pipeline import loop, run
 from headrace.pipeline.ingest.supervisor import Feed, Receiver
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import source_of
@@ -246,12 +246,12 @@ def test_a_run_that_ends_by_an_error_without_a_code_says_so_and_owns_nothing(
 ) -> None:
     """In a notebook its process lives on: whoever repeats the last word would keep the source for ever."""
 
-    def broken(run: loop.Run) -> None:
+    def broken(_: loop.Run) -> None:
         raise error
 
     mirrors.database.execute("CREATE TABLE t (id int PRIMARY KEY)", user="app")
     with monkeypatch.context() as patched:
-        patched.setattr(loop.Run, "go", broken)
+        patched.setattr(run, "_turn", broken)
         with pytest.raises(type(error)):
             mirrors.once()
     status = statusfile.read(mirrors.lake.store, "main")

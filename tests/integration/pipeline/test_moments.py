@@ -141,7 +141,7 @@ def test_while_a_lost_position_is_left_no_mark_is_made_for_the_clock(
     with pytest.raises(Misconfigured) as refused:
         lake.at(timestamp=unseen)
     assert refused.value.code == "LAKE_NO_MARK"
-    told = re.fullmatch(r"nothing is known of (.*) to (.*)", str(refused.value.detail))
+    told = re.fullmatch(r"nothing is known between (.*) and (.*)", str(refused.value.detail))
     assert told
     assert before.complete_until == datetime.fromisoformat(told[1])
     assert _held(lake, before.complete_until) == 0
