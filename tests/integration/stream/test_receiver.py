@@ -304,6 +304,7 @@ def _driver(staged: Stage, patience: float) -> subprocess.Popen[bytes]:
 _DRIVER = """
 import sys, time
 from pathlib import Path
+from headrace.core.records import to_record
 from headrace.sources.postgres.position import Lsn, PostgresTimeline
 from headrace.pipeline.ingest.supervisor import Feed, Receiver
 from headrace.sources.postgres.upstream import PostgresUpstream
