@@ -102,7 +102,8 @@ def test_the_changes_lead_from_one_place_to_the_other(chronicle: Chronicle, spar
         chronicle.lake.changes(spark, NAME, after=place_at(50))
     assert broken.value.code == "LAKE_HISTORY_BROKEN"
     assert broken.value.detail is not None
-    assert broken.value.hint.endswith(f"after={broken.value.detail.removeprefix('it begins at ')!r}")
+    begin = int(broken.value.hint.rpartition("after=")[2])  # the mark that the hint names
+    assert chronicle.lake.changes(spark, NAME, after=begin).count() > 0
 
 
 def _are_alike_without_spark(chronicle: Chronicle, rows: pa.Table, after: int, until: int) -> None:
