@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import signal
 import struct
 import subprocess
 import termios
@@ -29,6 +30,12 @@ HOME = "\x1b[H"
 def plain(text: str) -> str:
     """The text of what was written."""
     return _ESCAPES.sub("", text).replace("\r\n", "\n")
+
+
+def _own_terminal() -> None:
+    """Do as a shell's login does: control the terminal, and hear when it goes, whatever the tests ignore."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 class Terminal:
@@ -68,7 +75,7 @@ class Terminal:
             stderr=self.theirs,
             env={**plain, "TERM": "xterm-256color", "LANG": "C.UTF-8", **(environment or {})},
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=_own_terminal,
         )
 
     def type(self, text: str) -> None:
