@@ -121,6 +121,8 @@ def _watch(lake: str) -> int:
 
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while came is None or came.si_signo not in _ENDS:
+            if not console.file.isatty():
+                return 128 + signal.SIGHUP  # it hung up, and whoever started this ignores the signal (nohup)
             live.update(page("Ctrl-C ends"), refresh=True)
             came = signal.sigtimedwait([*_ENDS, signal.SIGWINCH], EVERY)
     console.print(page(), highlight=False)

@@ -89,3 +89,11 @@ def test_a_terminal_that_goes_away_ends_the_page(tmp_path: Path) -> None:
         process = shown.start([*HEADRACE, "status", "--lake", lake, "--watch"])
         shown.until(lambda: "Ctrl-C ends" in shown.page, "the page")
     assert process.wait(30) < 0  # by SIGHUP
+
+
+def test_a_page_under_nohup_ends_with_its_terminal_too(tmp_path: Path) -> None:
+    lake = scene(tmp_path, "healthy")
+    with terminal(80, 24) as shown:
+        process = shown.start(["env", "--ignore-signal=HUP", *HEADRACE, "status", "--lake", lake, "--watch"])
+        shown.until(lambda: "Ctrl-C ends" in shown.page, "the page")
+    assert process.wait(30) != 0  # what it says last has nowhere to go
