@@ -259,23 +259,29 @@ def _upserts(store: Store, plan: StreamPlan, task: ChangesTask) -> Iterator[pa.T
 
 
 def _last_rows(store: Store, plan: StreamPlan, task: ChangesTask, names: Sequence[str]) -> pl.DataFrame:
-    """The places (file, row) of the last rows of the keys that are this task's."""
+    """Find the places (file, row) of the last rows of this task's keys."""
     import polars as pl
+
+    from headrace.core.keycode import keycode
+    from headrace.decode.digest import digests
 
     keys = [plan.schema.field(name) for name in plan.key]
     schema = pa.schema([*keys, *(pa.field(name, pa.int64()) for name in names)])
-    called = [f"k{at}" for at in range(len(keys))]
     number, shares = task.share
     parts = []
     for at, path in enumerate(task.files.paths):
         rows = datafile.read(store, task.files.folder, path, schema=schema)
-        frame = pl.from_arrow(rows.rename_columns([*called, "time", "ordinal", "diff"]))
-        assert isinstance(frame, pl.DataFrame)
-        frame = frame.with_row_index("row").with_columns(file=pl.lit(at))
-        frame = frame.filter((pl.col("time") > task.after) & (pl.col("time") <= task.until))
-        parts.append(frame.filter(pl.struct(called).hash() % shares == number) if shares > 1 else frame)
+        codes = keycode([rows.column(name) for name in plan.key])
+        time, ordinal, diff = (ints(rows, name) for name in names)
+        ours = (time > task.after) & (time <= task.until)
+        if shares > 1:
+            # Executors of any version must cut the keys alike: Polars' own hash differs between its versions.
+            ours &= digests(codes)[0] % np.uint64(shares) == number
+        columns = {"key": codes.filter(pa.array(ours)), "row": np.flatnonzero(ours)}
+        columns |= {"time": time[ours], "ordinal": ordinal[ours], "diff": diff[ours]}
+        parts.append(pl.DataFrame(columns).with_columns(file=pl.lit(at)))
     ordered = pl.concat(parts).sort("time", "ordinal", "diff", maintain_order=True)
-    return ordered.unique(called, keep="last", maintain_order=True)
+    return ordered.unique("key", keep="last", maintain_order=True)
 
 
 def sequences(time: Ints, ordinal: Ints) -> pa.Array:
