@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from headrace.alerts import hooks
 from headrace.alerts.hooks import Hook
-from headrace.alerts.watch import AlertWatch, alerting
+from headrace.alerts.watch import alerting
 from headrace.core.errors import Definite, HeadraceError, Transient, place_of
 from headrace.lake.format import formatfile
 from headrace.lake.format.placefile import Elsewhere
@@ -141,18 +141,19 @@ def _keep_all(places: list[RunContext], control: Control) -> None:
 
 def keep(place: RunContext, control: Control) -> None:
     """Run a source until it is done, stopped, or ended by an error, and tell its hooks what happens."""
-    with alerting(place.store, place.name, place.lake_id, control.hooks, place.spool) as alerts:
-        _keep(place, control, alerts)
+    reporter = Reporter(place.store, place.name, control.listener, engine=place.spark)
+    # Before our first status record, which would replace that of a living owner, and before the events that
+    # its hooks wait for are opened.
+    ownership.claim(place.store, place.name, reporter.owner)
+    with alerting(place.store, place.name, place.lake_id, control.hooks, place.spool) as reporter.alerts:
+        _keep(place, control, reporter)
 
 
-def _keep(place: RunContext, control: Control, alerts: AlertWatch | None) -> None:
+def _keep(place: RunContext, control: Control, reporter: Reporter) -> None:
     """Run a source, attempt after attempt."""
     from headrace.lake.log.commit import Claim
     from headrace.pipeline.recovery import RecoveryPolicy
 
-    reporter = Reporter(place.store, place.name, control.listener, alerts, engine=place.spark)
-    # Check before our first status record, which would replace the one that shows a living owner.
-    ownership.claim(place.store, place.name, reporter.owner)
     reporter.start()
     patience = Patience(ATTEMPTS_ONCE if control.once else None)
     pauses = patience.pauses()

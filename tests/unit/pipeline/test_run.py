@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
@@ -12,6 +13,7 @@ from typing import cast
 
 import pytest
 
+from headrace.alerts.hooks import HookConfig, hooks_of
 from headrace.core.errors import Definite, Misconfigured
 from headrace.lake.format import formatfile, statusfile
 from headrace.lake.format.status import SourceStatus, moment_text
@@ -76,32 +78,50 @@ def test_an_end_without_a_code_says_where_it_came_from_and_no_value(tmp_path: Pa
     assert "a value" not in str(reporter.error)
 
 
-def test_a_run_that_loses_its_source_as_it_begins_names_who_has_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two first runs began at once; each saw nobody."""
+@pytest.fixture
+def place(tmp_path: Path) -> RunContext:
+    """A source of a new lake."""
     store = open_store(str(tmp_path / "lake"))
     formatfile.create_lake(store)
+    config = SourceConfig("postgresql://x")
+    spool = tmp_path / "spool"
+    found = SimpleNamespace(name="main", store=store, spark=None, config=config, lake_id="id", spool=spool)
+    return cast("RunContext", found)
+
+
+def _has_another_owner(place: RunContext) -> None:
     other = {**ownership.this_process("then"), "pid": os.getppid()}
+    now = moment_text(time.time())
+    statusfile.write(place.store, "main", SourceStatus("main", "running", owner=other, updated_at=now))
+
+
+def test_a_run_that_loses_its_source_as_it_begins_names_who_has_it(
+    place: RunContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two first runs began at once; each saw nobody."""
 
     def lost(*_: object, **__: object) -> None:
-        now = moment_text(time.time())
-        statusfile.write(store, "main", SourceStatus("main", "running", owner=other, updated_at=now))
+        _has_another_owner(place)
         raise fenced_error("main", "epoch 1 is not ours")
 
     monkeypatch.setattr(run, "_attempt", lost)
-    place = cast(
-        "RunContext",
-        SimpleNamespace(
-            name="main",
-            store=store,
-            spark=None,
-            config=SourceConfig("postgresql://x"),
-            lake_id="id",
-            spool=tmp_path / "spool",
-        ),
-    )
     with pytest.raises(Misconfigured) as refused:
         run.keep(place, Control(once=True, stop=threading.Event()))
     assert refused.value.code == "SOURCE_OWNED"
     assert f"pid {os.getppid()} on " in str(refused.value.detail)
+
+
+def test_a_run_that_is_refused_leaves_the_owner_its_alerts(place: RunContext, tmp_path: Path) -> None:
+    _has_another_owner(place)
+    told, outbox = tmp_path / "told", place.spool / "alerts" / "default.command.json"
+    outbox.parent.mkdir(parents=True)
+    outbox.write_text(
+        json.dumps({"lake_id": "id", "known": {}, "events": [{"id": "1", "kind": "run_ended"}]})
+    )
+    before = outbox.read_bytes()
+    [hook] = hooks_of({"default": HookConfig(command=("touch", str(told)))}, {})
+    with pytest.raises(Misconfigured) as refused:
+        run.keep(place, Control(once=True, stop=threading.Event(), hooks=(hook,)))
+    assert refused.value.code == "SOURCE_OWNED"
+    assert not told.exists()
+    assert outbox.read_bytes() == before
