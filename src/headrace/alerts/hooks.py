@@ -40,7 +40,7 @@ KINDS = (
 )
 DEFAULT, DEFAULT_LAG, DEFAULT_SHARE = "default", "5m", 0.8
 WEBHOOK, COMMAND = "webhook", "command"
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}\Z")
+_NAME = re.compile(r"[a-z0-9_]{1,40}\Z")  # so that each has an environment variable of its own
 _MOST_SECRET = 8192
 
 
@@ -104,7 +104,7 @@ def check(name: str, config: HookConfig) -> HookConfig:
         raise Misconfigured(
             "ALERT_NAME",
             f'"{name}" is not a name that a section of [alerts] can have',
-            hint="use up to 40 letters, digits, _ and -",
+            hint="use up to 40 small letters, digits and _",
         )
     for kind in config.events:
         if kind not in KINDS:
@@ -129,7 +129,7 @@ def check(name: str, config: HookConfig) -> HookConfig:
 
 def variable_of(name: str) -> str:
     """The environment's variable for the address of a webhook."""
-    middle = "" if name == DEFAULT else f"{name.upper().replace('-', '_')}_"
+    middle = "" if name == DEFAULT else f"{name.upper()}_"
     return f"HEADRACE_ALERTS_{middle}WEBHOOK"
 
 

@@ -112,8 +112,8 @@ def test_a_file_is_read_for_each_attempt(tmp_path: Path) -> None:
 
 def test_the_environment_comes_before_the_file() -> None:
     with hook_server() as server:
-        section = {"on-call": HookConfig(webhook_file="/nowhere", webhook="http://nowhere.invalid/")}
-        [hook] = hooks_of(section, {"HEADRACE_ALERTS_ON_CALL_WEBHOOK": server.url})
+        section = {"oncall_2": HookConfig(webhook_file="/nowhere", webhook="http://nowhere.invalid/")}
+        [hook] = hooks_of(section, {"HEADRACE_ALERTS_ONCALL_2_WEBHOOK": server.url})
         assert deliver(hook, EVENT) == "200 OK"
         [hook] = hooks_of({}, {"HEADRACE_ALERTS_WEBHOOK": server.url})
         assert hook.label == "default (webhook)"

@@ -61,6 +61,7 @@ def test_the_url_is_never_shown() -> None:
         ({**WHOLE, "alerts": {"command": "x"}}, "CONFIG_BAD_VALUE"),
         ({**WHOLE, "alerts": {"hook": "x"}}, "CONFIG_UNKNOWN_KEY"),
         ({**WHOLE, "alerts": {"on call": {"command": ["x"]}}}, "ALERT_NAME"),
+        ({**WHOLE, "alerts": {"on-call": {"command": ["x"]}}}, "ALERT_NAME"),
         ({**WHOLE, "alerts": {"default": {"command": ["x"]}}}, "ALERT_NAME"),
     ],
 )
