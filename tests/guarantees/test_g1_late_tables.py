@@ -73,7 +73,7 @@ class Scene:
         self.mirror.until(lambda: set(LATE) <= set(self.mirror.lake.marks()[-1].versions), "the late tables")
 
     @contextmanager
-    def half_captured(self) -> Iterator[psycopg.Connection]:
+    def with_inactive_triggers(self) -> Iterator[psycopg.Connection]:
         """A transaction that has written the tables already, and will again before it commits."""
         with self.database.connect(user="app") as connection:
             connection.execute("BEGIN")
@@ -127,7 +127,7 @@ def test_g1_a_late_table_is_exact_from_its_first_mark_and_the_others_do_not_wait
 ) -> None:
     with scene(tmp_path, database, handoff, seed, program) as late:
         late.mirror.until_live()
-        with late.half_captured():
+        with late.with_inactive_triggers():
             assert late.tables("add", "late", "public.la*") == 0
             waits = {"PG_SLOT_WAITS", "PG_SNAPSHOT_BARRED"}
             late.mirror.until(lambda: bool(waits & late.mirror.status().warnings.keys()), "a copy that waits")
@@ -174,7 +174,7 @@ def test_g4_a_run_that_is_killed_while_a_table_comes_loses_nothing(
         table = "@public.late_full" if where.startswith(("copy.", "lake.")) else ""
         late.mirror.start(environment={"HEADRACE_FAILPOINT": f"{where}{table}=kill"})
         late.onward()
-        with late.half_captured():
+        with late.with_inactive_triggers():
             assert late.tables("add", *NAMES) == 0
             if where.startswith("late.keep"):
                 late.mirror.wait()

@@ -87,7 +87,7 @@ class TableFollower:
 
     def turn(self, run: FollowingRun) -> None:
         """Take up changed tables, unless a running request may concern them."""
-        if not run.commands.may_ask_oneself:
+        if not run.commands.may_run_internal:
             return
         now = time.monotonic()
         due = [
@@ -99,7 +99,7 @@ class TableFollower:
             return
         for name in due:
             self.note(name, now)
-        run.commands.ask_oneself(run, self._taken_up(run, due))
+        run.commands.run_internal(run, self._taken_up(run, due))
 
     def _taken_up(self, run: FollowingRun, due: Sequence[TableName]) -> Steps:
         begun: resync.ResyncStart = yield from resync.copied_anew(run, due)
@@ -195,7 +195,7 @@ class NewTables:
 
     def turn(self, run: NewTablesRun) -> None:
         """Add new tables, unless a request is under way."""
-        if not run.commands.may_ask_oneself:
+        if not run.commands.may_run_internal:
             return
         now, tried, new = time.monotonic(), self.pauses.retries, _new(run)
         run.reporter.beside.coming = frozenset(str(name) for name in new if name not in self.refusals)
@@ -205,7 +205,7 @@ class NewTables:
         if due:
             for name in due:
                 self.pauses.note(name, now)
-            run.commands.ask_oneself(run, self._add(run, due))
+            run.commands.run_internal(run, self._add(run, due))
 
     def busy(self, run: NewTablesRun) -> bool:
         """Tell whether a table may still be added before a run ends that only catches up."""
@@ -215,7 +215,7 @@ class NewTables:
         try:
             yield from add_drop.choose(run, tuple(map(str, names)))
         except HeadraceError as error:
-            if run.ledger.torn:
+            if run.ledger.is_incomplete:
                 raise
             self.refusals |= set(names)
             told = ", ".join(map(str, names[:5]))

@@ -66,7 +66,7 @@ class Withdrawal:
         try:
             self._turn(run)
         except Exception as fault:
-            if not is_fault(fault) or run.ledger.torn:
+            if not is_fault(fault) or run.ledger.is_incomplete:
                 raise
             self.polled_at = time.monotonic() + LONGEST_PAUSE
             run.reporter.warn(FAULT, f"tables could not be released at the source: {place_of(fault)}")

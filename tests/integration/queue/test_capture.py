@@ -133,7 +133,7 @@ def test_a_table_that_is_not_ours_is_captured_by_the_right_to_make_triggers(data
         database.execute("GRANT TRIGGER ON t TO app")
         queue.capture("t")
         assert triggers(database) == [name[:-1] + "O" for name in OURS]
-        assert capture.half_captured(queue.session, LAKE) == [T]
+        assert capture.with_inactive_triggers(queue.session, LAKE) == [T]
         executed(database, ["INSERT INTO t VALUES (1)"], user="postgres")
         queue.agree("t")
         capture.release(queue.session, LAKE, [T])
@@ -150,7 +150,7 @@ def test_the_owners_own_script_is_enough(database: Database) -> None:
         executed(database, refused.value.hint.split("; "), user="postgres")
         queue.capture("t")
         assert triggers(database) == OURS
-        assert capture.half_captured(queue.session, LAKE) == []
+        assert capture.with_inactive_triggers(queue.session, LAKE) == []
 
 
 def test_writers_do_not_wait_behind_us_for_somebody_elses_transaction(

@@ -100,7 +100,7 @@ def test_a_fault_of_ours_is_warned_of_and_ends_no_run(monkeypatch: pytest.Monkey
     clock[0] += withdrawal.LONGEST_PAUSE + withdrawal.POLL_SECONDS
     tended.turn(run)
     assert len(tried) == 2
-    run.ledger.torn = True
+    run.ledger.is_incomplete = True
     clock[0] += withdrawal.LONGEST_PAUSE + withdrawal.POLL_SECONDS
     with pytest.raises(KeyError):
         tended.turn(run)

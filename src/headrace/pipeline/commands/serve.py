@@ -15,7 +15,7 @@ wait for something (a lock, a server) is a generator, and hands that part out:
         owner.publish(Epoch(...))                on the loop's thread again
         return {"tables": [...]}
 
-What the run itself wants of its tables (`ask_oneself`) goes on beside a request that is about none
+What the run itself wants of its tables (`run_internal`) goes on beside a request that is about none
 (`BESIDE`), which may take hours; never beside one that may be about the same tables.
 
 An owner may be ended between a deed and its answer, so a deed must bear being done twice. The same deeds
@@ -90,7 +90,7 @@ class CommandQueue:
     own: _InHand | None = None  # what the run asks itself
 
     @property
-    def may_ask_oneself(self) -> bool:
+    def may_run_internal(self) -> bool:
         """Tell whether nothing is under way that may be about tables."""
         request = None if self.in_hand is None else self.in_hand.request
         return self.own is None and (request is None or request.kind in BESIDE)
@@ -123,9 +123,9 @@ class CommandQueue:
             self.polled_at = time.monotonic()
         return bool(waiting) or own
 
-    def ask_oneself(self, owner: Owner, steps: Steps) -> None:
+    def run_internal(self, owner: Owner, steps: Steps) -> None:
         """Carry out what the run itself wants, which nobody answers; its errors are the caller's to find."""
-        assert self.may_ask_oneself
+        assert self.may_run_internal
         self._answer(owner, None, lambda: self._step(None, steps, lambda: next(steps)))
 
     def _begin(self, owner: Owner, request: Request) -> Answer | None:
@@ -166,7 +166,7 @@ class CommandQueue:
         try:
             outcome = act()
         except HeadraceError as error:
-            if owner.ledger.torn:
+            if owner.ledger.is_incomplete:
                 raise
             outcome = {"error": to_record(error)}
         if outcome is not None and request is not None:

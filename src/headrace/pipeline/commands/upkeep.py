@@ -64,7 +64,7 @@ class Upkeep:
         try:
             at_once(run, KIND, {"auto": True})
         except Transient as error:
-            if run.ledger.torn:
+            if run.ledger.is_incomplete:
                 raise
             self._warn(run, error.code)
         self._again(run)

@@ -68,7 +68,7 @@ class Ledger:
         taken = self.log.takeover()
         self.mark: Mark = taken.mark
         self.blocked = taken.unfinishable
-        self.torn = False  # an epoch was begun and has not ended: make a new ledger
+        self.is_incomplete = False  # an epoch was begun and has not ended: make a new ledger
         self._catalog = catalog.load(store, name, self.mark.epoch)
         self.tables = tables_of(self._catalog.records)
         self.staged = tables_of(self._catalog.records, STAGED_PREFIX)
@@ -169,7 +169,7 @@ class Ledger:
 
     def publish(self, epoch: Epoch) -> Plan:
         """Write the plan, carry it out, publish its mark; then update the state in memory."""
-        self.torn = True
+        self.is_incomplete = True
         after = Records.of(self.tables, self.staged, epoch)
         planner = Planner(self.live, self.log.syncing, self.mark.epoch + 1)
         steps = tuple(planner.steps(epoch, after))
@@ -209,7 +209,7 @@ class Ledger:
         self._move_on(epoch, after, source)
         self._catalog = self._catalog.after(plan)
         catalog.save(self.store, self._catalog)
-        self.torn = False
+        self.is_incomplete = False
         return plan
 
     @property

@@ -55,8 +55,8 @@ class Planner:
                 yield replace(step, rewrite=epoch.kind == MAINTAIN)
             # Remove history that turned out to be from before the table's `since`. A table that came late, or
             # came back, keeps it: the folder may hold the history of another interval too.
-            forgets = outcome.forgets and not record.late and record.copy_id is None
-            forgotten = tuple(self.live.table(folders.history).files()) if forgets else ()
+            is_truncated = outcome.last_truncation and not record.late and record.copy_id is None
+            forgotten = tuple(self.live.table(folders.history).files()) if is_truncated else ()
             if record.copy_id is None and (outcome.history or forgotten):
                 schema = schemas.encode(history_schema(record.schema))
                 yield self._step(folders.history, schema, outcome.history, forgotten)

@@ -36,7 +36,7 @@ from headrace.pipeline.tasks.runs import (
     PieceResult,
     Range,
     fold_layers,
-    lay,
+    sort_run,
     struck_of,
 )
 from headrace.pipeline.tasks.slices import Slice
@@ -74,7 +74,7 @@ class _Work:
     pieces: Pieces
     tables: Tables  # as they were when it began: a later change makes them cold
     layers: list[Layer] = field(default_factory=list)
-    cold: set[int] = field(default_factory=set)
+    fallback: set[int] = field(default_factory=set)
     spoilt: bool = False  # none of this work counts
     number: int = 0
 
@@ -156,7 +156,7 @@ class EagerDecoding:
                 work = self._work.get(own)
                 if work is not None:
                     whole = (length - work.pieces.at) // PIECE_BYTES * PIECE_BYTES
-                    self._lay(work, work.pieces.at + min(whole, PIECES_PER_JOB * PIECE_BYTES))
+                    self._sort_runs(work, work.pieces.at + min(whole, PIECES_PER_JOB * PIECE_BYTES))
         with self._lock:
             # The owner takes transactions that have committed; the others were rolled back or lost.
             for own in [own for own in self._work if own not in running and not reader.has_streamed(own)]:
@@ -170,17 +170,17 @@ class EagerDecoding:
         pieces = Pieces(SpoolReader(self._site.spool), decoder, 0, context, own, PIECE_BYTES)
         return _Work(pieces, self._tables())
 
-    def _lay(self, work: _Work, stop: int) -> None:
+    def _sort_runs(self, work: _Work, stop: int) -> None:
         """Lay down the pieces up to this address."""
         if work.spoilt or work.pieces.at >= stop:
             return
         try:
             with self._site.jobs.share(pack(tuple(work.tables.items()))) as tables:
                 items = [self._item(work, each, tables) for each in work.pieces.upto(stop)]
-                for answer in self._site.jobs.run(lay, items):
+                for answer in self._site.jobs.run(sort_run, items):
                     piece = unpack(answer, PieceResult)
                     work.layers.extend(piece.layers)
-                    work.cold |= piece.cold
+                    work.fallback |= piece.fallback
         except HeadraceError:
             # It was rolled back meanwhile; or a file is damaged, and then the commit meets and reports that.
             work.spoilt = True
@@ -209,17 +209,17 @@ class EagerDecoding:
         """Fold the layers; return the outcomes, and the tables that have to be decoded the ordinary way."""
         with self._lock:
             work = self._work.pop(transaction.own, None) or self._begin(transaction.own)
-            self._lay(work, transaction.length)
+            self._sort_runs(work, transaction.length)
             work.spoilt |= work.pieces.at < transaction.length
-        cold = _cold(work, tasks, transaction)
-        warm = [(table, task) for table, task in tasks.items() if table not in cold]
+        fallback = _cold(work, tasks, transaction)
+        warm = [(table, task) for table, task in tasks.items() if table not in fallback]
         try:
             outcomes = self._fold(work, warm, transaction)
         except Definite:
             # A layer is gone. An error of a table itself never gets here: it comes back as its outcome.
-            outcomes, cold = Outcomes(), dict(tasks)
+            outcomes, fallback = Outcomes(), dict(tasks)
         self._remove(self._place(transaction.own))
-        return outcomes, cold
+        return outcomes, fallback
 
     def _fold(
         self, work: _Work, warm: Sequence[tuple[int, TableTask]], ended: CommittedTransaction
@@ -269,12 +269,12 @@ class EagerDecoding:
 
 def _cold(work: _Work, tasks: Tables, ended: CommittedTransaction) -> dict[int, TableTask]:
     """Find the tables, as they are now, whose layers lack some of the transaction's changes."""
-    touched = {layer.table for layer in work.layers} | work.cold
+    touched = {layer.table for layer in work.layers} | work.fallback
     return {
         table: task
         for table, task in tasks.items()
         if work.spoilt
-        or table in work.cold
+        or table in work.fallback
         or table not in work.tables  # it came while the transaction ran
         or (table in touched and not _as_it_was(work.tables[table], task, ended))
     }

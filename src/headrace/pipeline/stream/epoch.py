@@ -170,9 +170,9 @@ def _apply(
         outcomes = {}
     else:
         outcomes = way(ledger, runner, batch, check, {r.number: _task(ledger, r, check) for r in attached})
-    good, lacking, failures = _judge(outcomes, changed, (ledger.position, frontier))
+    good, missing, failures = _judge(outcomes, changed, (ledger.position, frontier))
     moved = list(_changed_records(ledger, known, batch.frontier, frontier, good, failures, check))
-    return _build_side(ledger, runner, known, moved, good, lacking)
+    return _build_side(ledger, runner, known, moved, good, missing)
 
 
 def _task(ledger: Ledger, record: TableRecord, check: RecordsCheck) -> TableTask:
@@ -194,9 +194,9 @@ def _judge(
     for name, outcome in outcomes.items():
         if (error := verdict(outcome)) is not None:
             failures[name] = error.adding(where)
-    lacking = {n: o for n, o in outcomes.items() if (o.missing_values or o.incomplete) and n not in failures}
-    good = {n: outcome for n, outcome in outcomes.items() if n not in failures and n not in lacking}
-    return good, lacking, failures
+    missing = {n: o for n, o in outcomes.items() if (o.missing_values or o.incomplete) and n not in failures}
+    good = {n: outcome for n, outcome in outcomes.items() if n not in failures and n not in missing}
+    return good, missing, failures
 
 
 def _build_side(
@@ -205,10 +205,10 @@ def _build_side(
     known: Mapping[TableName, TableRecord],
     moved: Iterable[TableRecord],
     good: _Found,
-    lacking: _Found,
+    missing: _Found,
 ) -> _Side:
-    records = [record for record in moved if record.name not in lacking]
-    for name, outcome in lacking.items():
+    records = [record for record in moved if record.name not in missing]
+    for name, outcome in missing.items():
         record, good[name] = _retaken(ledger, runner, known[name], outcome)
         records.append(record)
     return _Side(tuple(records), tuple(good.values()))
@@ -227,9 +227,9 @@ def catch_up(ledger: Ledger, runner: EpochRunner, check: RecordsCheck) -> Epoch:
         outcomes = _run_jobs(ledger, runner, work, tasks) if slices and tasks else {}
     except KeptDamaged as error:
         return _without(ledger, taken, stand, error)
-    good, lacking, failures = _judge(outcomes, changed, (min(stand.values()), taken.frontier))
+    good, missing, failures = _judge(outcomes, changed, (min(stand.values()), taken.frontier))
     moved = [_caught_up(ledger, record, taken, good, failures, check) for record in behind.values()]
-    side = _build_side(ledger, runner, behind, moved, good, lacking)
+    side = _build_side(ledger, runner, behind, moved, good, missing)
     return Epoch(
         "late",
         ledger.frontier,
@@ -358,20 +358,20 @@ def _run_jobs(
             outcomes = Outcomes()
             for answer in jobs.run_grouped(decode.split, merge, items):
                 outcomes.take(unpack(answer, Outcome))
-            wiser = {number: _wiser(task, outcomes.tables.get(task.name)) for number, task in tasks.items()}
-            scattered = {o: t for o, t in wiser.items() if t.origins is None and _is_scattered(t, outcomes)}
+            better = {n: _add_requirements(task, outcomes.tables.get(task.name)) for n, task in tasks.items()}
+            scattered = {o: t for o, t in better.items() if t.origins is None and _is_scattered(t, outcomes)}
             if scattered:
                 moved = _origins(ledger, runner, jobs, slices, scattered)
                 named = {
                     number: stack.enter_context(jobs.share(to_ipc(each))) for number, each in moved.items()
                 }
-                wiser |= {number: replace(wiser[number], origins=data) for number, data in named.items()}
-            if wiser == tasks:
+                better |= {number: replace(better[number], origins=data) for number, data in named.items()}
+            if better == tasks:
                 return outcomes.tables | torn
-            tasks = wiser
+            tasks = better
 
 
-def _wiser(task: TableTask, outcome: Outcome | None) -> TableTask:
+def _add_requirements(task: TableTask, outcome: Outcome | None) -> TableTask:
     """Return the table's task with the needs that its first try found out.
 
     They count before a failure of the first try: events that it left out can make others fail.
@@ -447,7 +447,7 @@ def _with_counts(record: TableRecord, outcomes: Mapping[TableName, Outcome]) -> 
         return record
     raw_columns = tuple(sorted({*record.raw_columns, *outcome.unfit_columns}))
     # A frontier, as `since` always is: the table is exact at the truncation's own time.
-    since = max(record.since or 0, outcome.forgets + 1) if outcome.forgets else record.since
+    since = max(record.since or 0, outcome.last_truncation + 1) if outcome.last_truncation else record.since
     return replace(
         record,
         held_transactions=record.held_transactions + outcome.held_count,
@@ -513,4 +513,4 @@ def _with(task: TableTask, found: Sequence[Truncation]) -> TableTask:
     live = tuple(t for t, known in zip(found, held, strict=True) if not known)
     last = max((t.time for t, known in zip(found, held, strict=True) if known), default=0)
     # A table that is not rewound begins after all that its copy holds anyway.
-    return replace(task, truncations=live, forgets=last if task.schema.full else 0)
+    return replace(task, truncations=live, last_truncation=last if task.schema.full else 0)

@@ -97,7 +97,7 @@ def split(item: bytes) -> Iterable[tuple[str, int, bytes]]:
 
 def _proves_history(task: TableTask) -> bool:
     """Tell whether images of the stream make all of its history, and merges all of its new rows."""
-    apart = task.handoff is not None or task.truncations or task.forgets or task.complete_from
+    apart = task.handoff is not None or task.truncations or task.last_truncation or task.complete_from
     return task.schema.full and not task.schema.is_multiset and not apart
 
 
@@ -191,7 +191,7 @@ def _held_changes(context: _Context, task: TableTask, held: pa.Table) -> Iterato
     outcome = Outcome(task.name, held_count=_transactions(held))
     if task.schema.full:
         # Before a truncation that the copy holds there is nothing to rewind from.
-        held = held.filter(pc.greater(held["_time"], task.forgets))
+        held = held.filter(pc.greater(held["_time"], task.last_truncation))
         plain = replace(task, raw_columns=())
         outcome = replace(outcome, history=write_history(context.writing, plain, history(task.schema, held)))
     yield _result(context.task, outcome)
@@ -240,7 +240,7 @@ def _straight(
 ) -> Outcome:
     """History, and rows for `errors/`, straight from the tuples of a table with full before-images."""
     # Before a truncation that the copy holds there is nothing to rewind from.
-    changes = changes.filter(pc.greater(changes["_time"], task.forgets))
+    changes = changes.filter(pc.greater(changes["_time"], task.last_truncation))
     history_rows = history(raw_values.extend(task), raw_values.widen(task, changes, bad))
     new = _not_held(task, history_rows)
     diffs = ints(history_rows, _own(history_rows)["_diff"])
@@ -282,8 +282,8 @@ def _not_held(task: TableTask, history_rows: pa.Table) -> pa.Table:
 
 def _opening_parts(context: _Context, task: TableTask) -> Iterator[tuple[str, int, bytes]]:
     """Bring once, with the first slice, what a table's truncations mean whatever its changes are."""
-    if task.forgets:
-        yield _result(context.task, Outcome(task.name, forgets=task.forgets))
+    if task.last_truncation:
+        yield _result(context.task, Outcome(task.name, last_truncation=task.last_truncation))
     if not task.truncations:
         return
     outcome = Outcome(

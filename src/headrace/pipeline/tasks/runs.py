@@ -16,7 +16,7 @@ made.
 Only what needs nothing but its own rows is laid down: a table with a key, with no value without a lake
 form, no value to be read under another key, no TRUNCATE, and the columns and labels of enums that were
 recorded: looks watch those until the commit, and another label may be renamed before one sees it. Of the
-rest a piece says that it has it (`PieceResult.cold`), and the commit decodes that table as if nothing
+rest a piece says that it has it (`PieceResult.fallback`), and the commit decodes that table as if nothing
 were here. Layers are a cache, like the spool that they come from: they may be lost at any time.
 """
 
@@ -86,7 +86,7 @@ class PieceResult:
     """The outcome of a piece: its layers, and the tables of which it has what no layer can hold."""
 
     layers: tuple[Layer, ...]
-    cold: frozenset[int]
+    fallback: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class Folding:
 # --- laying down --------------------------------------------------------------------------------
 
 
-def lay(item: bytes) -> bytes:
+def sort_run(item: bytes) -> bytes:
     """A task: decode one piece, and lay down what can be."""
     laying = unpack(item, Laying)
     piece = laying.piece
@@ -175,22 +175,22 @@ def lay(item: bytes) -> bytes:
     found: dict[int, list[pa.Table]] = {}
     data, context, decoder = piece.read(), piece.slice.context, piece.slice.decoder
     # The times are not known yet, and with 0 none is too early.
-    cold = set(decoder.truncations(data, context, dict.fromkeys(tables, 0)))
+    fallback = set(decoder.truncations(data, context, dict.fromkeys(tables, 0)))
     wanted = {table: task.table_filter(since=0) for table, task in tables.items()}
     for each in decoder.decode(data, context, wanted):
         if isinstance(each, TableFailure) or each.bad.num_rows or tables[each.table].schema.is_multiset:
-            cold.add(each.table)
+            fallback.add(each.table)
         else:
             found.setdefault(each.table, []).append(pa.Table.from_batches([each.batch]))
     layers = []
     for table, batches in found.items():
         changes = pa.concat_tables(batches)
-        layer = None if table in cold else _sort_run(store, laying, tables[table], table, changes)
+        layer = None if table in fallback else _sort_run(store, laying, tables[table], table, changes)
         if layer is None:
-            cold.add(table)
+            fallback.add(table)
         else:
             layers.append(layer)
-    return pack(PieceResult(tuple(layers), frozenset(cold)))
+    return pack(PieceResult(tuple(layers), frozenset(fallback)))
 
 
 def _sort_run(store: Store, laying: Laying, task: TableTask, table: int, changes: pa.Table) -> Layer | None:

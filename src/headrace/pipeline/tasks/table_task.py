@@ -78,7 +78,7 @@ class TableTask:
     origins: bytes | None = None  # where rows that change keys were found (`core.origins`), packed or shared
     from_sorted_runs: bool = False  # its events come from `runs`: all history is the fold's
     truncations: Truncations = ()  # that take its rows in this epoch
-    forgets: int = 0  # the time of the last truncation that the copy holds: what was before it is unknown
+    last_truncation: int = 0  # the time of the last one that the copy holds: what was before it is unknown
     complete_from: int = 0  # a time: what the copy holds up to there is in the stream in part only, if at all
     history_start: int = 0  # a time: up to there the copy holds all, and history tells none of it
     has_errors: bool = False  # errors/ may have rows of it
@@ -136,7 +136,7 @@ class Outcome:
     missing_values: bytes | None = None  # keys with a value that no copy holds: they are read again
     is_scattered: bool = False  # a value has to be looked up under another key: the origins are wanted
     last_commit_ts: int = 0
-    forgets: int = 0  # as the task's
+    last_truncation: int = 0  # as the task's
     failure: HeadraceError | None = None
 
     def combine(self, other: Outcome) -> Outcome:
@@ -158,7 +158,7 @@ class Outcome:
             missing_values=join_ipc(self.missing_values, other.missing_values),
             is_scattered=self.is_scattered or other.is_scattered,
             last_commit_ts=max(self.last_commit_ts, other.last_commit_ts),
-            forgets=max(self.forgets, other.forgets),
+            last_truncation=max(self.last_truncation, other.last_truncation),
             failure=self.failure or other.failure,
         )
 

@@ -180,5 +180,5 @@ class PostgresCaptures:
 
     def advance_log(self) -> bool:
         if not self.standby:
-            log_end.stir(self.session)
+            log_end.emit_wal(self.session)
         return not self.standby

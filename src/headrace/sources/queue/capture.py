@@ -215,7 +215,7 @@ def release_table(
     return patiently(connection, objects, table, attempt, seconds=seconds)
 
 
-def half_captured(connection: Session, upstream: QueueUpstream) -> list[TableName]:
+def with_inactive_triggers(connection: Session, upstream: QueueUpstream) -> list[TableName]:
     """The tables whose triggers don't fire in sessions of the replica role: we may not alter the tables."""
     return _where(connection, upstream, lambda triggers: not triggers.always)
 

@@ -10,7 +10,7 @@ from headrace.sources.contract.mirror import Health
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue import capture, readers
 from headrace.sources.queue import tick as ticks
-from headrace.sources.queue.proof import telling_loss
+from headrace.sources.queue.proof import translate_missing_queue
 from headrace.sources.queue.readers import QueueLake
 from headrace.sources.queue.upstream import Objects, QueueUpstream
 
@@ -21,7 +21,7 @@ _OPEN = 60.0  # seconds of a transaction that keeps its events
 
 def health(connection: Session, upstream: QueueUpstream, limit: int | None = None) -> Health:
     """Say what the queue holds."""
-    with telling_loss(connection, upstream):
+    with translate_missing_queue(connection, upstream):
         return _health(connection, upstream, limit)
 
 
@@ -36,7 +36,7 @@ def _health(connection: Session, upstream: QueueUpstream, limit: int | None) -> 
         "readers": {reader.lake: reader.tick for reader in there},
         "oldest_writer_seconds": seconds,
     }
-    half = capture.half_captured(connection, upstream)
+    half = capture.with_inactive_triggers(connection, upstream)
     flawed = capture.half_triggered(connection, upstream)
     return Health(
         figures=figures,

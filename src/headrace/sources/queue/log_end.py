@@ -12,19 +12,19 @@ from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue import tick as ticks
 from headrace.sources.queue.batch import TickBatch
 from headrace.sources.queue.position import TickPlace
-from headrace.sources.queue.proof import telling_loss
+from headrace.sources.queue.proof import translate_missing_queue
 from headrace.sources.queue.upstream import QueueUpstream
 
 
 def position(connection: Session, upstream: QueueUpstream) -> Position:
     """The position behind all that is committed by now."""
-    with telling_loss(connection, upstream):
+    with translate_missing_queue(connection, upstream):
         return ticks.reach(connection, upstream.objects).position(upstream.log)
 
 
 def advance(connection: Session, upstream: QueueUpstream) -> None:
     """Take a tick even if nothing has come: behind each tick there is room for a few marks only."""
-    with telling_loss(connection, upstream):
+    with translate_missing_queue(connection, upstream):
         ticks.take(connection, upstream.objects)
 
 
@@ -34,7 +34,7 @@ def clock(connection: Session, upstream: QueueUpstream) -> ClockReading:
     Where something has come since the newest tick, its own time is the latest of which that is known. None is
     taken for it: a reading comes before each mark.
     """
-    with telling_loss(connection, upstream):
+    with translate_missing_queue(connection, upstream):
         found = ticks.newest(connection, upstream.objects)
         tick = ticks.take(connection, upstream.objects) if found.tick is None else found.tick
     return ClockReading(
@@ -44,7 +44,7 @@ def clock(connection: Session, upstream: QueueUpstream) -> ClockReading:
 
 def is_quiet(connection: Session, upstream: QueueUpstream, start: Position, stop: Position) -> bool:
     """Tell whether no event lies between two positions; without their ticks it can't be told."""
-    with telling_loss(connection, upstream):
+    with translate_missing_queue(connection, upstream):
         return _is_quiet(connection, upstream, start, stop)
 
 

@@ -40,7 +40,7 @@ from headrace.sources.queue.catalog.definitions import LookMemory, entry_of
 from headrace.sources.queue.copy.plan import QueueCopyPlan, QueueCopyTarget, plan, to_compare
 from headrace.sources.queue.ddl import schema_check
 from headrace.sources.queue.preflight import find_unmirrored
-from headrace.sources.queue.proof import telling_loss
+from headrace.sources.queue.proof import translate_missing_queue
 from headrace.sources.queue.session.address import QueueAddress
 from headrace.sources.queue.session.identity import prove
 from headrace.sources.queue.upstream import Objects, QueueUpstream
@@ -101,7 +101,7 @@ class QueueMirror:
             origin.leave(self.session, self.upstream)
         found = origin.establish(self.session, identity, self.upstream, order, waiting)
         again = QueueUpstream.of(found.upstream)
-        with telling_loss(self.session, again):
+        with translate_missing_queue(self.session, again):
             tables = capture.define(self.session, again, order.tables)
         return replace(found, tables=tables)
 
@@ -113,7 +113,7 @@ class QueueMirror:
     # --- its tables
 
     def examine(self, names: Sequence[TableName]) -> ExaminedTables:
-        with telling_loss(self.session, self.upstream):
+        with translate_missing_queue(self.session, self.upstream):
             return capture.examine(self.session, self.upstream, names)
 
     def check(self, records: Mapping[str, TableDef], log: StatementLog | None = None) -> SchemaCheck:
@@ -165,20 +165,20 @@ class QueueCaptures:
     upstream: QueueUpstream
 
     def capture(self, names: Sequence[TableName]) -> CapturedTables:
-        with telling_loss(self.session, self.upstream):
+        with translate_missing_queue(self.session, self.upstream):
             found = capture.capture(self.session, self.upstream, names)
         return CapturedTables(found, log_end.position(self.session, self.upstream))
 
     def captured_tables(self) -> frozenset[TableName]:
-        with telling_loss(self.session, self.upstream):
+        with translate_missing_queue(self.session, self.upstream):
             return capture.captured_tables(self.session, self.upstream)
 
     def release(self, names: Sequence[TableName]) -> None:
-        with telling_loss(self.session, self.upstream):
+        with translate_missing_queue(self.session, self.upstream):
             capture.release(self.session, self.upstream, names)
 
     def release_now(self, numbers: Collection[int]) -> None:
-        with telling_loss(self.session, self.upstream):
+        with translate_missing_queue(self.session, self.upstream):
             capture.release_now(self.session, self.upstream, numbers)
 
     def columns_left_out(self, details: Json) -> tuple[str, ...]:

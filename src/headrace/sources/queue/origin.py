@@ -52,7 +52,7 @@ def establish(
     was_there = _is_there(connection, upstream)
     try:
         queue = ensure_queue(connection, upstream.objects)
-        with proof.telling_loss(connection, upstream):
+        with proof.translate_missing_queue(connection, upstream):
             tick = _begin(connection, upstream, order, waiting)
     except BaseException:
         if order.undo:

@@ -36,7 +36,7 @@ def confirm(
 ) -> Tick:
     """Find the tick that was reached; raise where the stream does not go on from there."""
     refuse_standby(identity)
-    with telling_loss(connection, upstream):
+    with translate_missing_queue(connection, upstream):
         error = remade(connection, upstream)
         if error is not None:
             raise error
@@ -69,7 +69,7 @@ def prove_still(connection: Session, upstream: QueueUpstream, tick: Tick) -> Non
         "tick": tick.number,
         "nonce": tick.nonce,
     }
-    with telling_loss(connection, upstream):
+    with translate_missing_queue(connection, upstream):
         rows = query(connection, statement.encode(), parameters, prepare=True)
     [(incarnation, version, whole, registered, known)] = rows
     if upstream.incarnation not in ("", incarnation) or version != VERSION or not whole:
@@ -81,7 +81,7 @@ def prove_still(connection: Session, upstream: QueueUpstream, tick: Tick) -> Non
 
 
 @contextmanager
-def telling_loss(connection: Session, upstream: QueueUpstream) -> Iterator[None]:
+def translate_missing_queue(connection: Session, upstream: QueueUpstream) -> Iterator[None]:
     """Turn the server's error of a missing table of the queue into an error of the queue.
 
     If nothing of the queue is gone, the server's error is about another table, and stays.

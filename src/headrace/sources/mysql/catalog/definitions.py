@@ -90,7 +90,7 @@ def charset_of_collation(collation: str) -> str:
     return "utf8mb3" if charset == "utf8" else charset
 
 
-def look_apart(
+def read_visible_tables(
     connection: MysqlConnection, names: Sequence[TableName]
 ) -> tuple[dict[TableName, TableLook], frozenset[TableName]]:
     """The tables as they are, and those that the server does not show now: these keep back no other."""
@@ -102,7 +102,7 @@ def look_apart(
     looks: dict[TableName, TableLook] = {}
     hidden: frozenset[TableName] = frozenset()
     for half in (names[: len(names) // 2], names[len(names) // 2 :]):
-        found, unseen = look_apart(connection, half)
+        found, unseen = read_visible_tables(connection, half)
         looks, hidden = looks | found, hidden | unseen
     return looks, hidden
 

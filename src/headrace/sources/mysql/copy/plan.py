@@ -24,7 +24,7 @@ from headrace.core.records import to_record
 from headrace.sources.contract.copying import CopyOrder, Piece
 from headrace.sources.contract.errors import StepTooLong
 from headrace.sources.contract.values import ALONE, Json, TableDef, Waiting
-from headrace.sources.mysql.catalog.definitions import look_apart
+from headrace.sources.mysql.catalog.definitions import read_visible_tables
 from headrace.sources.mysql.copy import key_range
 from headrace.sources.mysql.copy.key_range import bounds, of_key, within
 from headrace.sources.mysql.copy.leader import MysqlLeader, lead, refuse_forgetful
@@ -82,7 +82,7 @@ def plan(connection: MysqlConnection, server: MysqlCopyTarget, order: CopyOrder)
     by_ranges: frozenset[TableName] = frozenset()
     if order.options.get(HANDOFF.name) == CHUNKS:
         # One that is hidden or gone is none of them: whoever reads it finds that out.
-        looks, _ = look_apart(connection, [table.name for table in order.tables])
+        looks, _ = read_visible_tables(connection, [table.name for table in order.tables])
         by_ranges = frozenset(name for name, found in looks.items() if key_range.disorder(found) is None)
     return MysqlCopyPlan(server, order, by_ranges)
 

@@ -42,7 +42,7 @@ from headrace.core.position import Position
 from headrace.core.records import to_record
 from headrace.core.schema import TableSchema
 from headrace.sources.contract.values import Change, ColumnDerivation, SchemaCheck, StatementLog, TableDef
-from headrace.sources.mysql.catalog.definitions import look_apart
+from headrace.sources.mysql.catalog.definitions import read_visible_tables
 from headrace.sources.mysql.catalog.questions import denial
 from headrace.sources.mysql.catalog.table_def import (
     ColumnRow,
@@ -118,7 +118,7 @@ def check(
 ) -> SchemaCheck:
     """Read the end of the server's log, then look at these tables."""
     end = log_end.position(connection, upstream.log)
-    looks, hidden = look_apart(connection, sorted({table.name for table in records.values()}))
+    looks, hidden = read_visible_tables(connection, sorted({table.name for table in records.values()}))
     changes, news, locked = _compare(records, looks, hidden, log)
     denied: dict[str, PrivilegeMissing] = {}
     if changes:
@@ -222,7 +222,7 @@ def _looked_again(
     """Look again at tables that seem changed, between two proofs that no part of them is hidden from us."""
     denied = _denied_tables(connection, known)
     left = {key: table for key, table in known.items() if key not in denied}
-    looks, hidden = look_apart(connection, sorted({table.name for table in left.values()}))
+    looks, hidden = read_visible_tables(connection, sorted({table.name for table in left.values()}))
     return looks, hidden, denied | _denied_tables(connection, left)
 
 

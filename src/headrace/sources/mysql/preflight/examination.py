@@ -24,7 +24,7 @@ from headrace.core.names import TableName
 from headrace.sources.contract.findings import CheckReport, Finding, Level, Wish, in_order
 from headrace.sources.contract.values import ExaminedTables, Json, TableSize
 from headrace.sources.mysql.catalog.candidates import MysqlCandidate, candidates, databases, sizes
-from headrace.sources.mysql.catalog.definitions import look, look_apart
+from headrace.sources.mysql.catalog.definitions import look, read_visible_tables
 from headrace.sources.mysql.catalog.questions import busy
 from headrace.sources.mysql.catalog.table_def import TableLook, definition, schema_of
 from headrace.sources.mysql.ddl.volatile import volatile_stored
@@ -123,7 +123,7 @@ def examine_tables(
 
     A table that the server does not show now keeps back no other: it has an error of its own.
     """
-    looks, hidden = look_apart(connection, names)
+    looks, hidden = read_visible_tables(connection, names)
     there = [MysqlCandidate(each.name, each.kind, each.engine) for each in looks.values()]
     chosen = choose([str(name) for name in looks], there, lower=False)
     fit = [looks[name] for name in chosen.names]
@@ -149,7 +149,7 @@ def list_unmirrored(
     A mirror asks this beside its work: of a table that the server does not show now it is told, or later.
     """
     chosen = _choose(connection, wish.patterns, without=mirrored_tables, whole=False)
-    looks, hidden = look_apart(connection, chosen.names)
+    looks, hidden = read_visible_tables(connection, chosen.names)
     there = list(looks.values())
     findings = [*chosen.findings, *_of_tables(connection, there, rights(connection), frozenset(), wish)]
     found: dict[TableName, HeadraceError | None] = dict.fromkeys(looks)

@@ -1,6 +1,6 @@
 """The end of the server's log: how far it goes, and a step beyond where nobody else writes.
 
-Called wherever a position behind all that has happened is wanted. Only `stir` writes, an empty transaction.
+For callers that need a position behind all that has happened. Only `emit_wal` writes: an empty transaction.
 """
 
 from __future__ import annotations
@@ -31,6 +31,6 @@ def behind_all(connection: Session) -> Lsn:
     return Lsn.parse(end)
 
 
-def stir(connection: Session) -> None:
+def emit_wal(connection: Session) -> None:
     """Move the end of the log a little, on a primary where nobody else does: an empty transaction."""
     query(connection, "SELECT pg_current_xact_id()")

@@ -39,7 +39,7 @@ from headrace.sources.postgres.writers import writers
 from headrace.sources.queue import tick as ticks
 from headrace.sources.queue.catalog.definitions import entry_of
 from headrace.sources.queue.declaration import CHUNKS, DECLARATION
-from headrace.sources.queue.proof import telling_loss
+from headrace.sources.queue.proof import translate_missing_queue
 from headrace.sources.queue.trust import prove
 from headrace.sources.queue.upstream import QueueUpstream
 
@@ -115,7 +115,7 @@ def _hold(
 def settle(handoff: object, connection: Session, upstream: QueueUpstream) -> ByXid:
     """The handoff of a snapshot that was taken before this call, with a tick that shows all of it."""
     assert isinstance(handoff, ByXid)
-    with telling_loss(connection, upstream):
+    with translate_missing_queue(connection, upstream):
         return replace(handoff, until=ticks.reach(connection, upstream.objects).position(upstream.log))
 
 

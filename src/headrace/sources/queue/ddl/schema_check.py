@@ -88,7 +88,7 @@ def check(
 def _look(
     connection: Session, upstream: QueueUpstream, known: Mapping[str, TableDef], memory: LookMemory
 ) -> SchemaCheck:
-    with proof.telling_loss(connection, upstream), in_transaction(connection):
+    with proof.translate_missing_queue(connection, upstream), in_transaction(connection):
         query(connection, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         proof.prove_same(connection, upstream)
         sight = tick.see(connection, upstream.objects)

@@ -287,7 +287,7 @@ class QueueStream:
 
     def read(self, timeout: float) -> StreamRead | None:
         """Take what has come; None if nothing came in time."""
-        with proof.telling_loss(self._control, self._upstream):
+        with proof.translate_missing_queue(self._control, self._upstream):
             return self._read(timeout)
 
     def _read(self, timeout: float) -> StreamRead | None:
@@ -373,7 +373,7 @@ class QueueStream:
         place = TickPlace.parse(durable.text)
         if place.tick <= self._let_go:
             return
-        with proof.telling_loss(self._control, self._upstream):
+        with proof.translate_missing_queue(self._control, self._upstream):
             readers.advance(self._control, self._upstream, place)
             self._let_go = place.tick
             self._forgotten = retention.tend(self._control, self._objects, self._forgotten)
