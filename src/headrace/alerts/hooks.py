@@ -15,7 +15,6 @@ secret may be exchanged while the run goes on.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from headrace.core.durations import duration
 from headrace.core.errors import Misconfigured
+from headrace.core.near import did_you_mean
 
 KINDS = (
     "source_stopped",
@@ -108,11 +108,10 @@ def check(name: str, config: HookConfig) -> HookConfig:
         )
     for kind in config.events:
         if kind not in KINDS:
-            near = difflib.get_close_matches(kind, KINDS, 1)
             raise Misconfigured(
                 "ALERT_EVENT",
                 f'"{kind}" in [{section_of(name)}] is not an event',
-                detail=f'did you mean "{near[0]}"?' if near else None,
+                detail=did_you_mean(kind, KINDS),
                 hint=f"known are: {', '.join(KINDS)}",
             )
     if config.webhook is not None:

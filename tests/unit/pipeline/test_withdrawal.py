@@ -37,7 +37,9 @@ def run_of(release: Any, names: list[TableName] = NAMES) -> Any:
     records = {
         name: SimpleNamespace(name=name, number=7 + n, state=State.STOPPED) for n, name in enumerate(names)
     }
-    ledger = SimpleNamespace(source=source_record(), tables=records, staged={}, recovering=False, is_incomplete=False)
+    ledger = SimpleNamespace(
+        source=source_record(), tables=records, staged={}, recovering=False, is_incomplete=False
+    )
     return SimpleNamespace(
         ledger=ledger,
         commands=SimpleNamespace(captures=frozenset()),

@@ -48,10 +48,9 @@ class LateFile:
     size: int  # of its pieces
     changes: int
     truncates: bool
-    # Of the whole file; 0 if an earlier version wrote it: it has taken in no file, and no file takes it in.
-    length: int = field(default=0, metadata=on_disk(optional=True))
-    level: int = field(default=0, metadata=on_disk(optional=True))
-    # The files that it took in; told by its own epoch alone.
+    length: int  # of the whole file
+    level: int
+    # The files that it took in; only its own epoch knows them.
     replaces: frozenset[str] = field(default=frozenset(), metadata=on_disk(outside=True))
 
     @property
@@ -102,9 +101,8 @@ def footer_length(ending: bytes) -> int:
 
 
 def is_footer(footer: bytes, ending: bytes) -> bool:
-    """Tell whether the footer is as it was written; an earlier version wrote no checksum."""
-    crc = int.from_bytes(ending[:4], "big")
-    return footer_length(ending) == len(footer) and crc in (0, zlib.crc32(footer))
+    """Tell whether the footer is as it was written."""
+    return ending == footer_ending(footer)
 
 
 def behind(records: Iterable[TableRecord]) -> dict[TableName, Position]:
@@ -123,7 +121,7 @@ def to_replace(files: Sequence[LateFile]) -> tuple[LateFile, ...]:
     while start >= TOGETHER - 1:
         run = files[start - TOGETHER + 1 : start]
         length += sum(file.length for file in run)
-        if length > MOST_BYTES or any(file.level != level or not file.length for file in run):
+        if length > MOST_BYTES or any(file.level != level for file in run):
             break
         start, level = start - len(run), level + 1
     return tuple(files[start:])

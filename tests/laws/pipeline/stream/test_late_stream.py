@@ -143,7 +143,7 @@ def test_a_portion_is_a_prefix_of_what_its_tables_need() -> None:
     mine, other = NAMES[TABLES[0]], NAMES[TABLES[1]]
     sizes = ((100, mine, 5), (200, other, 5), (300, mine, 5), (400, mine, 50))
     files = [
-        kept_files.LateFile(f"{at}", place_at(at), frozenset({name}), size, 1, False)
+        kept_files.LateFile(f"{at}", place_at(at), frozenset({name}), size, 1, False, size + 8, 0)
         for at, name, size in sizes
     ]
 

@@ -50,19 +50,3 @@ def test_a_file_that_was_taken_in_is_known_to_the_catalog_no_more() -> None:
     assert moved == {"late/1": None, "late/2": None, "late/3": to_record(both)}
     again = kept_files.kept_of({"late/3": to_record(both)})["3"]
     assert (again.level, again.length, again.size) == (1, 60, 27)
-
-
-def test_a_file_of_an_earlier_version_is_read_and_taken_into_none() -> None:
-    """Its record says nothing of levels, nor of its length: it may be of any size."""
-    old = {
-        "changes": 1,
-        "reached": to_record(place_at(8)),
-        "size": 9,
-        "tables": ["public.t"],
-        "truncates": False,
-    }
-    files = kept_files.kept_of({f"late/{number:02}": old for number in range(2 * TOGETHER)})
-    assert {(file.level, file.length) for file in files.values()} == {(0, 0)}
-    assert to_replace(tuple(files.values())) == ()
-    new = [LateFile(f"9{at:02}", place_at(9), NAMES, 9, 1, False, 20, 0) for at in range(TOGETHER - 1)]
-    assert to_replace((*files.values(), *new)) == tuple(new)

@@ -62,7 +62,7 @@ def test_a_table_that_waits_for_its_copy_is_awaited(ledger: Ledger) -> None:
 
 def test_while_a_lost_position_is_left_only_new_copies_are_awaited_and_followed(ledger: Ledger) -> None:
     """The stream that the table waited in is no more, and what was kept of it goes."""
-    file = LateFile("1", place_at(0x84), frozenset({NAME}), 10, 1, False)
+    file = LateFile("1", place_at(0x84), frozenset({NAME}), 10, 1, False, 18, 0)
     _write(ledger, file)
     ledger.publish(Epoch("stream", place_at(0x84), late_file=file))
     assert ledger.kept == {"1": file}
@@ -109,7 +109,7 @@ def test_of_several_sources_the_one_that_has_not_reached_a_moment_is_named(ledge
 
 def test_what_is_kept_of_the_stream_goes_when_every_table_has_taken_it(ledger: Ledger) -> None:
     first, second = (
-        LateFile(name, place_at(reached), frozenset({NAME}), 10, 1, False)
+        LateFile(name, place_at(reached), frozenset({NAME}), 10, 1, False, 18, 0)
         for name, reached in (("1", 0x90), ("2", 0xA0))
     )
     for file in (first, second):
@@ -189,7 +189,7 @@ def test_a_file_kept_for_a_late_table_that_the_disk_refused_is_written_anew_by_t
 ) -> None:
     claim = Claim()
     first = Ledger(ledger.store, "main", claim=claim)
-    kept = LateFile("1", place_at(0x90), frozenset({NAME}), 10, 1, False)
+    kept = LateFile("1", place_at(0x90), frozenset({NAME}), 10, 1, False, 18, 0)
     key = layout.late_key("main", kept.name)
     ledger.store.put_if_absent(key, b"0123456789" + b"[]" + (2).to_bytes(8, "big"))
     plan = first.publish(Epoch("stream", kept.frontier, late_file=kept))
@@ -213,7 +213,7 @@ def test_a_file_that_took_in_others_is_synced_before_the_next_owner_lets_those_g
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where that owner first makes a mark of its own durable, as when it follows another server."""
-    one = LateFile("1", place_at(0x90), frozenset({NAME}), 10, 1, False)
+    one = LateFile("1", place_at(0x90), frozenset({NAME}), 10, 1, False, 18, 0)
     both = replace(one, name="2", frontier=place_at(0xA0), replaces=frozenset({"1"}))
     for file in (one, both):
         _write(ledger, file)
@@ -256,7 +256,7 @@ def test_files_that_wait_for_a_copy_are_asked_anew_only_where_a_table_moved_on(
         return needed(file, behind)
 
     monkeypatch.setattr(kept_files, "is_needed", counted)
-    files = [LateFile(f"{n}", place_at(0x30 + n), frozenset({NAME}), 1, 1, truncates=False) for n in range(4)]
+    files = [LateFile(f"{n}", place_at(0x30 + n), frozenset({NAME}), 1, 1, False, 9, 0) for n in range(4)]
     known = {file.name: file for file in files[:3]}
     waits, took = {NAME: place_at(0x20)}, {NAME: place_at(0x32)}
     assert list(_late_files(known, files[3], waits, same=True)) == ["0", "1", "2", "3"]
