@@ -19,7 +19,7 @@ bench: venv        ## every figure beside its peer, in one run
 wheel: venv        ## the wheel, in dist/
 	@rm -rf build && .venv/bin/python -m build --wheel --no-isolation
 docs: venv         ## the pages that are made from the source
-	@for page in assemble_errors draw_states assemble_metrics assemble_commands; do .venv/bin/python setup/$$page.py || exit 1; done
+	@for page in assemble_errors draw_states assemble_metrics assemble_commands assemble_figures; do .venv/bin/python setup/$$page.py || exit 1; done
 notebooks: venv    ## the notebooks of examples/ run again, with what their cells show (minutes)
 	@.venv/bin/python -m setup.run_notebooks
 site: venv         ## the documents as a site, in build/site; a dead link is an error

@@ -20,6 +20,7 @@ from typing import Any
 
 import headrace
 from headrace.spark.session import RunningSpark, SparkConfig, open_session
+from headrace_testing.figures import keep
 from headrace_testing.postgres import Database, postgres
 from headrace_testing.postmaster import wait_for
 
@@ -100,6 +101,7 @@ def main() -> None:
         target.execute("ALTER SUBSCRIPTION s SET (slot_name = NONE); DROP SUBSCRIPTION s")
         source.execute("SELECT pg_drop_replication_slot('s')")
     us, them = statistics.median(ours), statistics.median(theirs)
+    keep(of_subscription=them / us, changes_a_second=changes / us)
     print(f"{changes:,} changes in {args.transactions:,} transactions, median of {args.repeat}")
     print(f"  built-in subscription   {changes / them:>10,.0f} changes/s")
     print(

@@ -27,6 +27,7 @@ from headrace.decode import copydata, copytext, pgoutput
 from headrace.decode.kernel import Bytes
 from headrace.decode.pgoutput import batch
 from headrace.decode.values import decode_column
+from headrace_testing.figures import keep
 from headrace_testing.reference import framing as slow_framing
 from headrace_testing.reference import rows as slow_rows
 from headrace_testing.reference import values as slow_values
@@ -155,12 +156,15 @@ def main() -> None:
     small_stream, small_payload = stream_of(few).tobytes(), payload_of(few).tobytes()
     messages = pgoutput.scan(stream)
 
-    def timed(name: str, count: int, what: str, size: int, step: Callable[[], object]) -> None:
-        show(name, count, what, size, best(given.repeat, step))
+    def timed(name: str, count: int, what: str, size: int, step: Callable[[], object]) -> float:
+        seconds = best(given.repeat, step)
+        show(name, count, what, size, seconds)
+        return seconds
 
     timed("copydata.frames", len(messages), "messages", len(stream), lambda: copydata.frames(stream))
-    timed("pgoutput.scan", len(messages), "messages", len(stream), lambda: pgoutput.scan(stream))
-    timed("pgoutput.changes", len(rows), "rows", len(stream), lambda: changes(stream, messages))
+    scan = timed("pgoutput.scan", len(messages), "messages", len(stream), lambda: pgoutput.scan(stream))
+    cut = timed("pgoutput.changes", len(rows), "rows", len(stream), lambda: changes(stream, messages))
+    keep(million_rows_a_second=len(rows) / (scan + cut) / 1e6)
     timed(
         "  beside: reference, scan and changes",
         len(few),

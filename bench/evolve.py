@@ -34,6 +34,7 @@ import psutil
 
 from headrace.pipeline.state.records import source_of, tables_of
 from headrace.sources import registry
+from headrace_testing.figures import keep
 from headrace_testing.memory import Peak
 from headrace_testing.mirror_process import Mirrored
 from headrace_testing.postgres import Database, postgres
@@ -185,6 +186,7 @@ def rewrite(pulse: Pulse, database: Database, rows: int, calm: Sequence[float]) 
         f"{busy:.2f} s, {busy / quiet:.1f} times {quiet:.2f}; peak {peak.bytes / 2**20:,.0f} MB",
         flush=True,
     )
+    keep(million_rows_a_second=rows / seconds / 1e6, p99_beside=busy / quiet)
     return peak.bytes, seconds
 
 
@@ -276,6 +278,7 @@ def main() -> None:
         smaller, _ = altered(quarter, ["rewrite"])
         whole, _ = altered(args.rows, args.only)
         print(f"memory   {whole / smaller:.2f} times that of {quarter:,} rows", flush=True)
+        keep(memory_of_quarter=whole / smaller)
     elif {"add", "rewrite"} & set(args.only):
         altered(args.rows, args.only)
     if "look" in args.only:

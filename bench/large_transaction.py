@@ -21,6 +21,7 @@ from pathlib import Path
 
 from headrace.lake.log.marks import Marks
 from headrace.sources.postgres.position import Lsn
+from headrace_testing.figures import keep
 from headrace_testing.memory import Peak
 from headrace_testing.mirror_process import Mirrored
 from headrace_testing.postgres import Database, postgres
@@ -105,8 +106,11 @@ def main() -> None:
             f" ({statistics.median(r.quarter for r in results):.1f} s for a quarter),"
             f" peak {peak:,.0f} MB, {ratio:.2f} times a quarter's"
         )
+        figures = {"seconds": seconds, "gb": peak / 1000, "of_quarter": ratio}
+        keep(**{f"{name}_{streaming}": value for name, value in figures.items()})
     of = statistics.median(a.seconds / b.seconds for a, b in zip(found["auto"], found["off"], strict=True))
     print(f"  streamed: {of:.2f} times as long")
+    keep(streamed_of_not=of)
 
 
 if __name__ == "__main__":

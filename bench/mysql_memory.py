@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from headrace.sources.mysql.position import MysqlTimeline
+from headrace_testing.figures import keep
 from headrace_testing.memory import Peak
 from headrace_testing.mirror_process import Mirrored
 from headrace_testing.mysql import Database, mariadb, mysql
@@ -74,7 +75,7 @@ def streamed(mirror: Mirrored, database: Database, table: str, rows: int, *befor
         return peak.bytes, time.perf_counter() - begun
 
 
-def show(what: str, rows: int, measure: Callable[[int], tuple[int, float]]) -> None:
+def show(key: str, what: str, rows: int, measure: Callable[[int], tuple[int, float]]) -> None:
     """The peak of all rows beside that of a quarter."""
     quarter, _ = measure(rows // 4)
     whole, seconds = measure(rows)
@@ -83,6 +84,7 @@ def show(what: str, rows: int, measure: Callable[[int], tuple[int, float]]) -> N
         f" {whole / quarter:.2f} times a quarter's",
         flush=True,
     )
+    keep(**{f"{key}_gb": whole / 1e9, f"{key}_of_quarter": whole / quarter})
 
 
 def main() -> None:
@@ -96,7 +98,7 @@ def main() -> None:
         with ExitStack() as stack:
             database = stack.enter_context(stack.enter_context(SERVERS[kind]({"sync_binlog": 0})).database())
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            show("a table copied", args.rows, partial(_copy, database, folder))
+            show(f"{kind}_copied", "a table copied", args.rows, partial(_copy, database, folder))
             for table in ("copy_quarter", "copy_whole"):
                 database.execute(f"DROP TABLE IF EXISTS {table}")
             mirror = Mirrored(folder / "stream", database.url(user="mirror"), f"{database.name}.*")
@@ -108,6 +110,7 @@ def main() -> None:
                 mirror.until_live(within=DEADLINE)
                 for way, before in {"plain": (), "compressed": (COMPRESSED[kind],)}.items():
                     show(
+                        f"{kind}_{way}",
                         f"a transaction, {way}",
                         args.transaction,
                         partial(_stream, mirror, database, way, before),

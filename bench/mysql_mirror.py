@@ -29,6 +29,7 @@ from typing import Any
 
 import headrace
 from headrace.spark.session import RunningSpark, SparkConfig, open_session
+from headrace_testing.figures import keep
 from headrace_testing.mysql import Database, mariadb, mysql
 from headrace_testing.oracle.registry import oracle_of
 from headrace_testing.postgres import postgres
@@ -216,6 +217,7 @@ def main() -> None:
             print(f"{kind}, {args.rows:,} rows: {ours:.1f} s from start to mark")
             for way, theirs in ways.items():
                 print(f"  {PEERS[way]} {theirs:.1f} s: ours has {theirs / ours:.2f} times its rate")
+                keep(**{f"{kind}_of_{way}": theirs / ours})
         seconds = caught_up(backlogs(made, stack, folder, args), session, args)
     changes = args.transactions * (ROWS + ROWS // 2 + ROWS // 10)
     them = statistics.median(seconds["postgres"])
@@ -223,6 +225,7 @@ def main() -> None:
     for kind, found in seconds.items():
         us = statistics.median(found)
         print(f"  {kind:<10} {changes / us:>10,.0f} changes/s   {them / us:.2f} times PostgreSQL's rate")
+        keep(**{f"{kind}_of_postgres": them / us})
 
 
 if __name__ == "__main__":

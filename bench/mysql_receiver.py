@@ -22,6 +22,7 @@ from pathlib import Path
 from headrace.sources.mysql.position import MysqlTimeline, parse
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.stream.dump import BinlogDump, DumpRequest
+from headrace_testing.figures import keep
 from headrace_testing.mysql import Database, Server, mysql
 
 VALUES = "i, i % 1000, CONCAT('text ', i), SHA2(i, 256), i / 7, NOW(6), i / 3"
@@ -118,6 +119,9 @@ def show(runs: dict[str, list[Run]], size: int, transactions: int) -> None:
         each = ", ".join(f"{rate:.0f}" for rate in rates)
         cpu = statistics.median(run.cpu for run in measured)
         print(f"  {name:18} {statistics.median(rates):6.0f} MB/s ({each})   CPU {cpu:.2f} s")
+    middle = {name: statistics.median(run.seconds for run in measured) for name, measured in runs.items()}
+    theirs = middle["mysqlbinlog --raw"]
+    keep(of_mysqlbinlog=theirs / middle["BinlogDump"], tls_of_mysqlbinlog=theirs / middle["BinlogDump, TLS"])
 
 
 if __name__ == "__main__":

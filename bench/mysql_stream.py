@@ -43,6 +43,7 @@ from headrace.sources.mysql.position import MysqlTimeline, parse
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.stream import dump
 from headrace.sources.mysql.types.columns import column_of
+from headrace_testing.figures import keep
 from headrace_testing.mysql import Database, Server, mysql
 
 TYPES = (
@@ -51,6 +52,7 @@ TYPES = (
 )
 VALUES = "i, i % 1000, CONCAT('text ', i), SHA2(i, 256), i / 7, NOW(6), i / 3"
 PIECE = 8 << 20
+FIGURES = {"headrace": "itself", "python-mysql-replication": "python", "Debezium's engine": "debezium"}
 SOURCE = Path(__file__).parent / "peers" / "DebeziumCount.java"
 PEER_PYTHON = os.environ.get("PEER_PYTHON", sys.executable)
 DEBEZIUM = os.environ.get("DEBEZIUM_LIBS")
@@ -269,6 +271,7 @@ def main() -> None:
             f"  {name:26} {changes / seconds:>10,.0f} changes/s   CPU {cpu:5.1f} s"
             f"   ours has {seconds / mine:.1f} times its rate"
         )
+        keep(**{f"of_{FIGURES[name]}": seconds / mine})
 
 
 if __name__ == "__main__":

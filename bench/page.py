@@ -43,6 +43,7 @@ import psutil
 from headrace.lake.format import formatfile, statusfile
 from headrace.lake.format.status import EpochStatus, PositionStatus, SourceStatus, TableStatus, TotalsStatus
 from headrace.lake.store.open import open_store
+from headrace_testing.figures import keep
 from headrace_testing.mirror_process import Mirrored
 from headrace_testing.ports import free_port
 from headrace_testing.postgres import Database, postgres
@@ -128,6 +129,7 @@ def rest(pid: int, seconds: float) -> None:
     time.sleep(seconds)
     used = (sum(process.cpu_times()[:2]) - before) / (time.monotonic() - begun)
     size = process.memory_info().rss / 1e6
+    keep(serve_mb=size, serve_cores=used)
     print(f"  at rest      {size:.0f} MB (bar 80 MB), {used:.4f} of a core (bar 0.01)", flush=True)
 
 
@@ -139,6 +141,7 @@ def show_help() -> None:
         times.append(time.perf_counter() - begun)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) / REPEAT
+    keep(help_seconds=statistics.median(times))
     print(
         f"  --help       median {statistics.median(times):.2f} s, least {min(times):.2f} s (bar 0.3 s);"
         f" {used:.2f} s of processor time",
@@ -259,6 +262,7 @@ def show_turns(turns: Sequence[Turn], clients: int) -> None:
         (two.median if two.has_clients else one.median) / (one.median if two.has_clients else two.median) - 1
         for one, two in zip(turns[::2], turns[1::2], strict=False)
     ]
+    keep(slower_with_clients=statistics.median(pairs))
     alike = [turn.median for turn in turns if not turn.has_clients]
     print(
         f"  with clients {medians[True] / medians[False] - 1:+.1%}, median of {len(pairs)} pairs"

@@ -32,6 +32,7 @@ from headrace.sources.postgres.upstream import PostgresUpstream
 from headrace.spool.reader import SpoolReader
 from headrace_testing import tls
 from headrace_testing.binaries import tool
+from headrace_testing.figures import keep
 from headrace_testing.postgres import Database, postgres
 from headrace_testing.postmaster import wait_for
 
@@ -163,6 +164,9 @@ def show(runs: dict[str, list[Run]], messages: int) -> None:
         for plain, safe in zip(runs["receiver"], runs["receiver, TLS"], strict=True)
     )
     print(f"receiver over TLS : receiver = {encrypted:.2f} : 1")
+    used = {name: statistics.median(run.cpu for run in measured) for name, measured in runs.items()}
+    share = used["receiver"] / used["pg_recvlogical"]
+    keep(of_pg_recvlogical=ratio, of_its_cpu=share, tls_of_plain=encrypted)
 
 
 if __name__ == "__main__":

@@ -23,10 +23,12 @@ from pathlib import Path
 import headrace
 from headrace.spark.session import RunningSpark, SparkConfig, open_session
 from headrace_testing.binaries import tool
+from headrace_testing.figures import keep
 from headrace_testing.postgres import Database, postgres
 
 TABLE = "t (id bigint PRIMARY KEY, a integer, b text, c text, d numeric(12,2), e timestamptz, f boolean)"
 VALUES = "i, i % 1000, 'text ' || i, md5(i::text), i / 7.0, now(), i % 2 = 0"
+FIGURES = {"psql COPY to /dev/null": "copy", "headrace": "itself", "Spark JDBC to Parquet": "jdbc"}
 JAR = Path(os.environ.get("JDBC_JAR", "/usr/share/java/postgresql.jar"))
 
 
@@ -92,6 +94,7 @@ def main() -> None:
     for name, values in seconds.items():
         middle = statistics.median(values)
         print(f"  {name:24} {args.rows / middle:>10,.0f} rows/s   {middle / ours:.2f} times our seconds")
+        keep(**{f"of_{FIGURES[name]}": middle / ours})
 
 
 if __name__ == "__main__":
