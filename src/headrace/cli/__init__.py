@@ -1,29 +1,29 @@
-"""The command line: one module a command, and nothing that a program could not call without it.
+"""The command line: one module for each command; all that a command does can be called from Python, too.
 
 `main` parses, calls the command, and turns an error of our three families into four lines on standard
 error and an exit code. Each command is a module with two functions, listed in `main.COMMANDS`:
 
     register(subparsers)    its name, its help, its arguments; sets `run=` as the parser's default
-    run(args) -> int        does it, by calling `pipeline`, `status` or `lake`; 0 only when it is true
+    run(args) -> int        runs it, by calling `pipeline`, `status` or `lake`; 0 only if it did all of it
 
     demo                        a server, a workload, its mirror, and the proof, all on this machine
     demo_scenes                 the servers and workloads of the demo, one of each kind of source
-    check · run · status        before a mirror, the mirror, and how it is
-    serve                       the same over HTTP: metrics, health, a page
-    alerts                      tries where alerts go
-    explain                     what an error's code means
+    check · run · status        examine a database; mirror it; show the state of the mirror
+    serve                       the state over HTTP: metrics, health, a page
+    alerts                      sends a test event to the hooks of a configuration
+    explain                     the meaning of an error's code
     sql · verify                queries of a lake; the proof that it equals its source
-    views                       the same tables as statements of other engines
-    tables · maintain · drop    what a run is asked for, or what is done in its place
+    views                       statements by which other engines read a lake's tables
+    tables · maintain · drop    work that a living run does when asked; without one, the command does it
     completion · version        scripts for shells; what is installed
     parser                      help by purpose, near names for what was mistyped
     source_options              the options of each kind of source, as it declares them
     progress · prompt           the lines and bars of a run; the prompt of `sql`
     overview · layout           the page in a terminal; lines and columns that fit it
-    output                      standard output as it is: a pipe, a terminal, a reader that goes away
-    argv                        takes passwords out of our own command line, before anything else
+    rows                        the result of a query: a table, JSON or CSV
+    output                      standard output: a pipe, a terminal, a reader that goes away
+    argv                        overwrites passwords in our own command line, before anything else
 
-A command prints what it does; with `--json`, what a program would read. It holds no logic of its own:
-what it does must be reachable from Python too. It never prints a password or the value of a row (G8),
-except the rows that `headrace sql` was asked for.
+A command prints what it does for a person, or with `--json` for a program. It holds no logic of its own. It
+never prints a password or the value of a row (G8), except the rows that `headrace sql` was asked for.
 """

@@ -1,18 +1,18 @@
-"""Passwords in what was typed: overwritten in our own command line, which `ps` shows to every user.
+"""Passwords on our own command line: we overwrite them, because `ps` shows a command line to every user.
 
     headrace run mysql://me:secret@db/shop     as it was typed
     headrace run mysql://me:xxxxxx@db/shop     as `ps` shows it from then on
 
-The kernel shows the memory that the arguments were handed over in, so that is what is written to: in place,
-byte for byte, by the process itself, which needs no privilege and no package (decision 0028). Our processes
-are given addresses over their standard input, so there is nothing to be seen of them. Before this module
-runs, for the moment that Python takes to start, the password could be seen: `docs/configure.md` says so, and
-names the other ways to give one. Where the kernel is another than Linux nothing is overwritten, and that is
-said. The prompt of `headrace sql` asks here before it keeps a statement (`prompt`), and what argparse says of
-an argument that it does not know is masked (`main`).
+`ps` reads the memory in which the kernel handed over the arguments. The process overwrites the password in
+that memory, byte for byte, which needs no privilege and no package (decision 0028). Our child processes get
+addresses over standard input, so their command lines hold no password. While Python starts, before this
+module runs, others can see the password: `docs/configure.md` says so, and names the other ways to give one.
+On a kernel other than Linux nothing is overwritten, and a warning says so. The prompt of `headrace sql`
+(`prompt`) uses this module to keep statements with passwords out of its history, and `parser` to mask
+argparse's messages.
 
-What looks like a password is one: a part of an address more or less is no loss. So a URL of any scheme
-counts, not only of those that a source declares, and its password may hold what should have been
+Text that may be a password counts as one: to mask too much does no harm. So a URL of any scheme counts, not
+only the schemes that sources declare, and its password may hold characters that should have been
 percent-encoded.
 """
 
@@ -24,10 +24,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-# In a URL, also within a statement: what is between the user's name and the last @ before the path begins;
-# where none is there, the last @ of the word, for a password with a slash.
+# In a URL, also within a statement: the text between the user's name and the last @ before the path. If there
+# is no such @, the text up to the last @ of the word: a password may hold a slash.
 _IN_URL = re.compile(rb"://[^/:@\x00]*:(?:([^/\x00]*)@|([^\s'\"\x00]*)@)")
-# As a parameter of a URL, or in key=value pairs with or without quotes, which a statement doubles.
+# As a parameter of a URL, or in key=value pairs, with or without quotes. A statement doubles the quotes.
 _AS_PARAMETER = re.compile(
     rb"(?i)(?:password|client_secret|client_key|server_key)\s*=\s*"
     rb"(?:''((?:[^'\\]|\\.)+)''|'((?:[^'\\]|\\.)*)'|((?:[^\s&'\\\x00]|\\.)+))"
@@ -47,7 +47,7 @@ def hide_passwords(argv: Sequence[str]) -> None:
 
 
 def passwords(text: bytes) -> Iterator[tuple[int, int]]:
-    """The places of passwords in a text, as they are spelled there."""
+    """Yield the start and stop of each password in a text."""
     for pattern in (_IN_URL, _AS_PARAMETER):
         for match in pattern.finditer(text):
             start, stop = match.span(match.lastindex or 0)
@@ -56,7 +56,7 @@ def passwords(text: bytes) -> Iterator[tuple[int, int]]:
 
 
 def mask(text: str) -> str:
-    """The text with its passwords written over."""
+    """The text with an x for each byte of a password."""
     hidden = bytearray(text, "utf-8", "surrogateescape")
     for first, last in passwords(bytes(hidden)):
         hidden[first:last] = b"x" * (last - first)
@@ -64,14 +64,14 @@ def mask(text: str) -> str:
 
 
 def _overwrite() -> bool:
-    """Tell whether the passwords of our arguments could be overwritten where the kernel reads them."""
+    """Overwrite the passwords in the memory that the kernel shows; tell whether that was possible."""
     try:
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-        start, stop = int(fields[45]), int(fields[46])  # arg_start and arg_end; what is before has 2 fields
+        start, stop = int(fields[45]), int(fields[46])  # arg_start and arg_end; 2 fields are cut off
         shown = Path("/proc/self/cmdline").read_bytes()
     except (OSError, ValueError, IndexError):
         return False
-    # What stands there is compared first: no other memory is ever written to.
+    # Compare first, so that no other memory is ever overwritten.
     if not 0 < stop - start == len(shown) or ctypes.string_at(start, len(shown)) != shown:
         return False
     for first, last in passwords(shown):

@@ -1,4 +1,4 @@
-"""`headrace check`: what would go wrong, found before anything is made; each finding with its remedy."""
+"""`headrace check`: find what would go wrong, before anything is made; each finding has its remedy."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _show(report: CheckReport) -> None:
 
 
 def _by_what_is_said(report: CheckReport) -> Iterator[tuple[str, str]]:
-    """The lines on DDL, each with the tables that it is about."""
+    """Yield each line on DDL with the names of its tables."""
     tables: defaultdict[str, list[str]] = defaultdict(list)
     for name, lines in report.costly_ddl.items():
         for said in lines:
@@ -117,7 +117,7 @@ def _alike(findings: Sequence[Finding]) -> list[list[Finding]]:
 
 
 def _of_any(finding: Finding, text: str) -> str:
-    """The text with a blank in the place of the one table that it is about."""
+    """The finding's text with "_" for the name of its table."""
     return text if finding.table is None else text.replace(str(finding.table), "_")
 
 
@@ -138,7 +138,7 @@ def _show_findings(console: Lines, alike: Sequence[Finding]) -> None:
 
 
 def _by_table(alike: Sequence[Finding], part: Callable[[Finding], str | None]) -> Iterator[str]:
-    """A part of each finding; once where they differ in nothing but the table, else with the table's name."""
+    """Yield a part of each finding: once if only the table differs, else once a table, with its name."""
     said = {_of_any(finding, text): text for finding in alike if (text := part(finding))}
     if len(said) == 1:
         yield from said.values()
@@ -147,5 +147,5 @@ def _by_table(alike: Sequence[Finding], part: Callable[[Finding], str | None]) -
 
 
 def _line(console: Lines, text: str, style: str | None = None) -> None:
-    """Whole, however long: what is to be typed must not be cut where a pipe is 80 columns wide."""
+    """Print a line without wrapping: rich takes a pipe for 80 columns, and a command must stay whole."""
     console.print(printable(text), style=style, highlight=False, markup=False, soft_wrap=True)

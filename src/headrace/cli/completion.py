@@ -2,9 +2,9 @@
 
     the parsers of the command line ─► `Words`, a command each ─► the script of a shell
 
-A script is made once and knows the commands of this release by heart: only for the names of tables it asks
-`headrace` again, which reads them from the status of the lake that the line names. A lake in a bucket is not
-asked: nobody waits for a network at a key.
+A script holds the commands and options of the release that printed it. Only for the names of tables it calls
+`headrace`, which reads them from the status files of the lake on the command line. It completes no tables of
+a lake in a bucket: a keystroke must not wait for a network.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def register(subparsers: Any) -> None:
         ),
     )
     command.add_argument("shell", nargs="?", choices=tuple(_SCRIPTS), help="the shell")
-    # For the scripts alone.
+    # Only the scripts use this option.
     command.add_argument("--tables-of", metavar="DIR", help=argparse.SUPPRESS)
     command.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    # Imported late: the command line is made of this module, too.
+    # Imported late: `main` imports this module.
     from headrace.cli.main import parser
 
     if args.tables_of is not None:
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def tables_of(lake: str) -> list[str]:
-    """The tables of a lake in a directory, as its runs last said; none where anything stands against it."""
+    """The tables that the runs of a lake in a directory last reported; unreadable files are passed over."""
     names: set[str] = set()
     for file in Path(os.path.expanduser(lake)).glob("_headrace/status/*.json"):
         try:
@@ -74,14 +74,14 @@ def tables_of(lake: str) -> list[str]:
 class OptionValue:
     """A value that an option, or a command, takes."""
 
-    kind: str = ""  # of names that are looked up; empty where nothing is known of it
+    kind: str = ""  # which names complete it: tables, folders or files; empty: none
     choices: tuple[str, ...] = ()
-    is_list: bool = False  # it may be followed by further ones
+    is_list: bool = False  # further values may follow
 
 
 @dataclass(frozen=True, slots=True)
 class OptionWords:
-    """An option with the names that it has; without a value it is a switch."""
+    """An option and its names; without a value it is a switch."""
 
     names: tuple[str, ...]
     help: str
@@ -90,10 +90,10 @@ class OptionWords:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """A command and what may follow it."""
+    """A command, and the subcommands, options and argument that may follow it."""
 
     path: tuple[str, ...]
-    commands: tuple[tuple[str, str], ...]  # the names and helps of those below it
+    commands: tuple[tuple[str, str], ...]  # name and help of each subcommand
     options: tuple[OptionWords, ...]
     argument: OptionValue | None
 
@@ -103,7 +103,7 @@ class Words:
 
 
 def words(parser: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> Iterator[Words]:
-    """The command of a parser, and those below it."""
+    """Yield the command of a parser, then its subcommands."""
     below: list[tuple[str, str]] = []
     options: list[OptionWords] = []
     argument = None
@@ -116,7 +116,7 @@ def words(parser: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> Iterat
             value = None if action.nargs == 0 else _value(action)
             options.append(OptionWords(tuple(action.option_strings), _brief(action.help), value))
         elif not action.option_strings:
-            # Tables that are not mirrored yet are not in the lake.
+            # `add` takes tables that the lake does not know yet.
             argument = OptionValue() if path[-1:] == ("add",) else _value(action)
     yield Words(path, tuple(below), tuple(options), argument)
     yield from inner

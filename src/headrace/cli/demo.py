@@ -1,9 +1,9 @@
-"""`headrace demo`: the main job in about a minute, on a real server, with the proof at the end.
+"""`headrace demo`: mirror a real server in about a minute, and prove the result at the end.
 
 a server of its own · a workload that writes all the time · a snapshot under that load · the stream ·
-a kill -9 in the midst of it · at each of the marks, what has to hold of the workload
+a kill -9 in the midst of it · at each of the marks, the law of the workload
 
-The servers and their workloads stand in `demo_scenes`.
+The servers and their workloads are in `demo_scenes`.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _place(asked: str | None) -> Path:
 
 
 def _act(console: Console, mirror: Mirrored) -> None:
-    """Act it out: a snapshot under load, a stream, a crash, and going on."""
+    """Run the demo: a snapshot under load, a stream, a crash, and a new run that goes on."""
     begun = time.monotonic()
     console.print(f"{CLIENTS} clients are writing; headrace begins its snapshot")
     mirror.until_live()
@@ -112,7 +112,7 @@ def _onward(mirror: Mirrored) -> None:
 
 
 def _prove(console: Console, lake: Lake, scene: Scene) -> None:
-    """At every mark and every time the workload's law holds; and the end equals the source."""
+    """Show that the workload's law holds at every mark and every time, and that the end equals the source."""
     from headrace_testing import validators
 
     verdict = scene.judge(lake)

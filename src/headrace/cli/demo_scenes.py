@@ -1,7 +1,7 @@
-"""The scenes of `headrace demo`: a real server of each kind, a workload, and what always has to hold of it.
+"""The scenes of `headrace demo`: a real server of each kind, a workload, and the law that it always keeps.
 
-postgres          pgbench's four tables: the balances of all of them agree
-mysql, mariadb    transfers over two tables: of each transfer both have all of its parts, or none
+postgres          pgbench's four tables: the balances of all four agree
+mysql, mariadb    transfers over two tables: both tables hold all parts of a transfer, or neither holds any
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headrace_testing.wholeness import Verdict
 
 CLIENTS = 4
-ROWS = 100_000  # at the beginning, of each table of transfers
+ROWS = 100_000  # of each table of transfers, at the beginning
 _FIRST = (
     "INSERT INTO {table} WITH RECURSIVE numbers (i) AS"
     " (SELECT 1 UNION ALL SELECT i + 1 FROM numbers WHERE i < {rows}) SELECT -i, 0, 1, 0, i FROM numbers"
@@ -30,15 +30,15 @@ _FIRST = (
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A server at work."""
+    """A server with its workload."""
 
     server: str  # for people
     url: str
     tables: Sequence[TableName]
     stop: Callable[[], None]  # the workload
     judge: Callable[[Lake], Verdict]
-    law: str  # what the verdict is on
-    headings: Sequence[str]  # of the numbers that make the law visible
+    law: str  # the sentence that the verdict is about
+    headings: Sequence[str]  # of the numbers that show the law
     numbers: Callable[[Lake, Mark], list[int]]
 
 

@@ -1,4 +1,4 @@
-"""`headrace drop`: remove every object that was made upstream for a lake; the lake stays."""
+"""`headrace drop`: remove every object that headrace made upstream for a lake; the lake stays."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _agrees() -> bool:
-    """Ask whoever sits at the terminal."""
+    """Ask the person at the terminal."""
     if not sys.stdin.isatty():
         raise Misconfigured(
             "DROP_UNCONFIRMED",

@@ -1,6 +1,6 @@
-"""`headrace explain`: what an error's code means and what to do, without a page at hand.
+"""`headrace explain`: what an error's code means and what to do, without the documents.
 
-The codes stand in `errors.tsv`, which `make docs` writes beside `docs/errors.md`, from the same fragments.
+It reads `errors.tsv`, which `make docs` writes from the same fragments as `docs/errors.md`.
 """
 
 from __future__ import annotations

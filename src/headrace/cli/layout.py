@@ -3,11 +3,11 @@
     Sheet.line     one line of parts, cut at the width
     Sheet.wrap     a sentence over several lines
     Sheet.command  a command over several lines that a shell takes as one
-    Sheet.grid     columns side by side; where the width is short, those that matter least go
+    Sheet.grid     columns side by side; if the width is short, the least important ones are left out
 
-Every text passes `Sheet.clean`, so that no name makes a terminal do anything, and a line takes the cells that
-were counted. Colours are those of the terminal's own palette, on signs and words of state alone: the rest is
-read on black as on white, and nothing is told by a colour alone.
+Every text passes `Sheet.clean`: no name can control the terminal, and each line is as wide as was counted.
+Colours are those of the terminal's palette, and only signs and words of state have them. So the rest can be
+read on black and on white. No fact is told by a colour alone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Part = tuple[str, str]  # a text and its style
 
 @dataclass(frozen=True, slots=True)
 class GridColumn:
-    """A column of a grid; of those that don't fit, the ones with the greatest `rank` go first."""
+    """A column of a grid; if columns don't fit, the one with the greatest `rank` is left out first."""
 
     title: str
     rank: int = 0
@@ -51,11 +51,11 @@ class Sheet:
     ascii: bool = False
 
     def clean(self, text: str) -> str:
-        """The text as the terminal bears it."""
+        """The text without characters that control the terminal, or that it can't show."""
         return in_ascii(printable(text)) if self.ascii else printable(text)
 
     def fit(self, text: str, cells: int, *, keep_end: bool = False) -> str:
-        """A clean text of at most so many cells; what is cut is shown by a dot or three."""
+        """Cut a clean text to at most so many cells; an ellipsis shows the cut."""
         if cell_len(text) <= cells:
             return text
         dots = self.clean("…")
@@ -93,7 +93,7 @@ class Sheet:
         return [self.line((" " * indent + line, style)) for line in lines]
 
     def command(self, text: str, indent: int = 0) -> list[Text]:
-        """A command as it can be copied: a line that goes on ends with a backslash."""
+        """A command that can be copied: a line that goes on ends with a backslash."""
         begin = " " * indent if indent + 8 < self.width else ""
         start, current, lines = begin, "", []
         if cell_len(start + self.clean(text)) <= self.width:
@@ -107,13 +107,13 @@ class Sheet:
                 lines.append(f"{start}{current} \\")
                 start = begin
             *broken, current = _shell_pieces(word, max(1, self.width - 2 - cell_len(start)))
-            if broken:  # a shell joins the pieces of a word only where the next one stands at the margin
+            if broken:  # a shell joins pieces of a word only if the next one begins its line
                 lines += [f"{start}{broken[0]}\\", *(f"{piece}\\" for piece in broken[1:])]
                 start = ""
         return [self.line((line, "bold")) for line in [*lines, start + current]]
 
     def grid(self, columns: Columns, rows: Sequence[Sequence[Part]]) -> tuple[list[Text], list[int]]:
-        """The head and a line a row; and the columns that had no room. The first one is never left out."""
+        """The head and a line for each row; then the columns without room. The first one is always shown."""
         cells = [[(self.clean(text), style) for text, style in row] for row in rows]
         widest = [
             max([cell_len(column.title), *(cell_len(row[at][0]) for row in cells)])
@@ -138,7 +138,7 @@ class Sheet:
         return sum(needs) + GAP * (len(shown) - 1)
 
     def _widths(self, columns: Columns, widest: Sequence[int], shown: Sequence[int]) -> list[int]:
-        """The cells of each column that is shown: those that may shrink give way, the widest first."""
+        """The cells of each shown column; the one that has most to spare shrinks first."""
         widths = [widest[at] for at in shown]
         leasts = [min(widest[at], columns[at].least or widest[at]) for at in shown]
         leasts[0] = min(leasts[0], self.width)
@@ -172,10 +172,10 @@ class Sheet:
 
 
 def _shell_pieces(word: str, room: int) -> Iterator[str]:
-    """The word of a shell in pieces, each with quotes of its own: within them no line can go on."""
+    """Cut a shell word into pieces, each with its own quotes: inside quotes a backslash joins no lines."""
     try:
         plain = "".join(shlex.split(word)) if "'" in word else None
-    except ValueError:  # it is no word of a shell
+    except ValueError:  # it is no shell word
         plain = None
     if plain is None:
         yield from _pieces(word, room)
@@ -190,7 +190,7 @@ def _shell_pieces(word: str, room: int) -> Iterator[str]:
 
 
 def _pieces(word: str, room: int) -> Iterator[str]:
-    """The word in pieces of so many cells."""
+    """Cut a word into pieces of at most so many cells."""
     piece = ""
     for letter in word:
         if piece and cell_len(piece + letter) > room:

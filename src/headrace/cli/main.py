@@ -6,10 +6,10 @@
                 3  the data cannot be mirrored as asked (`Definite`)
                 4  the world is in the way (`Transient`): trying again may succeed
               130  interrupted, by Ctrl-C or, with --once, before all was mirrored
-              141  whoever read what is printed went away, as `head` does
+              141  the reader of the output went away, as `head` does
 
-This is one of the named supervisors that may catch what any command raises, and it catches our three
-families alone: a bug must show its traceback.
+This is one of the named supervisors. It catches our three families of errors alone: a bug must show its
+traceback.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from headrace.cli.output import UNREAD, bear_all_letters, is_unread, printable_l
 from headrace.cli.parser import CommandLine, Parser, examples
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
 
-# By what they are for, as the help lists them.
+# The commands by purpose, in the order of the help.
 PURPOSES: dict[str, tuple[ModuleType, ...]] = {
     "begin": (demo, check, run),
     "see how it is": (status, serve, alerts, explain),
@@ -75,7 +75,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def report(error: HeadraceError) -> int:
-    """Say on standard error what is wrong and what to type; the exit code of the error's family."""
+    """Say on standard error what is wrong and what to type; return the exit code of the error's family."""
     # Imported late: `serve` and `--help` load nothing of a pipeline.
     from headrace.pipeline.state.policy import exit_code
 

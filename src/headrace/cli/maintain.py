@@ -1,4 +1,4 @@
-"""`headrace maintain`: compact, thin out marks, expire history, delete what no mark needs."""
+"""`headrace maintain`: compact tables, thin out marks, expire history, delete what no mark needs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
 
     words = {name: getattr(args, name) for name in ("retention", "marks", "grace")}
     given = {name: word for name, word in words.items() if word is not None}
-    Keeping.of(**given)  # before anything is asked of anybody
+    Keeping.of(**given)  # refuses bad values before anything else happens
     known = sorted(last_config.sources(args.lake))
     names = known if args.source is None and known else [ask.the_source(args.lake, args.source)]
     reports = {

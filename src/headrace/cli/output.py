@@ -1,12 +1,12 @@
-"""Standard output and error as they are: a pipe, a terminal, one without colours, a reader that goes away.
+"""Standard output and standard error: a pipe, a terminal, one without colours, a reader that goes away.
 
-Python ignores SIGPIPE, so that a lost connection is an error like others and not the end of the process. So a
-reader that went away is met as an error, too: `main` ends without a traceback, and with the code that a shell
-knows of a program that SIGPIPE ended.
+Python ignores SIGPIPE, so a lost connection is an ordinary error and does not end the process. A reader of
+our output that goes away raises `BrokenPipeError`: `main` then ends without a traceback, with the exit code
+that a shell gives to a program that SIGPIPE ended.
 
-A name of a table may hold anything, also what a terminal obeys: whoever prints one asks `printable` first. A
-terminal whose locale is not UTF-8 gets ASCII (`is_ascii`, `in_ascii`): other bytes would be other letters
-there, or commands. Into a pipe or a file, text goes as it is.
+The name of a table may hold control characters that a terminal obeys, so it must pass `printable` before it
+is printed. A terminal whose locale is not UTF-8 gets ASCII (`is_ascii`, `in_ascii`): it would show other
+bytes as other letters, or obey them. A pipe or a file gets every letter.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _ASCII = str.maketrans({"✓": "+", "✕": "x", "…": "~", "–": "-", "·": "|
 
 
 class Lines(Console):
-    """A console whose reader may go away; rich's own would end the process with the code of a bug."""
+    """A console whose reader may go away; rich's own would end the process with the exit code of a bug."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
 
     @property
     def is_live(self) -> bool:
-        """Tell whether what was written can be written over: it is a terminal that moves its cursor."""
+        """Tell whether output can be overwritten: it goes to a terminal that can move its cursor."""
         return self.file.isatty() and self.is_terminal and not self.is_dumb_terminal
 
 
 def is_ascii(stream: IO[str]) -> bool:
-    """Tell whether a terminal takes ASCII alone, as its locale says; a pipe or a file takes all."""
+    """Tell whether the stream is a terminal whose locale is not UTF-8; a pipe or a file takes all letters."""
     if not stream.isatty():
         return False
     environment = _environment()
@@ -51,7 +51,7 @@ def is_ascii(stream: IO[str]) -> bool:
 
 
 def _environment() -> Mapping[str, str]:
-    """The variables as they were given: in the locale C, Python sets LC_CTYPE to C.UTF-8 for itself."""
+    """The variables that this process was given: in the locale C, Python itself sets LC_CTYPE to C.UTF-8."""
     if os.environ.get("LC_CTYPE") != "C.UTF-8":
         return os.environ
     try:
@@ -62,41 +62,41 @@ def _environment() -> Mapping[str, str]:
 
 
 def in_ascii(text: str) -> str:
-    """The text in ASCII: our signs by plain ones, other letters as escapes."""
+    """The text in ASCII: plain signs for ours, escapes for other letters."""
     return text.translate(_ASCII).encode("ascii", "backslashreplace").decode()
 
 
 def printable(text: str) -> str:
-    """The text with what a terminal obeys as escapes: control characters, line breaks, turns of direction."""
+    """Escape what a terminal obeys: control characters, line breaks, marks that turn the text's direction."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else _escape(each) for each in text)
 
 
 def printable_lines(text: str) -> str:
-    """The text line by line without what a terminal obeys."""
+    """The text with its line breaks, and `printable` for each line."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def say(text: str, *, file: TextIO | None = None) -> None:
-    """Print lines for a person, without what a terminal obeys: names come from somebody's database."""
+    """Print lines for a person. They are escaped, since names come from somebody's database."""
     print(printable_lines(text), file=file)
 
 
 def _escape(letter: str) -> str:
-    # Blanks of other widths are no danger, and no letters.
+    # Spaces of other widths are harmless: print a plain space.
     return " " if unicodedata.category(letter) == "Zs" else letter.encode("unicode_escape").decode()
 
 
 def bear_all_letters() -> None:
-    """Have standard output escape what its encoding lacks, as standard error does."""
+    """Let standard output escape letters that its encoding lacks, as standard error does."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        with suppress(OSError):  # another file was put under it since it was opened
+        with suppress(OSError):  # the file below it was replaced since it was opened
             sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def is_unread() -> bool:
-    """Tell whether nobody reads standard output any more; what is written from then on goes nowhere."""
+    """Tell whether the reader of standard output went away; later output then goes to /dev/null."""
     asked = select.poll()
     try:
         asked.register(sys.stdout.fileno(), 0)
@@ -104,6 +104,6 @@ def is_unread() -> bool:
         return False
     unread = any(event & select.POLLERR for _, event in asked.poll(0))
     if unread:
-        # Python flushes at its end, and would say that it can't.
+        # Python flushes when it ends, and would report that the flush failed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return unread

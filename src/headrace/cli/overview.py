@@ -1,11 +1,11 @@
 """The page in a terminal: is the mirror true, what is wrong, what to type; then sources, copies, tables.
 
-    overview       the whole page, as high as the terminal or as long as it takes
-    source_lines   a line a source: state, lag, newest mark, marks and changes a minute, held back log
-    copy_lines     a bar a copy, with rate and time left
+    overview       the whole page, cut to the terminal's height or in full
+    source_lines   a line for each source: state, lag, newest mark, marks and changes a minute, log held back
+    copy_lines     a bar for each copy, with rate and time left
 
-It says what the web page says, in the same words (`status.summary`, `status.problems`). What has no room is
-counted, never left out in silence; what is wrong stands first, and its command can be copied as it stands.
+It uses the words of the web page (`status.summary`, `status.problems`). Problems come first, and their
+commands can be copied. Problems, copies and tables that have no room are counted.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from headrace.status.watch import View
 MOST_PROBLEMS = 20
 BUSY_SECONDS = 3.0
 _ALTERATIONS = 5
-_OLD_SECONDS = 3.0  # an age of the view that is told
+_OLD_SECONDS = 3.0  # the page tells the view's age if it is greater
 _BAR = 20
-_HIGH = 28  # lines from which on blank ones stand between the parts
+_HIGH = 28  # a terminal with at least so many lines has blank ones between the parts
 
 Named = tuple[SourcePicture, str, TableStatus]
 
@@ -38,7 +38,7 @@ Named = tuple[SourcePicture, str, TableStatus]
 def overview(
     view: View, rates: Mapping[str, Rates], sheet: Sheet, height: int | None = None, *, keys: str = ""
 ) -> list[Text]:
-    """The page of a lake; without a height, all of it. The last line says which `keys` there are."""
+    """The page of a lake, cut to a height if there is one. The last line names the `keys`."""
     wrong = problems(view)
     head, foot = _head(wrong, view, sheet), _foot(view, sheet, keys)
     sources = source_lines(view.sources, rates, sheet)
@@ -59,7 +59,7 @@ def overview(
     room -= _height(sources, blank)
     shown_copies = copy_lines(copies, rates, sheet, max(2, room // 3))
     room -= _height(shown_copies, blank)
-    least = min(len(_tables_of(view)) + 1, max(2, room // 2)) + blank  # for the tables
+    least = min(len(_tables_of(view)) + 1, max(2, room // 2)) + blank  # kept free for the tables
     shown_problems = _problems(wrong, sheet, room - least - blank)
     room -= _height(shown_problems, blank)
     tables = _tables(view, sheet, room - blank)
@@ -74,7 +74,7 @@ def _height(lines: Sequence[Text], blank: bool) -> int:
 
 
 def _join(parts: Sequence[Sequence[Text]], blank: bool) -> list[Text]:
-    """The parts that are there, a blank line between them."""
+    """Join the parts that have lines, with blank lines between them if asked."""
     lines: list[Text] = []
     for part in parts:
         lines += [Text()] if blank and lines and part else []
@@ -102,7 +102,7 @@ def _foot(view: View, sheet: Sheet, keys: str) -> list[Text]:
 
 
 def _problems(wrong: Sequence[Problem], sheet: Sheet, room: int | None) -> list[Text]:
-    """The problems that there is room for, each of them whole; the first one in any case."""
+    """The problems that fit, each in full; the first one always."""
     lines: list[Text] = []
     for at, problem in enumerate(wrong):
         made = _problem(problem, sheet)
@@ -139,7 +139,7 @@ _SOURCE = (
 
 
 def source_lines(sources: Sequence[SourcePicture], rates: Mapping[str, Rates], sheet: Sheet) -> list[Text]:
-    """A line a source, under a head; what has no room beside the rest stands below it."""
+    """A head and a line for each source; columns that have no room are written below the line."""
     if not sources:
         return []
     rows = [_source_row(source, rates.get(source.name, Rates())) for source in sources]
@@ -169,13 +169,13 @@ def _source_row(source: SourcePicture, rates: Rates) -> list[Part]:
 
 
 def standing_lines(source: SourcePicture, sheet: Sheet, with_name: bool) -> list[Text]:
-    """The lines on what takes long."""
+    """The sentences of `standing` as lines that fit, with the source's name if asked."""
     name = f"{source.name}: " if with_name else ""
     return [line for said in standing(source) for line in sheet.wrap(f"{name}{said}", 2)]
 
 
 def _details(source: SourcePicture, sheet: Sheet, with_name: bool) -> list[Text]:
-    """Positions, who runs it, and what takes long."""
+    """Positions, the owner, and what takes long."""
     position, name = source.position, f"{source.name}: " if with_name else ""
     told = [] if position is None else [f"mark at {position.frontier}", f"received {position.received_until}"]
     if position is not None and position.acknowledged_until:
@@ -226,7 +226,7 @@ _COPY = (
 def copy_lines(
     copies: Sequence[Named], rates: Mapping[str, Rates], sheet: Sheet, room: int | None = None
 ) -> list[Text]:
-    """A bar a copy, those that are furthest first; copies that have no room, or wait, are counted."""
+    """A bar for each copy, the furthest first; copies that have no room, or wait, are counted."""
     if not copies:
         return []
     known = [
@@ -302,7 +302,7 @@ _TABLE: Sequence[tuple[GridColumn, _Show]] = (
 
 
 def _tables_of(view: View) -> list[Named]:
-    """Every table of every source, those first that matter most."""
+    """Every table of every source, in the order of `by_weight`."""
     known = {(source.name, name): (source, name, table) for source, name, table in _all(view)}
     order = summary.by_weight({key: table for key, (_, _, table) in known.items()})
     return [known[key] for key in order]
@@ -330,7 +330,7 @@ def _tables(view: View, sheet: Sheet, room: int | None) -> list[Text]:
 
 
 def _notes(view: View, sheet: Sheet) -> list[Text]:
-    """The tables and columns that are not mirrored, and the last changes of tables' shapes."""
+    """The columns and tables that are not mirrored, and the last DDL that was followed."""
     lines: list[str] = []
     for source in view.sources:
         lines += sentences.columns_left_out(source.tables)

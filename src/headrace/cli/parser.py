@@ -1,10 +1,9 @@
-"""The parser of the command line: help by purpose, colours where there are any, near names for typing errors.
+"""The parser of the command line: help by purpose, colours on a terminal, near names for typing errors.
 
-    CommandLine   `headrace` itself: its help lists the commands by what they are for
+    CommandLine   `headrace` itself: its help lists the commands by purpose
     Parser        each command: its options in groups, an example at the end
 
-What is wrong with a command line is one line and a hint, without the whole usage before it; a password that
-stands there is not repeated.
+An error in a command line is one line and a hint, without the usage. It never repeats a password.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _BOLD, _GREEN, _PLAIN = "\x1b[1m", "\x1b[32m", "\x1b[0m"
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Wraps descriptions, and leaves alone an epilog: its examples are lines to be typed."""
+    """Wraps descriptions but no epilog: its examples are lines to be typed."""
 
     def __init__(self, prog: str) -> None:
         columns = _columns()
@@ -54,16 +53,16 @@ _EXAMPLES = "example:"
 
 
 def examples(*lines: str) -> str:
-    """The end of a command's help: what may be typed as it stands."""
+    """The end of a command's help: lines that can be typed as they are."""
     return "\n".join([_EXAMPLES, *(f"  {line}" for line in lines)])
 
 
 class Parser(argparse.ArgumentParser):
-    """A command; says what is wrong with the command line, and no password that stands there."""
+    """The parser of a command; its errors are one line and a hint, with passwords masked."""
 
     def __init__(self, **known: Any) -> None:
         if sys.version_info >= (3, 14):
-            known.setdefault("color", False)  # it knows nothing of our examples
+            known.setdefault("color", False)  # argparse's own colours leave our examples out
         super().__init__(formatter_class=_Formatter, **known)
 
     def print_help(self, file: SupportsWrite[str] | None = None) -> None:
@@ -76,7 +75,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse; an option that nobody knows is refused first, before what is missing because of it."""
+        """Parse, but refuse unknown options first: a mistyped option may make an argument seem missing."""
         given = list(sys.argv[1:] if args is None else args)
         if self._subparsers is None:
             self._refuse_unknown(given)
@@ -107,9 +106,9 @@ class Parser(argparse.ArgumentParser):
 
 
 class CommandLine(Parser):
-    """The whole command line."""
+    """The parser of the whole command line."""
 
-    purposes: Mapping[str, Sequence[str]] = {}  # the commands by what they are for
+    purposes: Mapping[str, Sequence[str]] = {}  # the commands by purpose
 
     def format_help(self) -> str:
         formatter = self._get_formatter()
@@ -133,13 +132,13 @@ class CommandLine(Parser):
 
 
 def has_colours(stream: IO[str], environment: Mapping[str, str] = os.environ) -> bool:
-    """Tell whether a stream shows colours: a terminal that knows them, and nobody who wants none."""
+    """Tell whether to colour a stream: it is a terminal that has colours, and NO_COLOR is not set."""
     wanted = not environment.get("NO_COLOR") and environment.get("TERM", "dumb") not in ("dumb", "unknown")
     return wanted and stream.isatty()
 
 
 def paint(text: str) -> str:
-    """A help with its headings, options and examples told apart."""
+    """Colour the headings, options and examples of a help text."""
     text = _OPTION.sub(rf"{_GREEN}\g<0>{_PLAIN}", text)
     text = _HEADING.sub(rf"{_BOLD}\g<0>{_PLAIN}", text)
     return _EXAMPLE.sub(lambda line: f"  {_BOLD}{_plain(line[1])}{_PLAIN}", text)

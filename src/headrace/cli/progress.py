@@ -1,15 +1,15 @@
 """The progress of a run: live lines on a terminal, a line an event in a log, JSON on request.
 
-    terminal    a line a source and a bar a copy, written over once a second; above them a line an event
-    log         a line an event, each with its time and source; while tables are copied, one a minute more
+    terminal    a line for each source and a bar for each copy, rewritten once a second; events above them
+    log         a line for each event, with its time and source; while tables are copied, also one a minute
     JSON        each status as it comes
 
-An event is a source that turns (it runs, it waits, it fails), an error or a warning that begins or ends, a
-table that stops, comes back, is exact for the first time or was altered. What repeats itself, or differs in
-numbers alone, is no event.
+Events are: a source changes its state (it runs, waits, fails); an error or a warning begins, or a warning
+ends; a table stops, comes back, is exact for the first time, or was altered. A repetition is no event, nor is
+a change of numbers alone.
 
-It is fed with the statuses of a run (`pipeline.status_report`), about one a second and source. A mirror does
-not end because nobody reads of it: where the reader, or the terminal, is gone, nothing more is said.
+Each source of a run (`pipeline.status_report`) hands over a status about once a second. If the reader or the
+terminal goes away, the mirror goes on and nothing more is printed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from headrace.status.picture import SourcePicture
 from headrace.status.summary import is_copied
 
 BUSY_SECONDS = 30.0  # a shorter step of the loop is no event
-AGAIN_SECONDS = 60.0  # before a fact that ended and came back is an event again
+AGAIN_SECONDS = 60.0  # a fact that comes back after less than this is no event
 COPY_SECONDS = 60.0  # between two lines on copies
 LOCKED_SECONDS = 10.0  # a shorter lock on a table is no event
 NAMED = 5
@@ -49,27 +49,27 @@ _NUMBER = re.compile(r"\d[\d.,:]*")
 
 
 class ProgressView:
-    """Shows status records; use it in a `with`."""
+    """Prints status records; use it in a `with`."""
 
     def __init__(self, *, as_json: bool = False) -> None:
         self._json = as_json
         self._console = Lines(stderr=True)
         self._ascii = is_ascii(self._console.file)
         self._unread = False
-        self._hint: str | None = None  # to be said first
+        self._hint: str | None = None  # printed before the first status
         self._live: Live | None = None
         self._newest: dict[str, SourcePicture] = {}
         self._paces: defaultdict[str, Pace] = defaultdict(Pace)
         self._states: dict[str, str] = {}
-        self._facts: defaultdict[str, dict[str, float]] = defaultdict(dict)  # that were told, and when last
+        self._facts: defaultdict[str, dict[str, float]] = defaultdict(dict)  # and when they last held
         self._warned: defaultdict[str, set[str]] = defaultdict(set)
         self._copies_at: dict[str, float] = {}
         self._exact: dict[str, set[str]] = {}
         self._said: defaultdict[str, set[str]] = defaultdict(set)
         self._away: defaultdict[str, set[str]] = defaultdict(set)  # tables that left the marks, by source
-        self._anew: defaultdict[str, set[str]] = defaultdict(set)  # of those, which are copied beside
-        self._waits: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)  # and why, by their codes
-        self._lock = threading.Lock()  # every source tells from a thread of its own
+        self._anew: defaultdict[str, set[str]] = defaultdict(set)  # tables with a new copy beside the old
+        self._waits: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)  # by table and code
+        self._lock = threading.Lock()  # each source calls from its own thread
 
     def __enter__(self) -> ProgressView:
         if self._console.is_live and not self._json:
@@ -86,7 +86,7 @@ class ProgressView:
                 self._live.stop()
 
     def begin(self, lake: str, page: str | None) -> None:
-        """Say where the page of the run's lake is; or, once there is something to see, how to get one."""
+        """Print the page's address; if there is none, print with the first status how to get one."""
         if page is None:
             self._hint = f"no page is served; headrace serve --lake {shlex.quote(lake)} shows one"
             return
@@ -126,7 +126,7 @@ class ProgressView:
         self._console.print(line, highlight=False, soft_wrap=True)
 
     def _board(self) -> Group:
-        """The lines that are written over: sources, and copies that are under way."""
+        """The lines that are rewritten: sources, and copies under way."""
         sheet, sources = Sheet(self._console.width, self._ascii), list(self._newest.values())
         rates = {source.name: self._paces[source.name].rates() for source in sources}
         copies = [
@@ -140,7 +140,7 @@ class ProgressView:
     # --- events ---------------------------------------------------------------------------------
 
     def _turns(self, said: SourceStatus) -> Iterator[str]:
-        """Say that a source turned, or what it waits for now; a copy's progress where no bar shows it."""
+        """Say that a source's state, facts or warnings changed; where no bar shows a copy, how far it is."""
         source, now = said.source, time.monotonic()
         told, facts = self._facts[source], set(_facts(said))
         turned = self._states.get(source) != said.state
@@ -173,7 +173,7 @@ class ProgressView:
         yield f"{said.source}: {share:.0%} of {words.size(copies.bytes_known)} copied{pace}"
 
     def _first_exact(self, said: SourceStatus) -> Iterator[str]:
-        """Say of tables that are in the marks for the first time, so far as this run knows, that they are."""
+        """Name the tables that are in the marks for the first time in this run."""
         if said.tables is None:
             return
         live = {name for name, table in said.tables.items() if table.state == "live"}
@@ -184,7 +184,7 @@ class ProgressView:
             yield f"in the marks, exact: {', '.join(names[:NAMED])}{more}"
 
     def _news(self, said: SourceStatus) -> Iterator[str]:
-        """Say once, a line each, which tables stopped or were altered, and which nobody mirrors."""
+        """Say once, a line each, which tables stopped, wait, were altered, came back or are not mirrored."""
         source, tables = said.source, said.tables or {}
         stops = (sentences.stop(name, table) for name, table in tables.items())
         anew = {text: name for name, table in tables.items() if (text := sentences.copied_anew(name, table))}
@@ -193,7 +193,7 @@ class ProgressView:
         lines += [*sentences.unmirrored_lines(said.unmirrored_tables), *altered]
         lines += filter(None, [sentences.gone_line(tables)])
         fresh = [line for line in lines if line not in self._said[source]]
-        # Of a copy beside a table it was said when that began.
+        # When a copy beside a table began, a line said so: its alteration needs none.
         self._anew[source] |= set(anew.values())
         fresh = [
             line for line in fresh if line not in altered or altered[line].table not in self._anew[source]
@@ -203,11 +203,11 @@ class ProgressView:
         self._away[source] |= {name for name, table in tables.items() if table.state == "stopped"}
         fresh += self._long_locks(source, tables)
         yield from [*fresh, *self._back(source, tables)]
-        # What is true no longer is news when it comes true again.
+        # A line that does not hold any more is news again when it comes back.
         self._said[source] = set(lines)
 
     def _news_of_waits(self, source: str, tables: Mapping[str, TableStatus]) -> Iterator[str]:
-        """Say why tables wait for their next try, once a reason: when that is changes with every try."""
+        """Say why tables wait for their next try: once for each reason, since each try changes the time."""
         waiting = set()
         for name, table in tables.items():
             text = sentences.waits(name, table)
@@ -219,7 +219,7 @@ class ProgressView:
         self._waits[source] = waiting
 
     def _back(self, source: str, tables: Mapping[str, TableStatus]) -> Iterator[str]:
-        """Say of tables that left the marks that they are in them again."""
+        """Name the tables that left the marks and are in them again."""
         for name in sorted(self._away[source] & tables.keys()):
             if tables[name].state == "live" and tables[name].unseen_since is None:
                 self._away[source].discard(name)
@@ -227,7 +227,7 @@ class ProgressView:
                 yield sentences.back(name, tables[name])
 
     def _long_locks(self, source: str, tables: Mapping[str, TableStatus]) -> list[str]:
-        """Say of tables that somebody locks, so that they are in no mark, since when and who."""
+        """Say since when a lock keeps tables out of the marks, and who holds it."""
         now, lines = datetime.now(UTC), []
         for name, table in tables.items():
             line = sentences.unseen_line(name, table)
@@ -239,7 +239,7 @@ class ProgressView:
 
 
 def _facts(status: SourceStatus) -> Iterator[str]:
-    """The words of a source without its numbers: what differs in numbers alone is said once."""
+    """Yield the facts of a source without their numbers, so that new numbers alone make no event."""
     error = status.error
     texts = [] if error is None else [f"{error['code']}{error['primary']}{error.get('detail')}"]
     texts += [f"{code}{text}" for code, text in status.warnings.items()]
@@ -253,7 +253,7 @@ def _is_busy(status: SourceStatus) -> bool:
 
 
 def _state(table: TableStatus) -> str:
-    """The state as a person is told it: what comes back by itself waits for its copy."""
+    """The state to print: a table that the run takes up again by itself is "pending"."""
     return "pending" if table.follows else table.state
 
 
@@ -269,12 +269,12 @@ def summary(status: SourceStatus) -> str:
         parts.append(f"mark at {status.position.frontier}, {status.position.lag_bytes:,} bytes behind")
     if status.spark is not None:
         parts.append(status.spark.what)
-    # Without its seconds: a line that says the same is said once.
+    # Without the seconds, so that they make no new line.
     if status.work is not None and _is_busy(status):
         parts.append(f"busy: {status.work.what}")
     if status.error:
         error = status.error
-        # The detail too: of what is waited for it says who holds it up.
+        # The detail says who holds the source up.
         detail = f" ({error['detail']})" if error.get("detail") else ""
         parts.append(f"{error['code']}: {error['primary']}{detail}")
     parts += [f"{code}: {text}" for code, text in status.warnings.items()]

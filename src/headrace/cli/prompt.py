@@ -1,8 +1,8 @@
 """The prompt of `headrace sql`: statements up to a semicolon, a history, completion of names.
 
-On a terminal by prompt_toolkit, from anything else line by line: which of them changes comfort, and nothing
-of what is run. The history is a file of the user's that nobody else may read, and a statement with a password
-is not in it: not in this session's memory, either, once it has been typed to its end.
+A terminal is read with prompt_toolkit, anything else line by line; both run the same statements. The history
+is a file that only its user may read. A statement with a password is never written to it, and leaves this
+session's memory once the statement is complete.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Names = Callable[[], Sequence[str]]
 
 
 def statements(names: Names, *, terminal: bool) -> Iterator[str]:
-    """Read a statement at a time; ends with the input, `exit` or `quit`."""
+    """Read one statement after another; the input's end, `exit` and `quit` end it."""
     history = _History(_file()) if terminal else None
     read = _plain if history is None else _prompt(names, history)
     try:
@@ -65,7 +65,7 @@ def _whole(read: Callable[[str], str], history: _History | None) -> Iterator[str
 
 
 class _History(History):
-    """The lines that were typed; those of a statement count once it is over, and if it holds no password."""
+    """The typed lines. A statement's lines are kept once it is complete, if it holds no password."""
 
     def __init__(self, file: Path | None) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ def _prompt(names: Names, history: History) -> Callable[[str], str]:
 
 
 def completer(names: Names) -> WordCompleter:
-    """Completes what SQL knows, and the names that there are when it is asked."""
+    """Completes SQL's keywords and the names of the moment."""
     return WordCompleter(lambda: [*names(), *KEYWORDS], ignore_case=True, WORD=True)
 
 
@@ -108,7 +108,7 @@ def _plain(prompt: str) -> str:
 
 
 def _file() -> Path | None:
-    """The file of what was typed before; None where it can't be kept."""
+    """The history's file, which is made if need be; None if that fails."""
     state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     kept = Path(state, "headrace", "history")
     try:

@@ -2,10 +2,10 @@
 
     table   columns side by side, numbers to the right, NULL written out
     json    one object a line; what JSON has no form for (decimals, times, bytes, NaN) as text
-    csv     a head, then a line a row; NULL is nothing, an empty text is two quotes
+    csv     a head, then a line for each row; NULL is an empty field, an empty text is two quotes
 
-Values are printed as PostgreSQL prints them, whatever the format; booleans as true and false. In a table,
-control characters are escapes: no value makes a terminal do anything.
+Each format prints values as PostgreSQL does, but booleans as true and false. A table escapes control
+characters, so that no value can control a terminal.
 """
 
 from __future__ import annotations
@@ -86,13 +86,13 @@ def _texts(column: Any) -> Sequence[str | None]:
     try:
         texts: list[str | None] = print_values(column).to_pylist()
     except TypeError:
-        # A map, a struct or an interval of the query's own making.
+        # The query made a map, a struct or an interval.
         texts = [None if value is None else str(value) for value in column.to_pylist()]
     return texts
 
 
 def _plain(column: Any) -> list[Any]:
-    """The values as JSON has them, and text for those that it has not."""
+    """The values in JSON's types, or as text if JSON has no form for them."""
     import pyarrow as pa
 
     kind = column.type

@@ -110,14 +110,14 @@ def run(args: argparse.Namespace) -> int:
             reconcile=args.reconcile,
             elsewhere=args.elsewhere,
         )
-    # With --once 0 means that all is mirrored; who was told to stop before cannot say so.
+    # With --once, 0 means that all is mirrored: a run that a signal stopped can't promise that.
     return INTERRUPTED if args.once and stop.is_set() else 0
 
 
 def set_by_signals() -> threading.Event:
     """An event that Ctrl-C and SIGTERM set.
 
-    A thread sets it: the handler interrupts the main thread, which may hold the lock of that very event.
+    A thread sets it: the handler interrupts the main thread, which may hold the event's lock.
     """
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -126,7 +126,7 @@ def set_by_signals() -> threading.Event:
 
 
 def parse_config(args: argparse.Namespace) -> Config:
-    """The configuration that the command line means."""
+    """The configuration that the arguments give."""
     if args.config:
         if args.url or args.tables or source_options(args):
             raise Misconfigured(
@@ -156,7 +156,7 @@ def parse_config(args: argparse.Namespace) -> Config:
 
 
 def with_pace(config: Config, every: str | None) -> Config:
-    """The configuration with the pace that the command line asks for."""
+    """The configuration with `--every` for each source, if it was given."""
     if every is None:
         return config
     duration(every, "--every")
@@ -165,7 +165,7 @@ def with_pace(config: Config, every: str | None) -> Config:
 
 
 def _only(config: Config, name: str | None) -> Config:
-    """The configuration of the one source that is named."""
+    """The configuration with the named source alone; without a name, all of it."""
     if name is None:
         return config
     if name not in config.sources:

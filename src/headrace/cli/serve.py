@@ -42,7 +42,7 @@ def register(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    # Imported late, as in every command; nothing of a pipeline is loaded but the configuration.
+    # Imported late, as in every command. Of the pipeline only the configuration is loaded.
     from headrace.cli.run import set_by_signals
     from headrace.core.errors import Misconfigured
     from headrace.pipeline.state import config as configuration
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def web_settings(listen: str, web: WebConfig) -> Settings:
-    """The settings of the web server; the token of the environment comes before that of a file."""
+    """The settings of the web server; a token in the environment wins over one in a file."""
     from headrace.web.settings import TOKEN_VARIABLE, settings
 
     token = os.environ.get(TOKEN_VARIABLE, web.token)
@@ -78,7 +78,7 @@ def web_settings(listen: str, web: WebConfig) -> Settings:
 
 
 def listening(stack: ExitStack, listen: str | None, lake: str, web: WebConfig) -> str | None:
-    """Serve a run's lake from its own process, where that was asked for; the address of the page."""
+    """Serve a run's lake from the run's process, if asked to; return the page's address."""
     where = listen or web.listen
     if where is None:
         return None

@@ -1,4 +1,4 @@
-"""The options of each kind of source on the command line, as it declares them, for `run` and `check`."""
+"""The options that each kind of source declares, on the command line of `run` and `check`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _Form = tuple[Declaration, Option]
 
 
 def add_source_options(command: argparse.ArgumentParser) -> None:
-    """Add each kind's options under its heading. Whoever reads the configuration checks their values."""
+    """Add each kind's options under its heading. Their values are checked with the configuration."""
     for kinds, forms_by_name in _by_kinds().items():
         group = command.add_argument_group(_heading(kinds))
         for name, forms in forms_by_name.items():
@@ -25,7 +25,7 @@ def add_source_options(command: argparse.ArgumentParser) -> None:
 
 
 def source_options(args: argparse.Namespace) -> dict[str, str]:
-    """The options that were given; one that is empty is not, as in `--slot "$SLOT"` where there is none."""
+    """The options that were given. An empty one counts as not given: `--slot "$SLOT"` with SLOT unset."""
     names = (option.name for kind in registry.kinds() for option in registry.declaration(kind).options)
     return {name: getattr(args, name) for name in names if getattr(args, name)}
 
@@ -39,7 +39,7 @@ def _heading(kinds: tuple[str, ...]) -> str:
 
 
 def _values(forms: list[_Form]) -> str:
-    """The default; where kinds differ, the values and the default of each."""
+    """The default; if the kinds differ, the values and the default of each."""
     alike: dict[tuple[tuple[str, ...], str | None], list[str]] = {}
     for declared, option in forms:
         alike.setdefault((option.choices, option.default), []).append(declared.title)
@@ -58,7 +58,7 @@ def _in_words(names: list[str]) -> str:
 
 
 def _by_kinds() -> dict[tuple[str, ...], dict[str, list[_Form]]]:
-    """The options by the kinds that have them: kinds may share one, with their own values."""
+    """The options, by the kinds that have them. Kinds may share an option and differ in its values."""
     kinds: dict[str, list[str]] = {}
     forms: dict[str, list[_Form]] = {}
     for kind in registry.kinds():

@@ -1,4 +1,4 @@
-"""`headrace sql`: one statement, or a prompt: any Spark SQL over a lake's tables at one cut."""
+"""`headrace sql`: one statement or a prompt, in Spark SQL over a lake's tables at one cut."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _answer(session: SqlSession, statement: str, how: str) -> None:
 
 
 def _converse(session: SqlSession, how: str) -> int:
-    """The prompt; an error is told and the next statement read."""
+    """Run the prompt; after an error, report it and read the next statement."""
     from headrace.cli import prompt
     from headrace.sql.tokens import statements
 

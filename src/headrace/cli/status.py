@@ -1,4 +1,4 @@
-"""`headrace status`: how a lake's sources are doing, as their owners last said; needs no password."""
+"""`headrace status`: the state of a lake's sources, as their owners last reported it; needs no password."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _show(lake: str) -> list[SourcePicture]:
-    """One look, as a terminal shows it."""
+    """Print the page of a lake on a terminal; return its sources."""
     # Imported late, as in every command: --help and --version answer at once.
     from headrace.cli.layout import Sheet
     from headrace.cli.overview import overview
@@ -103,14 +103,14 @@ def _show(lake: str) -> list[SourcePicture]:
 
 
 def _watch(lake: str) -> int:
-    """Show the lake once a second on a screen of its own until a signal comes; leave the last look behind."""
+    """Show the lake once a second on the alternate screen until a signal comes; then print the last page."""
     from headrace.cli.layout import Sheet
     from headrace.cli.overview import overview
     from headrace.status.picture import open_lake
     from headrace.status.watch import Watch
 
-    open_lake(lake)  # what is no lake is an error of the command
-    # They are waited for, not handled: a handler would run between any two steps of what is drawn.
+    open_lake(lake)  # raises if it is no lake
+    # Block the signals and wait for them: a handler could interrupt the drawing anywhere.
     signal.pthread_sigmask(signal.SIG_BLOCK, [*_ENDS, signal.SIGWINCH])
     console, watch, came = Lines(), Watch(lake), None
 
@@ -122,7 +122,7 @@ def _watch(lake: str) -> int:
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while came is None or came.si_signo not in _ENDS:
             if not console.file.isatty():
-                return 128 + signal.SIGHUP  # it hung up, and whoever started this ignores the signal (nohup)
+                return 128 + signal.SIGHUP  # the terminal is gone, and SIGHUP is ignored (nohup)
             live.update(page("Ctrl-C ends"), refresh=True)
             came = signal.sigtimedwait([*_ENDS, signal.SIGWINCH], EVERY)
     console.print(page(), highlight=False)
@@ -144,13 +144,13 @@ def _check(sources: Sequence[SourcePicture], max_lag: float) -> None:
 
 
 def _console() -> Lines:
-    """Lines are whole in a pipe, whose width nobody knows."""
+    """The console; a pipe has no width, so its lines are never wrapped."""
     console = Lines()
     return console if console.is_terminal else Lines(width=_UNBOUND)
 
 
 def _looks(args: argparse.Namespace) -> Iterator[list[SourcePicture]]:
-    """One look, or with --watch one a second."""
+    """Yield the sources once, or with --watch once a second."""
     # Imported late, as in every command: --help and --version answer at once.
     from headrace.status.picture import pictures
 
@@ -170,7 +170,7 @@ def _page(sources: list[SourcePicture]) -> Group:
 
 
 def _beside(source: SourcePicture) -> Iterator[str]:
-    """Say what a column is too narrow for: why tables stopped, and which nobody mirrors, the last changes."""
+    """Yield the lines below the table: why tables stopped or wait, what is not mirrored, the last DDL."""
     # Imported late, as in every command.
     from headrace.status import sentences
 
@@ -221,7 +221,7 @@ def _head(source: SourcePicture) -> Iterator[str]:
 
 
 def _lag(source: SourcePicture) -> str:
-    """The lag by now; of a source that is not heard it is only known how large it may be."""
+    """The lag by now; if the source does not answer, the most that it may be."""
     lag, silent = source.lag_seconds or 0.0, source.contact_age
     return f"up to {duration_text(lag)}" if silent is not None and lag == silent else f"{round(lag, 1)} s"
 
@@ -254,7 +254,7 @@ def _tables(source: SourcePicture) -> Table:
 
 
 def _state(table: TableStatus) -> str:
-    """The state as a person is told it: what comes back by itself waits for its copy."""
+    """The state to print: a table that the run takes up again by itself is "pending"."""
     state = "pending" if table.follows else table.state
     return f"{state}, copied anew" if table.copied_anew else state
 

@@ -1,4 +1,4 @@
-"""`headrace tables`: which tables of a source are mirrored, changed while it runs or while nobody runs it."""
+"""`headrace tables`: add, drop or resync tables of a source, while a run mirrors it or while none does."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def parse_config(args: argparse.Namespace) -> Config:
-    """The configuration that the command line means."""
+    """The configuration that the arguments give."""
     from dataclasses import replace
 
     from headrace.pipeline.commands.ask import the_source
@@ -115,7 +115,7 @@ def parse_config(args: argparse.Namespace) -> Config:
 
 
 def _repair(config: Config, verdict: Verdict) -> None:
-    """Have the tables that differ copied anew, by the source's owner."""
+    """Ask the source's owner to copy the tables that differ anew."""
     from headrace.pipeline.commands.ask import ask
     from headrace.pipeline.verify.verdicts import DIFFERENT
 
@@ -133,7 +133,7 @@ def _repair(config: Config, verdict: Verdict) -> None:
 
 
 def page(verdict: Verdict) -> Iterator[str]:
-    """Print the verdict for a person to read."""
+    """Yield the lines of the verdict for a person."""
     yield (
         f'{verdict.source}: compared at position "{verdict.position}", snapshot {verdict.snapshot}, '
         f"{verdict.seconds:.1f} s"
@@ -191,7 +191,7 @@ def _texts(values: Mapping[str, str | None]) -> str:
 
 
 def _printable(text: str | None) -> str:
-    """A text as a terminal can bear it: bare where it is plain, else quoted, without control characters."""
+    """A text for a terminal: bare if it is plain, else quoted, without control characters."""
     if text is None:
         return "NULL"
     plain = text != "NULL" and text.isprintable() and text and not set(text) & set(" \"'=")

@@ -1,7 +1,7 @@
 """`headrace version`: what is installed here, for a bug report.
 
-Headrace, Python, and the packages whose version decides what works. PySpark may be absent: plain
-`headrace` uses the Spark that is there. Nothing heavy is imported: versions are read from metadata.
+It lists Headrace, Python, and the packages whose versions decide what works. PySpark may be absent: plain
+`headrace` uses the Spark of the machine. It imports nothing heavy: versions are read from metadata.
 """
 
 from __future__ import annotations
