@@ -1,8 +1,8 @@
 """The details of a lake that its status does not hold: newest marks, columns, when a table can be read.
 
-They are read from plans and from the catalog, small JSON records that never change once they are written, so
-each is read once and remembered. Plans older than the last checkpoint are cleaned up by a run: of those marks
-nothing is told here, and of a table what the checkpoints say. Neither Arrow nor delta-rs is loaded.
+They come from plans and the catalog: small JSON records that never change once they are written, so each is
+read once and remembered. A run deletes plans older than the last checkpoint. So nothing is known of their
+marks, and of tables only what the checkpoints say. Neither Arrow nor delta-rs is loaded.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from headrace.lake.store.many import at_once
 
 MOST_MARKS = 200
 _REMEMBERED = 4 * MOST_MARKS
-_TABLE = "table/"  # the keys of tables in the catalog begin so
-_CHECKPOINTS = 50  # the newest, of which intervals are told
-_TABLES = 64  # whose intervals are remembered
-_STEPS = 20  # plans that are folded one by one before the catalog is read anew
+_TABLE = "table/"  # the prefix of tables' keys in the catalog
+_CHECKPOINTS = 50  # at most so many, the newest, are read for intervals
+_TABLES = 64  # remember the intervals of so many tables
+_STEPS = 20  # if more plans than this are new, read the catalog anew
 
 
 @dataclass(frozen=True, slots=True)
 class MarkSummary:
-    """A mark, as its plan tells it."""
+    """The record of a mark in its plan."""
 
     epoch: int
     kind: str
@@ -44,7 +44,7 @@ class MarkSummary:
     tables: tuple[str, ...]  # whose rows it changed
     versions: Mapping[str, int]  # of the Delta tables that are exact at it
     time: int
-    since: Mapping[str, int | None]  # from which time tables are exact, of those whose record it changed
+    since: Mapping[str, int | None]  # the `since` of tables whose record it changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,34 +53,34 @@ class ColumnSummary:
 
     name: str
     source_type: str
-    lake_type: str  # as Spark calls it
+    lake_type: str  # Spark's name
     nullable: bool
     in_key: bool
 
 
 @dataclass(frozen=True, slots=True)
 class ReadableInterval:
-    """An interval in which a table can be read, as the source spells its ends."""
+    """An interval in which a table can be read; its ends are positions of the source."""
 
     since: str
-    last_epoch: int  # of the last mark that is known to have the table
-    until: str | None  # the position of that mark; None where only a checkpoint tells of it
+    last_epoch: int  # of the last mark that is known to hold the table
+    until: str | None  # the position of that mark; None if only a checkpoint is known
     goes_on: bool
 
 
 @dataclass(frozen=True, slots=True)
 class _Sight:
-    """A table at one mark: from which time it is exact there, and whether that mark has it."""
+    """A table at one mark: its `since`, and whether the mark holds it."""
 
     epoch: int
     since: int | None
     is_named: bool
-    mark: MarkSummary | None = None  # where its plan is there
+    mark: MarkSummary | None = None  # if its plan still exists
 
 
 @dataclass(slots=True)
 class Details:
-    """The details of one lake; any thread may ask."""
+    """The details of one lake; any thread may call."""
 
     store: Store
     _marks: OrderedDict[tuple[str, int], MarkSummary] = field(default_factory=OrderedDict)
@@ -89,7 +89,7 @@ class Details:
     _lock: Lock = field(default_factory=Lock)
 
     def marks(self, source: str, newest: int, count: int = MOST_MARKS) -> Sequence[MarkSummary]:
-        """The newest marks, the newest first, as far as their plans are there."""
+        """The newest marks, the newest first, as far as their plans still exist."""
         epochs = range(newest, max(0, newest - count), -1)
         with self._lock:
             absent = [epoch for epoch in epochs if (source, epoch) not in self._marks]
@@ -103,7 +103,7 @@ class Details:
             return [self._marks[source, epoch] for epoch in epochs if (source, epoch) in self._marks]
 
     def columns(self, source: str, epoch: int, table: str) -> Sequence[ColumnSummary]:
-        """The columns of a table as of a mark; none where it is not mirrored."""
+        """The columns of a table as of a mark; none if the table is not mirrored."""
         record = self._catalog(source, epoch).records.get(f"table/{table}")
         if not isinstance(record, dict):
             return ()
@@ -123,7 +123,7 @@ class Details:
     def intervals(self, source: str, epoch: int, table: str) -> Sequence[ReadableInterval]:
         """The intervals in which a table can be read, the newest first.
 
-        The end of one is exact as far as plans go back; before that it lies at a checkpoint, or behind it.
+        The end is exact for marks whose plans exist; for older marks it lies at the checkpoint or after it.
         """
         sights = self._at_checkpoints(source, epoch, table)
         oldest = sights[-1].epoch if sights else 0
@@ -141,7 +141,7 @@ class Details:
         )
 
     def _at_checkpoints(self, source: str, epoch: int, table: str) -> list[_Sight]:
-        """The table as the newest checkpoints have it, the oldest first."""
+        """The table at each of the newest checkpoints, the oldest first."""
         keys = self.store.list(layout.checkpoints_folder(source))
         epochs = [number for key in keys if (number := layout.plan_of(key)[0]) <= epoch][-_CHECKPOINTS:]
         with self._lock:
@@ -199,9 +199,9 @@ def _sight(known: Catalog, table: str) -> _Sight:
 def _intervals(
     sights: Sequence[_Sight], reach: Reach | None, spell: Callable[[int], str]
 ) -> list[ReadableInterval]:
-    """Put the marks together at which the table is exact from the same time on; the newest first.
+    """Join the marks at which the table has the same `since` into intervals; the newest first.
 
-    Before the source's reach history is gone, so an interval begins behind that, or is gone as well.
+    History before the source's reach is gone, so an interval begins after it, or is gone too.
     """
     found: list[ReadableInterval] = []
     first = -1 if reach is None else reach.time

@@ -1,11 +1,11 @@
-"""The faults of a source, for monitoring: `headrace status --check`, and whoever else is asked.
+"""The faults of a source, for monitoring: `headrace status --check`, `/readyz` and the page.
 
     the run failed                  its own error
     a table stopped                 STATUS_TABLE_STOPPED      a person must look
     nobody runs the source          STATUS_NOT_RUNNING
-    too far behind                  STATUS_BEHIND             so is a loop that stands, and a table in no mark
+    too far behind                  STATUS_BEHIND             or the loop hangs, or a table is in no mark
 
-A table that the run takes up again by itself is no fault, nor is one that is gone at the source.
+A table that the run takes up again by itself is no fault, nor is a table that is gone at the source.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ def faults(source: SourcePicture, max_lag: float) -> Iterator[HeadraceError]:
 
 
 def is_left(source: SourcePicture) -> bool:
-    """Tell whether nobody runs the source, for no error that ended its run: that has a hint of its own."""
+    """Tell whether nobody runs the source, though no error ended its run (the error has its own hint)."""
     return not source.runs and source.status.state != "failed"
 
 
 def not_running(source: SourcePicture) -> Transient:
-    """Nobody runs the source: since when, what its run said last, and what goes on."""
+    """The fault that nobody runs the source: since when, its run's last error, how to go on."""
     last = source.status.error
     said = "" if last is None else f"; its run said last: {last['code']}: {last['primary']}"
     return Transient(
@@ -62,7 +62,7 @@ def _end_of_run(source: SourcePicture) -> str:
 
 
 def behind(source: SourcePicture, max_lag: float) -> Iterator[Transient]:
-    """The reasons for which the lake is, or may be, further behind its source than it may."""
+    """Yield the reasons why the lake is, or may be, more than `max_lag` seconds behind its source."""
     lag, turned = source.lag_seconds or 0.0, source.turn_age or 0.0
     waited = seconds_since(source.status.state_since, source.now) or 0.0
     if source.runs and source.lag_seconds is None and waited > max_lag:

@@ -1,8 +1,8 @@
 """The pace of a source over the last minute: bytes a second of each copy, marks and changes a minute.
 
-It is made of the sums that a status holds: `see` takes one, as often as there is one, and keeps a point every
-five seconds. Nothing is known before two statuses are two seconds apart. A sum that falls, since the lake was
-set back, begins the minute anew.
+It is computed from the sums in each status: `see` takes a status, and keeps a point every five seconds. No
+rate is known before two points are two seconds apart. If a sum falls, because the lake was set back, the
+minute begins anew.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LEAST_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """The rates of one source; those that are not known yet are not there."""
+    """The rates of one source; None, or no entry, for a rate that is not known yet."""
 
     copies: Mapping[str, float] = field(default_factory=dict)  # bytes a second, by table
     marks: float | None = None  # a minute
@@ -45,7 +45,7 @@ class Pace:
     _points: deque[_Point] = field(default_factory=deque)
 
     def see(self, at: float, status: SourceStatus) -> None:
-        """Take the source's status as of a moment, in seconds of any clock that never goes back."""
+        """Take the source's status at a time, in seconds of any clock that never goes back."""
         totals, points = status.totals, self._points
         copies = {name: table.copy.bytes_done for name, table in (status.tables or {}).items() if table.copy}
         marks, changes = (0, 0) if totals is None else (sum(totals.marks.values()), totals.changes)

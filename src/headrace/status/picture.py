@@ -1,7 +1,7 @@
-"""The picture of each source of a lake: the owner's last word where there is one, else the catalog.
+"""The picture of each source of a lake: its owner's last status if there is one, else the catalog.
 
 It is made of JSON records alone, so that a small process can hold it: this module loads neither Arrow nor
-delta-rs, and asks no source.
+delta-rs, and calls no source.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ ENDED = ("stopped", "failed", DROPPED)
 
 @dataclass(frozen=True, slots=True)
 class SourcePicture:
-    """The state of one source: what its owner said, how many seconds ago, and the lake's newest epoch.
+    """The state of one source: its owner's last status, its age in seconds, and the lake's newest epoch.
 
-    What grows with the clock (lag, ages) is as of `now`, whether or not its owner lives.
+    Lag and ages grow with the clock: they are as of `now`, whether or not the owner lives.
     """
 
     status: SourceStatus
@@ -56,7 +56,7 @@ class SourcePicture:
 
     @property
     def state(self) -> str:
-        """The owner's word; what it was if the owner says nothing more."""
+        """The state in the status; "silent (was ...)" if its owner writes none any more."""
         if self.age is None or self.status.state in ENDED or self.age <= SILENT_SECONDS or not self._speaks:
             return self.status.state
         return f"silent (was {self.status.state})"
@@ -67,13 +67,13 @@ class SourcePicture:
 
     @property
     def runs(self) -> bool:
-        """Tell whether somebody runs it, as far as its record shows."""
+        """Tell whether a run is alive, as far as the status shows."""
         ended = self.status.state in (*ENDED, NEVER_RUN)
         return not ended and self.age is not None and self.age <= SILENT_SECONDS
 
     @property
     def lag_seconds(self) -> float | None:
-        """The seconds that the lake may be behind the source by now; None where nothing is known."""
+        """The seconds that the lake may be behind the source by now; None if nothing is known."""
         return self.status.lag_seconds(self.now)
 
     @property
@@ -83,7 +83,7 @@ class SourcePicture:
 
     @property
     def turn_age(self) -> float | None:
-        """The seconds since the loop came round, while somebody runs the source."""
+        """The seconds since the loop's last turn; None while no run is alive."""
         return seconds_since(self.status.turned_at, self.now) if self.runs else None
 
     @property
@@ -129,19 +129,19 @@ def _round(seconds: float | None) -> float | None:
 
 
 def pictures(path: str) -> list[SourcePicture]:
-    """The picture of every source of a lake, also of one that never got to its first mark."""
+    """The picture of every source of a lake, even of one without a mark."""
     return pictures_in(open_lake(path))
 
 
 def open_lake(path: str) -> Store:
-    """Open a lake to be looked at; an error where there is none, or one too new for us."""
+    """Open a lake to look at it; raise if there is none, or if its format is too new."""
     store = open_store(path)
     formatfile.open_lake(store)
     return store
 
 
 def pictures_in(store: Store) -> list[SourcePicture]:
-    """The picture of every source of the lake in this store; an error where that is gone meanwhile."""
+    """The picture of every source of the lake in this store; raise if the lake is gone."""
     formatfile.open_lake(store)
     marked = {layout.unquote(name) for name in store.folders(layout.MARKS)}
     return [_picture(store, name) for name in sorted({*marked, *statusfile.sources(store)})]
@@ -170,7 +170,7 @@ def _newest_epoch(said: SourceStatus) -> int | None:
 def _merge_tables(
     said: Mapping[str, TableStatus], recorded: Mapping[str, TableStatus]
 ) -> dict[str, TableStatus]:
-    """The tables that the lake knows by now: commands have changed it since its last run ended."""
+    """The tables by now: commands may have changed the catalog since the last run ended."""
     same = {name: table for name, table in recorded.items() if name not in said}
     for name, table in recorded.items():
         if name in said:
@@ -183,7 +183,7 @@ def _altered_at(record: Mapping[str, Any] | None) -> str | None:
 
 
 def _recorded_tables(store: Store, name: str, epoch: int) -> dict[str, TableStatus]:
-    """Read of the tables from the catalog, where no run ever told more."""
+    """The tables as the catalog records them."""
     tables, records = {}, catalog.load(store, name, epoch).records
     spelling, plan = spelling_of(records), catalog.final_plan(store, name, epoch)
     newest = None if plan is None else Position(plan.time + 1, plan.frontier)

@@ -1,7 +1,7 @@
-"""The problems of a lake, in the order in which a person should look at them, and what to type.
+"""The problems of a lake, in the order in which a person should look at them, and the commands to type.
 
-A problem is of a whole lake, a source or a table. Its command is made of the error's hint, which may name one
-amid other words, and of the lake's address: so it can be copied as it stands.
+A problem concerns a lake, a source or a table. Its commands come from the error's hint, which may name them
+among other words, and get the lake's address: so they can be copied.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _EFFECTS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that a person should know of."""
+    """A fact that a person should know."""
 
     weight: str
-    place: str  # of what
+    place: str  # the lake, source or table
     primary: str
     code: str = ""
     detail: str | None = None
@@ -58,13 +58,13 @@ class Problem:
 
     @property
     def advice(self) -> str | None:
-        """The hint; where it is a command and nothing else, the effect of that: `commands` has it in full."""
+        """The hint. If it is only a command, the command's effect: `commands` holds the command in full."""
         found = _ONLY_COMMAND.fullmatch(self.hint or "") if self.commands else None
         return self.hint if found is None else _EFFECTS[found[1]]
 
 
 def problems(view: View) -> list[Problem]:
-    """All that is wrong with a lake, the gravest first."""
+    """Every problem of a lake, the grave ones first."""
     found = [*_of_lake(view)]
     for source in view.sources:
         found += _of_source(view.lake, source)
@@ -107,7 +107,7 @@ def _of_lake(view: View) -> Iterator[Problem]:
 
 def _of_source(lake: str, source: SourcePicture) -> Iterator[Problem]:
     if source.status.state == DROPPED:
-        return  # somebody removed it on purpose; its tables stay as they are
+        return  # somebody dropped it on purpose
     place, error = f"source {source.name}", source.status.error
     if faults.is_left(source):
         yield _without_run(lake, source, place)
@@ -178,7 +178,7 @@ def _of_table(lake: str, source: str, name: str, table: TableStatus) -> Iterator
 
 
 def _returning(problem: Problem, table: TableStatus, lake: str) -> Problem:
-    """A table that the run takes up again by itself; a person need not act, but may."""
+    """The problem of a table that the run takes up again by itself: no person must act, but one may."""
     if table.is_missing:
         drop = _whole("tables drop", lake, problem.table)
         return replace(

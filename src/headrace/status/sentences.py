@@ -1,8 +1,6 @@
-"""The sentences that `run`, `status` and `verify` share: which tables stopped or wait, and which nobody
-mirrors.
+"""The sentences that `run`, `status` and `verify` share: which tables stopped, wait or are not mirrored.
 
-They are made of the values of a status, so that a run says the same on a terminal, in its log
-and in what `status` shows.
+They are made from a status, so a terminal, a log and `status` show the same words.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ _WAYS = {
 
 
 def stop(name: str, table: TableStatus) -> str | None:
-    """Say why a table stopped, and where; None of one that goes on."""
+    """Say why a table stopped, and where; None if it goes on, or comes back by itself."""
     error, at = table.error, table.stopped_at
     if table.state != "stopped" or not error or table.follows:
         return None
@@ -36,7 +34,7 @@ def stop(name: str, table: TableStatus) -> str | None:
 
 
 def copied_anew(name: str, table: TableStatus) -> str | None:
-    """Say why a table that stopped has a new copy made beside it; None of any other."""
+    """Say why a stopped table is copied anew beside the old; None for any other table."""
     if table.state != "stopped" or not table.follows or table.copied_anew is None or not table.error:
         return None
     primary = str(table.error["primary"])
@@ -44,7 +42,7 @@ def copied_anew(name: str, table: TableStatus) -> str | None:
 
 
 def waits(name: str, table: TableStatus) -> str | None:
-    """Say when a table that could not be taken up is tried again; None of any other."""
+    """Say when headrace tries a table again that it could not take up; None for any other table."""
     error = table.error
     if not table.follows or table.is_missing or table.retry_at is None or error is None:
         return None
@@ -56,7 +54,7 @@ def waits(name: str, table: TableStatus) -> str | None:
 
 
 def gone_line(tables: Mapping[str, TableStatus]) -> str | None:
-    """Name the tables that are not at the source any more; None where all are there."""
+    """Name the tables that are gone at the source; None if there are none."""
     names = [name for name, table in tables.items() if table.is_missing]
     if not names:
         return None
@@ -73,7 +71,7 @@ def back(name: str, table: TableStatus) -> str:
 
 
 def unseen_line(name: str, table: TableStatus) -> str | None:
-    """Say since when a table is in no mark because somebody may be altering it; None of any other."""
+    """Say since when a lock keeps a table out of the marks; None for any other table."""
     if table.unseen_since is None:
         return None
     who = f": {table.holder}" if table.holder else ""
@@ -81,7 +79,7 @@ def unseen_line(name: str, table: TableStatus) -> str | None:
 
 
 def columns_left_out(tables: Mapping[str, TableStatus]) -> Iterator[str]:
-    """Say which columns of tables are not in the lake, since the source does not send them."""
+    """Name the columns that are not in the lake because the source does not send them."""
     found = {name: each.columns_left_out for name, each in tables.items() if each.columns_left_out}
     lacking = [f"{name} ({', '.join(columns)})" for name, columns in found.items()]
     if lacking:
@@ -90,14 +88,14 @@ def columns_left_out(tables: Mapping[str, TableStatus]) -> Iterator[str]:
 
 
 def alteration(change: AlterationStatus, table: TableStatus | None = None) -> str:
-    """Say which change of a table was followed, and how; it is over where the `table` is in the marks."""
+    """Say which DDL was followed, and how; if the `table` is in the marks, say it as done."""
     now, then = _WAYS.get(change.way, (change.way, change.way))
     is_over = table is not None and table.state == "live" and table.unseen_since is None
     return f"{change.what}; {then if is_over else now} (mark {change.epoch} at {change.at})"
 
 
 def unmirrored_lines(codes: Mapping[str, str]) -> Iterator[str]:
-    """The tables that the patterns match and nobody mirrors, by the code that says why."""
+    """Name the tables that match the patterns but are not mirrored, a line for each reason's code."""
     names = defaultdict(list)
     for name, code in codes.items():
         names[code].append(name)

@@ -1,11 +1,12 @@
-"""The summary of a lake in a few words, for the page and the terminal: both say the same.
+"""The summary of a lake in a few words; the page and the terminal share them.
 
-    verdict     is the mirror true, and how far behind? the first line
+    verdict     the first line: is the mirror true, and how far behind?
     behind · newest_mark · last_minute · held_back · states · owner      the facts of a source
     CopyWords   a copy under way: how much, how fast, how long still
-    by_weight   the order of tables: those that stopped, those that wait or are copied, the others
+    by_weight   the order of tables: first stopped ones, then waiting or copied ones, then the others
 
-A state is a word and a kind: good, busy, bad or idle. A kind has a sign, so that nobody needs to see colours.
+A state is a word and a kind: good, busy, bad or idle. Each kind has a sign, for readers who can't see the
+colours.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from headrace.status.pace import Rates
 from headrace.status.picture import SourcePicture, TableStatus
 from headrace.status.problems import GRAVE, Problem
 
-Name = TypeVar("Name", str, tuple[str, str])  # tables of several sources go by both
+Name = TypeVar("Name", str, tuple[str, str])  # a table's, or a source's and a table's
 
 GOOD, BUSY, BAD, IDLE = "good", "busy", "bad", "idle"
 SIGNS: Mapping[str, str] = {GOOD: "✓", BUSY: "…", BAD: "✕", IDLE: "–"}
@@ -75,7 +76,7 @@ def table_state(table: TableStatus) -> tuple[str, str]:
 
 
 def kind_of(table: TableStatus) -> str:
-    """The kind of a table's own state, whoever holds the table."""
+    """The kind of a table's state, without regard to locks."""
     return _TABLE_KINDS.get(table.state, IDLE)
 
 
@@ -85,7 +86,7 @@ def is_copied(table: TableStatus) -> bool:
 
 
 def by_weight(tables: Mapping[Name, TableStatus]) -> list[Name]:
-    """The names of tables, those that matter most first; of equals the one that changed last."""
+    """The names of tables: bad, busy, idle, good; among equals the one that changed last first."""
     newest_first = sorted(tables, key=lambda name: (tables[name].last_change or "", name), reverse=True)
     return sorted(newest_first, key=lambda name: _WEIGHT.index(table_state(tables[name])[1]))
 
@@ -95,7 +96,7 @@ def by_weight(tables: Mapping[Name, TableStatus]) -> list[Name]:
 
 @dataclass(frozen=True, slots=True)
 class FirstLine:
-    """The answer to whoever asks first: is the mirror true?"""
+    """The answer to the first question: is the mirror true?"""
 
     kind: str
     line: str
@@ -103,7 +104,7 @@ class FirstLine:
 
 
 def verdict(wrong: Sequence[Problem], sources: Sequence[SourcePicture]) -> FirstLine:
-    """Judge the sources by what is wrong with them."""
+    """Judge the sources by their problems."""
     grave = [problem for problem in wrong if problem.weight == GRAVE]
     exact, others = _exact(grave, sources)
     lag = max((source.lag_seconds or 0.0 for source in sources), default=0.0)
@@ -123,7 +124,7 @@ def verdict(wrong: Sequence[Problem], sources: Sequence[SourcePicture]) -> First
 
 
 def _exact(grave: Iterable[Problem], sources: Sequence[SourcePicture]) -> tuple[int, int]:
-    """Count the tables that follow their source and of which nothing is wrong, and the others."""
+    """Count the tables that follow their source and have no grave problem, and the others."""
     bad = {(problem.source, problem.table) for problem in grave if problem.table is not None}
     exact = others = 0
     for source in sources:
@@ -178,7 +179,7 @@ def states(tables: Iterable[TableStatus]) -> str:
 
 
 def owner(source: SourcePicture) -> str:
-    """The process that runs the source, and when it was last heard."""
+    """The process that runs the source, and the age of its last status."""
     known = source.status.owner
     where = f"process {known.get('pid')} on {known.get('host')}" if known.get("pid") else "none"
     return f"{where}, heard {words.span(source.age)} ago" if source.age is not None else where
@@ -189,10 +190,10 @@ def owner(source: SourcePicture) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CopyWords:
-    """A copy in words; without a copy's record it waits for its turn."""
+    """A copy in words; without a record the copy waits for its turn."""
 
     share: float | None = None  # 0 to 1
-    size: str = ""  # of all of it
+    size: str = ""  # of the whole copy
     rows: str = ""
     rate: str = ""
     time_left: str = ""

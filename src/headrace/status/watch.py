@@ -1,11 +1,11 @@
-"""A watch over one lake: its newest picture, never older than a second for who asks, and an hour of samples.
+"""A watch over one lake: its newest picture, shared by all callers, and an hour of samples.
 
-    ask ─► young enough? ─► the picture that is there
-              └─ no ─► the watch's own thread looks; who asks waits up to `PATIENCE_SECONDS` for it
+    ask ─► young enough? ─► the last picture
+              └─ no ─► the watch's own thread looks; the caller waits up to `PATIENCE_SECONDS` for it
 
-A thousand clients cost one look a second; with no client, one in `SAMPLE_SECONDS`. A store that hangs holds
-up this thread alone: everybody else gets the picture from before, with its age, or the error. The watch
-never writes, and asks no source.
+However many clients there are, the watch looks at most once a second; without clients, once in
+`SAMPLE_SECONDS`. A store that hangs blocks this thread alone: callers get the last picture with its age, or
+an error. The watch never writes, and calls no source.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SAMPLES = 360  # an hour
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A lake as of one look; where the look met an error, that and the sources of the look before."""
+    """A lake as of one look; if the look failed, its error and the sources of the look before."""
 
     lake: str
     looked_at: float  # monotonic
@@ -42,7 +42,7 @@ class View:
         return time.monotonic() - self.looked_at
 
     def now(self) -> View:
-        """Return this view with the ages that its words have by now."""
+        """Return this view with the ages of its statuses by now."""
         return replace(self, sources=[_older(source, self.age) for source in self.sources])
 
 
@@ -52,7 +52,7 @@ def _older(source: SourcePicture, seconds: float) -> SourcePicture:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The figures of a source that make curves."""
+    """The figures of a source for the curves."""
 
     at: float  # seconds since 1970
     lag_seconds: float
@@ -63,7 +63,7 @@ class Sample:
 
 @dataclass(slots=True)
 class Watch:
-    """Looks at one lake for everybody who asks."""
+    """Looks at one lake for all callers."""
 
     lake: str
     details: Details | None = None  # once the lake could be opened
@@ -78,7 +78,7 @@ class Watch:
         threading.Thread(target=self._repeat, name="headrace-web-watch", daemon=True).start()
 
     def view(self) -> View:
-        """The newest view; where a look takes too long the one before, or an error if there is none."""
+        """The newest view; if a look takes too long, the last one, or an error if there is none."""
         asked = time.monotonic()
         with self._change:
             if self._view is None or asked - self._view.looked_at > YOUNG_SECONDS:
@@ -125,7 +125,7 @@ class Watch:
                 self._change.notify_all()
 
     def _look(self) -> View:
-        """One of the named supervisors: whatever a look meets is shown, and the next look is tried."""
+        """Look once. One of the named supervisors: the view shows any error, and later looks go on."""
         begun = time.monotonic()
         before: Mapping[str, SourcePicture] = (
             {} if self._view is None else {s.name: s for s in self._view.now().sources}
@@ -136,7 +136,7 @@ class Watch:
             return View(self.lake, begun, pictures_in(self.details.store))
         except HeadraceError as error:
             return View(self.lake, begun, tuple(before.values()), error)
-        except Exception as error:  # noqa: BLE001 - the end of a thread, which nobody else would learn of
+        except Exception as error:  # noqa: BLE001 - else the thread would end, and nobody would know
             return View(self.lake, begun, tuple(before.values()), _strange(self.lake, error))
 
     def _see(self, view: View) -> None:

@@ -1,4 +1,4 @@
-"""Figures and moments as the page and the terminal say them: `1.2 GB`, `4 min`, `12,345`, `14:03:22 UTC`."""
+"""Figures and times as the page and the terminal write them: `1.2 GB`, `4 min`, `12,345`, `14:03:22 UTC`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def size(count: float | None) -> str:
-    """Bytes, in the unit that leaves few digits."""
+    """Bytes, in a unit that needs few digits."""
     if count is None:
         return "unknown"
     for unit in _UNITS:
@@ -44,7 +44,7 @@ def count_of(count: int, noun: str) -> str:
 
 
 def moment(text: str | None) -> datetime | None:
-    """A moment that a status tells; None where there is none, or none that can be read."""
+    """Parse a time of a status; None if there is none, or if it is malformed."""
     try:
         read = datetime.fromisoformat(text or "")
     except ValueError:
@@ -53,7 +53,7 @@ def moment(text: str | None) -> datetime | None:
 
 
 def clock(at: datetime | None) -> str:
-    """A moment of today by its time, of another day with its date."""
+    """A time of today without its date, any other with it."""
     if at is None:
         return ""
     today = at.date() == datetime.now(UTC).date()
@@ -61,5 +61,5 @@ def clock(at: datetime | None) -> str:
 
 
 def ago(at: datetime | None) -> str:
-    """The time since a moment."""
+    """The duration since a time."""
     return "" if at is None else f"{span(max(0.0, (datetime.now(UTC) - at).total_seconds()))} ago"

@@ -1,4 +1,4 @@
-"""Curves of the last hour as SVG, drawn here: they need no script, no library and no other request."""
+"""Curves of the last hour as SVG inside the page: no script, no library, no further request."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Point = tuple[float, float]  # seconds since 1970, value
 
 
 def levels(samples: Sequence[Sample], value: Callable[[Sample], float | None]) -> list[Point]:
-    """The samples' own values, where they have one."""
+    """A point for each sample that has the value."""
     return [(each.at, known) for each in samples if (known := value(each)) is not None]
 
 
 def rates(points: Sequence[Point]) -> list[Point]:
-    """The growth a second between samples; a sum that falls began anew."""
+    """The growth per second between points; none where the sum fell, since it began anew there."""
     return [
         (now, (value - before) / (now - then))
         for (then, before), (now, value) in pairwise(points)
@@ -52,12 +52,12 @@ def curve(title: str, points: Sequence[Point], words: Callable[[float], str]) ->
 
 
 def curves(samples: Sequence[Sample], figures: Sequence[Html]) -> Html | None:
-    """The curves beside each other; nothing where there are no samples."""
+    """The curves side by side; None without samples."""
     return tag("div", join(*figures), class_="curves") if samples else None
 
 
 def _lines(points: Sequence[Point], most: float) -> list[str]:
-    """The line, broken where nobody looked for a while."""
+    """The line in parts, broken where samples are missing."""
     end = points[-1][0]
     begin, parts, before = end - SAMPLES * SAMPLE_SECONDS, [[]], points[0][0]  # type: float, list[list[str]], float
     for at, value in points:

@@ -1,9 +1,9 @@
-"""The two text formats of metrics: Prometheus' own (0.0.4) and OpenMetrics (1.0.0), which differ in little.
+"""The two text formats of metrics: Prometheus' own (0.0.4) and OpenMetrics (1.0.0), which differ little.
 
     Prometheus      # TYPE headrace_marks_total counter      headrace_marks_total{source="main"} 7
     OpenMetrics     # TYPE headrace_marks counter            headrace_marks_total{source="main"} 7      # EOF
 
-A family is written once, all its samples together. A label's value may hold any character.
+Each family is written once, with all its samples. A label's value may hold any character.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ _SUFFIXES = {"counter": "_total", "info": "_info"}
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A metric with its samples: name suffix, labels as they are written, value."""
+    """A metric with its samples: name suffix, labels as text, value."""
 
-    name: str  # as Prometheus' users write it: `headrace_marks_total`
+    name: str  # with Prometheus' suffix: `headrace_marks_total`
     kind: str  # gauge, counter, histogram, info
     help: str
     samples: Sequence[tuple[str, str, float]]
 
 
 def labels(*pairs: tuple[str, str]) -> str:
-    """Labels as they are written."""
+    """The labels as text, with values escaped."""
     return ",".join(f'{name}="{_SPECIAL.sub(_spell, value)}"' for name, value in pairs)
 
 
 def wants_openmetrics(accept: str) -> bool:
-    """Tell whether the client prefers OpenMetrics; where it names no format it gets Prometheus' own."""
+    """Tell whether the client prefers OpenMetrics; a client that names no format gets Prometheus' own."""
     weights = {"application/openmetrics-text": 0.0, "text/plain": 0.0}
     for part in accept.split(","):
         kind, *parameters = (piece.strip() for piece in part.lower().split(";"))

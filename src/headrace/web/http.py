@@ -3,8 +3,8 @@
     b"GET /metrics HTTP/1.1\r\nHost: ...\r\n\r\n"  ──► HttpRequest("GET", "/metrics", {}, {...})
     Response(200, "text/plain", b"...")            ──► b"HTTP/1.1 200 OK\r\n...\r\n\r\n"
 
-No body: a request that brings one is refused, since whatever follows it could be read as another request. A
-head is at most `MAX_HEAD` bytes.
+A request with a body is refused, because the body could be read as another request. A head has at most
+`MAX_HEAD` bytes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_HEAD = 16 << 10
 _MAX_HEADERS = 100
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+\Z")
 _TARGET = re.compile(r"/[\x21-\x7e]*\Z")
-_VALUE = re.compile(r"[^\x00\r\n]*\Z")  # what ends no line for a proxy, either
+_VALUE = re.compile(r"[^\x00\r\n]*\Z")  # no character that may end a line for a proxy
 SAFE_HEADERS: Mapping[str, str] = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'self'; "
@@ -51,7 +51,7 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A whole response; `body` may be shared with other clients, so nobody changes it."""
+    """A whole response; other clients may share its `body`, so nobody changes it."""
 
     status: int
     content_type: str
@@ -59,7 +59,7 @@ class Response:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def head(self, keep_alive: bool) -> bytes:
-        """The status line and the headers, with those that keep a browser from being misled."""
+        """The status line and the headers, among them those that protect a browser."""
         headers = {
             "Content-Type": self.content_type,
             "Content-Length": str(len(self.body)),
@@ -73,7 +73,7 @@ class Response:
 
 
 class BadRequest(Exception):
-    """A head that is answered with a status and a code, after which the connection is closed."""
+    """The head is bad: answer with a status and a code, then close the connection."""
 
     def __init__(self, status: int, error: HeadraceError) -> None:
         super().__init__(error.code)
@@ -81,7 +81,7 @@ class BadRequest(Exception):
 
 
 def refusal(status: int, error: HeadraceError, **headers: str) -> Response:
-    """A response that says with a code why there is no other."""
+    """The response that refuses a request, with the error's code."""
     return as_json(
         status, to_record(error), {name.replace("_", "-"): value for name, value in headers.items()}
     )
@@ -93,7 +93,7 @@ def as_json(status: int, value: Any, headers: Mapping[str, str] | None = None) -
 
 
 def parse(head: bytes) -> HttpRequest:
-    """Read a head, which ends before its empty line; `BadRequest` where it is none of ours."""
+    """Parse a head without its empty line; raise `BadRequest` if it is malformed or has a body."""
     lines = head.decode("latin-1").split("\r\n")
     parts = lines[0].split(" ")
     if len(parts) != 3 or parts[2] not in ("HTTP/1.1", "HTTP/1.0"):
@@ -118,7 +118,7 @@ def parse(head: bytes) -> HttpRequest:
 
 
 def too_large() -> BadRequest:
-    """The refusal of a head that is longer than any of a client that means well."""
+    """The refusal of a head that is too long or has too many headers."""
     return BadRequest(
         431,
         Misconfigured(
@@ -147,7 +147,7 @@ def _headers(lines: list[str]) -> dict[str, str]:
         if not (colon and _TOKEN.match(name) and _VALUE.match(value)):
             raise _malformed_error("a header of the request is malformed")
         key = name.lower()
-        # A second Host or Authorization could mean something else to a proxy than to us.
+        # A proxy might obey the second Host or Authorization, and we the first.
         if key in headers and key in ("host", "authorization", "content-length"):
             raise _malformed_error("a header of the request comes twice")
         headers[key] = value.strip()

@@ -1,8 +1,8 @@
-"""HTML that cannot be broken by what stands in it: every text is escaped, unless it is `Html` already.
+"""HTML that no text can break: every text is escaped, unless it is `Html` already.
 
     tag("p", "lag ", tag("b", "3 s"), class_="card")     <p class="card">lag <b>3 s</b></p>
 
-An attribute that is None or False is left out, True stands alone.
+An attribute that is None or False is left out; one that is True has no value.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Child = str | None
 
 
 def tag(name: str, /, *children: Child, **attributes: object) -> Html:
-    """An element; `class_` and `for_` are `class` and `for`, and `_` in a name is `-`."""
+    """An element. `class_` and `for_` mean `class` and `for`; any other `_` in a name means `-`."""
     worn = "".join(_attribute(key, value) for key, value in attributes.items())
     if name in _ALONE:
         return Html(f"<{name}{worn}>")

@@ -1,11 +1,12 @@
-"""The metrics: what each is called, what it means, and how it comes out of the pictures of the lakes.
+"""The metrics: the name and meaning of each, and how it is computed from the pictures of the lakes.
 
-`METRICS` is the whole list; `docs/metrics.md` is made from it. Each metric is a function from a source (or a
-table of it) to its samples: nothing is counted here, so a server that begins anew says the same as before.
+`METRICS` is the whole list; `docs/metrics.md` is made from it. Each metric is a function from a source (or
+one of its tables) to its samples. Nothing is counted here, so a restarted server reports the same values.
 Counters are sums over all runs of a lake (`TotalsStatus`).
 
-What a run says of now (log held back, spool, processes) has no sample while no run is alive: the last value
-would look as if nothing happened. `headrace_up` is 0 then. Lag is told all the same: it grows with the clock.
+Gauges of a running process (log held back, spool, memory) have no sample while no run is alive: the last
+value would look as if all were well. `headrace_up` is 0 then. Lag has samples even then: it grows with the
+clock.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _OfTable = Callable[[TableStatus], Iterable[_Sample]]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric of each lake, each source or each table; `of_us` are samples of this process."""
+    """A metric of each lake, source or table; `of_us` holds samples of this process."""
 
     name: str
     kind: str
@@ -76,7 +77,7 @@ def _by(label: str, values: Mapping[str, float]) -> Iterable[_Sample]:
 
 
 def _seconds(moment: str | None) -> float | None:
-    """The seconds since 1970 of a moment; None where there is none, or none that can be read."""
+    """A time as seconds since 1970; None if there is none, or if it is malformed."""
     try:
         read = datetime.fromisoformat(moment or "")
     except ValueError:
@@ -147,7 +148,7 @@ def _copy(name: str) -> _OfTable:
 _S = ("lake", "source")
 _T = (*_S, "table")
 
-# They have samples only while a run is alive.
+# The metrics that have samples only while a run is alive.
 LIVING = frozenset(
     "headrace_turn_age_seconds headrace_lag_bytes headrace_spool_bytes headrace_kept_bytes"
     " headrace_retained_log_bytes headrace_retained_log_limit_bytes"

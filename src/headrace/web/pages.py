@@ -1,12 +1,12 @@
 """The page: is the mirror true, how far behind is it, what is wrong, what do I type?
 
-    /          every source: its state, its lag, what is wrong above all else, copies under way
+    /          what is wrong; then every source: its state, its lag, copies under way
     /tables    the tables of a source, to be filtered and sorted
     /table     one table: why it stopped, its columns, its last changes, how to read it
     /marks     the newest marks of a source, each with the statement that reads all tables at it
 
-Whole documents, made here: they work without JavaScript. The script asks for the same document once a second
-and puts in what changed (`assets/page.js`).
+Each page is a whole document that works without JavaScript. The script (`assets/page.js`) requests the same
+document once a second and replaces what changed.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ SHOWN_PROBLEMS = 20
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A source of one of the lakes that are served."""
+    """A source of one of the served lakes."""
 
     index: int
     view: View
     source: SourcePicture
     samples: Sequence[Sample]
     rates: Rates
-    label: str  # the source's name, with the lake's where another lake has one of the same name
+    label: str  # the source's name; with the lake's if another lake has a source of that name
 
     @property
     def lake(self) -> str:
@@ -52,7 +52,7 @@ class Place:
 
 
 def short_names(lakes: Sequence[str]) -> dict[str, str]:
-    """The shortest ends of the lakes' addresses that tell them apart."""
+    """The shortest ends of the lakes' addresses that differ from each other."""
     parts = {lake: lake.rstrip("/").split("/") for lake in lakes}
     found = {}
     for lake, mine in parts.items():
@@ -85,7 +85,7 @@ def overview(views: Sequence[View], places: Sequence[Place]) -> Html:
 
 
 def tables(place: Place, places: Sequence[Place], query: Mapping[str, str]) -> Html:
-    """The tables of a source, those that the query asks for."""
+    """The page of a source's tables, filtered and sorted by the query."""
     known = place.source.tables
     wish, state = query.get("q", ""), query.get("state", "")
     names = [
@@ -107,7 +107,7 @@ def tables(place: Place, places: Sequence[Place], query: Mapping[str, str]) -> H
 
 
 def table(place: Place, places: Sequence[Place], name: str, details: Details) -> Html:
-    """One table."""
+    """The page of one table."""
     status, source = place.source.tables[name], place.source
     wrong = [
         problem for problem in problems(place.view) if problem.table == name and problem.source == source.name
@@ -135,7 +135,7 @@ def table(place: Place, places: Sequence[Place], name: str, details: Details) ->
 
 
 def marks(place: Place, places: Sequence[Place], query: Mapping[str, str], details: Details) -> Html:
-    """The newest marks of a source, and one that was chosen."""
+    """The page of a source's newest marks, with the mark that the query chose."""
     newest = details.marks(place.source.name, place.source.epoch)
     chosen = next((mark for mark in newest if str(mark.epoch) == query.get("epoch")), None)
     return _document(
@@ -212,7 +212,7 @@ def _facts(facts: Iterator[tuple[str, str | None]]) -> Html:
 
 
 def _grid(label: str, heads: Sequence[Html], rows: Sequence[Html], **attributes: object) -> Html:
-    """A table that scrolls by itself where the screen is narrow."""
+    """A table that scrolls on its own if the screen is narrow."""
     body = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows, **attributes))
     return tag("div", body, class_="scroll", tabindex="0", role="region", aria_label=label)
 

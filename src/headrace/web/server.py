@@ -1,19 +1,18 @@
-"""The web server: connections, their limits and deadlines, in one thread that nobody waits for.
+"""The web server: connections, their limits and deadlines, in one thread that holds up no other.
 
     with serving(wanted, ["./lake"]) as url: ...     a thread of this process answers at `url`
 
-An event loop (asyncio) reads heads and writes bodies; answers are made by a few threads beside it, so that
-a store that hangs holds up neither the loop nor `/healthz`. Whatever clients do costs a bounded share of
-memory, files and time:
+An event loop (asyncio) reads heads and writes bodies. A few threads beside it make the answers, so a store
+that hangs holds up neither the loop nor `/healthz`. Clients can use only bounded memory, files and time:
 
-    a connection       one of `MAX_CONNECTIONS`; beyond that the one that idles longest is closed, or, where
-                       none idles, the one that asked first
+    a connection       one of `MAX_CONNECTIONS`; one more closes the connection that has been idle longest or,
+                       if none is idle, the one whose request came first
     a head             at most 16 kB, whole within `HEAD_SECONDS`
     an answer          made within `ANSWER_SECONDS`, else 503
     a body             sent in pieces as the client reads, whole within `BODY_SECONDS`, else cut off
 
-Nothing is logged: a log of requests is the business of a proxy. A run's own threads share no lock with this
-one; both read the lake.
+Nothing is logged: a proxy can log requests. A run's own threads share no lock with this one; both read the
+lake.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _GRACE_SECONDS = 2.0
 
 @contextmanager
 def serving(settings: Settings, lakes: Sequence[str]) -> Iterator[str]:
-    """Serve these lakes while the body runs; the address that is listened at."""
+    """Serve these lakes while the body runs; yield the URL."""
     sock = listener(settings)
     watches = [Watch(lake) for lake in lakes]
     server = Server(sock, Site(settings, watches))
@@ -72,11 +71,11 @@ class Server:
         self.answerers = ThreadPoolExecutor(_ANSWERERS, thread_name_prefix="headrace-web-answer")
         self.connections: dict[
             WebConnection, None
-        ] = {}  # by when each was last of use, the longest ago first
+        ] = {}  # in the order of their last request, the oldest first
 
     def run(self) -> None:
-        """Serve until `stop`; the whole life of the thread."""
-        # What a client's connection dies of is no news to whoever runs a mirror.
+        """Serve until `stop`; the thread runs nothing else."""
+        # asyncio would log why a client's connection broke: nobody who runs a mirror needs that.
         self._loop.set_exception_handler(lambda _loop, _context: None)
         try:
             self._loop.run_until_complete(self._serve())
@@ -85,7 +84,7 @@ class Server:
             self._loop.close()
 
     def stop(self) -> None:
-        """End the loop; from any thread."""
+        """End the loop; any thread may call it."""
         self._loop.call_soon_threadsafe(self._over.set)
 
     async def _serve(self) -> None:
@@ -98,21 +97,21 @@ class Server:
             connection.abort()
 
     def admit(self, connection: WebConnection) -> None:
-        """A client came: where there are too many, the one that idles longest goes, or is served longest."""
+        """Add a connection; if there are too many, close one, as the module's essay says."""
         if len(self.connections) >= MAX_CONNECTIONS:
             oldest = next(iter(self.connections))
             next((each for each in self.connections if not each.busy), oldest).abort()
         self.connections[connection] = None
 
     def touch(self, connection: WebConnection) -> None:
-        """The client is of use now."""
+        """Note that the client sent a request."""
         if connection in self.connections:
             del self.connections[connection]
             self.connections[connection] = None
 
 
 class WebConnection(asyncio.Protocol):
-    """One client: a head, its answer, the next head."""
+    """One client: it reads a head, answers, and reads the next."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -147,7 +146,7 @@ class WebConnection(asyncio.Protocol):
         self._next()
 
     def eof_received(self) -> bool:
-        return self._work is not None  # whoever closed its half still gets its answer
+        return self._work is not None  # a client that closed its half still gets its answer
 
     def pause_writing(self) -> None:
         self._writable.clear()
@@ -158,21 +157,21 @@ class WebConnection(asyncio.Protocol):
     def abort(self) -> None:
         self._server.connections.pop(self, None)
         if self.busy:
-            # The system forgets at once what it still holds for a client that does not read: megabytes.
+            # Let the kernel drop at once what a client has not read: it may be megabytes.
             self._transport.get_extra_info("socket").setsockopt(
                 SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0)
             )
         self._transport.abort()
 
     def _expire(self, seconds: float | None) -> None:
-        """Close the connection after so many seconds, unless something happens before."""
+        """Close the connection after so many seconds; a new call replaces the deadline, None removes it."""
         if self._deadline is not None:
             self._deadline.cancel()
         loop = asyncio.get_running_loop()
         self._deadline = None if seconds is None else loop.call_later(seconds, self.abort)
 
     def _next(self) -> None:
-        """Begin with the next request that is there whole."""
+        """Begin to answer the next whole request in the buffer, if there is one."""
         if self._work is not None or self._transport.is_closing():
             if len(self._buffer) > MAX_HEAD:
                 self._transport.pause_reading()
@@ -237,7 +236,7 @@ class WebConnection(asyncio.Protocol):
 
 
 def _safely(site: Site, request: HttpRequest) -> Response:
-    """One of the named supervisors: a fault of an answer is an answer, and the server goes on."""
+    """Answer a request. One of the named supervisors: a bug becomes an answer, and the server goes on."""
     try:
         return site.answer(request)
     except Exception as error:  # noqa: BLE001 - nobody else would learn of it

@@ -1,10 +1,10 @@
-"""The settings of the web server: where it listens, which names it goes by, who may ask.
+"""The settings of the web server: its address, its host names, its token.
 
-    settings("127.0.0.1:9464")                               loopback: nobody else reaches it, no token needed
-    settings("0.0.0.0:9464", token="...")                    everybody reaches it: only with a token
+    settings("127.0.0.1:9464")                               loopback: it needs no token
+    settings("0.0.0.0:9464", token="...")                    others can reach it: it needs a token
     settings("127.0.0.1:9464", hosts=["mirror.example"])     behind a proxy that keeps the name
 
-Raises before anything listens. The token is never printed.
+Bad settings raise before anything listens. The token is never printed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NAME = re.compile(r"[0-9A-Za-z.:_%-]{1,253}\Z")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The address to listen at, the names that a client may call it by, the token that it must show."""
+    """The address to listen at, the host names that a request may use, the token that it must show."""
 
     host: str
     port: int
@@ -41,7 +41,7 @@ class Settings:
 def settings(
     listen: str, hosts: Iterable[str] = (), token: str | None = None, ready_lag: str = DEFAULT_READY_LAG
 ) -> Settings:
-    """Read the settings; an address that others reach needs a token."""
+    """Parse the settings; an address that others can reach needs a token."""
     host, port = _parse(listen)
     if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
         raise Misconfigured(
@@ -60,7 +60,7 @@ def settings(
 
 
 def bare(name: str) -> str:
-    """A host's name as names are compared: without port, brackets and a last dot."""
+    """A host's name for comparison: in lower case, without port, brackets and final dot."""
     name = name.strip().lower()
     if name.startswith("["):
         name = name[1:].partition("]")[0]
@@ -70,7 +70,7 @@ def bare(name: str) -> str:
 
 
 def listener(settings: Settings) -> socket.socket:
-    """Listen at the address; an error with a code where that cannot be."""
+    """Listen at the address; raise an error with a code if that fails."""
     try:
         family, _, _, _, address = _resolve(settings.host, settings.port)[0]
         sock = socket.socket(family, socket.SOCK_STREAM)
@@ -105,7 +105,7 @@ def _resolve(host: str, port: int) -> list[tuple[int, int, int, str, tuple[str, 
 
 
 def _is_loopback(host: str) -> bool:
-    """Tell whether only this machine reaches the address."""
+    """Tell whether only this machine can reach the address."""
     try:
         places = _resolve(host, 0)
     except OSError as error:

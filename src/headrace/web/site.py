@@ -1,14 +1,14 @@
-"""The site: which path answers what, and who may ask.
+"""The site: the answer of each path, and who may ask.
 
     /healthz      this process answers
-    /readyz       every source of the lakes has a run that keeps up
+    /readyz       tells whether every source of the lakes has a run that keeps up
     /metrics      Prometheus' text, or OpenMetrics
     /api/status   what `headrace status --json` prints
     / and below   the page (`pages`); /assets/...: its style sheet, script and icon
 
-Every request passes `refuses` first: a `Host` that is ours (a page of somebody else's whose name was made to
-lead here is refused), GET or HEAD, the token where there is one. A path is looked up in a table; none names a
-file. Bodies are made once a second at most and shared by all clients.
+Every request passes `refuses` first. It must name a `Host` of ours (which stops DNS rebinding), use GET or
+HEAD, and show the token if there is one. A path is looked up in a table; no path names a file. A body is made
+at most once a second and shared by all clients.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _METHODS = ("GET", "HEAD")
 
 @dataclass(slots=True)
 class Site:
-    """The answers, from the pictures of the lakes."""
+    """Answers requests from the pictures of the lakes."""
 
     settings: Settings
     watches: Sequence[Watch]
     _bodies: dict[tuple[str, ...], tuple[float, Response]] = field(default_factory=dict)
 
     def refuses(self, request: HttpRequest, local: str) -> Response | None:
-        """Say why the request gets no answer; None where it does. `local` is the address that it came to."""
+        """The refusal of a request; None if it may pass. `local` is the address that the client reached."""
         host = bare(request.header("host"))
         if host not in self.settings.names and host != local:
             return refusal(
@@ -78,11 +78,11 @@ class Site:
         return None
 
     def healthz(self) -> Response:
-        """Say that this process answers; asks nothing of anybody."""
+        """Say that this process answers; it reads no lake."""
         return Response(200, "text/plain; charset=utf-8", b"ok\n")
 
     def answer(self, request: HttpRequest) -> Response:
-        """The response to a request that `refuses` let pass; may take as long as a look at a lake."""
+        """The response to a request that `refuses` let pass; it may take as long as a look at a lake."""
         make = _ROUTES.get(request.path)
         if make is None:
             return _no_such()
@@ -113,7 +113,7 @@ class Site:
         if self.settings.token is None:
             return True
         scheme, _, shown = request.header("authorization").partition(" ")
-        # Compared as bytes: a header may hold any of Latin-1, and the comparison takes as long for each.
+        # `compare_digest` takes as long for any token. It needs bytes: a header may hold all of Latin-1.
         given, wanted = shown.strip().encode("latin-1"), self.settings.token.encode()
         return scheme.lower() == "bearer" and hmac.compare_digest(given, wanted)
 
@@ -171,7 +171,7 @@ def _marks(site: Site, request: HttpRequest) -> Response:
 
 
 def _place(places: Sequence[Place], request: HttpRequest) -> Place | None:
-    """The source that the request names; where it names none, the first."""
+    """The source that the request names, or the lake's first; None if there is none."""
     lake, source = request.query.get("lake", "0"), request.query.get("source")
     fits = (place for place in places if str(place.index) == lake and source in (None, place.source.name))
     return next(fits, None)
@@ -191,7 +191,7 @@ def _no_such() -> Response:
 
 
 def _asset(name: str, kind: str) -> _Make:
-    """A file of ours, read once."""
+    """A file of our package, read once."""
     body = files("headrace.web").joinpath("assets", name).read_bytes()
     response = Response(200, kind, body, {"Cache-Control": "max-age=600"})
     return lambda _site, _request: response
@@ -229,7 +229,7 @@ def _readyz(site: Site, _request: HttpRequest) -> Response:
 
 
 def unready(view: View, ready_lag: float) -> list[dict[str, Any]]:
-    """The reasons for which a lake is not kept up to date."""
+    """The reasons why a lake is not up to date."""
     if view.error is not None:
         return [_reason(view, None, to_record(view.error))]
     if not view.sources:
@@ -241,7 +241,7 @@ def unready(view: View, ready_lag: float) -> list[dict[str, Any]]:
 
 def _unready(source: SourcePicture, ready_lag: float) -> Mapping[str, Any] | None:
     if source.status.state == DROPPED:
-        return None  # nobody is to keep it
+        return None  # dropped on purpose: no run is needed
     if faults.is_left(source):
         return to_record(faults.not_running(source))
     if source.status.error is not None:
