@@ -1,18 +1,18 @@
-"""Frames: where each message of a PostgreSQL connection begins and ends in a buffer of raw bytes.
+"""Frames: the place of each message of a PostgreSQL connection in a buffer of raw bytes.
 
-Everything that a server sends after the start-up has one shape:
+Every message that a server sends after the start-up has one shape:
 
     ┌──────┬──────────────┬───────────────────┐
     │ kind │ length int32 │ length - 4 bytes  │     'd' CopyData   'c' CopyDone   'E' error
     └──────┴──────────────┴───────────────────┘     'N' notice     'S' parameter  ...
 
-The receiver calls `frames` on what it has read from the socket, keeps the whole frames and moves the
-incomplete tail to the front of its buffer; `payloads` takes the CopyData frames of a COPY and returns
-what they carry, end to end. Nothing here looks inside a payload.
+The receiver calls `frames` on the bytes that it read from the socket, keeps the whole frames, and moves the
+incomplete tail to the front of its buffer. `payloads` takes the CopyData frames of a COPY and returns their
+payloads, end to end. Nothing here looks inside a payload.
 
-A kind that no server sends, or a length that no frame can have, means that bytes were lost or added on
-the way: nothing after it can be trusted. That is a value (`is_malformed`) with the place, since the caller
-decides what it means; there is no way to go on behind it.
+A kind that no server sends, or a length that no frame can have, means that bytes were lost or added on the
+way: nothing after it can be trusted. It is reported as a value (`is_malformed`) with its place, since the
+caller decides what to do; it can't read on after it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class CopyFrames:
     stops: Ints
     kinds: Bytes
     tail: int  # where the first incomplete or malformed frame begins
-    is_malformed: bool  # what is at `tail` can never become a frame
+    is_malformed: bool  # the bytes at `tail` can never become a frame
 
 
 def frames(data: Bytes, start: int = 0, stop: int | None = None) -> CopyFrames:
@@ -63,7 +63,7 @@ def frames(data: Bytes, start: int = 0, stop: int | None = None) -> CopyFrames:
 
 
 def payloads(data: Bytes, frames: CopyFrames) -> Bytes:
-    """Join the payloads of the CopyData frames among `found` in one buffer; other frames are left out."""
+    """Join the payloads of the CopyData frames in one buffer; other frames are left out."""
     mine = frames.kinds == COPY_DATA
     starts, stops = frames.starts[mine] + HEADER, frames.stops[mine]
     joined = np.empty(int((stops - starts).sum()), np.uint8)

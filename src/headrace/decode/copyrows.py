@@ -1,11 +1,11 @@
-"""COPY's text as rows of the lake, and the texts of values that the lake has no form for.
+"""COPY's text as rows of the lake, and the texts of values that the lake's types cannot hold.
 
     COPY text ─ copytext ─► texts, column by column ─ values ─► rows as the lake types them
                                                           └───► Unrepresentable: NULL there, its text here
 
-The one way from a row that the source hands over to a row of the lake: a copy, a proof and the bound of a
-chunk all go it, so that what is equal to one is equal to the others. Pure. Which columns may not lose a value
-(keys, a strict table's) the caller decides.
+A copy, a proof and the bound of a chunk all turn the source's rows into rows of the lake by this module, so
+that equal rows are equal to all three. Pure. The caller decides which columns must not lose a value (keys,
+those of a strict table).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Unrepresentable:
 
     column: int
     rows: Ints
-    texts: Any  # as the source prints them, one for each of these rows
+    texts: Any  # the source's text, one for each of these rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class CopiedRows:
 
 
 def decode(data: Bytes, columns: Sequence[Column]) -> CopiedRows:
-    """The rows of a buffer of whole lines, which hold these columns and no others."""
+    """Decode a buffer of whole lines, which hold these columns and no others."""
     texts = copytext.columns(data, len(columns))
     decoded = [decode_column(text, c.form, c.type) for text, c in zip(texts, columns, strict=True)]
     schema = pa.schema([pa.field(c.name, c.type, nullable=c.nullable) for c in columns])

@@ -6,9 +6,8 @@ A value never holds a bare tab, newline or backslash: the server writes \\b \\f 
 them. Values are slices of the payload itself; only if a value holds an escape is the payload copied,
 and such values are shortened where they lie in the copy.
 
-A row with another number of values, an escape that the server does not write, or a last row without
-its newline means that the bytes are not what we asked for: a definite error, since no value of the
-buffer can be trusted then.
+A row with another number of values, an escape that the server does not write, or a last row without its
+newline is a definite error: the bytes are not what we asked for, so no value of the buffer can be trusted.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _ESCAPES = np.full(256, _UNKNOWN, np.uint8)
 for _letter, _meaning in zip(b"bfnrtv\\", b"\b\f\n\r\t\v\\", strict=True):
     _ESCAPES[_letter] = _meaning
 
-# What a plain run of bytes ends at.
+# The bytes that end a plain run.
 _ENDS = np.zeros(256, np.uint8)
 _ENDS[[_TAB, _NEWLINE, _BACKSLASH]] = 1
 
@@ -66,7 +65,7 @@ def _count_rows(data: Bytes) -> int:
     count = 0
     for byte in data:
         count += byte == _NEWLINE
-    # A last row without its newline is a row as well, and will be refused.
+    # A last row without its newline counts too, and will be refused.
     return count + (len(data) > 0 and data[-1] != _NEWLINE)
 
 
@@ -86,7 +85,7 @@ def _tokenise(data: Bytes, kinds: Bytes, starts: Ints, lengths: Lengths) -> tupl
     for row in range(nrows):
         for column in range(ncols):
             start, escaped = at, False
-            # Ends at the last newline at the latest: there are as many rows as newlines.
+            # It ends at the last newline at the latest: there are as many rows as newlines.
             while _ENDS[data[at]] == 0:
                 at += 1
             while data[at] == _BACKSLASH:

@@ -2,10 +2,9 @@
 
     row ─ core.keycode ─► bytes, equal exactly where the rows are ─ digests ─► (low, high)
 
-Two sides that never see each other's rows compare sums of these (`core.checksum`). So a digest is the same on
-every machine and in every version; and 128 bits are enough that no two rows of a table share one by
-chance. It keeps nobody out who looks for two such rows on purpose: it finds faults, not forgers.
-
+Two sides that never see each other's rows compare sums of digests (`core.checksum`). So a digest is the same
+on every machine and in every version, and 128 bits are enough that no two rows of a table share one by
+chance. It does not resist a person who constructs two such rows on purpose: it finds faults, not forgeries.
 Pure.
 """
 

@@ -1,22 +1,28 @@
-"""Kernels: the loops of this room, compiled once by Numba and loaded from its cache ever after.
+"""Kernels: the loops of this room, compiled once by Numba and then loaded from its cache.
 
-A kernel is a plain function over flat arrays. It is declared with its exact types, so that it is
-compiled when its module is first imported on a machine, never in the middle of a stream, and so that
-no call can make a second version of it. Spark's workers load what the first one compiled.
+A kernel is a plain function over flat arrays. It is declared with its exact types. So it is compiled when its
+module is first imported on a machine, never in the middle of a stream, and no call can compile a second
+version. Spark's workers load what the first one compiled.
 
-What every kernel promises:
+Every kernel promises:
 
 * It reads only inside the bounds that it was given, whatever the bytes say: a length that it read is
   compared with what is left before it is used. Compiled code has no other protection.
 * It reports trouble as a value (a code, a row), never as an exception; its caller words the error.
 * It releases the GIL, so that a thread which answers keepalives is not starved.
 
-Three traps of Numba. Its cache looks at the file of the kernel alone, while other kernels and constants
-are built in: so a kernel calls kernels of its own file only, and what it takes from other files (the
-readers below, letters and limits of the protocol) never changes its meaning. And an array from
-`np.frombuffer(bytes)` is read-only, a type of its own: inputs are declared read-only, which takes both.
-And a signed index may be negative, so it is compared at each access, and no loop over bytes becomes one over
-words: where speed counts it is unsigned (`copy_bytes`: 40 GB/s, by slices 3, by signed indices 0.8).
+Numba has three traps:
+
+* Its cache checks the kernel's own file alone, but compiles other kernels and constants into it. So a kernel
+calls
+  kernels of its own file only. What it takes from other files (the readers below, letters and limits of the
+  protocol) must never change its meaning.
+* An array from `np.frombuffer(bytes)` is read-only, which is a type of its own. Inputs are declared
+read-only, which
+  accepts both.
+* A signed index may be negative. So each access compares it, and no loop over bytes becomes one over words.
+Where
+  speed counts, the index is unsigned (`copy_bytes`: 40 GB/s; with slices 3, with signed indices 0.8).
 """
 
 from __future__ import annotations
@@ -61,7 +67,7 @@ def kernel(returns: Any, *arguments: Any) -> Callable[[Kernel], Kernel]:
         try:
             made: Kernel = njit(signature, cache=True, nogil=True)(function)
         except RuntimeError:
-            # Neither the package's folder nor the user's can be written: compile in each process.
+            # Neither the package's folder nor the user's is writable: compile in each process.
             made = njit(signature, nogil=True)(function)
         return made
 

@@ -3,16 +3,17 @@
     decode_column(printed(array))  =  array          and, for every text that a server prints,
     printed(decode_column(text))   =  text
 
-The text is PostgreSQL's under the settings that we pin (docs/types.md). Whole arrays at a time: the digits
-of floating-point numbers come from Arrow, which finds the shortest that mean the number, as the server
-does; what is done here is where the point goes. NULL stays NULL: what a type cannot hold is not known here.
+The text is PostgreSQL's under the settings that we pin (docs/types.md). It prints whole arrays at a time.
+Arrow finds the digits of floating-point numbers: the fewest that mean the number, as on the server. This
+module only places the decimal point. NULL stays NULL: this module does not know the texts of values that a
+type cannot hold.
 
     boolean      t f                       real, double   0.1  1e+20  -0  NaN  Infinity
     bytea        \\x00ff                    date           0044-03-15 BC
     timestamptz  2016-11-04 13:51:30.1+00  arrays         {1,NULL,"a b"}
 
-Called through `Decoder.print_values` by whoever shows rows as their source does, and by the command line,
-which prints rows of any query so. Pure.
+Readers that show rows as their source prints them call it through `Decoder.print_values`; the command line
+prints the rows of any query with it. Pure.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from headrace.core.columns import contiguous
 
 _DAY = 86_400_000_000
 _ZEROS = "0" * 40
-# From this power of ten on the server writes an exponent: the digits that the type is sure to keep.
+# From this power of ten on the server writes an exponent: so many digits the type keeps for certain.
 _FIXED_BELOW = {pa.float32(): 6, pa.float64(): 15}
 _SPECIAL = {"nan": "NaN", "-nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 _PLAIN_ELEMENT = r'^[^{}",\\ \t\n\r\v\f]+$'
@@ -55,7 +56,7 @@ def _booleans(values: Any) -> Any:
 
 
 def _decimals(values: Any) -> Any:
-    # Arrow's own text of a small decimal has an exponent.
+    # Arrow would print a small decimal with an exponent.
     return pl.Series(values=values).cast(pl.String).to_arrow().cast(pa.string())
 
 
@@ -148,7 +149,7 @@ def _timestamps(values: Any) -> Any:
 
 
 def _calendar(days: Any) -> tuple[pl.Series, pl.Series]:
-    """`YYYY-MM-DD` of days since 1970, and the era that stands at the very end."""
+    """`YYYY-MM-DD` for days since 1970, and the era, which comes at the very end of the text."""
     moments = days.astype("datetime64[D]")
     months = moments.astype("datetime64[M]")
     year = moments.astype("datetime64[Y]").astype(np.int64) + 1970

@@ -1,15 +1,15 @@
-"""A column of source text: where snapshot and stream meet, before anything is interpreted.
+"""A column of source text, from the snapshot or the stream, before anything is interpreted.
 
-A `TextColumn` does not own its values: they are slices of one buffer, usually the very bytes that came
-off the wire. So a number is parsed where it lies, and only text that goes on as text is copied, once.
+A `TextColumn` does not own its values: they are slices of one buffer, usually of the very bytes that came
+off the wire. So numbers are parsed in place, and only text that stays text is copied, once.
 
     kinds    't' 'n' 't' 'u'          t text · n NULL · u unchanged, not sent (TOAST; stream only)
     starts    5   -  17   -           slices of `data`; undefined where there is no text
     lengths   3   -   9   -
     data     ....abc.........some text....
 
-Strings of Arrow count their bytes in 32 bits: slices do not overlap, so whoever passes buffers below
-2 GB has no more text than that either.
+Arrow's strings count their bytes in 32 bits. Slices do not overlap, so a buffer below 2 GB never holds more
+text than that.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ class TextColumn:
         return cls(kinds, starts, lengths, data)
 
     def take(self, rows: Ints | Flags) -> TextColumn:
-        """Some of the values, of the same buffer."""
+        """The values of these rows, over the same buffer."""
         return TextColumn(self.kinds[rows], self.starts[rows], self.lengths[rows], self.data)
 
     def without(self, rows: Ints) -> TextColumn:
-        """Set these rows to NULL."""
+        """The column with these rows set to NULL."""
         kinds = self.kinds.copy()
         kinds[rows] = NULL
         return TextColumn(kinds, self.starts, self.lengths, self.data)
 
     def binary(self, type: pa.DataType) -> Any:
-        """An Arrow array of the values' bytes, of `pa.binary()` or, unchecked, of `pa.string()`."""
+        """An Arrow array of the values' bytes, as `pa.binary()` or, without a check, as `pa.string()`."""
         present = self.kinds == TEXT
         total = int(self.lengths.sum(where=present, dtype=np.int64))
         if total > _MOST:
@@ -73,7 +73,7 @@ class TextColumn:
 
 
 def validity(present: Flags) -> Any:
-    """The validity bitmap that says which rows are not NULL, or None if all are there."""
+    """The validity bitmap: a bit for each row that is not NULL; None if no row is NULL."""
     if present.all():
         return None
     return pa.py_buffer(np.packbits(present, bitorder="little"))

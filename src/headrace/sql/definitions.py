@@ -6,9 +6,9 @@
       row_data[1] AS `code`
     FROM "shop" WHERE oid = 16385
 
-Whoever runs that text by hand gets the same rows, for every type: text is what the source printed, and each
-expression here is what the decoder of the column's form does, in Spark's own functions. What the lake's type
-cannot hold is NULL here as there. (A generated view is not run so: its table is mirrored with types.)
+If you run that text by hand, you get the same rows, for every type: the text is the source's own, and each
+expression does in Spark's functions what the decoder of the column's form does. A value that the lake's type
+cannot hold is NULL in both. (Headrace does not run this text: the view's table is mirrored with types.)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headrace.sources.contract.decoder import Decoder
 
 
 def definition(view: str, source: str, oid: int, schema: TableSchema, decoder: Decoder) -> str:
-    """The statement that makes the view; the decoder is that of the source."""
+    """The CREATE VIEW statement; the decoder is the source's."""
     columns = [
         f"  {decoder.cast(column, f'row_data[{i}]')} AS `{column.name.replace('`', '``')}`"
         for i, column in enumerate(schema.columns)

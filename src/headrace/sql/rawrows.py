@@ -3,19 +3,20 @@
     oid      BIGINT           of the table, at the source
     row_data ARRAY<STRING>    the row's values in the order of the table's columns, NULL where they are NULL
 
-All tables are at the cut's one place. A value that its lake type cannot hold is here in full: its text comes
-from `errors/`, by the row's key. Each task reads the texts of its own rows there, a batch at a time, however
-many there are of the table. In a table without a key, rows that are alike but for such values are told apart
-by nothing but those texts: each text is given to one of them.
+All tables are read at the cut's place in the source. A value that its lake type cannot hold is here in full:
+its text comes from `errors/`, by the row's key. Each task reads only the texts of its own rows, a batch at a
+time. In a table without a key, rows may differ in nothing but such values: then each of these rows gets one
+of the texts.
 
-A view that somebody wrote names values by their place in the row. So it keeps the columns that each table had
-then, and gets them in that order, whatever was added or moved since. The query ends with an error
-(`queries.Refusals`) as soon as it uses rows of a table that lacks one of these columns, or that was not
-mirrored then; likewise, by a view or not, where the table should be there and is not exact at the cut. A
-condition on `oid` that leaves such a table out is evaluated before that.
+A view that a user wrote names values by their index in the row. So its record holds the columns that each
+table had when the view was written, and the view gets the values in that order, whatever columns were added
+or moved since. A query ends with an error (`queries.Refusals`) as soon as it uses rows of a table that lacks
+one of these columns, or that was not mirrored then. With or without a view, it also ends with an error if it
+uses rows of a mirrored table that is not exact at the cut. A condition on `oid` that leaves such a table out
+avoids these errors.
 
-Values are printed by Spark's tasks, by the source's own decoder; a condition on `oid` leaves out the other
-tables before any of their files is opened.
+Spark's tasks print the values with the source's own decoder. A condition on `oid` leaves out the other tables
+before any of their files is opened.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _ROW = pa.schema([pa.field("row_data", pa.list_(pa.string()))])
 
 @dataclass(frozen=True)
 class TableRecords:
-    """The catalog's records at a cut: of a table, and of its source, whose decoder prints its values."""
+    """The catalog's record of a table at a cut, and the decoder of its source, which prints its values."""
 
     table: TableRecord
     decoder: Decoder
@@ -63,26 +64,26 @@ class TableRecords:
 
 @dataclass(frozen=True)
 class Printing:
-    """One table, as its printing tasks need it."""
+    """All that a task needs to print rows of one table."""
 
     decoder: Decoder
     schema: TableSchema
     columns: pa.Schema  # of the table at the cut
-    raw_columns: tuple[str, ...]  # the columns of which `errors/` may hold texts
+    raw_columns: tuple[str, ...]  # the columns that may have texts in `errors/`
     lake: LakeAddress
     errors: str  # the folder
     table: TableName
     time: int
 
     def texts(self, keys: pl.Series) -> pl.DataFrame:
-        """The texts of values that the lake's types could not hold, of the rows with these keys."""
+        """The texts of values that the lake's types could not hold, for the rows with these keys."""
         store = self.lake.open()
         return errors_table.standing(store, self.errors, self.table, self.time, keys)
 
 
 @dataclass(frozen=True, slots=True)
 class RowsRelation:
-    """A source at a cut, and the view that reads it: None for a query that does so by itself."""
+    """A source at a cut, and the view that reads it; None if a query reads it without a view."""
 
     store: Store
     cut: Cut
@@ -142,13 +143,13 @@ class RowsRelation:
         )
 
     def _unreadable(self, spark: Any, name: Name, known: TableRecords, told: str) -> Any:
-        """The table's rows, of which none can be looked into."""
+        """The table's rows, with an error in place of their values."""
         raised = self.refusals.expression(self._outdated_error(str(name[1]), told))
         rows = self.cut.table(spark, f"{source_quoted(name[0])}.{name[1]}")
         return rows.selectExpr(_oid(known.table.number), f"CAST({raised} AS ARRAY<STRING>) AS row_data")
 
     def _absent(self, spark: Any, number: int, error: HeadraceError) -> Any:
-        """One row in the place of all that the table has; whoever comes to it ends with the error."""
+        """One row in place of the table's rows; a query that evaluates it ends with the error."""
         row = spark.range(1).where(f"{self.refusals.expression(error)} IS NULL")
         return row.selectExpr(_oid(number), "CAST(NULL AS ARRAY<STRING>) AS row_data")
 
@@ -161,7 +162,7 @@ def mirrored_tables(cut: Cut, source: str) -> dict[TableName, TableRecord]:
 
 
 def columns_of(cut: Cut, source: str) -> Columns:
-    """The columns of the source's tables at the cut, as a view keeps them."""
+    """The columns of the source's tables at the cut, in the form of a view's record."""
     known = (read_records(cut, name).table for name in cut.standings.names() if name[0] == source)
     return {
         str(table.number): {"table": str(table.name), "columns": _columns(table.schema)} for table in known
@@ -169,7 +170,7 @@ def columns_of(cut: Cut, source: str) -> Columns:
 
 
 def _columns(schema: TableSchema) -> list[list[str]]:
-    """The name of each column, and all that decides how its values are printed."""
+    """The name of each column, with its form and type, which decide how its values are printed."""
     return [[column.name, column.form, spark_type(column.name, column.type)] for column in schema.columns]
 
 
@@ -193,9 +194,9 @@ def _rows(spark: Any, store: Store, cut: Cut, name: Name, known: TableRecords) -
     frame = cut.table(spark, f"{source_quoted(source)}.{table}")
     task = printing(store, cut, name, known)
     if task.raw_columns and task.schema.is_multiset:
-        # Which text is given to which of the rows that are alike must be decided in one place.
+        # One task must hand out the texts: two tasks could give one text twice.
         frame = frame.coalesce(1)
-    # By number: Spark looks columns up by name here, and takes a dot in one for a path.
+    # Name columns by number: Spark takes a dot in a name for a path.
     frame = frame.toDF(*(f"c{number}" for number in range(len(frame.columns))))
     with own_python(spark):
         rows = frame.mapInArrow(_mapper(task), "row_data ARRAY<STRING>")
@@ -203,7 +204,7 @@ def _rows(spark: Any, store: Store, cut: Cut, name: Name, known: TableRecords) -
 
 
 def printing(store: Store, cut: Cut, name: Name, records: TableRecords) -> Printing:
-    """The needs of a task that prints rows of the table: nothing that grows with the table."""
+    """The `Printing` of a table; it does not grow with the table's rows."""
     source, table = name
     schema = records.table.schema
     return Printing(
@@ -219,7 +220,7 @@ def printing(store: Store, cut: Cut, name: Name, records: TableRecords) -> Print
 
 
 def source_quoted(source: str) -> str:
-    """The source as the first part of a table's name."""
+    """The source's name in quotes, as the first part of a table's name."""
     return '"' + source.replace('"', '""') + '"'
 
 
@@ -228,7 +229,7 @@ def _mapper(task: Printing) -> Callable[[Any], Any]:
 
 
 def printed_rows(task: Printing, batches: Iterator[Any]) -> Iterator[Any]:
-    """Batches of the table's rows to batches of their texts; runs in a Python worker."""
+    """Turn batches of the table's rows into batches of their texts; runs in a Python worker."""
     texts = _Texts(task)
     for batch in batches:
         rows = datafile.conform(
@@ -240,13 +241,13 @@ def printed_rows(task: Printing, batches: Iterator[Any]) -> Iterator[Any]:
 
 @dataclass
 class _Texts:
-    """The texts that rows got by now: of those that are alike each gets another."""
+    """Hands out texts from `errors/`; in a table without a key, each equal row gets a different one."""
 
     task: Printing
     texts_given: Counter[tuple[str, str]] = field(default_factory=Counter)  # by column and key
 
     def put(self, rows: pa.Table, values: list[Any]) -> list[Any]:
-        """The values, with texts where there was nothing to print."""
+        """The values, with texts in place of those that the lake could not hold."""
         empty = {
             name: np.asarray(texts.is_null().to_numpy(zero_copy_only=False))
             for name, texts in zip(rows.column_names, values, strict=True)
@@ -279,7 +280,7 @@ class _Texts:
 
 
 def _across(columns: list[Any]) -> Any:
-    """Columns to rows: a list of all columns' values for each row."""
+    """Turn columns into rows: for each row, a list of all columns' values."""
     width, height = len(columns), len(columns[0])
     order = np.arange(width * height).reshape(width, height).T.ravel()
     flat = pa.concat_arrays(columns).take(pa.array(order))

@@ -1,13 +1,13 @@
-"""The work of our own statements: register sources and views in the lake, list them, take them back.
+"""Our own statements: register sources and views in the lake, list them, drop them.
 
-CREATE SOURCE needs no connection: it is written down, and `headrace run --lake DIR` mirrors it. One stream
-serves all its tables, however many views there are over it. A password is refused: it would
-stand in the lake for everybody who may read it.
+CREATE SOURCE opens no connection: it registers the source, and `headrace run --lake DIR` mirrors it. One
+stream serves all its tables, however many views read it. A connection with a password is refused, since
+everybody who can read the lake could read the password.
 
-CREATE VIEWS FROM SOURCE chooses the source's tables. Each is mirrored with its types, so the view that it
-makes is the table itself. Of a source that is mirrored already, further tables are asked of whoever runs
-it (`pipeline.commands.ask`). SHOW CREATE VIEW prints what that view is over the source's rows. DROP SOURCE
-also takes back what a run made upstream; what was mirrored stays readable.
+CREATE VIEWS FROM SOURCE chooses the source's tables. Each is mirrored with its types, so the view is the
+table itself. If the source is mirrored already, its owner is asked to add further tables
+(`pipeline.commands.ask`). SHOW CREATE VIEW prints the view as a query over the source's rows. DROP SOURCE
+also removes the objects that a run made upstream; mirrored tables stay readable.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ At = int | str | datetime | None
 
 
 def carry_out(path: str, statement: Statement, at: At, source: str | None) -> Any:
-    """Do what the statement says; a line about it, or rows."""
+    """Carry out a statement; return a line about it, or rows."""
     if isinstance(statement, CreateSource):
         formatfile.create_lake(open_store(path))
         return _create_source(Lake(path), statement)
@@ -109,7 +109,7 @@ def _create_views(lake: Lake, path: str, statement: CreateViews) -> str:
 
 
 def _add_unmirrored(lake: Lake, path: str, source: str, tables: tuple[str, ...]) -> None:
-    """A source that was run gets further tables as by `headrace tables add`."""
+    """Add tables to a source that was run, as `headrace tables add` does."""
     names = lake.cut(None, source).standings.list_tables()
     missing = [_as_pattern(text) for text in tables if not matches(text, names)]
     if missing:
@@ -117,7 +117,7 @@ def _add_unmirrored(lake: Lake, path: str, source: str, tables: tuple[str, ...])
 
 
 def _as_pattern(text: str) -> str:
-    """A pattern that means this very name."""
+    """The pattern that matches this name alone."""
     return ".".join('"' + part.replace('"', '""') + '"' for part in split_identifiers(text))
 
 
@@ -190,7 +190,7 @@ def _taken_error(name: str) -> Misconfigured:
 
 
 class _ShowAnswers:
-    """The answers of SHOW."""
+    """The answers to SHOW."""
 
     def __init__(self, lake: Lake, path: str, at: At, source: str | None) -> None:
         self._lake = lake
@@ -232,7 +232,7 @@ class _ShowAnswers:
         return _rows(rows, name=pa.string(), kind=pa.string(), source=pa.string())
 
     def _generated_views(self) -> list[tuple[str, str]]:
-        """The views that CREATE VIEWS made: of a source that has run, by their tables."""
+        """The views of CREATE VIEWS: a source's tables if it has run, else the chosen names."""
         found = []
         names = self._names()
         for source in self._registry.sources().values():
@@ -271,7 +271,7 @@ class _ShowAnswers:
         return _rows([{"statement": text}], statement=pa.string())
 
     def _definition(self, text: str) -> str:
-        """The view that is a mirrored table, over its source's rows."""
+        """The view of a mirrored table, as a query over its source's rows."""
         cut = self._cut()
         name = _meant_table(text, cut.standings.names())
         known = rawrows.read_records(cut, name)
@@ -279,7 +279,7 @@ class _ShowAnswers:
 
 
 def _meant_table(text: str, names: list[Name]) -> Name:
-    """The table of a name that may have been given in one pair of quotes."""
+    """The table of a name; the whole name may stand in one pair of quotes."""
     found = matches(quote_identifier(text), names) or matches(text, names)
     if len(found) == 1:
         return found[0]
@@ -312,6 +312,6 @@ def _rows(rows: Sequence[Mapping[str, object]], **columns: pa.DataType) -> pa.Ta
 
 
 def _options(source: RegisteredSource | None, run: SourceRecord | None) -> Mapping[str, str]:
-    """The options by which it was registered; of one that runs, what it has upstream by their names."""
+    """The options that were registered; once the source ran, with the names of its objects upstream."""
     registered = {} if source is None else source.options
     return registered if run is None else {**registered, **run.facts.objects}

@@ -1,17 +1,17 @@
-"""The tables that a query names, and the query with other names put in their places.
+"""The relations that a query names, and the query with other names in their places.
 
     SELECT o.id, public.items.n FROM "public".orders o JOIN public.items ON ...
                                      ──────────────        ────────────
     SELECT o.id, `items`.n      FROM `main.public.orders` o JOIN `main.public.items` AS `items` ON ...
 
-Spark has one level of names for temporary views, so that `schema.table` has to become one name. A relation
-that has no alias gets its last part as one, so that its columns can be named as before; names of columns that
-begin with the relation's whole name are shortened to that.
+A name of a temporary view in Spark has one part, so `schema.table` must become one name. A relation without
+an alias gets its last part as alias, so that the query's names of columns still work. A column that is
+written with the relation's whole name is shortened to that alias.
 
-A name stands for a relation after FROM, JOIN, TABLE and DESCRIBE, and after a comma in a FROM list. That is
-told by the tokens alone: Spark's own parser is reached only in a classic session, and tells no places.
-The FROM of EXTRACT, TRIM and the like, and of IS DISTINCT FROM, begins no list. The names that WITH
-introduces are the query's own.
+A name is a relation after FROM, JOIN, TABLE and DESCRIBE, and after a comma in a FROM list. The tokens alone
+decide this: Spark's own parser can be reached only in a classic session, and gives no places. The FROM of
+EXTRACT, TRIM and the like, and of IS DISTINCT FROM, begins no list. Names that WITH introduces belong to the
+query.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ _SAYS_WHAT = frozenset("TABLE EXTENDED FORMATTED".split())
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """A name in the place of a relation."""
+    """A name that stands for a relation, and its place in the text."""
 
     parts: tuple[str, ...]
     start: int
     stop: int
-    bare: bool  # it has no alias, and may have one
+    bare: bool  # it has no alias, and could have one
 
 
 @dataclass(frozen=True, slots=True)
 class RewrittenQuery:
-    """A query with other names in it; places in it lead back to the text that was written."""
+    """A query with other names; `original` maps its places back to the user's text."""
 
     text: str
-    shifts: tuple[tuple[int, int], ...]  # from this place on, so much is to be subtracted
+    shifts: tuple[tuple[int, int], ...]  # from this place on, subtract so much
 
     def original(self, place: int) -> int:
-        """Find where the character at this place stood."""
+        """The place in the user's text of the character at this place."""
         moved = [by for at, by in self.shifts if at <= place]
         return max(0, place - moved[-1]) if moved else place
 
 
 @dataclass
 class _Frame:
-    """The words between two parentheses."""
+    """The state of the walk within one pair of parentheses."""
 
     in_from: bool = False
     expects: bool = False
@@ -69,7 +69,7 @@ class _Frame:
 
 @dataclass
 class _Walk:
-    """The tokens from left to right, with what is open."""
+    """A walk over the tokens from left to right, with a frame for each open parenthesis."""
 
     tokens: Sequence[SqlToken]
     frames: list[_Frame] = field(default_factory=lambda: [_Frame()])
@@ -99,14 +99,14 @@ class _Walk:
             return at + 1
         elif frame.expects and token.name is not None and token.keyword not in _BEGINS_QUERY:
             frame.expects = False
-            # TABLE x is a query by itself and takes no alias.
+            # TABLE x is a whole query and takes no alias.
             return self._relation(at, described=self._keyword(at - 1) == "TABLE")
         else:
             self._open(at)
         return at + 1
 
     def _open(self, at: int) -> None:
-        """A keyword may begin a list of relations, or end one."""
+        """Note that a keyword begins a list of relations, or ends one."""
         frame, word = self.frames[-1], self.tokens[at].keyword
         distinct = self._keyword(at - 1) == "DISTINCT" and self._keyword(at - 2) in ("IS", "NOT")
         if (word == "FROM" and not frame.plain_from and not distinct) or word == "JOIN":
@@ -143,7 +143,7 @@ class _Walk:
 
 
 def chain(tokens: Sequence[SqlToken], at: int) -> tuple[tuple[str, ...], int]:
-    """The name a.b.c that begins at a token, and the token after it."""
+    """The name a.b.c that begins at a token, and the index of the token after it."""
     parts = [tokens[at].name or ""]
     at += 1
     while at + 1 < len(tokens) and tokens[at].text == "." and tokens[at + 1].name is not None:
@@ -153,7 +153,7 @@ def chain(tokens: Sequence[SqlToken], at: int) -> tuple[tuple[str, ...], int]:
 
 
 def mentions_in(sql: str) -> list[Mention]:
-    """The names of relations in a query, but those that stand for what its own WITH introduces."""
+    """The names of relations in a query, without those that its own WITH introduces."""
     scanned = tokens(sql)
     own = list(_with_names(scanned))
     return [
@@ -164,9 +164,10 @@ def mentions_in(sql: str) -> list[Mention]:
 
 
 def reads_plainly(sql: str) -> bool:
-    """Tell whether each name that `mentions_in` finds stands for a relation that must be there.
+    """Tell whether each name that `mentions_in` finds must be a relation that exists.
 
-    Spark has statements of other forms (DESCRIBE FUNCTION f), and reads files by their format and path.
+    That is not so in statements of other forms (DESCRIBE FUNCTION f), or if Spark reads files by format and
+    path.
     """
     first = next((token.keyword for token in tokens(sql) if token.text != "("), "")
     paths = any("/" in mention.parts[-1] for mention in mentions_in(sql))
@@ -175,7 +176,7 @@ def reads_plainly(sql: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _WithRelation:
-    """A relation of WITH, and from where to where in the text its name means it."""
+    """A relation of WITH, and the part of the text in which its name means it."""
 
     name: str
     start: int
@@ -186,9 +187,9 @@ class _WithRelation:
 
 
 def _with_names(scanned: Sequence[SqlToken]) -> Iterator[_WithRelation]:
-    """The names before AS (, of which WITH makes relations.
+    """Yield the relations that WITH makes: the names before `AS (`.
 
-    In its own query such a name means the table of that name, unless the WITH is recursive.
+    Inside its own query such a name means the table of that name, unless the WITH is recursive.
     """
     recursive = any(token.keyword == "RECURSIVE" for token in scanned)
     for at, token in enumerate(scanned):
@@ -207,7 +208,7 @@ def _with_names(scanned: Sequence[SqlToken]) -> Iterator[_WithRelation]:
 
 
 def _closing(scanned: Sequence[SqlToken], at: int) -> int:
-    """The parenthesis that closes what is open at a token; behind the last token where there is none."""
+    """The index of the parenthesis that closes the open one; past the last token if there is none."""
     depth = 1
     for place in range(at, len(scanned)):
         if scanned[place].kind == "symbol":
@@ -218,7 +219,7 @@ def _closing(scanned: Sequence[SqlToken], at: int) -> int:
 
 
 def rewritten(sql: str, names: Mapping[Mention, str]) -> RewrittenQuery:
-    """The query with each chosen relation under the name given for it."""
+    """The query with the given name in place of each mention."""
     edits = []
     for mention, view in names.items():
         alias = f" AS {_quote(mention.parts[-1])}" if mention.bare else ""
@@ -234,7 +235,7 @@ def rewritten(sql: str, names: Mapping[Mention, str]) -> RewrittenQuery:
 
 
 def _columns(sql: str, named: Sequence[Mention]) -> list[tuple[int, int, str]]:
-    """The names of columns that begin with a relation's whole name."""
+    """The edits that shorten names of columns which begin with a relation's whole name."""
     scanned = tokens(sql)
     taken = {mention.start for mention in named}
     edits, at = [], 0

@@ -1,13 +1,13 @@
-"""One lake, one Spark: runs a statement and returns its rows, or what it did.
+"""One lake, one Spark: runs a statement and returns its rows, or a line about what it did.
 
-A query sees all tables at one cut: the one that `at` names, else the newest when the statement begins. What a
-name means is looked up in this order, and is an error where two kinds of thing have it:
+A query sees all tables at one cut: the one that `at` names, else the newest when the statement begins. A name
+is looked up in this order; a name that two kinds of one step have is an error:
 
     its own WITH · a view in the lake's registry, a registered source, a table (schema.table, or the bare
-    name where one schema has it) · any source of the lake · whatever the Spark session knows
+    name if only one schema has it) · any source of the lake · names that the Spark session knows
 
-Only what a query names is registered with Spark, so that a lake of a thousand tables answers as quickly as
-one of three. Our own statements are in `register`; they need no Spark but for checking a view.
+Only the relations that a query names are registered with Spark, so a lake of a thousand tables answers as
+quickly as one of three. Our own statements are in `register`; they need Spark only to check a view.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from headrace.sql.tokens import malformed_error
 
 At = int | str | datetime | None
 Expanding = tuple[str, ...]
-LAST_EXACT = "last-exact"  # the newest mark that has all the tables of a query
+LAST_EXACT = "last-exact"  # read each query at the newest mark that holds all its tables
 
 
 @dataclass(frozen=True, slots=True)
 class SqlAnswer:
-    """Rows, or a line about what was done; `places` says where a query stood, by source."""
+    """Rows, or a line about what was done; `places` names the query's position in each source."""
 
     rows: pa.Table | None = None
     line: str | None = None
@@ -48,13 +48,13 @@ class SqlAnswer:
 
 
 class SourceNotRun(Misconfigured):
-    """A source that is registered and has published nothing."""
+    """The source is registered, but the lake holds nothing of it yet."""
 
     codes = ("SQL_SOURCE_NOT_RUN",)
 
 
 class SqlSession:
-    """Runs statements on a lake; Spark is started when the first of them needs it."""
+    """Runs statements on a lake; starts Spark when the first of them needs it."""
 
     def __init__(
         self,
@@ -68,8 +68,8 @@ class SqlSession:
     ) -> None:
         self.path = path
         self._start = start
-        self._expect = expect  # says that Spark will be asked for soon
-        self.alone = alone  # Spark knows no table beside the lake's
+        self._expect = expect  # called shortly before Spark is needed
+        self.alone = alone  # Spark knows no table but the lake's
         self._at = at
         self._source = source
         self._lake: Lake | None = None
@@ -93,16 +93,16 @@ class SqlSession:
         return self._spark
 
     def cut(self) -> Cut:
-        """The cut that this session reads at, as of now."""
+        """The cut at which this session reads now."""
         return self.lake.cut(self._moment, self._source)
 
     @property
     def _moment(self) -> At:
-        """The place of what no query reads: with `LAST_EXACT` each query has its own."""
+        """The place for reads outside of queries; with `LAST_EXACT`, which is for queries, the newest."""
         return None if self._at == LAST_EXACT else self._at
 
     def run(self, sql: str) -> SqlAnswer:
-        """One statement."""
+        """Run one statement."""
         statement = parse(sql)
         if isinstance(statement, SparkQuery):
             return self._query(statement.text)
@@ -111,7 +111,7 @@ class SqlSession:
         return self._own(statement)
 
     def expect(self) -> None:
-        """Say that Spark will be asked for soon; what is wrong with the names of a query was found before."""
+        """Say that Spark is needed soon; the names of the query have been checked."""
         self._expect()
 
     def known_names(self) -> list[str]:
@@ -121,7 +121,7 @@ class SqlSession:
         return sorted({*names, *self.registry.views(), *self.registry.sources()})
 
     def check(self, statement: CreateView) -> None:
-        """Refuse a view that Spark would refuse; what is not mirrored yet can't be checked."""
+        """Refuse a view that Spark would refuse; a view over a source without a mark can't be checked."""
         try:
             _Reading(self, self.cut() if self.lake.sources() else None).frame(
                 statement.query, (statement.name,)
@@ -150,7 +150,7 @@ Thing = RegisteredView | Name | str  # a view, a table, or a source by its name
 
 
 class _Reading:
-    """One query: the names that it uses become views of Spark's, at one cut."""
+    """One query: it makes a temporary view in Spark for each name that the query uses, at one cut."""
 
     def __init__(self, session: SqlSession, cut: Cut | None) -> None:
         self._session = session
@@ -161,13 +161,13 @@ class _Reading:
         self.refusals = queries.Refusals()
 
     def places(self) -> tuple[str, ...]:
-        """The places of the query, if it looked at the lake."""
+        """The positions of the query; none if it reads nothing of the lake."""
         if self._cut is None or not self._used:
             return ()
         return tuple(f"{source} at {place.text_with_position}" for source, place in self._cut.places.items())
 
     def frame(self, sql: str, expanding: Expanding = ()) -> Any:
-        """The query as a DataFrame; Spark starts only if all names mean something that can be read."""
+        """The query as a DataFrame; Spark starts only if every name can be read."""
         for thing in self._things(sql, expanding):
             if isinstance(thing, str):
                 self._run_once(thing)
@@ -178,7 +178,7 @@ class _Reading:
         return self._plan(sql, None)
 
     def tables(self, sql: str) -> list[Name]:
-        """The tables that the query reads, exact here or not."""
+        """The tables that the query reads, whether or not they are exact at the cut."""
         found: list[Name] = []
         for thing in self._things(sql, ()):
             if isinstance(thing, str):
@@ -190,7 +190,7 @@ class _Reading:
         return found
 
     def _things(self, sql: str, expanding: Expanding) -> Iterator[Name | str]:
-        """The tables and the sources that the query reads, by its views too; all names must mean one."""
+        """Yield the tables and sources that the query reads, directly or by views; refuse unknown names."""
         unknown = []
         for mention in mentions_in(sql):
             meant = self._meaning(mention.parts)
@@ -206,7 +206,7 @@ class _Reading:
             raise self._unknown_error(unknown)
 
     def _plan(self, sql: str, within: RegisteredView | None) -> Any:
-        """The query as Spark understands it; it may be that of a view."""
+        """The query, or that of the view `within`, as Spark analysed it."""
         chosen: dict[Mention, str] = {}
         unknown: list[Mention] = []
         for mention in mentions_in(sql):
@@ -224,7 +224,7 @@ class _Reading:
             raise _refused_error(sql, text, refused) from None
 
     def _meaning(self, parts: Sequence[str]) -> Thing | None:
-        """The thing that a name means; None where the lake has nothing of that name."""
+        """The thing that a name means; None if the lake has nothing of that name."""
         tables = self._tables(parts)
         bare = parts[0] if len(parts) == 1 else None
         view = self._views.get(bare) if bare else None
@@ -238,14 +238,14 @@ class _Reading:
         return found or (self._source(bare, registered=False) if bare else None)
 
     def _find_registered(self, thing: Thing, within: RegisteredView | None) -> str:
-        """The name under which Spark has it now."""
+        """Register the thing with Spark; return its name there."""
         self._used = True
         if isinstance(thing, RegisteredView):
             return self._make_view(f"view {thing.name}", self._plan(thing.text, thing))
         return self._raw(thing, within) if isinstance(thing, str) else self._table(thing)
 
     def _tables(self, parts: Sequence[str]) -> list[Name]:
-        """The tables that the parts may mean: as they are written, else in any case."""
+        """The tables that the parts may mean: those that match exactly, else those that match in any case."""
         if self._cut is None or len(parts) > 3:
             return []
         names = self._cut.standings.list_tables()
@@ -261,7 +261,7 @@ class _Reading:
         return self._elsewhere(parts)
 
     def _elsewhere(self, parts: Sequence[str]) -> list[Name]:
-        """A table that is known, but is not in these marks: reading it says why, or finds it by history."""
+        """The known table that is not in these marks: reading it raises the reason, or uses history."""
         assert self._cut is not None
         try:
             return [
@@ -318,7 +318,7 @@ class _Reading:
 
 
 def _refused_error(sql: str, text: RewrittenQuery, refused: queries.QueryRefused) -> Misconfigured:
-    """Spark's refusal, with the place in the text as it was written."""
+    """Spark's refusal, with the place in the user's text."""
     if not refused.line:
         return Misconfigured("SQL_REFUSED", refused.what, hint="the code is Spark's own")
     lines = text.text.split("\n")

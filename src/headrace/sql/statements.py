@@ -1,4 +1,4 @@
-"""The statement that is meant: one of ours, read by recursive descent, or a query that is Spark's to read.
+"""The parser of statements: ours by recursive descent; any other is a query for Spark.
 
     CREATE [MATERIALIZED] SOURCE [IF NOT EXISTS] name FROM kind CONNECTION '...' [option '...' ...]
     CREATE [MATERIALIZED] VIEWS FROM SOURCE name [( table [, table ...] )]
@@ -6,9 +6,9 @@
     SHOW SOURCES | SHOW VIEWS | SHOW TABLES | SHOW CREATE SOURCE name | SHOW CREATE VIEW name
     DROP SOURCE [IF EXISTS] name | DROP VIEW [IF EXISTS] name
 
-The kinds of source, and the options that each needs here, are those that they declare (`sources.registry`):
-`FROM POSTGRES CONNECTION '...' PUBLICATION '...'`. Keywords are read in any case; a name is kept as it is
-written, quoted or not. What would change anything but the lake's registry is refused here: queries read.
+Each kind of source declares its keyword and its options (`sources.registry`): `FROM POSTGRES CONNECTION '...'
+PUBLICATION '...'`. Keywords match in any case; a name is kept as written, quoted or not. A statement that
+would change anything but the lake's registry is refused.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class CreateViews:
     """CREATE VIEWS FROM SOURCE; no tables means all."""
 
     source: str
-    tables: tuple[str, ...]  # as they are written on the command line: schema.table or table, quoted
+    tables: tuple[str, ...]  # schema.table or table, quoted as on the command line
     is_materialized: bool
 
 
@@ -79,7 +79,7 @@ class DropStatement:
 
 @dataclass(frozen=True, slots=True)
 class SparkQuery:
-    """Anything else: Spark's."""
+    """Any other text: a query for Spark."""
 
     text: str
 
@@ -155,7 +155,7 @@ class _Reader:
 
 
 def _own(reader: _Reader) -> Statement | None:
-    """One of our statements; None where it begins as none of them does."""
+    """One of our statements; None if the text does not begin like one."""
     begin = reader.at
     if reader.take("CREATE"):
         replace = reader.take("OR", "REPLACE")
@@ -264,7 +264,7 @@ def _drop(reader: _Reader) -> DropStatement:
 
 
 def _only_reads(reader: _Reader) -> None:
-    """Refuse a statement of Spark's that would write, somewhere beside the lake."""
+    """Refuse a Spark statement that would write outside of the lake."""
     token = reader.token
     if token is not None and token.keyword in _WRITES:
         raise Misconfigured(

@@ -1,10 +1,10 @@
-"""SQL text as tokens, each with its place in the text: as much of the language as finding names needs.
+"""SQL text as tokens, each with its place in the text: only so much of SQL as is needed to find names.
 
     word  "name"  `name`  'text'  12  <anything else, one character>
 
-Comments and white space are left out. Double quotes are around names, as in PostgreSQL and in the standard
-(the session tells Spark the same). Text is as Spark reads it: a quote is doubled or behind a backslash, and
-r'...' has no backslashes.
+Comments and white space are left out. Double quotes enclose names, as in PostgreSQL and in the standard; the
+session sets Spark to do the same. Text follows Spark: a quote inside is doubled or escaped by a backslash,
+and in r'...' a backslash escapes nothing.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SqlToken:
 
     @property
     def name(self) -> str | None:
-        """The name that it is, without quotes; None where it is none."""
+        """The name without its quotes; None if the token can be no name."""
         if self.kind == "word":
             return self.text
         if self.kind == "quoted":
@@ -66,7 +66,7 @@ def tokens(sql: str) -> list[SqlToken]:
 
 
 def statements(sql: str) -> list[str]:
-    """The text's statements; what is between two semicolons, and is not empty."""
+    """The statements of a text, cut at its semicolons, without empty ones."""
     found, start = [], 0
     scanned = tokens(sql)
     for token in scanned:
@@ -74,7 +74,7 @@ def statements(sql: str) -> list[str]:
             found.append((start, token.start))
             start = token.stop
     found.append((start, len(sql)))
-    # Leading lines stay, so that places in errors are those of the whole text.
+    # Blank out earlier statements, so that an error's line and column are those of the whole text.
     return [
         re.sub(r"[^\n]", " ", sql[:a]) + sql[a:b]
         for a, b in found
@@ -83,7 +83,7 @@ def statements(sql: str) -> list[str]:
 
 
 def malformed_error(sql: str, at: int, what: str) -> Misconfigured:
-    """The error for a text that is wrong at a place."""
+    """The error for a text that is malformed at a place."""
     line = sql.count("\n", 0, at) + 1
     column = at - (sql.rfind("\n", 0, at) + 1) + 1
     return Misconfigured(
@@ -108,7 +108,7 @@ def _scan(sql: str) -> Iterator[SqlToken]:
 
 
 def _after_comment(sql: str, start: int) -> int:
-    """Find the end of a comment, which may hold others."""
+    """Find the end of a comment; comments may nest."""
     depth = 0
     for edge in _EDGE.finditer(sql, start):
         depth += 1 if edge[0] == "/*" else -1

@@ -4,15 +4,16 @@
                                             ├─ relation, truncate, ... (one at a time)
                                             └─ changes, per relation version ──▶ change batch
 
-    framing       where each message is
-    positions     begins, commits, keepalives: when; what came while it ran, as if it came whole
-    rare          messages that are read singly
-    tuples, batch rows as columns, and these as the changes of each relation
+    framing       the place of each message
+    positions     the times in begins, commits, keepalives; a streamed transaction as an ordinary one
+    rare          messages that are read one at a time
+    tuples        rows as columns
+    batch         columns as the changes of a relation
 
-The receiver uses the upper half only: it never looks into a tuple. The decoder of an epoch uses all of
-it. So the lower half, `batch`, is not handed out here: it loads the kernels of every type, and a receiver
-shall be there sooner. A relation's layout holds from its R to the next R of the same oid, in the order of
-the bytes, also within one transaction: tuples are never decoded by "the current" relation.
+The receiver uses only the messages above: it never looks into a tuple. The decoder of an epoch uses all
+modules. `batch` is not handed out here: it loads the kernels of every type, and a receiver must start
+quickly. A relation's layout holds from its R to the next R of the same oid, in the order of the bytes, even
+within one transaction: tuples are never decoded by "the current" relation.
 """
 
 from headrace.decode.pgoutput.framing import Messages, alone, scan

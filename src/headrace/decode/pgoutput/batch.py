@@ -1,13 +1,12 @@
 """Change batches: the messages of one relation version as Arrow, in the shape of `core.change_batch`.
 
-Who calls this has split a segment by relation and by relation version, and knows of each message the
-transaction that it belongs to (`PgoutputChangeMeta`); the batch adds what happened (`_op`), how much of the
-old row is there (`_image`), and the rows themselves, old and new, decoded column by column with the same
-decoders that read the snapshot.
+The caller has split a segment by relation and relation version, and knows the transaction of each message
+(`PgoutputChangeMeta`). The batch adds the operation (`_op`), how much of the old row there is (`_image`), and
+the old and new rows, decoded column by column with the snapshot's decoders.
 
-A column of the schema that no position names holds the same value in every row, NULL for most: the caller
-has settled that its table may lack it, and which it is. Values that the lake's types can't hold are NULL in
-the batch and rows of `bad`.
+A column of the schema that no position names has one value in every row, usually NULL: the caller has decided
+that the relation may lack the column, and gives the value. Values that the lake's types can't hold are NULL
+in the batch and rows of `bad`.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _OPS[[INSERT, UPDATE, DELETE]] = Op.INSERT, Op.UPDATE, Op.DELETE
 
 @dataclass(frozen=True, slots=True)
 class PgoutputChangeMeta:
-    """The facts about each message that only its transaction knows."""
+    """The facts of each message that come from its transaction."""
 
     time: Ints
     ordinal: Ints
@@ -60,8 +59,8 @@ def changes(
 ) -> PgoutputChanges:
     """Decode I, U and D messages of one relation version.
 
-    `positions[i]` is the schema's position of the relation's column `i`, or -1 where it is not
-    mirrored. `values` are what rows hold that no position names, by the schema's position.
+    `positions[i]` is the schema's position of the relation's column `i`, or -1 if it is not mirrored.
+    `values` are the values of columns that no position names, by the schema's position.
     """
     found = tuples(data, messages, positions, len(schema.columns))
     new, new_bad = _decode(found.new, "n", data, schema, meta)
@@ -110,7 +109,7 @@ def _column(side: Side, position: int, column: Column, data: Bytes) -> tuple[Any
 
 
 def _repeat(value: pa.Scalar, there: Flags) -> Any:
-    """Repeat one value in all rows that are there."""
+    """Repeat one value in all rows that exist."""
     return pa.repeat(value, 1).take(pa.array(np.zeros(len(there), np.int64), mask=~there))
 
 

@@ -1,7 +1,7 @@
-"""The messages of a pgoutput stream: what each is and where, without looking at a row.
+"""The messages of a pgoutput stream: the kind and place of each, without looking at a row.
 
-`scan` goes over a buffer of whole CopyData frames, as they came from a walsender and as they lie in
-the spool. The receiver uses it to find transactions; the decoder uses it again to find tuples.
+`scan` reads a buffer of whole CopyData frames, as a walsender sends them and as the spool holds them. The
+receiver uses it to find transactions; the decoder uses it again to find tuples.
 
     frame_start                            start      body                        stop
     ▼                                      ▼          ▼                           ▼
@@ -9,19 +9,18 @@ the spool. The receiver uses it to find transactions; the decoder uses it again 
     │'d'│ length │'w'│ 3 × int64 header │ kind │ [xid]   │ the message's content  │
     └───┴────────┴───┴──────────────────┴──────┴─────────┴────────────────────────┘
 
-Between STREAM START and STREAM STOP (protocol 2 and later) changes carry the xid of their
-subtransaction first. Whether a buffer begins inside such a block can't be seen in its bytes: the
-caller passes on `in_stream` from one buffer to the next, and False for a new connection.
+Between STREAM START and STREAM STOP (protocol 2 and later) changes begin with the xid of their
+subtransaction. The bytes of a buffer don't show if it begins inside such a block: the caller passes
+`in_stream` on from one buffer to the next, and False for a new connection.
 
-Kinds are the plugin's own letters. `KEEPALIVE` is the walsender's own message, which has no letter of
-the plugin's; `OTHER` stands for frames that are not CopyData (errors, notices, the end), which are for
-the session to understand.
+Kinds are the plugin's own letters. `KEEPALIVE` is the walsender's own message, for which the plugin has no
+letter. `OTHER` stands for frames that are not CopyData (errors, notices, the end): the session reads them.
 
-The two positions in the header of 'w' are not kept: they are zero for some messages and do not grow
-with the stream, so that nothing may be decided by them.
+The two positions in the header of 'w' are not kept: they are zero for some messages and do not grow with the
+stream, so nothing may depend on them.
 
-An unknown message is an error, never skipped: it may be the change that makes the rest true. That a
-message is long enough for its fixed part is checked here, once, for everybody who reads it later.
+An unknown message is an error, never skipped: it may be a change that the result needs. `scan` checks that
+each message is long enough for its fixed part, so later readers need not.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ _XLOG_HEADER = 25
 _KEEPALIVE_SIZE = 18
 _UNKNOWN = -1
 
-# The bytes that a message has at least after its letter (and xid).
+# The least bytes that a message has after its letter (and xid).
 _LEAST = np.full(256, _UNKNOWN, np.int64)
 for _kind, _size in {
     BEGIN: 20,
@@ -77,15 +76,15 @@ for _kind, _size in {
 }.items():
     _LEAST[_kind] = _size
 
-# What stands first: an xid; or, behind the xid that a streamed block puts there, the table's oid or
-# something else. Where it is none of these, nothing is put in front.
+# The first field of a message: an xid; or, after the xid that a streamed block adds, the table's oid or
+# another field. A streamed block adds no xid to messages in none of these groups.
 _XID_FIRST, _OID_FIRST, _ELSE_FIRST = 1, 2, 3
 _FIRST = np.zeros(256, np.uint8)
 _FIRST[[STREAM_START, STREAM_COMMIT, STREAM_ABORT]] = _XID_FIRST
 _FIRST[[INSERT, UPDATE, DELETE, RELATION]] = _OID_FIRST
 _FIRST[[TYPE, TRUNCATE, MESSAGE]] = _ELSE_FIRST
 
-# Letters that end or begin a transaction stand outside of streamed blocks.
+# The letters that begin or end a transaction: they come only outside of streamed blocks.
 _OUTSIDE = np.zeros(256, np.uint8)
 _OUTSIDE[list(b"BCSAcbPpKr")] = 1
 
@@ -99,10 +98,10 @@ class Messages:
     frame_start: Ints
     start: Ints  # the message's letter
     body: Ints  # the first byte after the letter and, inside a streamed block, the xid
-    stop: Ints  # one past the message, and past its frame
+    stop: Ints  # one past the message and its frame
     kind: Bytes
     relation: Oids  # the table's oid for I, U, D and R; else 0
-    xid: Oids  # what streamed messages (and S, c, A) carry first; else 0
+    xid: Oids  # the first field of streamed messages (and of S, c, A); else 0
     tail: int  # where the first incomplete frame begins
     in_stream: bool  # the buffer ends inside a streamed block
 
@@ -138,7 +137,7 @@ def scan(data: Bytes, start: int = 0, stop: int | None = None, *, in_stream: boo
 
 
 def alone(kind: int, body: bytes) -> bytes:
-    """A message as the one frame that it is outside of a streamed block, with no positions in its header."""
+    """A message as one frame, as outside of a streamed block; the positions in its header are zero."""
     payload = b"w" + bytes(_XLOG_HEADER - 1) + bytes([kind]) + body
     return b"d" + (len(payload) + 4).to_bytes(4, "big") + payload
 
@@ -176,7 +175,7 @@ _BODY = several(types.int64, types.int64, types.int64, types.int64)
 
 @kernel(_HOP, input_array(types.uint8), types.int64, types.int64)
 def _count(data: Bytes, start: int, stop: int) -> tuple[int, int]:
-    # A malformed frame counts as well, so that the second pass has a place to report it.
+    # A malformed frame counts too, so that the second pass has a place to report it.
     at, count = start, 0
     while at + _FRAME <= stop:
         length = int32_at(data, at + 1)
@@ -191,7 +190,7 @@ def _count(data: Bytes, start: int, stop: int) -> tuple[int, int]:
 
 @kernel(_LETTER, input_array(types.uint8), types.int64, types.int64)
 def _letter(data: Bytes, frame: int, stop: int) -> tuple[int, int, int]:
-    """Read the head of a frame: the message's kind, where it starts, and the trouble with it."""
+    """Read the head of a frame: the message's kind, its start, and the trouble with it."""
     at = frame + _FRAME
     if data[frame] != _COPY_DATA:
         return OTHER, at, _FINE
@@ -207,7 +206,7 @@ def _letter(data: Bytes, frame: int, stop: int) -> tuple[int, int, int]:
 
 @kernel(_BODY, input_array(types.uint8), types.int64, types.int64, types.int64, types.boolean)
 def _body(data: Bytes, letter: int, start: int, stop: int, in_stream: bool) -> tuple[int, int, int, int]:
-    """Read the head of a plugin message: where its body is, its relation, its xid, what is wrong."""
+    """Read the head of a plugin message: the start of its body, its relation, its xid, its trouble."""
     at = start + 1
     relation = xid = 0
     if _OUTSIDE[letter] == 1 if in_stream else letter == STREAM_STOP:
@@ -240,7 +239,7 @@ def _body(data: Bytes, letter: int, start: int, stop: int, in_stream: bool) -> t
 def _fill(
     data: Bytes, at: int, in_stream: bool, places: Ints, kind: Bytes, relation: Oids, xid: Oids
 ) -> tuple[int, int, bool]:
-    """One message a column of `places`; ends early, with the message's number, at trouble."""
+    """Fill one column of `places` for each message; trouble ends it early, with the message's number."""
     for i in range(len(kind)):
         places[0, i] = places[1, i] = at
         length = int32_at(data, at + 1)

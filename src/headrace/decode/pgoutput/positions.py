@@ -1,17 +1,18 @@
-"""The fixed parts of messages that say when: begins, commits and keepalives, all of a buffer at once.
+"""The positions and times in begins, commits and keepalives, for a whole buffer at once.
 
-PostgreSQL tells three positions of a transaction apart (`headrace.core.position`); here they are bare
-numbers in arrays, as the wire and the lake have them. Times are microseconds since 1970, UTC. Xids are
-the 32 bits of the wire: who needs 64 widens them.
+PostgreSQL has three positions for a transaction (`headrace.core.position`); here they are bare numbers in
+arrays, as on the wire and in the lake. Times are microseconds since 1970, UTC. Xids have the 32 bits of the
+wire: callers that need 64 widen them.
 
-`scan` has checked that each message is long enough for what is read here.
+`scan` has checked that each message is long enough for the fields that are read here.
 
-Transactions that were streamed while they ran, as if they had come whole.
+`whole` turns a transaction that was streamed while it ran into an ordinary one:
 
-    S I(7) I(8) E  S I(7) E  ... c(7)      ─►      B(7) I I I         the same bytes, but for the xids
+    S I(7) I(8) E  S I(7) E  ... c(7)      ─►      B(7) I I I         the same bytes, without the xids
 
-Where very many are small, reading each for itself costs far more than what is in it: as ordinary
-transactions, one behind the other, they are read in one go. What was rolled back has been left out before.
+A great number of small streamed transactions would cost far more to read one by one than their changes cost.
+As ordinary transactions, one after the other, they are read at once. The caller has left out what was rolled
+back.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Commits:
 
 @dataclass(frozen=True, slots=True)
 class Keepalives:
-    """The keepalives: `wal_end` is an exclusive frontier where no transaction is open."""
+    """The keepalives: `wal_end` is an exclusive frontier at which no transaction is open."""
 
     row: Ints
     wal_end: Ints
@@ -83,7 +84,7 @@ def begins(data: Bytes, messages: Messages) -> BeginMessages:
 
 
 def begin_body(commit_lsn: int, commit_ts: int, xid: int) -> bytes:
-    """A BEGIN that says so, but for its letter."""
+    """A BEGIN with these values, without its letter."""
     numbers = ((commit_lsn, 8), (commit_ts - _EPOCH, 8), (xid & 0xFFFFFFFF, 4))
     return b"".join(number.to_bytes(size, "big", signed=number < 0) for number, size in numbers)
 
@@ -113,7 +114,7 @@ def keepalives(data: Bytes, messages: Messages) -> Keepalives:
 
 
 def shift(data: Bytes, messages: Messages, by: int) -> Bytes:
-    """Copy the bytes and shift all of these positions."""
+    """Copy the bytes, with all positions of these messages shifted."""
     _, begun = _of(messages, BEGIN)
     _, committed = _of(messages, COMMIT)
     _, streamed = _of(messages, STREAM_COMMIT)
@@ -169,7 +170,7 @@ _LENGTH = 4
 
 
 def whole(data: Bytes, messages: Messages, *, commit_lsn: int, commit_ts: int, xid: int) -> Bytes:
-    """These messages of a streamed block behind a BEGIN, without the xids of their subtransactions."""
+    """These messages of a streamed transaction after a BEGIN, without the xids of their subtransactions."""
     kept = messages.take(np.isin(messages.kind, _KEPT))
     lengths = (kept.stop - kept.frame_start - 1 - _XID).astype(">i4")
     shorter = data.copy()

@@ -1,7 +1,7 @@
-"""Messages that are rare: one at a time, in plain Python, straight from the layout in the manual.
+"""Parsers of rare messages: one at a time, in plain Python, after the layout in PostgreSQL's manual.
 
-Each parser takes the buffer and the `body` and `stop` of a message that `scan` found. What runs past
-its message is a definite error: a relation that is misread would put values into the wrong columns.
+Each parser takes the buffer and the `body` and `stop` of a message that `scan` found. A field that runs past
+its message is a definite error: a misread relation would put values into the wrong columns.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class RelationColumn:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """R: how the tuples of a table are laid out from here on (a namespace sent as "" is pg_catalog)."""
+    """R: the layout of a table's tuples from here on (a namespace sent as "" is pg_catalog)."""
 
     oid: int
     namespace: str
@@ -113,6 +113,6 @@ def truncate(data: Bytes, body: int, stop: int) -> Truncate:
 
 
 def stream_abort(data: Bytes, body: int, stop: int) -> StreamAbort:
-    """Read an A, of either length: what the longer one adds is not needed."""
+    """Read an A of either length; the longer one's further fields are not needed."""
     reader = _Reader(data, body, stop)
     return StreamAbort(reader.number(">I"), reader.number(">I"))

@@ -1,4 +1,4 @@
-"""Tuples: where the values of I, U and D messages lie, for all messages of one relation version.
+"""Tuples: the places of the values in I, U and D messages, for all messages of one relation version.
 
     I   oid  'N' new
     U   oid  ['K' key | 'O' old]  'N' new
@@ -6,13 +6,12 @@
 
     tuple = int16 count, then for each value:  'n'  |  'u'  |  't' int32 length, text
 
-One walk over each message notes kind, place and length of every value, column by column; nothing is
-copied. A relation's columns are put at the positions that the table's schema has for them; a column at
-position -1 is stepped over.
+One walk over each message notes kind, place and length of every value, column by column; nothing is copied. A
+relation's columns go to their positions in the table's schema; a column with position -1 is skipped.
 
-A tuple with another number of values than its relation has columns, that runs past its message or
-stops short of it, that holds a binary value (never asked for), or an unknown kind, is a definite error:
-its values might be another column's.
+A tuple is a definite error if it has more or fewer values than its relation has columns, ends before or after
+its message, or holds a binary value (never asked for) or an unknown kind: its values might be another
+column's.
 """
 
 from __future__ import annotations
@@ -130,7 +129,7 @@ def _tuple(
     lengths: Lengths,
     row: int,
 ) -> tuple[int, int]:
-    """Walk one tuple: the trouble with it, and where it ends."""
+    """Walk one tuple; return the trouble with it, and its end."""
     if stop - at < 2 or int16_at(data, at) != len(positions):
         return _COLUMN_COUNT, at
     at += 2
@@ -159,8 +158,8 @@ def _tuple(
 
 @kernel(several(types.int64, types.boolean, types.boolean), types.int64, types.int64)
 def _sides(kind: int, first: int) -> tuple[int, bool, bool]:
-    """The parts of a message of this kind, by the letter of its first tuple: the image of the old row,
-    whether there is a new row, and whether that is allowed."""
+    """The parts of a message, by its kind and the letter of its first tuple: the image of the old row,
+    whether there is a new row, and whether the two may come together."""
     image = _IMAGE_KEY if first == _KEY else _IMAGE_FULL if first == _OLD else _IMAGE_NONE
     fine = image != _IMAGE_NONE or first == _NEW
     if kind == INSERT:
@@ -202,7 +201,7 @@ def _walk(
     for i in range(len(bodies)):
         if kinds[i] not in (INSERT, UPDATE, DELETE):
             return _MESSAGE_KIND, i
-        # The scan has seen to it that oid, letter and count are there.
+        # `scan` has checked that there are an oid, a letter and a count.
         at, stop = bodies[i] + _OID, stops[i]
         image, has_new, fine = _sides(kinds[i], data[at])
         if not fine:

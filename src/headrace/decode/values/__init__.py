@@ -1,12 +1,12 @@
 """values: source text to Arrow values, a column at a time; one file per family of types.
 
-Called for every column of a snapshot and of a stream alike. Each family has a kernel that parses the
-text where it lies. It never raises over a value: a text that it can't prove to be a value of the type
-(or that is one which the type can't hold, like infinity in a timestamp) is NULL in the column and
-listed as bad, and its raw text goes to the lake's errors table.
+Snapshot and stream decode every column here. Each family has a kernel that parses the text in place. A value
+never makes it raise. A text that is not provably a value of the type, or that the lake's type can't hold
+(infinity in a timestamp), is NULL in the column and listed as bad; its raw text goes to the lake's errors
+table.
 
-    forms      the table of families: which kernel reads which type
-    outcome    what decoding a column yields
+    forms      the table of families: the kernel of each form
+    outcome    the result of decoding a column
     booleans · integers · floats · decimals · moments · binaries · strings · arrays      the families
 """
 

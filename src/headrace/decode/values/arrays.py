@@ -2,14 +2,13 @@
 
     {}      {1,NULL,3}      {"a b","say \\"hi\\"","","NULL"}
 
-Elements that are empty, that read NULL, or that hold braces, quotes, commas, backslashes or white space
-are quoted by the server; inside quotes a backslash makes the next byte itself. What is not exactly of
-this shape is bad: more dimensions (`{{1,2},{3,4}}`), lower bounds of their own (`[0:1]={1,2}`), and any
-array with an element that is bad for its type, since a list with a hole would be another value. An array
-of nulls `{NULL}` is fine.
+The server quotes elements that are empty, that read NULL, or that hold braces, quotes, commas, backslashes or
+white space; inside quotes a backslash escapes the next byte. A text of any other shape is bad: more
+dimensions (`{{1,2},{3,4}}`), explicit lower bounds (`[0:1]={1,2}`). An array with a bad element is bad, since
+a list with a hole would be another value. An array of nulls `{NULL}` is fine.
 
-The elements of all rows become one `TextColumn` of a buffer of their own, and go through their own
-form's decoder. (Type box separates its elements by semicolons; its arrays are not for this form.)
+The elements of all rows become one `TextColumn` with a buffer of its own, which the decoder of the element's
+form reads. (Type box separates its elements by semicolons; its arrays do not have this form.)
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ Decoder = Callable[[TextColumn, pa.DataType], DecodedColumn]
 
 _OPEN, _CLOSE, _COMMA, _QUOTE, _BACKSLASH = ord("{"), ord("}"), ord(","), ord('"'), ord("\\")
 _NULL_WORD = np.frombuffer(b"NULL", np.uint8)
-# Never bare within an element; the end of one is looked at by itself.
+# Bytes that never come bare within an element; its end is checked apart.
 _BARRED = np.zeros(256, np.uint8)
 _BARRED[list(b'{}",\\ \t\n\r\v\f')] = 1
 
@@ -42,12 +41,12 @@ class _Lists:
 
 
 def decode(column: TextColumn, type: pa.DataType, element: Decoder) -> DecodedColumn:
-    """Form `array(...)`, whose elements `element` decodes."""
+    """Decode form `array(...)`; `element` decodes the elements."""
     lists = _split(column)
     decoded = element(lists.elements, type.value_type)
     bad = lists.states == BAD
     if len(decoded.bad):
-        # A list that is NULL must be empty below (Parquet's writer insists): so once more, without.
+        # A NULL list must have no elements (Parquet's writer insists): decode again without them.
         bad[np.searchsorted(lists.offsets, decoded.bad, side="right") - 1] = True
         lists = _split(column.without(np.flatnonzero(bad)))
         decoded = element(lists.elements, type.value_type)
@@ -81,7 +80,7 @@ def _element(data: Bytes, at: int, stop: int) -> int:
 
 @kernel(several(types.int64, types.int64), input_array(types.uint8), types.int64, types.int64)
 def _measure(data: Bytes, at: int, stop: int) -> tuple[int, int]:
-    """Count an array's elements, and at most how many bytes; -1 if it has not our shape."""
+    """Count an array's elements, and the most bytes that they take; -1 if it does not have our shape."""
     if stop - at < 2 or data[at] != _OPEN or data[stop - 1] != _CLOSE:
         return -1, 0
     at, stop = at + 1, stop - 1

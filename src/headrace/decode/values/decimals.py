@@ -1,12 +1,11 @@
 """numeric(p, s) with 0 <= s <= p <= 38, as decimal128.
 
-    -?[0-9]+(\\.[0-9]+)?      at most s digits behind the point (fewer are padded), at most p in all
+    -?[0-9]+(\\.[0-9]+)?      at most s digits after the point (fewer are padded), at most p in all
 
-NaN and the infinities, which a numeric column may hold and a decimal can't, are bad.
+A numeric column may hold NaN and the infinities; a decimal can't, so they are bad.
 
-The number is built in four 32-bit limbs, nine digits at a time, so that no step overflows 64 bits; a
-negative one is complemented at the end. The limbs are decimal128's own layout on a little-endian
-machine.
+The number is built in four 32-bit limbs, nine digits at a time, so that no step overflows 64 bits. A negative
+number is complemented at the end. On a little-endian machine the limbs have decimal128's own layout.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def decode(column: TextColumn, type: pa.DataType) -> DecodedColumn:
 
 @kernel(types.void, output_array(types.uint32, 2), types.int64, types.int64, types.int64)
 def _append(limbs: Limbs, row: int, digits: int, chunk: int) -> None:
-    """Put `digits` (at most nine) decimal digits, whose value is `chunk`, behind the number."""
+    """Append `digits` (at most nine) decimal digits, whose value is `chunk`, to the number."""
     carry, tens = chunk, int(_TENS[digits])
     for i in range(4):
         carry += int(limbs[row, i]) * tens
@@ -67,7 +66,7 @@ def _negate(limbs: Limbs, row: int) -> None:
 
 @kernel(several(types.int64, types.int64), input_array(types.uint8), types.int64, types.int64)
 def _shape(data: Bytes, at: int, stop: int) -> tuple[int, int]:
-    """Count the digits before and behind the point; -1 if this is no number."""
+    """Count the digits before and after the point; -1 if this is no number."""
     start, point = at, -1
     for i in range(at, stop):
         if data[i] == _POINT and point < 0:

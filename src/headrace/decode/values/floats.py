@@ -2,8 +2,8 @@
 
     NaN | Infinity | -Infinity | -?[0-9]+(\\.[0-9]+)?(e[+-]?[0-9]+)?        anything else is bad
 
-A kernel holds each text against this grammar; Arrow's parser, which rounds correctly straight to the
-type's own width, then reads what passed. A finite text beyond the type's range is bad, never infinity.
+A kernel checks each text against this grammar. Arrow's parser, which rounds correctly and directly to the
+type's width, then reads the texts that passed. A finite text beyond the type's range is bad, never infinity.
 -0 keeps its sign.
 """
 
@@ -51,7 +51,7 @@ def _cast(texts: Any, type: pa.DataType) -> Any:
     try:
         return texts.cast(type)
     except pa.ArrowInvalid:
-        # Some text is beyond the range, which no server prints: one by one.
+        # Some text is beyond the range, which no server prints: cast one by one.
         return pa.array([_cast_one(text, type) for text in texts], type)
 
 
@@ -113,7 +113,7 @@ def _has_exponent(data: Bytes, at: int, stop: int) -> bool:
     output_array(types.boolean),
 )
 def _check(kinds: Bytes, starts: Ints, lengths: Lengths, data: Bytes, bad: Flags, special: Flags) -> bool:
-    """Mark what is no float and what is no number; tells whether a number may be beyond the range."""
+    """Mark texts that are no float, and NaN and infinities (`special`); tell if one may be out of range."""
     wild = False
     for i in range(len(kinds)):
         if kinds[i] != TEXT:
@@ -122,7 +122,7 @@ def _check(kinds: Bytes, starts: Ints, lengths: Lengths, data: Bytes, bad: Flags
         minus = at < stop and data[at] == _MINUS
         if minus:
             at += 1
-        # The smallest range ends at 3.4e38: nothing short that has no exponent comes near it.
+        # The smaller range ends at 3.4e38: a short text without an exponent is far below it.
         wild |= stop - at > _TAME or _has_exponent(data, at, stop)
         special[i] = _spells(data, at, stop, _INFINITY) or (not minus and _spells(data, at, stop, _NAN))
         bad[i] = not special[i] and not _is_number(data, at, stop)

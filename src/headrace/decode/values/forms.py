@@ -1,7 +1,7 @@
-"""The forms: how the text of a source becomes a value, by name.
+"""The forms: each names a way to turn a source's text into a value.
 
-A form is part of a table's record in the lake (`core.schema.Column.form`), so a name, once given, keeps
-its meaning. The sources choose form and Arrow type together:
+A form is part of a table's record in the lake (`core.schema.Column.form`), so its name must always keep its
+meaning. The sources choose form and Arrow type together:
 
     form          Arrow type                       text
     bool          bool                             t  f
@@ -51,7 +51,7 @@ _ARRAY = "array("
 
 
 def decode_column(column: TextColumn, form: str, type: pa.DataType) -> DecodedColumn:
-    """Decode a column by its form, to its type."""
+    """Decode a column of this form into its Arrow type."""
     return _decoder(form)(column, type)
 
 

@@ -2,7 +2,7 @@
 
     -?[0-9]+        anything else, or out of the type's range, is bad
 
-The number is built negative, since the smallest one has no positive twin.
+The number is built negative, since the smallest integer has no positive counterpart.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def decode(column: TextColumn, type: pa.DataType) -> DecodedColumn:
 
 @kernel(several(types.int64, types.int64), input_array(types.uint8), types.int64, types.int64)
 def _negate(data: Bytes, at: int, stop: int) -> tuple[int, int]:
-    """Minus the number that the digits spell, and whether they are digits that spell one."""
+    """The negated number of the digits, and whether they spell a number."""
     value = 0
     if at == stop:
         return 0, BAD

@@ -4,9 +4,9 @@
     timestamp     2016-11-04 13:51:30[.123456]                [ BC]
     timestamptz   2016-11-04 13:51:30[.123456]+00[:00[:00]]   [ BC]
 
-TimeZone is pinned to UTC, but any offset is understood. A year has at least four digits, and year 1 BC
-is the year before year 1. `infinity`, `-infinity` and what is beyond 64 bits of microseconds (after
-294247-01-10T04:00:54.775807) are values of PostgreSQL that the lake's types can't hold: bad.
+TimeZone is pinned to UTC, but any offset is understood. A year has at least four digits, and year 1 BC is the
+year before year 1. PostgreSQL has values that the lake's types can't hold: `infinity`, `-infinity` and times
+beyond 64 bits of microseconds (after 294247-01-10T04:00:54.775807). They are bad.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headrace.decode.values.outcome import ABSENT, BAD, GOOD, DecodedColumn, fix
 _ZERO, _DASH, _COLON, _POINT = ord("0"), ord("-"), ord(":"), ord(".")
 _PLUS, _SPACE, _B, _C = ord("+"), ord(" "), ord("B"), ord("C")
 _FAIL = -1
-# The last whole second that fits into 64 bits of microseconds, and what is left of it.
+# The last second whose microseconds fit into 64 bits, and how many of them fit.
 _LAST_SECOND, _LAST_MICROS = 9_223_372_036_854, 775_807
 _LONGEST_YEAR = 7
 _MONTHS = np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], np.int64)
@@ -64,7 +64,7 @@ def _pair(data: Bytes, at: int, stop: int) -> int:
 
 @kernel(types.int64, types.int64, types.int64, types.int64)
 def _days(year: int, month: int, day: int) -> int:
-    """Days since 1970-01-01; years of March to February, in eras of 400."""
+    """Days since 1970-01-01; years begin in March, and are counted in eras of 400."""
     if month <= 2:
         year -= 1
     era = year // 400
@@ -81,7 +81,7 @@ def _month_length(year: int, month: int) -> int:
 
 @kernel(several(types.int64, types.int64), input_array(types.uint8), types.int64, types.int64, types.boolean)
 def _date(data: Bytes, at: int, stop: int, before_christ: bool) -> tuple[int, int]:
-    """Days since 1970-01-01, and where the date ends."""
+    """Days since 1970-01-01, and the end of the date."""
     start, year = at, 0
     while at < stop and data[at] != _DASH:
         digit = int(data[at]) - _ZERO
@@ -101,7 +101,7 @@ def _date(data: Bytes, at: int, stop: int, before_christ: bool) -> tuple[int, in
 
 @kernel(several(types.int64, types.int64, types.int64), input_array(types.uint8), types.int64, types.int64)
 def _clock(data: Bytes, at: int, stop: int) -> tuple[int, int, int]:
-    """Seconds and microseconds since midnight, and where the time of day ends."""
+    """Seconds and microseconds since midnight, and the end of the time of day."""
     hours, minutes, seconds = (
         _pair(data, at, stop),
         _pair(data, at + 3, stop),
@@ -128,7 +128,7 @@ def _clock(data: Bytes, at: int, stop: int) -> tuple[int, int, int]:
 
 @kernel(several(types.int64, types.int64), input_array(types.uint8), types.int64, types.int64)
 def _offset(data: Bytes, at: int, stop: int) -> tuple[int, int]:
-    """The zone's offset from UTC in seconds, and where it ends."""
+    """The zone's offset from UTC in seconds, and its end in the text."""
     if at >= stop or (data[at] != _PLUS and data[at] != _DASH):
         return 0, _FAIL
     sign = 1 if data[at] == _PLUS else -1

@@ -1,8 +1,8 @@
-"""The outcome of decoding a column, and how a kernel's output becomes it.
+"""The outcome of decoding a column, made from a kernel's output.
 
-A kernel of a family fills one value and one state a row. A row that is `BAD` is NULL in the array and
-listed: its text is no value of the column's type, or one that the type can't hold. The value behind a
-NULL is zero, so that equal columns are equal bytes.
+A family's kernel fills one value and one state for each row. A `BAD` row is NULL in the array and listed: its
+text is no value of the column's type, or a value that the lake's type can't hold. The value under a NULL is
+zero, so that equal columns have equal bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ABSENT, GOOD, BAD = 0, 1, 2
 
 @dataclass(frozen=True, slots=True)
 class DecodedColumn:
-    """A column in Arrow, and the numbers of the rows whose text has no faithful value."""
+    """A column in Arrow, and the numbers of its bad rows."""
 
     array: Any
     bad: Ints
@@ -36,7 +36,7 @@ def fixed_width(type: pa.DataType, values: npt.NDArray[Any], states: Bytes) -> D
 
 
 def raw(column: TextColumn, rows: Ints) -> Any:
-    """The source's text of these rows, for the errors table; bytes that are no UTF-8 are escaped."""
+    """The source's text of these rows, for the errors table; bytes that are not UTF-8 are escaped."""
     some = column.take(rows)
     array = some.binary(pa.string())
     try:

@@ -1,8 +1,8 @@
 """Text: the bytes as they are, if they are UTF-8.
 
-A server whose database has an encoding sends UTF-8; one in SQL_ASCII sends what it was given, and what
-of that is no UTF-8 is bad. Everything that has no form of its own (uuid, interval, json, ranges, enums,
-...) takes this way too, as the server prints it under our pinned settings.
+A server sends UTF-8 if its database has an encoding. A database in SQL_ASCII sends the bytes that clients
+stored; those that are not UTF-8 are bad. Types without a form of their own (uuid, interval, json, ranges,
+enums, ...) are text too, as the server prints them under our pinned settings.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def decode(column: TextColumn, type: pa.DataType) -> DecodedColumn:
     """Form `text`."""
     array = column.binary(type)
     try:
-        # Arrow's own check is several times faster than ours, but does not say where.
+        # Arrow's own check is several times faster than ours, but does not name the row.
         array.validate(full=True)
     except pa.ArrowInvalid:
         bad = np.zeros(len(column), np.bool_)
