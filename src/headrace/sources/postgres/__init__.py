@@ -1,12 +1,12 @@
 """PostgreSQL 15 to 18, by logical replication with pgoutput.
 
     preflight/     what would go wrong, with the statements that mend it, before anything is made
-    ddl/           before each mark: do tables match their records?
+    ddl/           before each mark: compare tables with their records
     copy/          a leader holds one moment open, followers copy ranges of it as COPY text
     stream/        everything after that moment: raw bytes, and the transactions in them
     decode/        bytes of the stream to changes of tables
-    catalog/       tables and locks, as the server's catalog has them
-    types/         how values stand in the lake
+    catalog/       tables and locks in the server's catalog
+    types/         the lake types of PostgreSQL's types
     session/       a connection: pinned settings, proof, queries, limits; the walsender protocol
 
     source         the contract of a source

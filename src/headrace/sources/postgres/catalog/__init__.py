@@ -1,10 +1,10 @@
-"""catalog: what the server's catalog says of tables and locks.
+"""catalog: the tables and locks in the server's catalog.
 
-    table_def         what a table is, in a form that can be compared, and as a record
-    definitions       the statement that reads it, for many tables at once, and the memory of the last look
-    partition_tree    what is beneath a partitioned table, and what of that may have moved rows
-    rights            which tables a copy could not read, though they are followed
-    locks             who holds the lock that we wait for; how big a table is
+    table_def         the definition of a table, in a form that can be compared, and as a record
+    definitions       the statement that reads many definitions at once, and the memory of the last look
+    partition_tree    the tables beneath a partitioned table, and the changes to them that may have moved rows
+    rights            the tables that are followed, but that a copy could not read
+    locks             the holders of locks that we wait for; the sizes of tables
 
-Reads only. Asked by everything from preflight to the check before each mark.
+Reads only. Preflight, captures, copies and the check before each mark use it.
 """

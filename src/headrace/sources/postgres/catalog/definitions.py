@@ -1,27 +1,27 @@
-"""Definitions: the look at the catalog that reads what tables are.
+"""Definitions: the look at the catalog that reads the definitions of tables.
 
     read_entries(connection, oids, publications)  ──►  {name: TableEntry}     one statement, two where
                                                                               tables use types of users
 
-The statement asks for all tables at once and each table comes back as one JSON value, so that a thousand
-tables take a twentieth of a second. Who looks again and again brings an `EntryMemory`: what comes back in the
-same words is not read again.
+The statement asks for all tables at once, and each table comes back as one JSON value, so a thousand tables
+take a twentieth of a second. A caller that looks again and again passes an `EntryMemory`: it parses no text
+twice.
 
-no waiting  Nothing here takes a lock that anybody's DDL conflicts with. pg_get_expr(), pg_get_indexdef(),
-            pg_relation_size() and their like lock the table that they are asked about: a table that is
-            held exclusively would make the look at all others wait.
+no waiting  Nothing here takes a lock that conflicts with DDL. pg_get_expr(), pg_get_indexdef(),
+            pg_relation_size() and the like lock the table that they are asked about. If that is locked
+            exclusively, the look at all other tables would wait.
 
-Candidates: the relations that a pattern may name. Preflight matches patterns against them.
+Candidates are the relations that a pattern may name. Preflight matches patterns against them.
 
-Entry memory: the last looks are remembered, so that the next one reads only what came in other words.
+Entry memory keeps results of the last looks, so that the next look parses only new texts:
 
     the text of a table, the types with it   ──►  its entry          `definitions.read_entries`
     the rows of the types                    ──►  the types          likewise
     a record of the lake, an entry           ──►  they do not differ `ddl.schema_check`
 
-The server is asked for all of it each time: nothing here is believed of it. What stands on the right is a
-function of what stands on the left and of nothing else, and is taken only where that is the same, text by
-text, or is the very same object. One per connection; never shared by threads.
+Each look still asks the server for everything. A result depends only on the inputs on its left, and is used
+again only if their texts are equal, or if they are the same objects. Each connection has a memory of its own;
+threads never share one.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from headrace.sources.postgres.session.refusals import CatalogMoved
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.types.columns import TypeEntry
 
-_TRIES: Final = 4  # of a question about what somebody drops meanwhile
+_TRIES: Final = 4  # if objects are dropped while the statement runs
 
 _ENTRIES = f"""
 WITH chosen AS (
@@ -133,9 +133,9 @@ SELECT c.oid::bigint, json_build_array(
 """
 
 
-# Everything that a type reaches: elements, bases of domains, attributes of composites, subtypes of
-# ranges. Built-in types never change and are known by oid; their arrays are asked for all the same,
-# since an array is told by its pg_type row.
+# All types that a type reaches: elements, bases of domains, attributes of composites, subtypes of ranges.
+# Built-in types never change and are known by oid. Their arrays are read too: only the pg_type row tells
+# that a type is an array.
 _TYPES = """
 WITH RECURSIVE reached(oid) AS (
     SELECT unnest(%(types)s::oid[])
@@ -185,10 +185,11 @@ def read_entries(
     publications: Sequence[str] = (),
     memory: EntryMemory | None = None,
 ) -> dict[TableName, TableEntry]:
-    """Look at these tables; one that no longer exists is absent from the answer.
+    """Look at these tables; a table that no longer exists is absent from the answer.
 
-    The output of a type looks at what is now, beside DDL at what is gone. Outside of a transaction, whose end
-    that is, the question is put again.
+    The statement prints names of types, which uses the catalog as it is now. So beside DDL it may fail over
+    an object that is gone. Then it is run again; within a transaction, which the failure ends, the error is
+    raised.
     """
     left = _TRIES
     while True:
@@ -222,7 +223,7 @@ def _unread(text: str) -> TableRow:
 def read_entries_by_name(
     connection: Session, names: Iterable[TableName], publications: Sequence[str] = ()
 ) -> dict[TableName, TableEntry]:
-    """`look` for tables that are known by name only."""
+    """`read_entries` for tables that are known by name only."""
     wanted = list(names)
     rows = query(
         connection,
@@ -243,7 +244,7 @@ def _table(text: str, types: Mapping[int, TypeEntry]) -> TableEntry:
     columns = tuple(Attribute(*attribute) for attribute in attributes or ())
     rows = [each.pop() for each in (*(memberships or ()), *(beneath or ()))]
     members = tuple(_membership(*membership) for membership in memberships or ())
-    # What other tables of the same look reach must not matter: they come and go.
+    # Keep only types that this table reaches: the look has those of other tables too.
     used = (column.type for column in watched_columns(columns, members) if column.type not in _PLAIN)
     reached = _reachable_types(used, types)
     return TableEntry(
@@ -299,12 +300,12 @@ def _branch(*fields: Any) -> Branch:
 
 
 def _xids(texts: Iterable[str]) -> frozenset[int]:
-    """Read the oids that are written there; 0 is none."""
+    """Parse the transaction ids in these texts; 0 means none."""
     return frozenset(int(xid) for text in texts for xid in text.split()) - {0}
 
 
 def _types(connection: Session, wanted: Iterable[int], memory: EntryMemory) -> Mapping[int, TypeEntry]:
-    """The types that these reach; the very same mapping as the last time where nothing is another."""
+    """The types that these reach; the same mapping object as last time if nothing differs."""
     oids = sorted(wanted)
     rows = query(connection, _TYPES, {"types": oids}, prepare=True) if oids else []
     return memory.types(rows, _type)
@@ -328,7 +329,7 @@ def _type(row: Sequence[Any]) -> TypeEntry:
     )
 
 
-# Common built-in scalar types: with these alone a look is one statement.
+# Common built-in scalar types: if tables have no others, a look is one statement.
 _PLAIN = frozenset(
     (16, 17, 18, 19, 20, 21, 23, 25, 26, 114, 700, 701, 1042, 1043, 1082, 1083, 1114, 1184, 1186, 1266)
 ) | {1700, 2950, 3802}
@@ -372,20 +373,20 @@ def candidates(connection: Session) -> list[PostgresCandidate]:
 
 
 Types = Mapping[int, TypeEntry]
-_SPARE = 100  # tables that are remembered although the last look was not at them, beside as many as it was at
+_SPARE = 100  # rows to remember beyond twice the last look's tables
 
 
 @dataclass(slots=True)
 class TableRow:
-    """A table as the server's text says it, and what that text was read as."""
+    """A table's text from the server, and its parsed entry."""
 
     text: str
-    types: frozenset[int]  # of its columns, of which more has to be asked
+    types: frozenset[int]  # of its columns, without the plain ones
     _with: Types | None = None
     _entry: TableEntry | None = None
 
     def entry(self, types: Types, read: Callable[[str, Types], TableEntry]) -> TableEntry:
-        """The entry, which is read anew where a type that it may reach is another one."""
+        """The entry; parsed again if a type that it may reach has changed."""
         if self._entry is None or (self.types and self._with is not types):
             self._with, self._entry = types, read(self.text, types)
         return self._entry
@@ -393,7 +394,7 @@ class TableRow:
 
 @dataclass(slots=True)
 class EntryMemory:
-    """The tables and types that the last looks over one connection brought."""
+    """The tables and types of the last looks over one connection."""
 
     _rows: dict[int, TableRow] = field(default_factory=dict)
     _types: tuple[Sequence[tuple[Any, ...]], Types] = ((), {})
@@ -401,14 +402,14 @@ class EntryMemory:
     partitions: ReadablePartitions = field(default_factory=ReadablePartitions)
 
     def row(self, oid: int, text: str, unread: Callable[[str], TableRow]) -> TableRow:
-        """The table's row, as it is remembered if the server says the same."""
+        """The table's row; the remembered one if the server's text is the same."""
         row = self._rows.get(oid)
         if row is None or row.text != text:
             row = self._rows[oid] = unread(text)
         return row
 
     def types(self, rows: Sequence[tuple[Any, ...]], read: Callable[[Sequence[Any]], TypeEntry]) -> Types:
-        """The types by oid: the very same mapping as before if the server says the same."""
+        """The types by oid; the same mapping object as before if the server's rows are the same."""
         known, types = self._types
         if list(known) != list(rows):
             types = {entry.oid: entry for entry in map(read, rows)}
@@ -416,21 +417,21 @@ class EntryMemory:
         return types
 
     def forget(self, asked_oids: Collection[int], found_oids: Collection[int]) -> None:
-        """Forget the tables that are gone, and others that nobody has asked about for long."""
+        """If there are many rows, forget all tables but those of the last look."""
         if len(self._rows) > 2 * len(asked_oids) + _SPARE:
             self._rows = {oid: self._rows[oid] for oid in found_oids}
 
     def note_same(self, key: str, details: Json, entry: TableEntry) -> None:
-        """Note that nothing differs between a record and an entry, and nothing is news."""
+        """Note that a record and an entry do not differ, and that nothing is news."""
         self._same[key] = (details, entry)
 
     def is_same(self, key: str, details: Json, entry: TableEntry | None) -> bool:
-        """Tell whether that was noted of these very two."""
+        """Tell whether `note_same` was called with these very objects."""
         known = self._same.get(key)
         return known is not None and known[0] is details and known[1] is entry
 
     def forget_records(self, keys: Iterable[str]) -> None:
-        """Forget all records but these, where there are many others."""
+        """If there are many others, forget all records but these."""
         wanted = set(keys)
         if len(self._same) > 2 * len(wanted) + _SPARE:
             self._same = {key: known for key, known in self._same.items() if key in wanted}

@@ -1,17 +1,14 @@
-"""The holders of what we wait for: locks on tables, as messages name them.
+"""The sessions that hold locks on tables that we wait for, in the words of a message; the sizes of tables.
 
-    measured    how big tables are; those that somebody holds come back with the error that names the holder
-    locked      the error itself, for a wait of ours that the server ended
+    measure         the sizes of tables; for a locked table the error that names the holder
+    locked_error    the error of a locked table
 
-A reader waits for ACCESS EXCLUSIVE alone; who changes a publication waits for whatever keeps another from
-altering the table. One that waits for such a lock itself keeps us waiting as well: the queue is a queue.
-Neither a query nor a value of it is shown, only whose it is and since when.
+A reader waits for ACCESS EXCLUSIVE alone. ALTER PUBLICATION waits for every lock that excludes ALTER TABLE. A
+session that waits for such a lock makes us wait too, because the server queues requests for locks. A message
+shows no query and no value, only the session and how long it has been open.
 
-That takes a lock, too.
-
-Sizes: how big tables are, to cut their copies and to show progress.
-
-It takes a lock on each table, which waits for whoever holds it exclusively: ask through `locks.measure`.
+Sizes serve to cut copies and to show progress. `sizes` takes a lock on each table, and waits for any session
+that holds it exclusively: call `measure` instead.
 """
 
 from __future__ import annotations
@@ -36,7 +33,7 @@ class RelationSize:
 
 
 def sizes(connection: Session, oids: Sequence[int]) -> dict[int, RelationSize]:
-    """Measure these tables. Rows follow the statistics' density; -1 pages of them means none."""
+    """Measure these tables. Rows are estimated by the density in the statistics."""
     rows = query(
         connection,
         "SELECT c.oid::bigint, pg_relation_size(c.oid) / s.block,"
@@ -53,12 +50,12 @@ def sizes(connection: Session, oids: Sequence[int]) -> dict[int, RelationSize]:
 
 
 def total(several: Iterable[RelationSize]) -> RelationSize:
-    """The size of several tables that are one."""
+    """The sum of several sizes."""
     sizes = list(several)
     return RelationSize(sum(s.pages for s in sizes), sum(s.bytes for s in sizes), sum(s.rows for s in sizes))
 
 
-# Without statistics: the server's own planner assumes about as many for a narrow row.
+# Without statistics: about what the server's planner assumes for a narrow row.
 _ROWS_A_PAGE = 100
 
 
@@ -88,7 +85,7 @@ def transaction(
     seconds: int | None,
     lock: str | None = None,
 ) -> str:
-    """A transaction of somebody, as a message names it."""
+    """Name a transaction for a message."""
     who = f'prepared transaction "{gid}"' if pid is None else f"pid {pid}"
     about = [
         f"user {user}" if user else "",
@@ -118,7 +115,7 @@ a.state,
  ORDER BY l.relation, l.granted DESC, a.xact_start
 """
 
-# CREATE, ALTER and DROP PUBLICATION wait for one another, too.
+# CREATE, ALTER and DROP PUBLICATION also wait for one another.
 _ALTERING = """
 SELECT l.pid, NULL, a.usename, a.application_name, a.datname, a.state,
        round(EXTRACT(epoch FROM clock_timestamp() - a.xact_start))::bigint, 'alters a publication'
@@ -132,7 +129,7 @@ SELECT l.pid, NULL, a.usename, a.application_name, a.datname, a.state,
 def holders(
     connection: Session, oids: Sequence[int], modes: Sequence[str] = READERS_WAIT_FOR
 ) -> dict[int, list[str]]:
-    """Name those who hold these tables, or wait for them before us, in a mode that makes us wait."""
+    """Name the sessions that hold these tables, or wait for them, in a mode that makes us wait."""
     found: dict[int, list[str]] = {}
     for oid, *who in query(connection, _HOLDERS, [list(modes), list(oids)]):
         found.setdefault(oid, []).append(transaction(*who))
@@ -140,7 +137,7 @@ def holders(
 
 
 def locked_error(table: TableName, who: Sequence[str]) -> TableBusy:
-    """The error of a table that somebody holds."""
+    """The error of a table that another session locks."""
     return TableBusy(
         "PG_TABLE_LOCKED",
         f"{table} is locked by another transaction",
@@ -151,9 +148,9 @@ def locked_error(table: TableName, who: Sequence[str]) -> TableBusy:
 
 
 def busy(connection: Session, tables: Mapping[str, tuple[int, TableName]]) -> dict[str, TableBusy]:
-    """Name those who hold tables that a look can't vouch for; nothing is said of one that is free by now.
+    """Find the errors of tables that a look found locked; a table that is free by now has none.
 
-    Who changes a type or a partition is not found by the table.
+    A session that changes a type or a partition is not found: it does not lock the table.
     """
     if not tables:
         return {}
@@ -163,7 +160,7 @@ def busy(connection: Session, tables: Mapping[str, tuple[int, TableName]]) -> di
 
 
 def of_publication(connection: Session, tables: Mapping[int, TableName], error: LockTimeout) -> Transient:
-    """The error of DDL on a publication that waited too long, for one of its tables or for other such DDL."""
+    """The error of DDL on a publication that waited too long: for a table, or for other such DDL."""
     for oid, who in holders(connection, list(tables), PUBLISHERS_WAIT_FOR).items():
         return locked_error(tables[oid], who)
     others = [transaction(*row) for row in query(connection, _ALTERING)]
@@ -172,14 +169,14 @@ def of_publication(connection: Session, tables: Mapping[int, TableName], error: 
 
 @dataclass(frozen=True, slots=True)
 class PostgresTableSizes:
-    """The sizes of tables, by oid, and those that somebody holds; one in neither is not there any more."""
+    """The sizes of tables, by oid, and the errors of locked ones; a table in neither is gone."""
 
     sizes: dict[int, RelationSize]
     busy: dict[TableName, TableBusy]
 
 
 def measure(connection: Session, tables: Mapping[int, TableName]) -> PostgresTableSizes:
-    """Ask how big these tables are. The answer about a locked one would be waited for: it is left out."""
+    """Measure these tables; a locked one is not measured, since the statement would wait for its lock."""
     left = dict(tables)
     busy: dict[TableName, TableBusy] = {}
     while left:
@@ -189,5 +186,5 @@ def measure(connection: Session, tables: Mapping[int, TableName]) -> PostgresTab
             return PostgresTableSizes(sizes(connection, list(left)), busy)
         except LockTimeout:
             if not holders(connection, list(left)):
-                raise  # it is not one of the tables
+                raise  # the lock is on none of the tables
     return PostgresTableSizes({}, busy)

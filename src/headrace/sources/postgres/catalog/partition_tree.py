@@ -4,20 +4,20 @@
      ├─ leaf                                    oid, file node, identity, who attached it
      └─ root of its own ─ leaf
 
-A publication with `publish_via_partition_root` says nothing of what happens to the tree. ATTACH and DETACH,
-DROP and TRUNCATE of a partition take rows away or bring some, and no message tells. `tree_differs` finds that
-between two looks: partitions may come that brought nothing, and all others have to be as they were.
+With `publish_via_partition_root` the stream does not report changes of the tree. ATTACH, DETACH, DROP and
+TRUNCATE of a partition add rows or remove them without a message. `tree_differs` finds this by comparing two
+looks: new partitions must have brought no rows, and all others must be unchanged.
 
-    born     CREATE TABLE ... PARTITION OF: the table's own row in the catalog was written by the transaction
-             that put it into the tree, and no ATTACH has written its columns since. It had no rows.
-             One whose rows in the catalog a transaction deleted that was rolled back is not known for it
-    empty    an attached one whose file has no page: it had none either, or they are gone again
-    oid      is a new table's file node, until it is truncated or rewritten
+    born     CREATE TABLE ... PARTITION OF: the transaction that put the table into the tree wrote its row in
+             the catalog, and no ATTACH has written its columns since. So it had no rows. If a transaction
+             that rolled back had deleted its catalog rows, this can't be told, and it does not count as born
+    empty    an attached partition whose file has no page: it had no rows, or they are gone again
+    oid      equals the file node of a new table, until that is truncated or rewritten
 
-What even that does not show is in the stream: a partition that came and went between two looks, and one that
-was written to by the very transaction that made it, and may have truncated it (`decoding.partitions`).
+Two cases show only in the stream (`decode.changes.partitions`): a partition that came and went between two
+looks, and a partition that the transaction which made it also wrote to, and may have truncated.
 
-Read by `definitions`, compared by `alteration`, and by those who copy a root.
+`definitions` reads the tree; `ddl.alteration` and the copies of a root compare it.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from dataclasses import dataclass, field
 from headrace.core.names import TableName
 from headrace.core.records import on_disk
 
-LEAF, ROOT, FOREIGN = "r", "p", "f"  # pg_class.relkind of what a tree holds
+LEAF, ROOT, FOREIGN = "r", "p", "f"  # pg_class.relkind of the tables in a tree
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A table beneath a root: a partition with rows, or one that is partitioned itself."""
+    """A table beneath a root: a partition with rows, or a partitioned table."""
 
     oid: int
     schema: str
@@ -43,16 +43,14 @@ class Branch:
     kind: str
     persistence: str
     filenode: int
-    # The transaction (its 32 bits) that wrote its place in the tree.
+    # The 32-bit id of the transaction that wrote its place in the tree.
     attached_by: int = field(metadata=on_disk("attached"))
     born: bool  # it was made as a partition
-    leaving: bool  # DETACH CONCURRENTLY has begun, and is not over
+    leaving: bool  # DETACH CONCURRENTLY has begun and not ended
     identity: str  # pg_class.relreplident
     key: tuple[str, ...]  # the columns of the index that identifies its rows
-    missing: tuple[
-        tuple[str, str | None], ...
-    ]  # columns with a value in rows from before them, and that value
-    # Its file has no page: asked of new ones alone.
+    missing: tuple[tuple[str, str | None], ...]  # columns that older rows have a value for, and that value
+    # Its file has no page; known of new branches only.
     empty: bool = field(default=False, compare=False, metadata=on_disk(outside=True))
 
     @property
@@ -64,8 +62,8 @@ class Branch:
         return self.kind != ROOT
 
 
-# A subquery of the statement of `definitions`, whose table is c. By indexes: no lock, nobody is waited for.
-# [0]..[12] are the fields of a Branch, [13] the transactions that replaced what was read.
+# A subquery of the statement in `definitions`; c is the table there. It reads by indexes, takes no lock and
+# waits for nobody. [0]..[12] are the fields of a Branch, [13] the transactions that replaced these rows.
 TREE = """
 (WITH RECURSIVE beneath(oid, parent, attached, replacing, leaving) AS (
      SELECT i.inhrelid, i.inhparent, i.xmin, i.xmax, i.inhdetachpending FROM pg_inherits i
@@ -100,7 +98,7 @@ TREE = """
 
 
 def tree_differs(last: Sequence[Branch], now: Sequence[Branch]) -> str | None:
-    """Say what may have happened to rows of the root that the stream does not tell; None for nothing."""
+    """Say what may have changed rows of the root without a message in the stream; None for nothing."""
     before = {branch.oid: branch for branch in last}
     after = {branch.oid: branch for branch in now}
     for oid, branch in before.items():
@@ -126,11 +124,11 @@ def _branch_differs(before: Branch, after: Branch | None) -> str | None:
 
 
 def _brought_nothing(new: Branch) -> bool:
-    """Tell whether all rows that the root has of it are in the stream."""
+    """Tell whether a new branch brought the root no rows that are not in the stream."""
     if new.leaving:
         return False
     if new.kind == ROOT:
-        # Whatever is attached with partitions brings theirs along: they all have to be empty.
+        # An attached partitioned table brings its partitions: they must all be empty.
         return new.born or new.empty
     untouched = new.kind == LEAF and new.persistence == "p" and new.filenode == new.oid
     return untouched and (new.born or new.empty)
@@ -139,9 +137,9 @@ def _brought_nothing(new: Branch) -> bool:
 def value_before(
     last: Sequence[Branch], now: Sequence[Branch], column: str
 ) -> tuple[bool, str | None] | None:
-    """The value that a column has in rows from before it: is there one, and which; None where nobody knows.
+    """The value that a column has in older rows: is there one, and which; None if it is unknown.
 
-    A root has no rows. In each of its partitions the value stands by itself.
+    A root has no rows, so each of its partitions has a value of its own.
     """
     known = {branch.oid for branch in last if branch.has_rows}
     found = [dict(branch.missing) for branch in now if branch.oid in known]
@@ -152,9 +150,9 @@ def value_before(
 
 
 def identity_differs(full: bool, key: Sequence[str], leaf: Branch) -> str | None:
-    """Say why old rows of a partition do not come as the root's layout announces them.
+    """Say why old rows of a partition do not come as the root's layout announces; None if they do.
 
-    The server logs what the partition's identity names, and sends it in the form that the root's asks for.
+    The server logs the columns of the partition's identity, and sends them in the form of the root's.
     """
     if leaf.identity == "f" or leaf.kind != LEAF:
         return None
@@ -173,6 +171,6 @@ def leaves(tree: Iterable[Branch]) -> list[Branch]:
 
 
 def fingerprint(tree: Iterable[Branch]) -> int:
-    """A number that tells which partitions are in the tree, and since when."""
+    """A number that changes with the partitions of the tree, and when one is attached again."""
     places = sorted((branch.oid, branch.attached_by, branch.leaving) for branch in tree)
     return zlib.crc32(repr(places).encode())

@@ -1,8 +1,8 @@
-"""Rights that a copy needs and the stream does not: without them a table is followed all the same.
+"""Rights that a copy needs and the stream does not: a table without them is still followed.
 
-A partition that somebody makes later comes without the rights that its root has, and a copy reads each by its
-own name: each look asks for those that are new to it. A policy that is switched on for us hides rows. Without
-a look's word only the next copy would find it out. A right that is revoked later is found by the copy.
+A new partition does not have the rights of its root, and a copy reads each partition by its own name. So each
+look checks the partitions that are new to it. A row-level security policy may hide rows from us. Without
+these checks only the next copy would find the fault. A right that is revoked later is found only by the copy.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ SELECT c.oid::int8, n.nspname, c.relname, pg_catalog.has_schema_privilege(n.oid,
 
 @dataclass(frozen=True, slots=True)
 class UnreadableTables:
-    """A table that this user may not read, and the statements that give the right."""
+    """A table that this user may not read, and the statements that grant the right."""
 
     name: TableName
     grants: tuple[str, ...]
 
 
 def grants(user: str, name: TableName, *, schema: bool, select: bool) -> tuple[str, ...]:
-    """The statements that give what is missing to read a table: USAGE of its schema, SELECT on it."""
+    """The statements that grant the missing rights to read a table: USAGE of its schema, SELECT on it."""
     role = quote_identifier(user)
     usage = f"GRANT USAGE ON SCHEMA {quote_identifier(name.schema)} TO {role}"
     return (*(() if schema else (usage,)), *(() if select else (f"GRANT SELECT ON {name} TO {role}",)))
@@ -51,14 +51,14 @@ def unreadable(connection: Session, oids: Sequence[int]) -> dict[int, Unreadable
 
 @dataclass(slots=True)
 class ReadablePartitions:
-    """The partitions that a session has found it may read."""
+    """The partitions that a session is known to be allowed to read."""
 
     oids: frozenset[int] = frozenset()
 
     def denials(
         self, connection: Session, roots: Mapping[str, tuple[TableName, Iterable[Branch]]]
     ) -> dict[str, TableDenied]:
-        """The error of each root, by the caller's key, of which a partition may not be read."""
+        """The error of each root that has a partition which we may not read, by the caller's key."""
         beneath = {key: [leaf.oid for leaf in leaves(tree)] for key, (_, tree) in roots.items()}
         there = frozenset(oid for oids in beneath.values() for oid in oids)
         self.oids &= there
@@ -86,7 +86,7 @@ _HIDDEN = "SELECT o.oid::int8 FROM unnest(%s::oid[]) o(oid) WHERE pg_catalog.row
 
 
 def rows_hidden(connection: Session, tables: Mapping[str, tuple[int, TableName]]) -> dict[str, TableDenied]:
-    """The error of each of these tables, by the caller's key, of which a policy hides rows from us."""
+    """The error of each of these tables whose rows a policy may hide from us, by the caller's key."""
     oids = sorted({oid for oid, _ in tables.values()})
     hidden = {oid for (oid,) in query(connection, _HIDDEN, [oids])} if oids else set()
     role = quote_identifier(connection.info.user)

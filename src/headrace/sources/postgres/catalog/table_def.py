@@ -1,28 +1,24 @@
-"""The definition of a table: what it is, in a form that can be compared.
+"""The definition of a table, in a form that can be compared.
 
-The stream alone cannot be trusted to tell of DDL: a rewriting ALTER TABLE, an enum label renamed, a
-publication that loses the table send nothing when no row changes after them. So before each mark the
-pipeline looks again (`definitions`), and a table that differs from its last look leaves the marks
-(`alteration`).
+The stream does not reliably report DDL. A rewriting ALTER TABLE, a renamed enum label, or a publication that
+loses the table sends nothing if no row changes afterwards. So before each mark the pipeline looks again
+(`definitions`), and a table that differs from its last look leaves the marks (`ddl.alteration`).
 
-A look holds all that can change what the stream or a copy of the table means, and nothing that
-changes by itself (statistics, sizes): two looks at an untouched table are equal.
+A look holds everything that decides the meaning of the stream or of a copy, and nothing that changes by
+itself (statistics, sizes). So two looks at an untouched table are equal.
 
-lives       What may go from A to B and back to A between two looks is told by the transaction that wrote
-            its row (xmin), as narrowly as the catalog allows: of pg_class it would be another after each
-            GRANT and TRUNCATE. VACUUM, ANALYZE and VACUUM FULL of the catalog leave it alone; a server
-            that was upgraded or restored from a dump is another server, and nothing is compared with it.
-hidden      DDL that may be in the stream while a look still shows the rows that it replaced is told by
-            their xmax (`replacing`, asked about by `ddl.schema_check`).
+lives       A fact may change from A to B and back to A between two looks. The id of the transaction that
+            wrote its row (xmin) shows this. Rows are chosen as narrowly as possible: GRANT and TRUNCATE
+            give pg_class a new xmin. VACUUM, ANALYZE and VACUUM FULL of the catalog keep it. A server that
+            was upgraded or restored from a dump is another server, and nothing is compared with it.
+hidden      DDL may be in the stream while a look still shows the rows that it replaced. The xmax of these
+            rows shows this (`replacing`; `ddl.schema_check` asks about it).
 
-A look at a table as a record of the lake's catalog, and back.
+A look is also a record in the lake's catalog. It must outlive the process: the first look of a new run is
+compared with the record, which finds DDL that happened while there was no run.
 
-What the last look showed has to outlive the process: DDL that happened while nobody ran is found by
-comparing the first look of the new run with the recorded one.
-
-A record of an older release lacks what was not asked for then. It is read
-as a look whose unknown parts are None (`alteration` says what is compared instead), and is
-replaced at the first look that shows more.
+A record of an older release may lack fields. It is read as a look in which they are None (`ddl.alteration`
+says what is compared instead), and replaced at the first look that shows more.
 """
 
 from __future__ import annotations
@@ -52,10 +48,10 @@ class Attribute:
     typmod: int
     not_null: bool
     generation: str = field(metadata=on_disk("generated"))  # '' no, 's' stored, 'v' virtual
-    type_text: str = field(metadata=on_disk("shown"))  # as the server writes it
+    type_text: str = field(metadata=on_disk("shown"))  # as the server prints it
     # The transaction that wrote the column's row in the catalog.
     written_by: str = field(default="", metadata=on_disk("made", optional=True))
-    # Rows from before it have a value all the same; None: not asked for then.
+    # Older rows have a value for it all the same; None: an older record does not say.
     missing: bool | None = field(default=None, metadata=on_disk(optional=True))
     # That value, if it is short.
     value: str | None = field(default=None, metadata=on_disk(optional=True))
@@ -63,7 +59,7 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaIdentity:
-    """By which columns the stream tells old rows apart."""
+    """The columns by which the stream identifies old rows."""
 
     kind: str  # pg_class.relreplident: d default, n nothing, f full, i index
     index: int  # the index's oid, 0 for none
@@ -80,34 +76,34 @@ class ReplicaIdentity:
 class Membership:
     """The way in which a publication holds the table: by name, by schema, by an ancestor, or with all tables.
 
-    `life` tells a membership from one that looks the same and was made later: what was written between
-    the two is not in the stream. It names the publication's row, with the transaction that wrote it, and
-    the row that lists the table: no statement alters that one in place, so filter and list are as they were.
-    `lives` does so for what makes the table a member without a row of its own: its place under an
-    ancestor, its place in a schema. None is a record of before this was asked for.
+    `life` distinguishes a membership from an equal one that was made later: changes between the two are not
+    in the stream. It names the publication's row, with the transaction that wrote it, and the row that lists
+    the table. No statement alters that row in place, so an equal life means the same filter and list. `lives`
+    does the same for a table that is a member without a row of its own: by its place under an ancestor or in
+    a schema. It is None in an older record.
     """
 
     publication: str
     has_filter: bool = field(metadata=on_disk("filtered"))
     columns: tuple[int, ...] | None
     life: str = field(metadata=on_disk("made"))
-    # The publication names this very table: the server keeps it logged.
+    # The publication names this very table; then the server refuses to make it unlogged.
     by_name: bool = field(default=False, metadata=on_disk("named", optional=True))
-    # It is an ancestor that is the member.
+    # The member is an ancestor of the table.
     by_ancestor: bool = field(default=False, metadata=on_disk("inherited", optional=True))
     # The publication holds the member's schema.
     by_schema: bool = field(default=False, metadata=on_disk(optional=True))
     # Changes of partitions are sent under the name of an ancestor.
     via_root: bool = field(default=False, metadata=on_disk(optional=True))
     lives: str | None = field(default=None, metadata=on_disk(optional=True))
-    # Of the row filter; it never asks for the whole row.
+    # The columns that the row filter uses.
     filter_columns: tuple[int, ...] = field(default=(), metadata=on_disk(optional=True))
-    # Stored generated columns are sent where no list says which.
+    # Stored generated columns are sent if there is no column list.
     sends_generated: bool = field(default=False, metadata=on_disk("generated", optional=True))
 
     @property
     def filters(self) -> bool:
-        """Tell whether rows are left out: the server goes by no filter of a table whose schema it holds."""
+        """Tell whether a filter leaves rows out; a publication that holds the schema has no effective one."""
         return self.has_filter and not self.by_schema
 
 
@@ -128,30 +124,30 @@ class TableEntry:
     types: tuple[TypeEntry, ...]  # the types of users that its columns reach
     # The oid of its TOAST table, 0 for none.
     toast: int = field(default=0, metadata=on_disk(optional=True))
-    # Columns that it ever had; 0: not asked for then.
+    # The number of columns that it ever had; 0: an older record does not say.
     width: int = field(default=0, metadata=on_disk(optional=True))
     # Of a partitioned table: the tables beneath it.
     tree: tuple[Branch, ...] = field(default=(), metadata=on_disk(optional=True))
-    # Transactions (their 32 bits) that replaced a row which this was read from: not over yet, or rolled back.
+    # 32-bit ids of transactions that replaced a row which was read here: still open, or rolled back.
     replacing: frozenset[int] = field(default=frozenset(), compare=False, metadata=on_disk(outside=True))
 
     @property
     def columns(self) -> tuple[Attribute, ...]:
-        """The columns that are mirrored: those that the publication sends, in the stream's order."""
+        """The mirrored columns: those that the publication sends, in the stream's order."""
         sent = sent_columns(self.memberships)
         return tuple(a for a in self.attributes if sent(a.number, a.generation))
 
     @property
     def filter(self) -> Membership | None:
-        """The membership whose row filter the server goes by; None where all rows are sent."""
+        """The membership whose row filter the server uses; None if it sends all rows."""
         return next((m for m in deciding(self.memberships) if m.filters), None)
 
     @property
     def is_sent_above(self) -> bool:
         """Tell whether the publication sends its changes under the name of a table above it.
 
-        One that holds all tables does so of every partition; else it has to name the one above, or its
-        schema.
+        A publication of all tables does so for every partition; any other must hold the table above, by name
+        or by schema.
         """
         return bool(self.ancestors) and any(
             member.via_root and (member.by_ancestor or not (member.by_name or member.by_schema))
@@ -160,14 +156,15 @@ class TableEntry:
 
 
 def deciding(memberships: Sequence[Membership]) -> Sequence[Membership]:
-    """The memberships that filter and list are taken from: the table's own row goes before its ancestors'."""
+    """The memberships that decide filter and list: the table's own come before its ancestors'."""
     return [membership for membership in memberships if not membership.by_ancestor] or memberships
 
 
 def sent_columns(memberships: Sequence[Membership]) -> Callable[[int, str], bool]:
-    """The test of a column, by its number and how it is generated: does the publication send it?
+    """A test that tells from a column's number and generation whether the publication sends it.
 
-    Without a list it sends all, but of generated columns at most the stored ones (PostgreSQL 18).
+    Without a column list it sends all columns, but of generated ones at most those that are stored
+    (PostgreSQL 18).
     """
     members = deciding(memberships)
     lists = [membership.columns for membership in members if membership.columns is not None]
@@ -179,7 +176,7 @@ def sent_columns(memberships: Sequence[Membership]) -> Callable[[int, str], bool
 
 
 def columns_left_out(entry: TableEntry) -> tuple[str, ...]:
-    """The generated columns that are not in the lake, since the server does not send them."""
+    """The generated columns that are not in the lake because the server does not send them."""
     sent = {column.number for column in entry.columns}
     return tuple(a.name for a in entry.attributes if a.generation and a.number not in sent)
 
@@ -187,7 +184,7 @@ def columns_left_out(entry: TableEntry) -> tuple[str, ...]:
 def watched_columns(
     attributes: tuple[Attribute, ...], memberships: Sequence[Membership]
 ) -> tuple[Attribute, ...]:
-    """The columns whose DDL matters: all of them, or those that the publication lists."""
+    """The columns whose DDL matters: all, or those in the publication's column lists."""
     if all(membership.columns is None for membership in deciding(memberships)):
         return attributes
     sent = sent_columns(memberships)
@@ -195,18 +192,18 @@ def watched_columns(
 
 
 def schema_of(entry: TableEntry) -> TableSchema:
-    """The table's columns and identity, as the lake will know them."""
+    """The lake's schema of the table: its columns and its identity."""
     types = {known.oid: known for known in entry.types}
     columns = tuple(column_of(a.name, a.type, a.typmod, a.type_text, types) for a in entry.columns)
-    # A key with a column that is not sent (a generated one, possible with identity FULL) is not ours to use.
+    # Use no key with a column that is not sent (a generated one, possible with identity FULL).
     key = entry.identity.key if set(entry.identity.key) <= {c.name for c in columns} else ()
     return TableSchema(columns=columns, key=key, full=entry.identity.full)
 
 
 def as_shown(schema: TableSchema, entry: TableEntry) -> TableSchema:
-    """A recorded schema with the types as the server writes them now: a varchar may have become longer.
+    """A recorded schema with the types as the server prints them now: a varchar may have become longer.
 
-    All else stays as it was decided when the table was chosen.
+    Nothing else changes: it was decided when the table was chosen.
     """
     shown = {attribute.name: attribute.type_text for attribute in entry.columns}
     columns = (replace(c, source_type=shown.get(c.name, c.source_type)) for c in schema.columns)
@@ -214,10 +211,10 @@ def as_shown(schema: TableSchema, entry: TableEntry) -> TableSchema:
 
 
 def identity_flaw(entry: TableEntry, server_version: int) -> str | None:
-    """Say why UPDATE and DELETE could not be published, or not read by us; None where they can.
+    """Say why UPDATE and DELETE could not be published, or not be read by us; None if they can.
 
-    A table with such a flaw must not get into a publication that publishes updates: from then on the
-    server would refuse the application's own statements.
+    Never add a table with such a flaw to a publication that publishes updates: the server would then refuse
+    the application's own statements.
     """
     identity = entry.identity
     sent = sent_columns(entry.memberships)
@@ -236,38 +233,38 @@ def identity_flaw(entry: TableEntry, server_version: int) -> str | None:
 
 
 def leaf_flaw(entry: TableEntry) -> str | None:
-    """The first partition of a root whose old rows do not come as the root's layout announces them."""
+    """Say which partition's old rows do not come as the root's layout announces; None if there is none."""
     found = (identity_differs(entry.identity.full, entry.identity.key, leaf) for leaf in leaves(entry.tree))
     return next((flaw for flaw in found if flaw is not None), None)
 
 
 def definition(entry: TableEntry) -> TableDef:
-    """The look as those above record it, with the columns that the lake will have."""
+    """The look as a `TableDef`: the record, and the lake's schema."""
     return TableDef(entry.name, entry.oid, schema_of(entry), to_record(entry))
 
 
 def tree_of(record: Mapping[str, Any]) -> tuple[Branch, ...]:
-    """The tree beneath a partitioned table, out of a look's record."""
+    """Read from a look's record the tree beneath a partitioned table."""
     return tuple(from_record(Branch, branch) for branch in record.get("tree", ()))
 
 
 def is_listed(record: Mapping[str, Any]) -> bool:
-    """Tell whether a publication sent a list of the table's columns, by a look's record."""
+    """Tell from a look's record whether a publication had a column list for the table."""
     return any(member["columns"] is not None for member in record.get("memberships", ()))
 
 
 def is_root(record: Mapping[str, Any]) -> bool:
-    """Tell whether a look's record is of a partitioned table."""
+    """Tell from a look's record whether the table is partitioned."""
     return bool(record.get("kind") == PARTITIONED)
 
 
 def types_of(record: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
-    """The types of the columns that are mirrored (oid and modifier), out of a look's record; () of none."""
+    """Read from a look's record the type (oid and modifier) of each mirrored column."""
     return tuple((a["type"], a["typmod"]) for a in mirrored_columns(record))
 
 
 def labels_of(record: Mapping[str, Any]) -> tuple[tuple[str, ...] | None, ...]:
-    """Read for each mirrored column the labels that its values may have; None for other types than enums."""
+    """Read from a look's record the enum labels of each mirrored column; None for types other than enums."""
     types = {known["oid"]: from_record(TypeEntry, known) for known in record.get("types", ())}
     if not types:
         return ()

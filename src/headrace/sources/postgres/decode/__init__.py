@@ -1,9 +1,9 @@
 """decode: the bytes of a slot's stream as changes of tables.
 
-    decoder   the contract's decoder: where bytes may be cut, and what they have for some tables
+    decoder   the contract's decoder: cuts bytes, and picks those of some tables
     changes   from bytes to change batches
-    labels    whether the labels of enums in rows of a stream are labels still
-    context   what bytes must be told to be decoded
+    labels    the check that enum values in decoded rows are recorded labels
+    context   the state that decoding needs besides the bytes
 
-The kernels over whole buffers are `headrace.decode.pgoutput`: pure, and held against slow twins.
+The kernels over whole buffers are in `headrace.decode.pgoutput`.
 """

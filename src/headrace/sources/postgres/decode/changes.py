@@ -1,6 +1,6 @@
 """From a slice of the stream to change batches, one table at a time.
 
-A slice is the raw bytes of whole transactions, or of a piece of a very large one; its context says in which
+A slice is the raw bytes of whole transactions, or of a piece of a very large one. Its context says in which
 transaction it begins, and which layouts hold there. Each change gets the time, xid and commit timestamp of
 the BEGIN before it, and its ordinal: its number within its transaction and table, in log order.
 
@@ -8,18 +8,18 @@ the BEGIN before it, and its ordinal: its number within its transaction and tabl
                t,0     t,1    u,0             t,0           t,1       ordinals
         └─────── layout t ────────────────────┘ └─ t' ─┘             relation versions
 
-Of a transaction that was streamed while it ran, what its rolled-back subtransactions did is left out
-before anything else, their layouts too: the server sends those again that still hold.
+If a transaction was streamed while it ran, the messages of its rolled-back subtransactions are left out
+first, with their layouts: the server sends again those that still hold.
 
-A TRUNCATE is no row change, but takes an ordinal of each table that it names; `truncations` finds them
-without reading a row, for whoever has to know of them before the changes are read. The server names every
-table that it emptied and that is published, so its flags (CASCADE, RESTART IDENTITY) say nothing more.
+A TRUNCATE is no row change, but takes an ordinal of each table that it names. `truncations` finds them
+without decoding a row, for callers that must know them before the changes are read. A TRUNCATE names every
+published table that it emptied, so its flags (CASCADE, RESTART IDENTITY) add nothing.
 
-Changes of a partition that come under the name of its root stand behind its own layout, which is read for no
-row: it shows which partition that is (`partitions`).
+Changes of a partition come under the name of its root. The partition's own layout precedes them; it decodes
+no row, but shows which partition it is (`partitions`).
 
-A relation that no longer has the columns that were recorded is a failure of its table at its time: a value,
-not an exception, so that the other tables of the slice go on. What can't be read at all is raised: it
+A layout that does not match the recorded columns is a failure of its table at its time. It is a value and not
+an exception, so that the other tables of the slice go on. Bytes that can't be read at all raise: that
 concerns the whole source.
 """
 
@@ -54,7 +54,7 @@ _FULL = "f"  # of a relation's identity
 
 @dataclass(frozen=True, slots=True)
 class _TableMessages:
-    """The changes of one table that are wanted: the rows of their messages and their ordinals."""
+    """The wanted changes of one table: the numbers of their messages, and their ordinals."""
 
     oid: int
     table_filter: TableFilter
@@ -67,7 +67,7 @@ class _TableMessages:
 
 @dataclass(frozen=True, slots=True)
 class _Heads:
-    """The head of the transaction that each message belongs to."""
+    """For each message, the head of its transaction."""
 
     number: Ints
     time: Ints
@@ -78,7 +78,7 @@ class _Heads:
 def decode(
     data: Bytes, context: PostgresStreamContext, tables: Mapping[int, TableFilter], reference: int
 ) -> Iterator[TableChanges | TableFailure]:
-    """All changes of the wanted tables in `data`."""
+    """Decode all changes of the wanted tables in `data`."""
     messages = context.messages(data)
     heads = _heads(begins(data, messages), messages, context.inside, reference)
     versions = _versions(data, messages, relations_of(context.layouts))
@@ -96,7 +96,7 @@ def decode(
 def truncations(
     data: Bytes, context: PostgresStreamContext, tables: Mapping[int, int], reference: int
 ) -> dict[int, Truncations]:
-    """Find the truncations of tables (by oid: the time from which on it matters) in `data`."""
+    """Find the truncations of tables in `data`; `tables` has by oid the time from which on they count."""
     messages = context.messages(data)
     emptied = truncates(data, messages)
     wanted = [oid for oid in tables if oid in emptied]
@@ -114,7 +114,7 @@ def truncations(
 
 
 def truncates(data: Bytes, messages: Messages) -> dict[int, Ints]:
-    """For each table the messages that truncate it."""
+    """The numbers of the messages that truncate each table."""
     found: dict[int, list[int]] = {}
     for row in np.flatnonzero(messages.kind == _TRUNCATE):
         for oid in truncate(data, int(messages.body[row]), int(messages.stop[row])).oids:
@@ -141,7 +141,7 @@ def _heads(
 
 
 def widen_xid(xid: int, reference: int) -> int:
-    """The wire's 32 bits as a 64-bit id: the nearest to a recent one."""
+    """Widen the wire's 32-bit xid to the nearest 64-bit id to a recent one."""
     return int(_wide(np.array([xid], np.int64), reference)[0])
 
 
@@ -153,12 +153,12 @@ def _wide(xids: Ints, reference: int) -> Ints:
 def _versions(
     data: Bytes, messages: Messages, known: Mapping[int, Relation]
 ) -> dict[int, list[tuple[int, Relation]]]:
-    """For each table its layouts and the message from which each holds."""
+    """The layouts of each table, each with the number of the message from which it holds."""
     versions = {oid: [(-1, layout)] for oid, layout in known.items()}
     for row in np.flatnonzero(messages.kind == _RELATION):
         layout = relation(data, int(messages.body[row]), int(messages.stop[row]))
         of_table = versions.setdefault(layout.oid, [])
-        if not of_table or of_table[-1][1] != layout:  # each streamed transaction says them again
+        if not of_table or of_table[-1][1] != layout:  # each streamed transaction repeats them
             of_table.append((int(row), layout))
     return versions
 
@@ -170,7 +170,7 @@ def _number_messages(
     emptied: Mapping[int, Ints],
     inside: PostgresOpenTransaction | None,
 ) -> tuple[Ints, Ints]:
-    """The messages that change or truncate a table, in the order of the log, and their ordinals."""
+    """The numbers of the messages that change or truncate a table, in log order, and their ordinals."""
     changed = np.isin(messages.kind, (_INSERT, _UPDATE, _DELETE)) & (messages.relation == oid)
     if oid in emptied:
         changed[emptied[oid]] = True
@@ -179,7 +179,7 @@ def _number_messages(
 
 
 def _ordinals(transaction: Ints, before: int) -> Ints:
-    """The number of each change within its transaction; the open one already had `before`."""
+    """The number of each change within its transaction; the open transaction had `before` changes already."""
     order = np.arange(len(transaction))
     starts = np.searchsorted(transaction, transaction, side="left")
     return order - starts + np.where(transaction == -1, before, 0)
@@ -192,7 +192,7 @@ def _of_table(
     versions: list[tuple[int, Relation]],
     taken: _TableMessages,
 ) -> Iterator[TableChanges | TableFailure]:
-    """The table's changes, version by version of its layout."""
+    """Decode the table's changes, one version of its layout after another."""
     if not len(taken.rows):
         return
     bounds = np.searchsorted(taken.rows, [row for row, _ in versions])
@@ -211,7 +211,7 @@ def _of_table(
 def _foreign_rows(
     data: Bytes, messages: Messages, heads: _Heads, taken: _TableMessages
 ) -> TableFailure | None:
-    """The failure of a root some of whose rows are of a partition that is not known to be whole."""
+    """The failure of a root with rows of a partition that may not be complete in the stream."""
     details, schema = taken.table_filter.details, taken.table_filter.schema
     tree, listed = {branch.oid: branch for branch in tree_of(details)}, is_listed(details)
     for row in partitions(messages, taken.rows):
@@ -226,9 +226,10 @@ def _foreign_rows(
 
 
 def partitions(messages: Messages, changes: Ints) -> Ints:
-    """The layouts that stand right before these changes: of the partition, behind that of its root.
+    """The numbers of the layouts right before these changes: the root's, then the partition's.
 
-    The server says both, one behind the other, before the first change of the partition, and types between.
+    The server sends both before the partition's first change, one after the other, perhaps with types in
+    between.
     """
     said = np.isin(messages.kind, (_RELATION, _TYPE))
     follows = np.flatnonzero(~said)
@@ -238,17 +239,17 @@ def partitions(messages: Messages, changes: Ints) -> Ints:
     return rows[there][np.isin(follows[at[there]], changes)]
 
 
-_NEAR = 1 << 24  # transactions: no longer ago than that began the one that attached a partition
+_NEAR = 1 << 24  # a transaction is older than the attaching one if its xid is at most so much smaller
 
 
 def _partition_flaw(
     branch: Branch | None, layout: Relation, schema: TableSchema, xid: int, listed: bool
 ) -> str | None:
-    """Say why rows of a partition may not be all that the root has of it.
+    """Say why a partition's rows may not be complete in the stream; None if they are.
 
-    It is not there any more: its rows went without a message. It was written to by the transaction that put
-    it there, or by one that is older: what TRUNCATE takes of it in there no file node tells. Or its old rows
-    are of another identity than the root's layout says.
+    It may be gone: its rows went without a message. Or the transaction that attached it, or an older one,
+    wrote to it: no file node shows whether that also truncated it. Or its old rows have another identity than
+    the root's layout announces.
     """
     if branch is None:
         return "it is no partition any more"
@@ -256,7 +257,7 @@ def _partition_flaw(
         return "the transaction that made it a partition wrote to it, and may have truncated it"
     if layout.identity == _FULL:
         return None
-    # By a list the server chooses the columns of this layout by the numbers that they have in the root.
+    # With a column list the server picks this layout's columns by their numbers in the root.
     key = {column.name for column in layout.columns if column.in_identity}
     same = layout.identity == branch.identity if listed else key == set(schema.key)
     return None if same and not schema.full else "its replica identity is another than that of its root"
@@ -288,12 +289,11 @@ def _under(
 
 
 def _way(layout: Relation, wanted: TableFilter, time: int) -> Conversion | None:
-    """The way from rows of this layout to those of the table as it is recorded; None where none is known.
+    """Find the conversion from rows of this layout to those of the recorded table; None if none is known.
 
-    The stream describes the table as the catalog did when it was copied, or as it was before a change that
-    was followed. DDL that was taken back is seen here and nowhere else: names of columns that were
-    exchanged for a while (so their order counts), another type, under which values are printed otherwise,
-    another identity, whose old keys are not ours.
+    A known layout is the table's when it was copied, or from before a change that was followed. Only here DDL
+    that was undone shows: columns that swapped names for a while (so their order counts); another type, which
+    prints values otherwise; another identity, with other keys for old rows.
     """
     names = tuple(column.name for column in layout.columns)
     now = Conversion(wanted.schema.names, tuple(map(Take, range(len(wanted.schema.columns)))))
@@ -321,7 +321,7 @@ def _in_key(schema: TableSchema, place: int) -> bool:
 
 
 def _prints_alike(recorded: tuple[int, int], given: tuple[int, int]) -> bool:
-    """Tell whether a text under the given type is decoded as one under the recorded type, or a wider one."""
+    """Tell whether text of the given type can be decoded as text of the recorded one."""
     return is_same_form(recorded, given) or is_wider(given, recorded)
 
 
@@ -336,7 +336,7 @@ def _altered_error(wanted: TableFilter, time: int, what: str = "") -> Definite:
 
 
 def relations_of(frames: Iterable[bytes]) -> dict[int, Relation]:
-    """Layouts from their messages, whole frames as the spool keeps them; a later one wins."""
+    """Read layouts from whole frames, as the spool keeps them; a later frame of a table wins."""
     data = np.frombuffer(b"".join(frames), np.uint8)
     messages = scan(data)
     known: dict[int, Relation] = {}

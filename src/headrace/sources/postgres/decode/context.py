@@ -1,16 +1,17 @@
-"""The context in which bytes of the stream are decoded: layouts in force, and the transaction that is open.
+"""The context in which bytes of the stream are decoded: the layouts in force, and the open transaction.
 
-Between two transactions there is none. In a transaction that came whole, and was cut, it says which ordinals
-come next. In one that was streamed while it ran it also says which of its subtransactions were rolled back.
+Between two transactions none is open. In a whole transaction that was cut, the context holds the next
+ordinals. In a transaction that was streamed while it ran, it also holds the subtransactions that were rolled
+back.
 
     B ─ R(t) ─ I(t) ─ U(t) │ I(t) ─ I(u) │ U(u) ─ C │ B ...         cut between messages
        no layout, none open  t; 2 of t     t; 3 of t,   t; none open  the context of what follows
                                            1 of u
 
-Layouts are whole frames of R messages, as the spool keeps them: of each table the newest, so that what a
-piece is told does not grow with its transaction.
+Layouts are whole frames of R messages, as the spool keeps them. Only the newest of each table is kept, so a
+context does not grow with its transaction.
 
-Made and read by `source` alone; everybody above carries it without a look inside.
+Only `decode` makes and reads contexts; the rooms above carry them and never look inside.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ from headrace.decode.kernel import Bytes
 from headrace.decode.pgoutput import Messages, scan
 from headrace.sources.contract.decoder import Context
 
-_OID = slice(31, 35)  # of a layout's frame: behind its length, its header and the letter
+_OID = slice(31, 35)  # in a layout's frame: after its length, its header and the letter
 
 
 @dataclass(frozen=True, slots=True)
 class PostgresOpenTransaction:
-    """The transaction in whose middle bytes begin, with the changes that each table had before."""
+    """The transaction in which bytes begin, with the number of changes that each table had before."""
 
     time: int
     xid: int
     commit_ts: int
     ordinals: Mapping[int, int]
-    # Its messages carry the xid of their subtransaction.
+    # Its messages begin with the xid of their subtransaction.
     in_stream: bool = field(default=False, metadata=on_disk("streamed"))
     # The subtransactions that were rolled back.
     rolled_back: tuple[int, ...] = field(default=(), metadata=on_disk("struck"))
@@ -56,12 +57,12 @@ class PostgresStreamContext:
     inside: PostgresOpenTransaction | None = None
 
     def messages(self, data: Bytes) -> Messages:
-        """The messages of these bytes, without what was rolled back."""
+        """The messages of these bytes, without those of rolled-back subtransactions."""
         found = scan(data, in_stream=self.inside is not None and self.inside.in_stream)
         return found if self.inside is None else self.inside.lasting(found)
 
     def only(self, tables: Collection[int]) -> PostgresStreamContext:
-        """The part of it that concerns these tables."""
+        """The part of the context that concerns these tables."""
         layouts = tuple(frame for frame in self.layouts if int.from_bytes(frame[_OID], "big") in tables)
         if self.inside is None:
             return PostgresStreamContext(layouts)
@@ -70,7 +71,7 @@ class PostgresStreamContext:
 
 
 def own(context: Context) -> PostgresStreamContext:
-    """The context that came back from above."""
+    """Assert that a context is ours, for the type checker."""
     assert isinstance(context, PostgresStreamContext)
     return context
 

@@ -1,12 +1,12 @@
 """The decoder of pgoutput: `contract.decoder.Decoder`, over `changes`.
 
-Bytes of the stream, cut and put together again: no tuple is read, whole buffers at a time.
+It cuts bytes of the stream and joins them again, whole buffers at a time, without reading a tuple:
 
-    split    where a large transaction may be cut, and what the piece behind must be told
-    select   what a stretch of bytes has for some tables: their changes, layouts, and the transactions' heads
-    whole    a transaction that was streamed while it ran, as if it had come in one
+    split    the place where a large transaction may be cut, and the context of the piece after it
+    select   the bytes that some tables need: their changes and layouts, and the begins of their transactions
+    whole    a transaction that was streamed while it ran, as an ordinary one
 
-Cutting, choosing and joining never change what is decoded (`tests/laws/sources`).
+To split, select or join never changes what is decoded (`tests/laws/sources`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _CHANGES = (ord("I"), ord("U"), ord("D"))
 
 
 def split(data: Bytes, context: PostgresStreamContext) -> tuple[int, PostgresStreamContext]:
-    """Count the bytes that are whole messages, and give the context behind them."""
+    """Count the bytes that can be decoded alone, and return the context of the bytes after them."""
     found = _together(scan(data, in_stream=context.inside is not None and context.inside.in_stream))
     messages = found if context.inside is None else context.inside.lasting(found)
     layouts = newest([*context.layouts, *_layouts(data, messages)])
@@ -57,7 +57,7 @@ def split(data: Bytes, context: PostgresStreamContext) -> tuple[int, PostgresStr
 
 
 def _together(messages: Messages) -> Messages:
-    """The messages without the layouts at their end: a change stays with that of its partition."""
+    """The messages without layouts at their end: these must stay with the change that they precede."""
     rest = np.flatnonzero(~np.isin(messages.kind, (_RELATION, _TYPE)))
     count = int(rest[-1]) + 1 if len(rest) else 0
     if not count or count == len(messages):
@@ -73,7 +73,7 @@ def _layouts(data: Bytes, messages: Messages) -> Iterator[bytes]:
 def _after(
     inside: PostgresOpenTransaction | None, data: Bytes, messages: Messages
 ) -> PostgresOpenTransaction | None:
-    """The transaction that is open behind these messages, if one is."""
+    """The transaction that is open after these messages, if there is one."""
     heads = begins(data, messages)
     begun = int(heads.row[-1]) if len(heads.row) else -1
     if (messages.kind[begun + 1 :] == _COMMIT).any():
@@ -87,7 +87,7 @@ def _after(
 
 
 def _count(inside: PostgresOpenTransaction, data: Bytes, messages: Messages) -> PostgresOpenTransaction:
-    """The ordinals go on behind these messages of the transaction."""
+    """Add these messages of the transaction to its ordinals."""
     counts = dict(inside.ordinals)
     changed = messages.relation[np.isin(messages.kind, _CHANGES)]
     for oid, count in zip(*np.unique(changed, return_counts=True), strict=True):
@@ -98,7 +98,7 @@ def _count(inside: PostgresOpenTransaction, data: Bytes, messages: Messages) -> 
 
 
 def select(data: Bytes, context: PostgresStreamContext, tables: Collection[int]) -> SelectedBytes | None:
-    """The messages that say something of the tables, and the begins of their transactions."""
+    """Pick the messages that the tables need, and the begins of their transactions."""
     messages = scan(data, in_stream=context.inside is not None and context.inside.in_stream)
     ours = np.isin(messages.relation, np.array(sorted(tables), np.int64))
     changed = np.isin(messages.kind, _CHANGES) & ours
@@ -121,9 +121,9 @@ def select(data: Bytes, context: PostgresStreamContext, tables: Collection[int])
 
 
 def _with_begins(messages: Messages, changes: Flags) -> Flags:
-    """These changes, and the begins of their transactions."""
+    """Flag these changes and the begins of their transactions."""
     begun = messages.kind == _BEGIN
-    # Which transaction a message stands in: 0 is the one that was open before.
+    # The number of each message's transaction: 0 is the one that was open before.
     number = np.cumsum(begun)
     concerned = np.zeros(int(number[-1]) + 1 if len(number) else 1, np.bool_)
     concerned[number[changes]] = True
@@ -139,7 +139,7 @@ def _only(data: Bytes, messages: Messages, wanted: Flags) -> Bytes:
 
 
 def whole(data: Bytes, context: PostgresStreamContext) -> Bytes:
-    """All of a streamed transaction's bytes as those of an ordinary one."""
+    """Rewrite all bytes of a streamed transaction as those of an ordinary one."""
     inside = context.inside
     assert inside is not None
     return pgoutput.whole(
@@ -149,7 +149,7 @@ def whole(data: Bytes, context: PostgresStreamContext) -> Bytes:
 
 @dataclass(frozen=True, slots=True)
 class PostgresDecoder:
-    """pgoutput. `reference` is a recent transaction, by its 64 bits; 0: ids stay as the wire has them."""
+    """Decodes pgoutput. `reference` is the 64-bit id of a recent transaction; 0: ids stay as on the wire."""
 
     statements: ClassVar[None] = None
 

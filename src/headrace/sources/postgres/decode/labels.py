@@ -1,8 +1,9 @@
-"""Labels of enums, in rows of a stream or a copy: whether those that were met are labels still.
+"""The check that enum values in rows of a stream or a copy are labels that the table's record has.
 
-A label that was added since the last look, used, and renamed before the next one is known to no look: both
-show labels of which none was altered. The stream has the rows under the first name. Those that the next look
-knows are decoded again. A copy may meet such a one as well: what it read is read again, once a look knows it.
+A label may be added after a look, used, and renamed before the next look. Then neither look shows that a
+label was altered, but the stream has rows with its first name. Rows with unknown labels are a failure: they
+are decoded again with the labels of the next look. A copy may read such a label too; it is read again after
+the next look.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from headrace.core.names import TableName
 from headrace.decode.copyrows import CopiedRows
 from headrace.sources.postgres.catalog.table_def import labels_of, mirrored_columns
 
-Values = Any  # an array, or one in chunks
+Values = Any  # an array or a chunked array
 
 _ELEMENT = re.compile(r'"((?:[^"\\]|\\.)*)"|([^{},"]+)', re.DOTALL)
 
 
 def stand(batch: pa.RecordBatch, bad: pa.Table, details: Mapping[str, Any]) -> bool:
-    """Tell whether the enums of these rows are labels of the table as it is recorded."""
+    """Tell whether all enum values of these rows are recorded labels."""
     return all(
         _are(labels, (batch.column(f"{side}{number}") for side in ("n", "o")), _texts(bad, number))
         for number, labels in enumerate(labels_of(details))
@@ -34,7 +35,7 @@ def stand(batch: pa.RecordBatch, bad: pa.Table, details: Mapping[str, Any]) -> b
 
 
 def stand_copied(rows: CopiedRows, details: Mapping[str, Any]) -> bool:
-    """Tell whether the enums of copied rows are recorded labels; a copy may have only some of the columns."""
+    """Tell whether all enum values of copied rows are recorded labels; a copy may lack some columns."""
     known = labels_of(details)
     if not known:
         return True
@@ -52,11 +53,11 @@ def _are(labels: Iterable[str], columns: Iterable[Values], raw: Iterable[Any]) -
 
 
 def _labels_in(columns: Iterable[Values], raw: Iterable[Any]) -> Iterator[str | None]:
-    """The labels in columns whose values are labels, or lists of them."""
+    """Yield the labels in columns of labels or of lists of labels, and in the texts `raw`."""
     for values in columns:
         flat = pc.list_flatten(values) if pa.types.is_list(values.type) else values
         yield from pc.unique(flat).to_pylist()
-    # A list of lists has no lake form, and is kept as the server prints it.
+    # A list of lists has no lake form, so its text is kept as the server prints it.
     for text in raw:
         yield from _elements(str(text))
 
@@ -67,7 +68,7 @@ def _texts(bad: pa.Table, number: int) -> Iterable[Any]:
 
 
 def _elements(text: str) -> Iterator[str | None]:
-    """The elements of an array of any depth, as the server prints it; bounds may stand before it."""
+    """The elements of an array of any depth, from the server's text; bounds may precede it."""
     for quoted, plain in _ELEMENT.findall(text, text.index("{")):
         yield (
             (None if plain == "NULL" else plain)
@@ -77,7 +78,7 @@ def _elements(text: str) -> Iterator[str | None]:
 
 
 def renamed_error(table: TableName, time: int) -> Definite:
-    """The failure of a table whose rows have other labels."""
+    """The failure of a table whose rows have unknown labels."""
     return ShapeChanged(
         "TABLE_ALTERED",
         f"{table} had a value of an enum that is none of its labels any more",

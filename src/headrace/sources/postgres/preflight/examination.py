@@ -2,20 +2,17 @@
 
     the patterns' tables ─► each by itself ─► publication, slot ─► the server ─► Report
 
-A table that a pattern names outright is refused by what stands against it. What a wildcard swept in is
-left out instead, with the same code, and the others are mirrored.
+If a pattern without wildcards names a table, the table's fault is an error. If only a wildcard names it, the
+table is left out instead, with the same code, and the others are mirrored.
 
-Changes of shape that cost more of a table than of others: for `headrace check` to say beforehand.
+`costly_ddl` names the DDL that costs more for a table than for others, for `headrace check`.
+`docs/change-shape.md` covers DDL that costs the same for every table: another type, another key. The rest
+depends on the table: its key, its partitions, the user-defined types of its columns, and the columns and rows
+that the publication sends. The verdicts are those of `ddl.alteration`.
 
-`docs/change-shape.md` says what holds for every table: a column of another type, another key. This module
-finds what depends on the table: its key, its partitions, the types of users that its columns have, and what
-the publication sends of it. The verdicts are those of `catalog.alteration`.
-
-Preflight of what earlier lakes left behind: a slot that nobody reads holds back log for ever.
-
-A slot of ours that is not being read may belong to a lake that rests, or to one that was deleted: the
-server cannot tell, so the statement stands in the hint, for a person who knows, and never among those that
-a script runs.
+`check_leftovers` finds objects of earlier lakes: a slot that nobody reads holds back log for ever. Such a
+slot may belong to a lake that is not running, or to one that was deleted. The server cannot tell which, so
+the statement that drops it is in the hint for a person, and never in a script.
 """
 
 from __future__ import annotations
@@ -71,7 +68,7 @@ from headrace.sources.shared.patterns import select
 
 
 def examine(address: PostgresAddress, wish: PostgresWish) -> CheckReport:
-    """Look at everything that the wish depends on. Raises only if the server cannot be asked at all."""
+    """Check everything that the wish depends on. Raises only if the server cannot be asked at all."""
     with closing(connect(address, role="check")) as connection:
         identity = identify(connection)
         chosen, findings = choose(wish.patterns, candidates(connection), by_root=_by_root(connection, wish))
@@ -106,7 +103,7 @@ def examine(address: PostgresAddress, wish: PostgresWish) -> CheckReport:
 
 
 def _sizes(connection: Session, entries: list[TableEntry]) -> dict[int, RelationSize]:
-    """Measure them; one that somebody holds is named, with the holder, and not waited for."""
+    """Measure tables. Raises at once if another session locks one, with the session's name."""
     tables = {each.oid: each.name for each in entries}
     beneath = {leaf.oid: leaf.name for each in entries for leaf in leaves(each.tree)}
     found = measure(connection, tables | beneath)
@@ -117,14 +114,14 @@ def _sizes(connection: Session, entries: list[TableEntry]) -> dict[int, Relation
 
 
 def _size(entry: TableEntry, sizes: Mapping[int, RelationSize]) -> RelationSize:
-    """The size of a table; that of a root is its partitions'."""
+    """The size of a table; for a root, the sum of its partitions."""
     return total(
         [sizes[oid] for oid in (entry.oid, *(leaf.oid for leaf in leaves(entry.tree))) if oid in sizes]
     )
 
 
 def _by_root(connection: Session, wish: PostgresWish) -> bool:
-    """Tell whether partitions are sent under the name of their root, by a publication of ours or of yours."""
+    """Tell whether the publication, ours or the user's, sends partitions under the name of their root."""
     publication = None if wish.publication is None else read_publication(connection, wish.publication)
     return publication is None or publication.via_root
 
@@ -132,7 +129,7 @@ def _by_root(connection: Session, wish: PostgresWish) -> bool:
 def find_unmirrored(
     connection: Session, wish: PostgresWish, mirrored_tables: Collection[TableName]
 ) -> dict[TableName, HeadraceError | None]:
-    """Find what patterns match and nobody mirrors, with what stands against it; None where nothing does."""
+    """Find the tables that match the patterns and are not mirrored, each with its error or None."""
     among = candidates(connection)
     names = select(wish.patterns, [each.name for each in among]).names
     there = set(names) - set(mirrored_tables)
@@ -180,13 +177,13 @@ def _refused_tables(findings: list[Finding]) -> frozenset[TableName]:
 
 
 def _hopeless(findings: list[Finding]) -> frozenset[TableName]:
-    """The tables that no statement of ours makes fit."""
+    """The tables that no statement makes fit."""
     unmended = (finding for finding in findings if finding.refuses and not finding.mend)
     return frozenset(name for finding in unmended for name in finding.concerned_tables)
 
 
 def _entries(connection: Session, chosen: list[Choice], wish: PostgresWish) -> list[TableEntry]:
-    """The tables to examine; wildcards select within a publication that is named, and there."""
+    """The tables to examine; if the user names a publication that exists, wildcards select within it."""
     meant = {choice.candidate.oid for choice in chosen if choice.by_name}
     there = wish.publication is not None and publication_oid(connection, wish.publication)
     publications = [wish.publication] if there and wish.publication is not None else []
@@ -201,7 +198,7 @@ _NO_KEY = "written again in the lake by every added column: it has no key"
 
 
 def costly_ddl(entry: TableEntry) -> tuple[str, ...]:
-    """Say what is special of this table, the dearest first."""
+    """Say which DDL is costly for this table, the costliest first."""
     return tuple(_costs(entry))
 
 
@@ -219,7 +216,7 @@ def _costs(entry: TableEntry) -> Iterator[str]:
 
 
 def _types(entry: TableEntry) -> str:
-    """The types of its columns that an ALTER TYPE changes; labels may be added to an enum that is one."""
+    """Name the column types whose ALTER TYPE is costly; adding a label to a plain enum column is not."""
     known = {each.oid: each for each in entry.types}
     found: dict[str, str] = {}
     for attribute in watched_columns(entry.attributes, entry.memberships):
@@ -232,7 +229,7 @@ def _types(entry: TableEntry) -> str:
 
 
 def _within(type: int, known: Mapping[int, TypeEntry]) -> Iterator[int]:
-    """A type of users, and those that its values are made of."""
+    """Yield a user-defined type, and the types that its values consist of."""
     entry = known.get(type)
     if entry is None:
         return
@@ -256,7 +253,7 @@ SELECT p.pubname FROM pg_publication p
 
 
 def check_leftovers(connection: Session, wish: PostgresWish) -> Iterator[Finding]:
-    """Slots of ours that nobody reads, and publications of ours in this database that have no slot."""
+    """Find slots of ours that nobody reads, and publications of ours in this database that have no slot."""
     for slot, database, retained in query(connection, _SLOTS, [OURS, wish.slot]):
         yield Finding(
             Level.WARNING,

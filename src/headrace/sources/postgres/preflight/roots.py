@@ -1,11 +1,11 @@
-"""Preflight of partitioned tables: which of a tree is mirrored, and whether its root can be.
+"""Preflight of partitioned tables: the tables of a tree that are mirrored, and whether its root can be.
 
-    a root that the patterns match, and is published ─► one table of the lake; nothing of what is beneath it
-    one that they leave out ('!public.orders')       ─► its partitions, each as a table of its own
-    a root beneath such a root                       ─► part of it
+    a root that the patterns match               ─► one table of the lake; no table beneath it by itself
+    a root that they exclude ('!public.orders')  ─► its partitions, each as a table of its own
+    a root beneath a root that they match        ─► part of that root
 
-A root is mirrored if each of its partitions can be: the changes of an unlogged one are not in the log, the
-rows of a foreign one are another server's.
+A root is mirrored only if each of its partitions can be: the changes of an unlogged partition are not in the
+log, and the rows of a foreign one are on another server.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headrace.sources.postgres.catalog.table_def import PARTITIONED, PERMANENT, 
 def outside_roots(
     entries: Sequence[TableEntry], named_tables: Collection[TableName]
 ) -> tuple[list[TableEntry], list[Finding]]:
-    """The tables that are in no root among them; of the others those that were meant are refused."""
+    """The tables that are inside no root among these, and an error for each inner table named outright."""
     roots = {entry.oid: entry.name for entry in entries if entry.kind == PARTITIONED}
     above = {e.name: root for e in entries if (root := next(filter(None, map(roots.get, e.ancestors)), None))}
     refused = [inside_root(name, root) for name, root in above.items() if name in named_tables]
@@ -30,7 +30,7 @@ def outside_roots(
 
 
 def beside_mirrored(entries: Sequence[TableEntry], mirrored_tables: Set[int]) -> list[TableEntry]:
-    """The tables that could be mirrored beside those that are: no part of one of them, and no root of one."""
+    """The tables that could be mirrored beside the mirrored ones: inside none of these, and root of none."""
     apart = [
         entry
         for entry in entries
@@ -56,7 +56,7 @@ def inside_root(name: TableName, root: TableName | None) -> Finding:
 
 
 def leaves_held(root: TableName, leaves: Collection[TableName]) -> Misconfigured:
-    """The refusal of a root whose partitions are mirrored by themselves: they would get no changes."""
+    """The refusal of a root whose partitions are mirrored by themselves: they would get no more changes."""
     names = sorted(leaves)
     return Misconfigured(
         "PG_PARTITION_INSIDE",
@@ -67,7 +67,7 @@ def leaves_held(root: TableName, leaves: Collection[TableName]) -> Misconfigured
 
 
 def check_tree(entry: TableEntry) -> Iterator[Finding]:
-    """Say what it means to mirror a root, and what keeps its partitions' rows from being followed."""
+    """Say how a root is mirrored, and which partitions have rows that can't be followed."""
     if entry.kind == PARTITIONED:
         yield Finding(
             Level.INFO,

@@ -1,6 +1,6 @@
-"""The script: the statements that mend what was found, in an order in which they can be run.
+"""The script: the statements that mend the findings, in an order that works.
 
-`headrace check --sql` prints it. A statement may need what one of an earlier kind does.
+`headrace check --sql` prints it. A statement may need the effect of a statement of an earlier kind.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ORDER = (
 
 
 def script(findings: Iterable[Finding]) -> list[str]:
-    """The statements of all findings, each once, in an order in which they can be run."""
+    """The statements of all findings, each once, in an order that works."""
     found = list(findings)
     statements = sorted(dict.fromkeys(each for finding in found for each in finding.mend), key=_rank)
     after = len([each for each in statements if _rank(each) < 2])

@@ -1,4 +1,4 @@
-"""Preflight of the server: version, settings, what is free, what the lake keeps while tables are copied."""
+"""Preflight of the server: version, settings, free slots and connections, log held back during the copy."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from headrace.sources.postgres.writers import blockers
 OLDEST, NEWEST = 15, 18
 STANDBY_DECODES = 160000
 
-# Beside the copy's own: receiver, leader, its observer, and the look at the catalog.
+# Besides the copy's own: the receiver, the leader, its observer, and the connection of the mirror.
 _OTHER_CONNECTIONS = 4
 _OLD_TRANSACTION = 10  # seconds
-# What a copy reads per second, for an estimate; measured at 100 MB/s and more on small machines.
+# Bytes per second of a copy, for an estimate; measured at 100 MB/s and more on small machines.
 _COPY_RATE = 50_000_000
 _HELD_BACK = 16 << 20  # bytes of log, while nothing is committed for us (`pipeline.stream.cadence`)
 _LIMIT_MEGABYTES = 1024
@@ -43,7 +43,7 @@ class _Facts:
     log_rate: float  # bytes per second, on average since the statistics began
 
 
-_COMMANDS = tuple(f"{verb} PUBLICATION" for verb in ("CREATE", "ALTER", "DROP"))  # of ours, by tag
+_COMMANDS = tuple(f"{verb} PUBLICATION" for verb in ("CREATE", "ALTER", "DROP"))  # tags of our own DDL
 
 _SETTINGS = (
     "wal_level",
@@ -63,7 +63,7 @@ def check_server(
     wish: PostgresWish,
     copy_bytes: int,
 ) -> Iterator[Finding]:
-    """Everything about the server that a run depends on."""
+    """Check everything about the server that a run depends on."""
     facts = _facts(connection)
     yield from _identity(identity, wish)
     yield from check_version(identity, wish)
@@ -79,7 +79,7 @@ def check_server(
 
 
 def check_event_triggers(connection: Session, commands: Sequence[str]) -> Iterator[Finding]:
-    """Name the event triggers that run with our own commands, of these tags."""
+    """Name the event triggers that run with our own commands, which have these tags."""
     triggers = event_triggers(connection, commands)
     if triggers:
         yield Finding(
@@ -119,7 +119,7 @@ def _identity(identity: PostgresIdentity, wish: PostgresWish) -> Iterator[Findin
 
 
 def check_version(identity: PostgresIdentity, wish: PostgresWish) -> Iterator[Finding]:
-    """Tell whether this version of the server can be mirrored, and whether tables can be added later."""
+    """Check that this version of the server can be mirrored, and that tables can be added later."""
     yield from check_support(identity)
     lost = late_tables_lost(identity.version)
     if lost is not None:
@@ -127,7 +127,7 @@ def check_version(identity: PostgresIdentity, wish: PostgresWish) -> Iterator[Fi
 
 
 def check_support(identity: PostgresIdentity) -> Iterator[Finding]:
-    """Tell whether this version of the server can be read."""
+    """Check that this version of the server can be read."""
     major = identity.version // 10000
     if major < OLDEST:
         yield Finding(
@@ -205,7 +205,7 @@ def _settings(facts: _Facts, identity: PostgresIdentity) -> Iterator[Finding]:
 
 
 def check_encoding(encoding: str) -> Iterator[Finding]:
-    """Tell whether the server knows which letters its texts are made of."""
+    """Check that the server knows the encoding of its texts."""
     if encoding == "SQL_ASCII":
         yield Finding(
             Level.WARNING,
@@ -226,7 +226,7 @@ def _synchronous(connection: Session) -> Iterator[Finding]:
 
 
 def _free(facts: _Facts, wish: PostgresWish) -> Iterator[Finding]:
-    # For the stream, unless the source runs already; a temporary one for a snapshot that a slot joins to it.
+    # One for the stream, unless it runs already; one more, temporary, if a slot joins the snapshot to it.
     wanted = int(wish.identity is None) + int(wish.handoff == SLOT)
     more = _too_few(facts, "max_replication_slots", facts.slots, wanted)
     if more:
@@ -259,7 +259,7 @@ def _free(facts: _Facts, wish: PostgresWish) -> Iterator[Finding]:
 
 
 def check_connections(most: int, reserved_count: int, used: int, sessions: int) -> Iterator[Finding]:
-    """Tell whether the server has room for so many sessions of ours."""
+    """Check that the server has room for so many sessions of ours."""
     free = most - reserved_count - used
     if free < sessions:
         mend = (f"ALTER SYSTEM SET max_connections = {most + sessions}",)
@@ -276,16 +276,16 @@ def check_connections(most: int, reserved_count: int, used: int, sessions: int) 
 
 
 def _too_few(facts: _Facts, setting: str, used: int, wanted: int) -> tuple[str, ...]:
-    """The statement that makes room, or nothing where there is room."""
+    """The statement that makes room; none if there is room."""
     if int(facts.settings[setting]) - used >= wanted:
         return ()
     return (f"ALTER SYSTEM SET {setting} = {used + wanted + 2}",)
 
 
 def _replication(address: PostgresAddress, facts: _Facts, connection: Session) -> Iterator[Finding]:
-    """Tell whether a replication connection is let in: only trying tells (pg_hba.conf, managed services)."""
+    """Check that we may open a replication connection, by opening one (pg_hba.conf, managed services)."""
     if facts.settings["wal_level"] == "minimal" or int(facts.settings["max_wal_senders"]) <= facts.senders:
-        return  # would fail for a reason that is already told
+        return  # it would fail for a reason that is reported already
     try:
         replication(address, role="check").finish()
     except HeadraceError as error:

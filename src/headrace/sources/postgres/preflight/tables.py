@@ -1,4 +1,4 @@
-"""Preflight of the tables: what the patterns name, and whether each of those can be mirrored."""
+"""Preflight of the tables: those that the patterns name, and whether each can be mirrored."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class Choice:
 def choose(
     patterns: Sequence[str], among: Sequence[PostgresCandidate], *, by_root: bool = True
 ) -> tuple[list[Choice], list[Finding]]:
-    """The tables that the patterns name and that can be streamed, and what is to say of the others.
+    """The tables that the patterns name and that can be streamed, and findings on the others.
 
-    A partitioned one is among them where its partitions are sent under its name (`by_root`).
+    Partitioned tables are among them if partitions are sent under the root's name (`by_root`).
     """
     by_name = {candidate.name: candidate for candidate in among}
     selection = select(patterns, by_name)
@@ -72,7 +72,7 @@ def choose(
 
 
 def names_nothing(pattern: Pattern, near: str | None) -> Finding:
-    """The finding of a pattern that no table matches; `near` asks for the one that may be meant."""
+    """The finding of a pattern that matches no table; `near` suggests the table that may be meant."""
     if pattern.excludes:
         return Finding(
             Level.WARNING,
@@ -109,13 +109,13 @@ def _unstreamable(candidate: PostgresCandidate, by_root: bool) -> str | None:
 
 
 def _refusal(candidate: PostgresCandidate, why: str, meant: bool) -> Finding:
-    """An error for what was named outright, a warning for what a wildcard swept in."""
+    """An error for a table named outright, a warning for a table that only a wildcard names."""
     mend: tuple[str, ...] = ()
     hint = "name the tables that it is made of, or leave it out"
     if candidate.kind == PARTITIONED:
         hint = f"choose its partitions by a pattern, or alter the publication: SET ({VIA_ROOT} = true)"
     elif candidate.persistence == "u":
-        # Named outright it is wanted; what a wildcard swept in is unlogged because somebody wants that.
+        # A table named outright is wanted; under a wildcard, somebody made it unlogged on purpose.
         mend = (f"ALTER TABLE {candidate.name} SET LOGGED",) if meant else ()
         hint = f"ALTER TABLE {candidate.name} SET LOGGED"
     return Finding(
@@ -146,7 +146,7 @@ class Access:
 
 
 def access(connection: Session, oids: Sequence[int]) -> dict[int, Access]:
-    """The user's rights on each table. A copy locks it as a reader: SELECT on its columns does not do."""
+    """The user's rights on each table. A copy locks the table: SELECT on its columns is not enough."""
     rows = query(
         connection,
         "SELECT c.oid::bigint, has_schema_privilege(c.relnamespace, 'USAGE'),"
@@ -159,14 +159,14 @@ def access(connection: Session, oids: Sequence[int]) -> dict[int, Access]:
 
 
 def check_table(entry: TableEntry, rights: Access, user: str, version: int) -> Iterator[Finding]:
-    """Everything about one table that decides whether and how it is mirrored."""
+    """Check everything about one table that decides whether and how it is mirrored."""
     yield from check_tree(entry)
     yield from check_contents(entry, rights, user)
     yield from _identity(entry, version)
 
 
 def check_contents(entry: TableEntry, rights: Access, user: str) -> Iterator[Finding]:
-    """The part of it that concerns its rows, however their changes are captured."""
+    """The checks of a table that concern its rows, however their changes are captured."""
     yield from _columns(entry)
     yield from _privileges(entry, rights, user)
     yield from _key(entry)
@@ -186,7 +186,7 @@ def _columns(entry: TableEntry) -> Iterator[Finding]:
         )
     renamed = new_names([column.name for column in entry.columns])
     if renamed:
-        # To rename columns is the application's affair: for a person to read, not for a script to run.
+        # Only the application's owner may rename columns: a person reads these, no script runs them.
         statements = tuple(
             f"ALTER TABLE {entry.name} RENAME COLUMN {quote_identifier(old)} TO {quote_identifier(new)}"
             for old, new in renamed.items()
@@ -223,7 +223,7 @@ def _identity(entry: TableEntry, version: int) -> Iterator[Finding]:
 
 
 def _mend_identity(entry: TableEntry, version: int) -> tuple[str, ...]:
-    """The statement that gives the table an identity, where that takes no column of another kind."""
+    """The statement that gives the table an identity, if one does without altering a column."""
     if entry.identity.kind != "n" and (entry.identity.full or entry.identity.key):
         flawed = [
             leaf
@@ -243,7 +243,7 @@ def _mend_identity(entry: TableEntry, version: int) -> tuple[str, ...]:
 
 
 def check_leaves(connection: Session, entries: Sequence[TableEntry], user: str) -> Iterator[Finding]:
-    """The rights on the partitions of roots: a copy reads each of them by its own name."""
+    """Check the rights on the partitions of roots: a copy reads each partition by its own name."""
     beneath = {leaf.oid: (entry, leaf) for entry in entries for leaf in leaves(entry.tree)}
     rights = access(connection, list(beneath)) if beneath else {}
     for oid, (entry, leaf) in beneath.items():
@@ -254,9 +254,9 @@ def check_leaves(connection: Session, entries: Sequence[TableEntry], user: str) 
 def check_left_out(
     entries: Sequence[TableEntry], version: int, publication: str | None, *, by_triggers: bool = False
 ) -> Iterator[Finding]:
-    """Generated columns that will not be in the lake, and the publication that sends the stored ones.
+    """Name generated columns that will not be in the lake, and how the stored ones can be published.
 
-    `entries` are the tables that are fit: a publication bars an application from updating any other.
+    `entries` must be fit: a publication keeps the application from updating unfit tables.
     """
     lacking = {each.name: names for each in entries if (names := columns_left_out(each))}
     if not lacking:
@@ -283,7 +283,7 @@ def check_left_out(
 
 
 def _sending(entries: Sequence[TableEntry], publication: str | None) -> str:
-    """The statement by which stored generated columns are sent: our own publication is made without."""
+    """The statement that publishes stored generated columns: our own publication does not send them."""
     if publication is not None:
         name = quote_identifier(publication)
         return f"ALTER PUBLICATION {name} SET (publish_generated_columns = stored) sends the stored ones"
@@ -294,7 +294,7 @@ def _sending(entries: Sequence[TableEntry], publication: str | None) -> str:
     )
 
 
-# Per owner and schema of roots that we don't own: are tables that the owner makes there ours to read?
+# Per owner and schema of roots that we don't own: may we read tables that the owner will make there?
 _DEFAULTS = """
 SELECT r.rolname, n.nspname, EXISTS (
            SELECT FROM pg_default_acl d, aclexplode(d.defaclacl) a
@@ -308,7 +308,7 @@ SELECT r.rolname, n.nspname, EXISTS (
 def check_later_partitions(
     connection: Session, entries: Sequence[TableEntry], rights: Mapping[int, Access]
 ) -> Iterator[Finding]:
-    """The partitions that others will make of their roots: who makes one gives nobody else a right on it."""
+    """Warn of later partitions of roots that others own: a new partition gives us no rights by itself."""
     roots = [each for each in entries if each.kind == PARTITIONED and not rights[each.oid].owner]
     if not roots or _reads_all(connection):
         return
@@ -386,7 +386,7 @@ def _list_names(doubtful: Mapping[str, str]) -> str:
     return ", and ".join(f'{values} in "{name}"' for name, values in doubtful.items())
 
 
-# Types whose text is what they are.
+# Types whose values are their text.
 _TEXT_TYPES = frozenset({18, 19, 25, 1042, 1043, 114, 3802, 2950, 142})
 
 
@@ -412,7 +412,7 @@ def _types(entry: TableEntry) -> Iterator[Finding]:
 
 
 def check_chunks(connection: Session, entries: Sequence[TableEntry]) -> list[Finding]:
-    """The tables that are copied in one snapshot although chunks are asked for."""
+    """Name the tables that are copied in one snapshot although the option asks for chunks."""
     return [
         Finding(
             Level.INFO,

@@ -1,10 +1,9 @@
 """Preflight of publication and slot: the user's own as they are, or whether ours can be made.
 
-Preflight of tables that are mirrored already, one by one: for those that are copied anew.
-
-Everything that a table's first choice depends on may have changed since: the publication leaves out a part, a
-filter was set, the table is not logged any more, its key or a privilege went. What is wrong with one of them
-says nothing of the others, so the answer is an error for each that fails.
+`unfit_tables` and `unfit_members` check tables that are mirrored already, before they are copied anew. Every
+fact that made a table fit may have changed since: the publication may send less, a filter may be set, the
+table may be unlogged, its key or a privilege may be gone. Each table has an error of its own, which does not
+concern the others.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ ACTIONS = "insert, update, delete, truncate"
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """The manner in which a publication publishes whatever it holds."""
+    """The options of a publication that hold for all its tables."""
 
-    complete: bool  # publishes every action
+    complete: bool  # it publishes every action
     via_root: bool
 
 
@@ -47,9 +46,9 @@ def check_publication(
     tables: Sequence[TableEntry],
     hopeless: frozenset[TableName] = frozenset(),
 ) -> Iterator[Finding]:
-    """A publication of the user's: it is used as it is, so it has to be whole.
+    """Check the user's publication: it is used as it is, so it must send everything.
 
-    No statement publishes `hopeless` tables: what stands against them goes by no statement.
+    No suggested statement publishes `hopeless` tables: no statement makes them fit.
     """
     yield from check_members(connection, name, read_publication(connection, name), tables, hopeless)
 
@@ -63,7 +62,7 @@ def check_members(
     *,
     ours: bool = False,
 ) -> Iterator[Finding]:
-    """Check a publication that has been read already; None where no publication has this name."""
+    """Check a publication that has been read already; it is None if none has this name."""
     quoted = quote_identifier(name)
     if publication is None:
         fit, flawed = _by_identity(connection, tables, hopeless)
@@ -96,7 +95,7 @@ def check_members(
 def _by_identity(
     connection: Session, tables: Iterable[TableEntry], hopeless: frozenset[TableName]
 ) -> tuple[list[TableName], list[TableName]]:
-    """The tables that a publication may hold now, and those whose UPDATE and DELETE it would break."""
+    """The tables that a publication may hold now, and the tables whose UPDATE and DELETE it would break."""
     version = connection.info.server_version
     fit: list[TableName] = []
     flawed: list[TableName] = []
@@ -114,12 +113,12 @@ def _creation(name: str, fit: Sequence[TableName], tables: Iterable[TableEntry])
 
 
 def _additions(name: str, tables: Sequence[TableName]) -> tuple[str, ...]:
-    """Each by itself: one that has no identity even then keeps none of the others out."""
+    """A statement for each table: one that still has no identity then does not keep the others out."""
     return tuple(f"ALTER PUBLICATION {quote_identifier(name)} ADD TABLE ONLY {table}" for table in tables)
 
 
 def read_publication(connection: Session, name: str) -> Publication | None:
-    """Ask for a publication; None where there is none of this name."""
+    """Read a publication; None if there is none of this name."""
     rows = query(
         connection,
         "SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate, pubviaroot"
@@ -163,7 +162,7 @@ def _membership(
     alter = f"ALTER PUBLICATION {quote_identifier(name)}"
     mend: tuple[str, ...]
     if not entry.memberships:
-        # To publish a table without an identity breaks the application's UPDATE and DELETE.
+        # Publishing a table without an identity would break the application's UPDATE and DELETE.
         flawed = identity_flaw(entry, connection.info.server_version) is not None
         addition = (f"{alter} ADD TABLE ONLY {entry.name}",)
         mend = () if flawed else addition
@@ -224,7 +223,7 @@ def check_making(
     refused_tables: frozenset[TableName] = frozenset(),
     hopeless: frozenset[TableName] = frozenset(),
 ) -> Iterator[Finding]:
-    """Tell whether our own publication can be made by this user; tables of others are left out of it."""
+    """Check that this user can make our own publication; it can't hold tables that others own."""
     user = quote_identifier(connection.info.user)
     foreign = [entry for entry in tables if not rights[entry.oid].owner]
     own = [entry for entry in tables if rights[entry.oid].owner and entry.name not in refused_tables]
@@ -256,7 +255,7 @@ def _foreign(
     *,
     alone: bool,
 ) -> Finding:
-    """Tables that only somebody else can publish: an error if one is meant, or if there are no others."""
+    """Report tables that only their owner can publish: an error if one is meant, or if all are such."""
     names = tuple(entry.name for entry in foreign)
     mend, then = _theirs(connection, tables)
     option = f"--publication {_THEIRS}"
@@ -279,11 +278,11 @@ def _foreign(
     )
 
 
-_THEIRS = "headrace"  # how a publication is called that somebody with more privileges makes for us
+_THEIRS = "headrace"  # the suggested name of a publication that a user with more privileges makes for us
 
 
 def _theirs(connection: Session, tables: Sequence[TableEntry]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The statements of their owner for one publication of all tables, also where it is there already."""
+    """The owner's statements for one publication of all tables; they also work if it exists already."""
     if read_publication(connection, _THEIRS) is None:
         fit, flawed = _by_identity(connection, tables, frozenset())
         return (_creation(_THEIRS, fit, tables),), _additions(_THEIRS, flawed)
@@ -297,7 +296,7 @@ def _theirs(connection: Session, tables: Sequence[TableEntry]) -> tuple[tuple[st
 
 
 def check_own_slot(connection: Session, wish: PostgresWish, database: str) -> Iterator[Finding]:
-    """A slot of the user's."""
+    """Check the user's slot."""
     if wish.slot is None:
         return
     state = slot_state(connection, wish.slot)
@@ -323,7 +322,7 @@ def check_own_slot(connection: Session, wish: PostgresWish, database: str) -> It
 
 
 def _read_already(connection: Session, slot: str, pid: int) -> Finding:
-    """Another program's slot is not to be had; a receiver of ours that is dying frees it by itself."""
+    """The finding of a slot that is being read: an error unless a receiver of ours is letting it go."""
     rows = query(connection, "SELECT application_name FROM pg_stat_activity WHERE pid = %s", [pid])
     if rows and rows[0][0] != application_name(f"receiver {slot}"):
         return Finding(Level.ERROR, slot_taken(slot, pid, f'application "{rows[0][0]}"'))
@@ -331,9 +330,9 @@ def _read_already(connection: Session, slot: str, pid: int) -> Finding:
 
 
 def unfit_tables(connection: Session, entries: Sequence[TableEntry]) -> dict[TableName, HeadraceError]:
-    """The tables that cannot be mirrored as they are now, wherever they are published."""
+    """The tables that cannot be mirrored as they are now, whatever publication holds them."""
     rights = access(connection, [entry.oid for entry in entries])
-    # One that was dropped meanwhile has no rights: it is missed when it is looked at again.
+    # A table that was dropped meanwhile has no rights: the next look will miss it.
     there = [entry for entry in entries if entry.oid in rights]
     found = {entry.name: _flaw(connection, entry, rights[entry.oid]) for entry in there}
     return {name: error for name, error in found.items() if error is not None}
@@ -344,7 +343,7 @@ def unfit_members(
 ) -> dict[TableName, HeadraceError]:
     """The tables that the publication does not send as it should; `entries` were read through it.
 
-    One of `ours` sends everything. One of the user's may send a part, if that can be followed.
+    A publication of `ours` must send everything. The user's may send a part, if that can be followed.
     """
     if not entries:
         return {}
@@ -365,5 +364,5 @@ def _flaw(connection: Session, entry: TableEntry, rights: Access) -> HeadraceErr
 
 
 def _first(findings: Iterable[Finding]) -> HeadraceError | None:
-    """The first of them that a mirror cannot live with."""
+    """The first finding with which its table can't be mirrored."""
     return next((finding.error for finding in findings if finding.level is Level.ERROR), None)

@@ -1,4 +1,4 @@
-"""A wish in PostgreSQL's words: what is to be mirrored, and through which objects. All checks go by it."""
+"""A wish in PostgreSQL's words: the tables to mirror, and the objects to use. All checks take it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class PostgresWish:
 
     patterns: Sequence[str]
     publication: str | None = None  # the user's own; None: ours, made for the lake
-    slot: str | None = None  # likewise; of a source that is mirrored already, whosever it is
+    slot: str | None = None  # likewise; if the source is mirrored already, its slot, ours or the user's
     handoff: str = SLOT  # how the snapshot is joined to the stream
     connections: int = 4  # that the copy may open
     identity: Json | None = None  # of the source that the lake already mirrors
 
     @classmethod
     def of(cls, wish: Wish) -> PostgresWish:
-        """Read a wish: its options, or what the mirror has upstream already."""
+        """Read a wish: from its options, or from the record of a mirror that exists."""
         handoff = DECLARATION.value(wish.options, "handoff") or SLOT
         if wish.upstream is not None:
             known = cls.of_mirror(PostgresUpstream.of(wish.upstream), wish.patterns)
@@ -35,11 +35,11 @@ class PostgresWish:
 
     @classmethod
     def of_mirror(cls, upstream: PostgresUpstream, patterns: Sequence[str]) -> PostgresWish:
-        """Select by patterns as a mirror with these objects does."""
+        """The wish of a mirror with these objects, for these patterns."""
         publication = None if upstream.owns_publication else upstream.publication
         return cls(_within(publication, patterns), publication, upstream.slot)
 
 
 def _within(publication: str | None, patterns: Sequence[str]) -> Sequence[str]:
-    """A publication alone means all that it holds."""
+    """The patterns; a publication without patterns means all its tables."""
     return patterns or (("*.*",) if publication else ())
