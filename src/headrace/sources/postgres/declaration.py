@@ -1,4 +1,4 @@
-"""PostgreSQL as it introduces itself (`sources.contract.values`), with the options that are its own."""
+"""The declaration of PostgreSQL (`sources.contract.values`), with its own options."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""Positions in a PostgreSQL log: the LSN, the three that are told apart, and the times that we make of them.
+"""Positions in a PostgreSQL log: the LSN, three kinds of it, and the times that we make of them.
 
-    commit LSN   where a transaction's commit record starts: the time of its updates
+    commit LSN   the start of a transaction's commit record: the time of its updates
     end LSN      the first byte after that record: the frontier once it is applied; may equal the
                  next commit LSN
-    wal end      how far the server has read, from a keepalive; may equal the *next* commit LSN
+    wal end      the position that the server has read, from a keepalive; may equal the *next* commit LSN
 
-Records begin at multiples of eight bytes, so that the LSNs of two commits differ by `core.position.STEP`.
+Records begin at multiples of eight bytes, so the LSNs of two commits differ by `core.position.STEP` or more.
 
-A server that was set back, or replaced by another, counts from a smaller number on. Times grow for ever: they
-are the server's own LSN and a *base*, which is larger after each such break. The text of a position is always
-an LSN of the server that it speaks of.
+A server that was set back or replaced counts from a smaller number on. But times must always grow: a time is
+the server's own LSN plus a *base*, which grows with each such break. The text of a position is always an LSN
+of its own server.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from headrace.core.errors import Misconfigured
 from headrace.core.position import Position
 
-FURTHER = 1 << 32  # by multiples of this a base grows
+FURTHER = 1 << 32  # a base grows by multiples of this
 _TEXT = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})\Z")
 
 
@@ -56,12 +56,12 @@ class Lsn:
 
 @dataclass(frozen=True, slots=True)
 class PostgresTimeline:
-    """One life of a server's log: what is added to its LSNs to make times of them."""
+    """One life of a server's log: the base that is added to LSNs to make times."""
 
     base: int = 0
 
     def position(self, lsn: Lsn) -> Position:
-        """A position of the server's as one of ours."""
+        """Convert the server's LSN to our position."""
         return Position(self.base + int(lsn), str(lsn))
 
     def at(self, time: int) -> Position:
@@ -69,13 +69,13 @@ class PostgresTimeline:
         return self.position(self.lsn_at(time))
 
     def lsn(self, position: Position) -> Lsn:
-        """A position of ours as one of the server's, also if it was reached in an earlier life."""
+        """Convert our position to the server's LSN; it may come from an earlier life."""
         return self.lsn_at(position.time)
 
     def lsn_at(self, time: int) -> Lsn:
         return Lsn(max(0, time - self.base))
 
     def behind(self, frontier: Position, start: Lsn) -> PostgresTimeline:
-        """The next life, whose log begins at `start`: its times lie behind all that was reached before."""
+        """The next life, whose log begins at `start`: all its times are later than `frontier`."""
         missing = max(0, frontier.time - self.position(start).time)
         return PostgresTimeline(self.base + (missing // FURTHER + 1) * FURTHER)

@@ -35,7 +35,7 @@ LATE_TABLES_WHOLE = {15: 150013, 16: 160009, 17: 170005}
 
 
 def late_tables_lost(version: int) -> Misconfigured | None:
-    """Say why no table can be added to a stream of this server that runs already; None where it can."""
+    """The reason why no table can be added to a running stream of this server; None if tables can."""
     major = version // 10000
     whole = LATE_TABLES_WHOLE.get(major, 0)
     if version >= whole:
@@ -54,10 +54,10 @@ _WITHDRAWAL_LOCK = "200ms"  # it is tried again
 
 
 def publication_statement(name: str, tables: Sequence[TableName], *, via_root: bool = True) -> str:
-    """The statement that makes our publication, for us or for somebody with more privileges to run.
+    """The statement that makes our publication, for us or for a user with more privileges to run.
 
-    With `via_root` partitions of a table that it names are sent under that name. Ours is made so whether it
-    names such a table or not: to alter it later would make every membership another one.
+    With `via_root` partitions are sent under the name of their root. Ours always has it, even without a
+    partitioned table: altering it later would make every membership a new one.
     """
     statement = f"CREATE PUBLICATION {quote_identifier(name)} FOR TABLE {_list_names(tables)}"
     return f"{statement} WITH ({VIA_ROOT} = true)" if via_root else statement
@@ -72,12 +72,12 @@ def ensure_publication(
     anew: Collection[TableName] = (),
     patience: str | None = None,
 ) -> None:
-    """See that our publication exists and holds these tables; committed when this returns.
+    """Make sure that our publication exists and holds these tables; committed when this returns.
 
-    A table is checked for a usable identity after its lock is held: one without would make the
-    application's own UPDATE and DELETE fail from the commit on. One that must be there is not made anew
-    (`make`): that would hide what it did not publish meanwhile. Those of the tables that come `anew` lose
-    what somebody else gave them there, a filter or a list of columns. `patience` is for the lock of each.
+    Each table's identity is checked once its lock is held: without a usable one the application's own UPDATE
+    and DELETE would fail from the commit on. Without `make` a missing publication is an error: a new one
+    would hide the changes that were not published meanwhile. Tables in `anew` are added again, which removes
+    a filter or a column list that somebody set. `patience` is the timeout for the lock of each table.
     """
     with _altering(connection, tables, patience):
         held = published_tables(connection, name)
@@ -103,7 +103,7 @@ def ensure_publication(
 
 
 def withdraw(connection: Session, name: str, tables: Sequence[TableName]) -> None:
-    """Take tables out of our publication; one that it does not hold is nothing to do."""
+    """Take tables out of our publication; a table that it does not hold is skipped."""
     with _altering(connection, tables):
         held = published_tables(connection, name) or frozenset()
         leaving = [table for table in tables if table in held]
@@ -113,7 +113,7 @@ def withdraw(connection: Session, name: str, tables: Sequence[TableName]) -> Non
 
 
 def withdraw_by_oid(connection: Session, name: str, oids: Collection[int]) -> None:
-    """Take tables out of our publication at once, whatever they are called now, or give up in a moment."""
+    """Take tables out of our publication, whatever their names are now; give up after a short wait."""
     rows = query(
         connection,
         "SELECT c.oid::int8, n.nspname, c.relname FROM pg_publication p"
@@ -128,7 +128,7 @@ def withdraw_by_oid(connection: Session, name: str, oids: Collection[int]) -> No
             _execute(connection, statement, then="")
 
 
-# Of a root those of its partitions count, which are what is written to.
+# For a root its partitions count: the rows are written there.
 _WITHOUT_IDENTITY = """
 WITH RECURSIVE written(member, oid) AS (
     SELECT r.prrelid, r.prrelid FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid
@@ -156,10 +156,10 @@ def without_identity(connection: Session, name: str) -> frozenset[int]:
 def _altering(
     connection: Session, tables: Sequence[TableName], patience: str | None = None
 ) -> Iterator[None]:
-    """A transaction that alters our publication; where it waits too long for a lock, whose that is.
+    """A transaction that alters our publication; if it waits too long for a lock, the error names the holder.
 
-    Its commit waits for no standby (`session.connection.PINS`), and no longer than an answer may take.
-    `patience` is for the lock of each table, where the session's own would be too long.
+    Its commit waits for no standby (`session.connection.PINS`), and no longer than any statement. `patience`
+    is the timeout for each table's lock, if the session's own is too long.
     """
     try:
         query(connection, "BEGIN")
@@ -175,7 +175,7 @@ def _altering(
 
 
 def _roll_back(connection: Session) -> None:
-    """Roll back if the connection still lives; for a lost one the server does it."""
+    """Roll back; if the connection is lost, the server does it."""
     with suppress(Transient):
         query(connection, "ROLLBACK")
 
@@ -191,18 +191,18 @@ def _oids(connection: Session, tables: Sequence[TableName]) -> dict[int, TableNa
 
 
 def _list_names(tables: Sequence[TableName]) -> str:
-    # ONLY: the children of an inheritance parent are tables of their own here.
+    # ONLY: children of an inheritance parent are tables of their own for us.
     return ", ".join(f"ONLY {table}" for table in tables)
 
 
 def publication_oid(connection: Session, name: str) -> int:
-    """Tell a publication from one of the same name that is made after it; 0 where there is none."""
+    """The oid of a publication, which differs if one of that name is made again; 0 if there is none."""
     rows = query(connection, "SELECT oid::int8 FROM pg_publication WHERE pubname = %s", [name])
     return int(rows[0][0]) if rows else 0
 
 
 def published_tables(connection: Session, name: str) -> frozenset[TableName] | None:
-    """The tables that the publication lists, or None where there is no such publication."""
+    """The tables that the publication lists; None if there is no such publication."""
     rows = query(
         connection,
         "SELECT p.puballtables, p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate,"
@@ -224,7 +224,7 @@ def published_tables(connection: Session, name: str) -> frozenset[TableName] | N
     return frozenset(TableName(schema, table) for _, _, schema, table in rows if schema is not None)
 
 
-# Of a publication that sends partitions by themselves.
+# The roots among these tables, if the publication sends partitions by themselves.
 _ROOTS_BY_LEAF = """
 SELECT n.nspname, c.relname FROM pg_publication p, unnest(%s::text[], %s::text[]) w(schema, name)
   JOIN pg_namespace n ON n.nspname = w.schema
@@ -234,7 +234,7 @@ SELECT n.nspname, c.relname FROM pg_publication p, unnest(%s::text[], %s::text[]
 
 
 def _refuse_by_leaf(connection: Session, name: str, tables: Sequence[TableName]) -> None:
-    """An older release made our publication: it sends partitions by themselves, and no root."""
+    """Refuse a root if an older release made our publication: it sends partitions by themselves."""
     asked = [[table.schema for table in tables], [table.name for table in tables], name]
     for schema, table in query(connection, _ROOTS_BY_LEAF, asked):
         raise Misconfigured(
@@ -262,7 +262,7 @@ def _refuse_without_identity(connection: Session, tables: Sequence[TableName]) -
 def _execute(
     connection: Session, statement: str, *, then: str = "; then give its name with --publication"
 ) -> None:
-    """Run DDL of ours; a missing privilege is answered with the statement for somebody who has it."""
+    """Run DDL of ours; if we lack a privilege, the error has the statement for a user who has it."""
     try:
         execute_ddl(connection, statement)
     except PrivilegeMissing as error:
@@ -275,7 +275,7 @@ def _execute(
 
 
 def drop_publication(connection: Session, name: str) -> bool:
-    """Drop our publication; False where there is none."""
+    """Drop our publication; False if there is none."""
     if not query(connection, "SELECT 1 FROM pg_publication WHERE pubname = %s", [name]):
         return False
     with _altering(connection, ()):
@@ -284,7 +284,7 @@ def drop_publication(connection: Session, name: str) -> bool:
 
 
 def limits(entry: TableEntry) -> str | None:
-    """Name what the publication leaves out of the table; None where it sends all of it."""
+    """Name the rows and columns that the publication leaves out; None if it sends the whole table."""
     left_out = {a.name for a in entry.attributes if not a.generation} - {a.name for a in entry.columns}
     said = [
         "rows that its row filter does not let through" if entry.filter else "",
@@ -294,7 +294,7 @@ def limits(entry: TableEntry) -> str | None:
 
 
 def check_part(connection: Session, name: str, entry: TableEntry) -> Iterator[Finding]:
-    """A member of the user's publication: can the part that it sends be followed exactly?"""
+    """Check that the part of a table that the user's publication sends can be followed exactly."""
     left_out = limits(entry)
     if left_out is not None:
         yield Finding(
@@ -342,7 +342,7 @@ def _filter_identity(connection: Session, entry: TableEntry) -> Iterator[Finding
 
 
 def _could_be_full(entry: TableEntry, version: int) -> bool:
-    """Tell whether REPLICA IDENTITY FULL would do: no list goes with it, and no column that is not sent."""
+    """Tell whether REPLICA IDENTITY FULL is possible: it allows no column list, and no unsent column."""
     unsent = {a.name for a in entry.attributes} - {a.name for a in entry.columns}
     return not _is_listed(entry) and not (unsent and version >= 180000)
 
@@ -380,7 +380,8 @@ def _list_identity(name: str, entry: TableEntry) -> Iterator[Finding]:
     )
 
 
-# The functions that the expression's tree names, of operators too: to print it as SQL would lock the table.
+# The functions in the tree of the filter's expression, those of operators too. Printing the expression as SQL
+# would lock the table.
 _DENIED = r"""
 SELECT DISTINCT f.oid::pg_catalog.regprocedure::text
   FROM pg_catalog.pg_publication p JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid
@@ -392,7 +393,7 @@ SELECT DISTINCT f.oid::pg_catalog.regprocedure::text
 
 
 def _filter_privileges(connection: Session, entry: TableEntry) -> Iterator[Finding]:
-    """A filter is evaluated with the rights of the user who copies and streams."""
+    """Check our rights on the filter's functions: the server evaluates the filter with our rights."""
     if entry.filter is None:
         return
     user = quote_identifier(connection.info.user)

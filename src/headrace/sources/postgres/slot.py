@@ -53,7 +53,7 @@ TRAFFIC = ("stream_txns", "stream_count", "stream_bytes", "spill_txns", "spill_c
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """The server's word on a logical slot."""
+    """The state of a logical slot, as the server reports it."""
 
     plugin: str | None
     database: str | None
@@ -67,7 +67,7 @@ class SlotState:
     catalog_xmin_age: int | None
     invalidation: str | None
     retained_bytes: int | None
-    # What the server has streamed and spilled for it (14+): stream_txns, spill_bytes and so on.
+    # The server's statistics of streamed and spilled data (14+): stream_txns, spill_bytes and so on.
     traffic: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -76,7 +76,7 @@ class SlotState:
 
 
 def slot_state(connection: Session, name: str) -> SlotState | None:
-    """The slot of that name, or None. The row is asked for as JSON: its columns grow with the versions."""
+    """The slot of that name, or None. The row is read as JSON, since newer versions add columns."""
     rows = query(
         connection,
         "SELECT to_jsonb(s), age(s.catalog_xmin),"
@@ -105,7 +105,7 @@ def slot_state(connection: Session, name: str) -> SlotState | None:
 
 
 class TooMuchRetained(Definite, PositionDoubtful):
-    """The source holds back more log for us than it may."""
+    """The source holds back more log for us than max_wal allows."""
 
     codes = ("PG_MAX_WAL",)
 
@@ -122,7 +122,7 @@ def _excess(retained: int | None, limit: int | None) -> TooMuchRetained | None:
 
 
 def health(slot: SlotState | None, limit: int | None) -> Health:
-    """Judge what the server holds for us: the log that the slot keeps, and what `status` shows of it."""
+    """Judge the log that the slot holds back, with the figures and lines for `status`."""
     if slot is None:
         return Health()
     figures = {
@@ -144,7 +144,7 @@ def health(slot: SlotState | None, limit: int | None) -> Health:
 
 
 def _lower(limit: int | None, slot: SlotState) -> int | None:
-    """The bytes that may be retained: as we were told, or as far as the server lets the slot go."""
+    """The bytes that may be retained: our limit or the server's, whichever is lower."""
     if slot.safe_wal_size is None or slot.retained_bytes is None:
         return limit
     servers = slot.retained_bytes + max(0, slot.safe_wal_size)
@@ -152,7 +152,7 @@ def _lower(limit: int | None, slot: SlotState) -> int | None:
 
 
 def _figures(slot: Mapping[str, Any]) -> Iterator[str]:
-    """The figures of a slot in words."""
+    """The figures of a slot as a line."""
     yield (
         f"slot {slot['wal_status']} · restart {slot['restart_lsn']} · "
         f"confirmed {slot['confirmed_flush_lsn']} · {slot['retained_bytes'] or 0:,} bytes retained · "
@@ -179,7 +179,7 @@ def _lsn(text: str | None) -> Lsn | None:
 
 
 def check_slot(name: str, state: SlotState, database: str) -> None:
-    """Refuse a slot that cannot carry our stream, whoever made it."""
+    """Refuse a slot that can't serve our stream, whoever made it."""
     if state.plugin != PLUGIN or state.temporary:
         raise slot_unfit(name, f"it is not a permanent {PLUGIN} slot")
     if state.database != database:
@@ -191,16 +191,15 @@ def check_slot(name: str, state: SlotState, database: str) -> None:
 
 
 class SlotWaits(Transient):
-    """The making of a slot took longer than it may: other transactions are open."""
+    """A slot could not be made in time: other transactions are open."""
 
 
 def ensure_slot(
     address: PostgresAddress, name: str, *, seconds: float = SLOT_SECONDS, waiting: Waiting = ALONE
 ) -> Lsn:
-    """See that our slot exists; where its stream starts: every later commit is in it.
+    """Make sure that our slot exists; return the start of its stream, which has every later commit.
 
-    For a new slot that is its consistent point, for one that exists the position that it was
-    acknowledged to.
+    The start of a new slot is its consistent point; that of an existing slot is its acknowledged position.
     """
     with closing(connect(address, role="slot")) as connection:
         state = slot_state(connection, name)
@@ -223,10 +222,10 @@ def ensure_slot(
 
 
 def bound_wait(pgconn: pq.abc.PGconn, seconds: float) -> None:
-    """Let the server end the wait for a slot by itself, at last when its time is over.
+    """Let the server end the wait for a slot by itself when its time is over, or when we are gone.
 
-    An ordinary statement, right before the walsender's command: it sets the clock by which the server looks
-    whether we are still there (`session.connection.WISHES`), which the command itself would not.
+    Call it right before the walsender's command. Only an ordinary statement starts the timer by which the
+    server checks that we are still there (`session.connection.WISHES`); the command itself does not.
     """
     ask(pgconn, f"SET lock_timeout = '{math.ceil(seconds * 1000)}ms'")
 
@@ -240,7 +239,7 @@ def create_slot(
     *,
     instead: str = "",
 ) -> Lsn:
-    """CREATE_REPLICATION_SLOT; its consistent point. `observer` names whom it waits for."""
+    """Make a slot; return its consistent point. `observer` finds the transactions that it waits for."""
     told_at = time.monotonic()
 
     def waits() -> SlotWaits:
@@ -267,7 +266,7 @@ def create_slot(
 
 
 def free_slot(connection: Session, slot: str, application: str) -> bool:
-    """End our own zombie on the slot; True if there was one."""
+    """End a session of ours that still reads the slot; True if there was one."""
     rows = query(
         connection,
         "SELECT s.active_pid, a.application_name FROM pg_replication_slots s"
@@ -284,12 +283,12 @@ def free_slot(connection: Session, slot: str, application: str) -> bool:
 
 
 def drop_slot(connection: Session, slot: str, seconds: float) -> bool:
-    """Drop the slot as soon as nobody reads it any more; False where there is none."""
+    """Drop the slot as soon as nobody reads it; False if there is none."""
     return _until(lambda: _drop(connection, slot), seconds)
 
 
 def _drop(connection: Session, slot: str) -> bool | None:
-    """True when it is dropped, False when there is none, None while it is still in use."""
+    """Try to drop the slot: True if it was dropped, False if there is none, None if it is in use."""
     rows = query(
         connection,
         "SELECT active_pid FROM pg_replication_slots WHERE slot_name = %s",
@@ -317,12 +316,12 @@ def _until(attempt: Callable[[], bool | None], seconds: float) -> bool:
 
 
 def release_slot(pgconn: pq.abc.PGconn, slot: str) -> None:
-    """Drop a slot of this very connection, also within its transaction."""
+    """Drop a slot that this connection made, even inside its transaction."""
     ask(pgconn, f"DROP_REPLICATION_SLOT {quote_identifier(slot)}")
 
 
-_FLUSH_SECONDS = 2.0  # three times wal_writer_delay is the most that the server promises; 0.2 s by default
-_MOST_CHANGES = (1, 100_000)  # what the stream may bring again of transactions before `reached`, at the most
+_FLUSH_SECONDS = 2.0  # the server promises a flush within three times wal_writer_delay (0.2 s by default)
+_MOST_CHANGES = (1, 100_000)  # changes to ask for; transactions before `reached` may come again
 
 _PEEK = """
 SELECT count(*), count(*) FILTER (WHERE get_byte(data, 0) = ascii('B')
@@ -333,7 +332,7 @@ SELECT count(*), count(*) FILTER (WHERE get_byte(data, 0) = ascii('B')
 
 
 def quiet(connection: Session, upstream: PostgresUpstream, start: Position, stop: Position) -> bool:
-    """Tell whether no transaction of the publication commits between the positions: in [reached, wanted)."""
+    """Tell whether no transaction of the publication commits in [start, stop)."""
     log, slot, publication = upstream.log, upstream.slot, upstream.publication
     return _quiet(connection, slot, publication, log.lsn(start), log.lsn(stop))
 
@@ -352,7 +351,8 @@ def _quiet(connection: Session, slot: str, publication: str, reached: Lsn, wante
 
 
 def _await_flush(connection: Session, wanted: Lsn) -> None:
-    """Until what is committed is flushed; the end of the log, if no commit is in it, may not be for long."""
+    """Wait until the log is flushed up to `wanted`, but not for ever: without a commit its end may stay
+    unflushed for long."""
     deadline = time.monotonic() + _FLUSH_SECONDS
     while time.monotonic() < deadline:
         [(done,)] = query(

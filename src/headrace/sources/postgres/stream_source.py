@@ -1,6 +1,6 @@
 """PostgreSQL's half of the contract that a receiver needs: its stream, under the contract's names.
 
-No logic stands here. `STREAM_SOURCE` is what `sources.registry` hands out; no Arrow is loaded for it.
+There is no logic here. `sources.registry` hands out `STREAM_SOURCE`, which loads no Arrow.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headrace.sources.postgres.upstream import PostgresUpstream
 
 @dataclass(frozen=True, slots=True)
 class PostgresStream:
-    """The stream of a slot, in positions of the life of the server that it is of."""
+    """The stream of a slot, with positions in the mirror's life of the server."""
 
     stream: SlotStream
     log: PostgresTimeline

@@ -28,7 +28,7 @@ SELECT w.pid, p.gid, a.usename, a.application_name, COALESCE(a.datname, p.databa
 
 
 def blockers(connection: Session, *, older_than: int = 0) -> list[str]:
-    """The oldest open transactions that write, in all databases, as a message names them.
+    """The oldest open transactions that write, in all databases, in the words of a message.
 
     Without pg_read_all_stats the age of other users' transactions is unknown, and counts as old.
     """
@@ -57,7 +57,7 @@ def writers(connection: Session, oids: Sequence[int]) -> set[int]:
     Sub-transactions are among them and do no harm: a snapshot lists top-level ones only. A
     transaction that has the lock and no xid has written nothing yet, so all of it is captured.
     """
-    # Twice: PREPARE hands a transaction's locks over one by one, and between two of them the join misses it.
+    # Ask twice: PREPARE hands a transaction's locks over one by one, and meanwhile the join may miss them.
     rows = [row for _ in range(2) for row in query(connection, _WRITERS, [list(oids)])]
     return {widen(xid, near) for xid, near in rows}
 

@@ -1,16 +1,16 @@
-"""session: how a connection to a PostgreSQL server is made, pinned, proved, asked and bounded.
+"""session: connections to a PostgreSQL server: open them, pin settings, prove the server, run statements.
 
-    address         where a source is and who we are there; alone it holds the password
+    address         the address of a source and our user there; only it holds the password
     connection      connect, pin the settings by which the server prints values, refuse a pooler
     identity        the proof that two connections reached the same server and database
-    statements      one question, one answer; each wait has an end
-    timeouts        hang up on a server that does not answer; have it end what it does for us
-    ddl             DDL of ours, with the settings that the database's event triggers go by
-    refusals        the coded error of a login that failed, or of a statement that the server did not run
-    stream_errors   what ends a stream, or makes a slot unfit for one
-    wire            the walsender's frames off a connection in large reads, and a few bytes back
-    clock           the server's clock, held against its log
-    log_end         how far the server's log goes
+    statements      run a statement and return its rows; each wait has an end
+    timeouts        hang up on a server that does not answer; cancel a statement
+    ddl             DDL of ours, with the settings that the database's event triggers need
+    refusals        the coded error of a failed login, or of a statement that the server did not run
+    stream_errors   the errors that end a stream, or make a slot unfit for one
+    wire            frames of the walsender, read from a connection in large reads; small frames sent back
+    clock           the server's clock, read together with its log
+    log_end         the end of the server's log
 
-All other rooms of this source stand on this one. Nothing here knows a table, a slot or a publication.
+All other rooms of this source import this one. Nothing here knows a table, a slot or a publication.
 """

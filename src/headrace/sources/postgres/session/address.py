@@ -1,7 +1,7 @@
-"""Address: where a source is and who we are there; the one place that holds the password.
+"""The address of a source and our user there: the only object that holds the password.
 
-Made from what a person typed, handed to every connection, written down without its secrets. libpq's own
-complaints about a malformed connection string quote it, so they are never passed on.
+It is parsed from the text that a person typed, passed to every connection, and stored without its secrets.
+libpq's messages about a malformed connection string quote the string, so they are never passed on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SECRETS = ("password", "sslpassword", "oauth_client_secret", "scram_client_key"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PostgresAddress:
-    """The place of a source and our name there; holds the password, shows everything else."""
+    """The address of a source and our user there; it holds the password and never shows it."""
 
     conninfo: str = field(repr=False)
 
@@ -41,7 +41,7 @@ class PostgresAddress:
 
     @property
     def text(self) -> str:
-        """The connection string with its secrets: it travels sealed, and is in no message."""
+        """The connection string with its secrets: it travels sealed, and no message shows it."""
         return self.conninfo
 
     @property
@@ -58,7 +58,7 @@ class PostgresAddress:
         return f"{user}{host}{port}/{said.get('dbname', said.get('user', ''))}"
 
     def without_secrets(self) -> str:
-        """The connection string as it may be written down."""
+        """The connection string without its secrets: it may be stored."""
         said = self.parameters
         return make_conninfo(**{key: said[key] for key in said if key not in _SECRETS})
 

@@ -1,21 +1,21 @@
-"""The server's clock, held against its log: what is committed from a position on bears a later time.
+"""The server's clock, read with its log: every commit from a position on has a later time than the reading.
 
     a commit     locks its xid ─► notes the time ─► writes its record ─► frees its xid
     a reading    notes the time ─► looks whether an xid is locked ─► asks for the end of the log
 
-Whoever writes a commit record behind the reading's position writes it after the reading. If it noted its
-time before the reading did, it held its xid's lock from before the look until after it. So where no xid is
-locked, every commit from the position on bears a later time than the reading. Where one is, its transaction
-may have noted its time already and be about to write its record, which takes microseconds, or as long as the
-log's disk is busy: only of a moment somewhat before the reading it can be said then (`HESITATION`). A
-snapshot would not do: it lists no transaction that began after the last that ended.
+A commit record behind the reading's position is written after the reading. If its transaction noted its time
+before the reading did, it held its xid's lock during the look. So if no xid is locked, every commit from the
+position on has a later time than the reading. If one is locked, its transaction may have noted its time
+already and be about to write its record. That takes microseconds, or as long as the log's disk is busy. So
+the reading's time is then set back by `HESITATION`. A snapshot would not do: it lists no transaction that
+began after the last one that ended.
 
-On a standby there are no such locks, and its own clock is another machine's; there the newest commit that was
-replayed tells the time. The keepalives of the stream can't serve: the log may go on past the position that
-they name, and commits behind it may be older than the keepalive.
+A standby has no such locks, and its clock belongs to another machine. There the time is that of the newest
+replayed commit, set back in the same way. The keepalives of the stream can't serve: the log may go on past
+the position that they name, and commits behind it may be older than the keepalive.
 
-Transactions that are replicated from elsewhere bear the time of their first commit, and a clock may be set
-back: no reading is proof against those, and whoever uses one must bear it (`headrace.lake.read.resolve`).
+A transaction that was replicated from elsewhere has the time of its first commit, and a clock may be set
+back. No reading can exclude either, so readers must allow for both (`headrace.lake.read.resolve`).
 
 Reads only.
 """
@@ -28,8 +28,8 @@ from headrace.sources.postgres.session.statements import Session, query
 
 HESITATION = 1_000_000  # microseconds
 
-# now() is the time at which the statement's transaction began. The log's end is where the next record is
-# inserted, not what is written: an asynchronous commit frees its xid before it is written.
+# now() is the time at which the statement's transaction began. The log's end is the insert position and not
+# the write position: an asynchronous commit frees its xid before it is written.
 _READING = """
 WITH seen AS MATERIALIZED (
     SELECT s.standby,
@@ -43,7 +43,7 @@ SELECT moment, somebody,
              ELSE pg_catalog.pg_current_wal_insert_lsn() END)::text
   FROM seen
 """
-# The newest commit that a standby has replayed may have noted its time before another that came earlier.
+# A commit that a standby replayed earlier may have a later time than the newest one: add a second.
 _BEGUN = """
 SELECT CASE WHEN pg_catalog.pg_is_in_recovery()
             THEN coalesce(pg_catalog.pg_last_xact_replay_timestamp() + '1 s', pg_catalog.clock_timestamp())
@@ -63,16 +63,16 @@ def read(connection: Session, log: PostgresTimeline) -> ClockReading | None:
 
 
 def begin(connection: Session) -> int:
-    """A moment that no commit before any position that was had by now is later than."""
+    """Read a time that no commit before an already known position is later than."""
     [(moment,)] = query(connection, _BEGUN)
     microseconds: int = round(moment.timestamp() * 1_000_000)
     return microseconds
 
 
 def _reachable(end: Lsn) -> Lsn:
-    """The end of the log as a stream reports it: at a page's edge, where the next record follows the header.
+    """The end of the log as a stream reports it: the page's start, if only the page's header is written.
 
-    No record begins in between.
+    No record begins inside a header.
     """
     within = int(end) % _PAGE
     return Lsn(int(end) - within) if within in _HEADERS else end

@@ -1,31 +1,29 @@
-"""Connections: how every connection to a PostgreSQL server is made and pinned.
+"""Connections: open every connection to a PostgreSQL server, and pin its settings.
 
-Everything that talks to the source comes through here: preflight, the catalog, snapshot leader and
-followers, the receiver. Two promises hold for each connection:
+All code that talks to the source connects here: preflight, the catalog, the snapshot's leader and followers,
+the receiver. Two promises hold for each connection:
 
-pinned      The server prints values as the session's settings say, and their defaults may come from
-            ALTER DATABASE or ALTER ROLE. Copy and stream must print one value alike for ever, so the
-            settings of `PINS` are asked for in the startup packet, all but two (`BY_DEFAULT`), set again
-            (a pooler may drop startup options, libpq may send others from the environment), and what
-            the server answers is compared. `row_security = off` turns a copy that a policy would thin
-            out into an error. So are those of transactions: under a default of `serializable` a
-            statement of ours could have an application's fail, or wait for it.
-ended       Whatever of ours waits for a lock is ended by the *server*, after `lock_timeout`; while it
-            waits it does not notice that we are gone, so it is told to look
-            (`client_connection_check_interval`), and while it waits for us, to ask our machine whether it
-            is there (`KEEPALIVES`). A commit of ours waits for no standby: it is in the log, from which we
-            read, all the same.
+pinned      The session's settings decide how the server prints values, and ALTER DATABASE or ALTER ROLE may
+            change their defaults. Copy and stream must always print a value alike. So the settings of `PINS`
+            are sent in the startup packet (all but those in `BY_DEFAULT`), then set again: a pooler may drop
+            startup options, and libpq may send others from the environment. Then the server's answers are
+            compared. With `row_security = off` a copy fails if a policy would hide rows. Settings of
+            transactions are pinned too: with a default of `serializable`, a statement of ours could make an
+            application's fail, or wait for it.
+ended       After `lock_timeout` the *server* ends our wait for a lock. While it waits for a lock it does not
+            notice that we are gone, so it checks regularly (`client_connection_check_interval`). While it
+            waits for us, it checks our machine (`KEEPALIVES`). Our commits wait for no standby: they are in
+            the log all the same, and we read the log.
 
-That it leads to the same server as before is proved by `identity`; what goes wrong is classified in
-`refusals`.
+`identity` proves that a connection reached the same server as before; `refusals` classifies errors.
 
-Names of hosts, resolved before libpq is asked: it would hold Python's lock until a name server answers.
+Host names are resolved before libpq is called, since libpq holds Python's lock until a name server answers:
 
     host=db port=5432   ──►   host=db,db hostaddr=10.0.0.1,fd00::1 port=5432,5432
 
-libpq tries the addresses in this order, as it would by itself, and goes on knowing the name, by which a
-certificate is judged and a password file is read. A name that takes longer than a connection may is given up;
-its thread ends when the system's resolver does, and whoever asks for the name meanwhile waits for that one.
+libpq tries the addresses in this order, as it would by itself. It still has the name, which certificates and
+password files need. If a name takes longer than a connection may, the connection fails. The resolver's thread
+goes on until the system's resolver returns, and others who need that name meanwhile wait for the same thread.
 """
 
 from __future__ import annotations
@@ -52,13 +50,13 @@ from headrace.sources.shared.refusals import Unreachable
 
 _PORT = "5432"
 _lock = threading.Lock()
-_asked: dict[tuple[str, str], Future[list[str]]] = {}  # names whose answer is awaited
+_asked: dict[tuple[str, str], Future[list[str]]] = {}  # names that are being resolved
 
 
 def resolve_hosts(parameters: Mapping[str, str], where: str, seconds: float) -> dict[str, str]:
-    """The parameters of a connection with the addresses of its hosts, asked for within so many seconds.
+    """Add the addresses of a connection's hosts to its parameters, within so many seconds a name.
 
-    Raises `Unreachable` where none of the hosts has an address; `where` is the safe address, for its message.
+    Raises `Unreachable` if no host has an address; `where` is the safe address for the message.
     """
     said = dict(parameters)
     hosts = said.get("host") or os.environ.get("PGHOST", "")
@@ -76,7 +74,7 @@ def resolve_hosts(parameters: Mapping[str, str], where: str, seconds: float) -> 
         try:
             addresses = [""] if _is_address(name) else _addresses(name, port, seconds)
             found += [(name, address, port) for address in addresses]
-        except TooLate:  # before the other: it may be one of these
+        except TooLate:  # first, since it may be an OSError
             complaints.append(f'the name "{name}" was not resolved within {seconds:g} s')
         except OSError as error:
             complaints.append(f'the name "{name}" has no address: {error.strerror}')
@@ -94,7 +92,7 @@ def resolve_hosts(parameters: Mapping[str, str], where: str, seconds: float) -> 
 
 
 def _is_address(host: str) -> bool:
-    """Tell whether there is nothing to resolve: an address, or the folder of a Unix socket."""
+    """Tell whether a host needs no resolving: it is an address, or the folder of a Unix socket."""
     if not host or host.startswith(("/", "@")):
         return True
     try:
@@ -119,7 +117,7 @@ def _ask(host: str, port: str, answer: Future[list[str]]) -> None:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         addresses = list(dict.fromkeys(str(place[0]) for *_, place in found))
-    except (OSError, ValueError) as error:  # the latter of a label that is empty or too long
+    except (OSError, ValueError) as error:  # ValueError: a label is empty or too long
         answer.set_exception(error)
     else:
         answer.set_result(addresses)
@@ -129,7 +127,7 @@ def _ask(host: str, port: str, answer: Future[list[str]]) -> None:
 
 
 def _forget() -> None:
-    """Begin anew in a child: its parent's threads are not here, and may have held the lock."""
+    """Start afresh after a fork: the parent's threads are gone, and may have held the lock."""
     global _lock
     _lock = threading.Lock()
     _asked.clear()
@@ -138,7 +136,7 @@ def _forget() -> None:
 os.register_at_fork(after_in_child=_forget)
 
 
-# As the server prints them back; compared after every connect.
+# Values in the server's own spelling; its answers are compared with them after every connect.
 PINS: Mapping[str, str] = {
     "datestyle": "ISO, MDY",
     "intervalstyle": "postgres",
@@ -163,31 +161,32 @@ PINS: Mapping[str, str] = {
     "idle_session_timeout": "0",
 }
 
-# Not asked for in the startup packet, so that their defaults stay what the database, the role or the address
-# says: the database's own code goes by these, at its login triggers and beside DDL of ours (`ddl`).
+# Left out of the startup packet, so that the defaults of the database, the role or the address stay in force:
+# the database's own code needs them, in login triggers and in event triggers of our DDL (`ddl`).
 BY_DEFAULT = ("search_path", "row_security")
 
 # Settings that older servers do not know: (first server version, pins).
 NEWER_PINS: tuple[tuple[int, Mapping[str, str]], ...] = ((170000, {"transaction_timeout": "0"}),)
 
-# Settings that not every server can have, and that no value of a row depends on (the first: not on Windows).
-# A large question of the catalog takes twice as long to plan as to answer: what is prepared is planned once.
+# Settings that some servers lack (the first: on Windows), and that no value of a row depends on. A large
+# catalog query takes twice as long to plan as to run, so a prepared one is planned only once.
 WISHES: Mapping[str, str] = {
     "client_connection_check_interval": "10s",
     "plan_cache_mode": "force_generic_plan",
 }
 
-# A machine of ours that is gone says nothing: without these a server keeps its session, with its snapshot and
-# its locks, for as long as its system does (Linux: two hours). Zero on a Unix socket.
+# If our machine vanishes, the server gets no message. Without these it would keep our session, with its
+# snapshot and its locks, for as long as its system does (Linux: two hours). They have no effect on a Unix
+# socket.
 KEEPALIVES: Mapping[str, str] = {
     "tcp_keepalives_idle": "10",
     "tcp_keepalives_interval": "5",
     "tcp_keepalives_count": "3",
 }
 
-_NEVER = 1 << 31  # executions after which psycopg would prepare a statement by itself
+_NEVER = 1 << 31  # after so many executions psycopg would prepare a statement by itself
 
-# A silent death of the network is noticed within about half a minute; the user's own choice wins.
+# These notice within about half a minute that the network died silently; the user's own values win.
 NETWORK_DEFAULTS: Mapping[str, str] = {
     "connect_timeout": "10",
     "keepalives": "1",
@@ -197,21 +196,21 @@ NETWORK_DEFAULTS: Mapping[str, str] = {
     "tcp_user_timeout": "30000",
 }
 
-_NAME_SECONDS = 60.0  # for a name server, where the user lets a connection take any time
+_NAME_SECONDS = 60.0  # for a name server, if the user sets no limit for a connection
 _APPLICATION_NAME_LIMIT = 63
 
 C = TypeVar("C", bound="psycopg.Connection[TupleRow]")
 
 
 class _DetachedConnection(psycopg.Connection[TupleRow]):
-    """A connection of which libpq's part alone is kept: that one lives on when this object is gone."""
+    """A connection whose libpq part is taken out; that part outlives this object."""
 
     def __del__(self, *said: object) -> None:
-        """Not to be warned of as left open."""
+        """Don't warn that the connection was left open."""
 
 
 def connect(address: PostgresAddress, *, role: str) -> Session:
-    """An ordinary connection in autocommit mode, pinned; `role` says in the server's lists what for."""
+    """Open an ordinary connection, pinned, in autocommit mode; the server's lists show its `role`."""
     connection = _logged_in(psycopg.Connection[TupleRow], address, _conninfo(address, role))
     try:
         _pin(address, connection.pgconn)
@@ -222,12 +221,12 @@ def connect(address: PostgresAddress, *, role: str) -> Session:
 
 
 def replication(address: PostgresAddress, *, role: str) -> pq.abc.PGconn:
-    """A replication connection to the address's database, pinned: walsender commands and simple SQL."""
+    """Open a replication connection to the database, pinned: for walsender commands and simple SQL."""
     return _bare(address, make_conninfo(_conninfo(address, role), replication="database"))
 
 
 def plain(address: PostgresAddress, *, role: str) -> pq.abc.PGconn:
-    """An ordinary connection, pinned, for `ask` alone: it counts as no walsender."""
+    """Open an ordinary connection, pinned, for `ask` alone; it does not count as a walsender."""
     return _bare(address, _conninfo(address, role))
 
 
@@ -264,23 +263,23 @@ def _conninfo(address: PostgresAddress, role: str) -> str:
     said = address.parameters
     asked = ((name, value) for name, value in PINS.items() if name not in BY_DEFAULT)
     options = " ".join(f"-c {name}={_option(value)}" for name, value in asked)
-    # Ours come last: the last setting of a name wins.
+    # Ours come last: the last value of a setting wins.
     said["options"] = f"{said.get('options', '')} {options}".strip()
     said["application_name"] = application_name(role)
     said["client_encoding"] = "UTF8"
-    # With GSS encryption the socket could not be read directly; TLS is the supported way.
+    # With GSS encryption we could not read the socket directly; use TLS.
     said["gssencmode"] = "disable"
     said = {**NETWORK_DEFAULTS, **said}
     return make_conninfo(**resolve_hosts(said, address.safe(), _name_seconds(said["connect_timeout"])))
 
 
 def _name_seconds(connect_timeout: str) -> float:
-    """The seconds for a name server; what is no number libpq refuses by itself."""
+    """The seconds for a name server; libpq itself refuses a text that is no number."""
     return float(connect_timeout) if connect_timeout.isdigit() and int(connect_timeout) else _NAME_SECONDS
 
 
 def application_name(role: str) -> str:
-    """Name a connection of ours in the server's lists; longer names the server would cut."""
+    """The name of our connection in the server's lists; the server would cut a longer one."""
     return f"headrace {role}"[:_APPLICATION_NAME_LIMIT]
 
 
@@ -289,7 +288,7 @@ def _option(value: str) -> str:
 
 
 def _pin(address: PostgresAddress, pgconn: pq.abc.PGconn) -> None:
-    """Set every pin, compare what the server made of it, and see that no pooler sits in between."""
+    """Set every pin, compare the server's answers, and refuse a pooler in between."""
     pins = dict(PINS)
     for version, newer in NEWER_PINS:
         if pgconn.server_version >= version:

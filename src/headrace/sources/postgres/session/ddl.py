@@ -1,10 +1,11 @@
 """DDL of ours: our publication, the queue with its triggers. The database's event triggers run with it.
 
-An event trigger is the application's code, in our session. It looks its tables up by `search_path`, which our
-own questions keep empty, and reads what a policy may thin out: so both settings are the database's own while
-the statement runs, as in any session of the application's. A lock, a deadlock or a cancellation that it meets
-is ours to try again; any other failure of it is one of its own (`EventTriggerFailed`), and never read as a
-failure of the statement: a table that the trigger does not find is not the table that we mirror.
+An event trigger is the application's code, and runs in our session. It finds its tables by `search_path`,
+which is empty in our sessions, and may read tables with row-level security. So while the statement runs, both
+settings have the database's own values, as in a session of the application. If the trigger meets a lock, a
+deadlock or a cancellation, we try again. Any other failure is the trigger's own (`EventTriggerFailed`), and
+never counts as a failure of our statement: a table that the trigger does not find is not the table that we
+mirror.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from headrace.sources.postgres.session.statements import Session, in_transaction
 from headrace.sources.shared.refusals import StatementRefused
 
 _DEFAULTS = "; ".join(f"SET LOCAL {name} TO DEFAULT" for name in BY_DEFAULT)
-# Types are looked up in the catalog first, as the server does by itself where nobody says another order.
+# Look types up in the catalog first, as the server does unless `search_path` gives another order.
 _CATALOG_FIRST = (
     "SELECT pg_catalog.set_config('search_path', pg_catalog.concat('pg_catalog, ', path), true)"
     " FROM pg_catalog.current_setting('search_path') path"
@@ -36,20 +37,20 @@ SELECT t.evtname || ' (' || n.nspname || '.' || p.proname || ')' FROM pg_catalog
 
 
 class EventTriggerFailed(StatementRefused):
-    """An event trigger of the database failed, and with it the statement of ours that it ran for."""
+    """An event trigger of the database failed, and with it our statement that it ran for."""
 
     codes = ("PG_EVENT_TRIGGER_FAILED",)
 
 
 def event_triggers(connection: Session, tags: Sequence[str]) -> list[str]:
-    """Name the event triggers, each with its function, that run with commands of these tags."""
+    """Name the event triggers that run with commands of these tags, each with its function."""
     return [name for (name,) in query(connection, _EVENT_TRIGGERS, [list(tags)])]
 
 
 def execute_ddl(connection: Session, statement: str) -> None:
-    """Run one statement, in the transaction that is open or in one of its own.
+    """Run one statement, in the open transaction or in one of its own.
 
-    Raises what `query` does, and `EventTriggerFailed`.
+    Raises the errors of `query`, and `EventTriggerFailed`.
     """
     with in_transaction(connection):
         query(connection, _DEFAULTS.encode())
@@ -59,7 +60,7 @@ def execute_ddl(connection: Session, statement: str) -> None:
                 query(connection, statement.encode())
         except HeadraceError as error:
             refusal = error.__context__
-            # The statements themselves run no function, which is what an error's context names.
+            # An error's context names a function, and our statements call none: it is the trigger's.
             in_function = isinstance(refusal, psycopg.Error) and refusal.diag.context
             if isinstance(error, Transient) or not in_function:
                 raise
@@ -80,6 +81,6 @@ def _failed_error(connection: Session, statement: str, error: HeadraceError) -> 
 
 
 def _tag(statement: str) -> str:
-    """The command tag of a statement of ours."""
+    """The command tag of our statement."""
     words = statement.replace("OR REPLACE ", "", 1).split(maxsplit=2)
     return words[0] if words[0] in ("GRANT", "REVOKE") else " ".join(words[:2])

@@ -1,8 +1,8 @@
 """Identity: the proof that two connections reached the same source.
 
 `PostgresIdentity` names the server (system id), its timeline and the database. `verify` refuses a connection
-that reached another one: a name that resolves to a pooler or a replica, a server that was promoted or
-replaced. Called for every connection before anything is read from it.
+that reached another one: its name resolves to a pooler or a replica, or the server was promoted or replaced.
+Call it for every connection before you read anything from it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headrace.sources.postgres.session.statements import Session, ask
 
 @dataclass(frozen=True, slots=True)
 class PostgresIdentity:
-    """The identity of a source: two connections that have the same reached the same."""
+    """The identity of a source: two connections with equal identities reached the same source."""
 
     system_id: str
     timeline: int
@@ -29,7 +29,7 @@ class PostgresIdentity:
     standby: bool = False
 
     def lasting_part(self) -> Json:
-        """The part that lasts: by it the lake knows the source again."""
+        """The lasting part, by which the lake recognises the source."""
         return {"system_id": self.system_id, "timeline": self.timeline, "database": self.database}
 
 
@@ -94,13 +94,13 @@ def prove(actual: PostgresIdentity, record: Json) -> None:
 
 
 class AnotherPostgresServer(Misconfigured, PositionDoubtful):
-    """The address leads elsewhere."""
+    """The address leads to another server or database."""
 
     codes = ("PG_ANOTHER_SERVER",)
 
 
 class TimelineChanged(Misconfigured, PositionLost):
-    """The server's log went on from an earlier place than ours."""
+    """The server's log continued from a place before ours."""
 
     codes = ("PG_TIMELINE_CHANGED",)
 

@@ -1,20 +1,20 @@
-"""Refusals: the coded error of a login that failed, and of a statement that the server did not run.
+"""Refusals: the coded error of a failed login, or of a statement that the server did not run.
 
-libpq does not hand out the SQLSTATE of a refused login, so the server's message is matched; one in another
-language ends in the general code, PG_LOGIN_REFUSED, with the server's own words as detail. Statements are
-told by SQLSTATE:
+libpq does not give the SQLSTATE of a refused login, so the server's message is matched. A message in another
+language gets the general code PG_LOGIN_REFUSED, with the server's words as detail. Statements are classified
+by SQLSTATE:
 
     LockTimeout         the server ended our wait for a lock            (55P03)
     StatementCancelled  after its time, or by somebody's hand           (57014)
     StatementOverruled  in favour of another: recovery, a deadlock      (class 40)
-    CatalogMoved        what the statement looks at was dropped meanwhile  (XX000, 22P03)
+    CatalogMoved        an object that the statement reads was dropped meanwhile  (XX000, 22P03)
     TableGone           a table or a column is not there any more       (42P01, 42703, 3F000)
-    StatementRefused    what it asks for the server denies or can't do  (privileges, broken data, the rest)
+    StatementRefused    the server denies the statement or can't run it  (privileges, broken data, the rest)
     AlreadyThere          of these: somebody made an object of that name       (42P06, 42P07, 23505 ...)
     ValueRefused          of these: a value of a row makes an expression fail  (class 22)
 
-Each of these is about the statement and not about the connection: whoever reads one table may say it of
-that table (`copy.table_access`).
+Each of these is about the statement and not about the connection. So code that reads one table may raise it
+for that table (`copy.table_access`).
 
 Only the primary line of a server's error is passed on: its DETAIL may quote a row.
 """
@@ -44,11 +44,11 @@ from headrace.sources.shared.refusals import (
 
 
 class CatalogMoved(Transient):
-    """Something is gone that a statement of ours looks at: some functions see later than its snapshot."""
+    """An object that our statement reads is gone: some functions see the catalog after the snapshot."""
 
 
 class AlreadyThere(StatementRefused):
-    """An object of that name is there: somebody made it meanwhile."""
+    """An object of that name exists: somebody made it meanwhile."""
 
 
 class ValueRefused(StatementRefused):
@@ -61,7 +61,7 @@ class ReplicationRefused(RightWithheld):
     codes = ("PG_REPLICATION_PRIVILEGE",)
 
 
-# Errors of this kind are in English whatever the server speaks. A label of an enum has a state of its own.
+# These errors are in English on every server. A missing enum label has a SQLSTATE of its own.
 _MOVED = re.compile(r"cache lookup failed|could not (open relation with OID|find)")
 
 
@@ -78,7 +78,7 @@ def _complaint(pattern: str, error: HeadraceError) -> _Complaint:
     return _Complaint(re.compile(pattern), type(error), error.code, error.primary, error.hint)
 
 
-# In this order: the first that matches the message names the error. {} is the safe address.
+# The first pattern that matches the message names the error. {} is the safe address.
 _COMPLAINTS: tuple[_Complaint, ...] = (
     _complaint(
         r"FATAL:.*(starting up|shutting down|in recovery mode|not yet accepting)",
@@ -146,7 +146,7 @@ _COMPLAINTS: tuple[_Complaint, ...] = (
         ),
     ),
     _complaint(
-        # Whoever hangs up, or is gone, amid a login over TLS: libpq puts TLS in front of it.
+        # The server hung up or vanished during a login over TLS: libpq puts its TLS error first.
         r"SSL SYSCALL error|SSL error: unexpected eof|server closed the connection|reset by peer",
         Unreachable(
             "PG_UNREACHABLE",
@@ -163,7 +163,7 @@ _COMPLAINTS: tuple[_Complaint, ...] = (
         ),
     ),
     _complaint(
-        # Every supported version knows all the settings that a session asks for.
+        # Every supported version knows all settings of our sessions, so this is an older one.
         r"FATAL:.*unrecognized configuration parameter",
         Misconfigured(
             "PG_VERSION_UNSUPPORTED",
@@ -199,7 +199,7 @@ _COMPLAINTS: tuple[_Complaint, ...] = (
 
 
 def login_refused(where: str, message: str, *, needs_password: bool, password: str | None) -> HeadraceError:
-    """The coded error of a login that failed; `where` is the safe address."""
+    """The coded error of a failed login; `where` is the safe address."""
     if needs_password:
         message = "no password supplied"
     found = next(entry for entry in _COMPLAINTS if entry.pattern.search(message))
@@ -209,13 +209,13 @@ def login_refused(where: str, message: str, *, needs_password: bool, password: s
 
 
 def _without_password(message: str, password: str | None) -> str:
-    """Repeat it on one line, without the password should anybody have put it in."""
+    """The message on one line, with the password removed if it is in there."""
     line = "; ".join(part.strip() for part in message.splitlines() if part.strip()) or "no reason given"
     return line.replace(password, "***") if password else line
 
 
 def refused_error(sqlstate: bytes | None, primary: str) -> HeadraceError:
-    """The coded error of a statement of ours that the server did not carry out."""
+    """The coded error of our statement that the server did not run."""
     state = sqlstate.decode() if sqlstate else ""
     if state in ("", "57P01", "57P02", "57P03", "57P05") or state.startswith("08"):
         return Transient(

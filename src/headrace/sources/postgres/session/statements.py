@@ -1,14 +1,14 @@
-"""Statements: one question, one answer, on a connection that is pinned; each wait has an end.
+"""Statements: run one on a pinned connection and return its rows; each wait has an end.
 
     query(connection, ...)             an ordinary connection, parameters, rows as values
-    in_transaction(connection)         several of them in one, or in a part of one that can be taken back
+    in_transaction(connection)         several statements in one transaction, or in one savepoint
     ask(pgconn, statement)             the simple protocol, walsender commands too, rows as text
-    answer(pgconn, statement)          as libpq has it, for who reads more out of it
-    ask_within(pgconn, ..., seconds)   `ask` for what may take long: it is cancelled on the server
-    origins(connection, statement)     the columns that those of its result are
-    receive, next_result, last_result  waits of who speaks with libpq itself: Python's lock is free meanwhile
+    answer(pgconn, statement)          the same, but libpq's whole result
+    ask_within(pgconn, ..., seconds)   `ask` with a limit, after which the server cancels the statement
+    origins(connection, statement)     the table columns that the columns of the result come from
+    receive, next_result, last_result  waits for callers that use libpq directly; they release Python's lock
 
-What fails is a coded error (`refusals`), which never quotes a row.
+A failure is a coded error (`refusals`), which never quotes a row.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from headrace.sources.postgres.session.timeouts import ANSWER_SECONDS, silence, 
 Params = Sequence[Any] | Mapping[str, Any]
 Session = psycopg.Connection[TupleRow]
 _CHECK_SECONDS = 0.2
-_CANCEL_SECONDS = 0.5  # for the answer to a cancellation, until it is asked for again
+_CANCEL_SECONDS = 0.5  # between two requests to cancel
 
 
 def ask(pgconn: pq.abc.PGconn, statement: str) -> list[tuple[str | None, ...]]:
-    """Run one statement, or walsender command, by the simple protocol; its rows as text."""
+    """Run one statement or walsender command by the simple protocol; return its rows as text."""
     return _rows(answer(pgconn, statement))
 
 
 def answer(pgconn: pq.abc.PGconn, statement: str, seconds: float | None = None) -> pq.abc.PGresult:
-    """Run one statement by the simple protocol; the server's answer, be it a refusal.
+    """Run one statement by the simple protocol; return the server's answer, even if it is a refusal.
 
-    Of a connection that is lost meanwhile libpq makes a result, and an exception where it was lost before.
+    If the connection is lost meanwhile, libpq returns a result; if it was lost before, libpq raises.
     """
     with silence(pgconn) if seconds is None else silence(pgconn, seconds):
         try:
@@ -52,16 +52,16 @@ def answer(pgconn: pq.abc.PGconn, statement: str, seconds: float | None = None) 
 
 
 def _nobody() -> None:
-    """Nobody wants to end the wait before its time."""
+    """Never end the wait early."""
 
 
 def ask_within(
     pgconn: pq.abc.PGconn, statement: str, seconds: float, check: Callable[[], None] = _nobody
 ) -> list[tuple[str | None, ...]]:
-    """`ask`, for a statement that may take long: after so many seconds it is cancelled on the server.
+    """`ask` for a statement that may take long: after so many seconds it is cancelled on the server.
 
-    `check` is called all the while; what it raises is raised here, once the server has let go. A statement
-    that ends while the cancellation of its time is under way has ended: its rows count.
+    `check` is called again and again; an error that it raises is raised here, once the server has ended the
+    statement. If the statement ends while its cancellation is under way, its rows count.
     """
     with silence(pgconn, seconds + ANSWER_SECONDS):
         return _ask(pgconn, statement, seconds, check)
@@ -91,7 +91,7 @@ def _await(pgconn: pq.abc.PGconn, deadline: float, check: Callable[[], None]) ->
 
 
 def _cancel(pgconn: pq.abc.PGconn) -> None:
-    """Have the server end what it does for us, whatever came of it; nothing to do where it is gone."""
+    """Cancel the statement, whatever its result; if the connection is gone, do nothing."""
     try:
         _cancel_wait(pgconn)
     except (psycopg.OperationalError, Transient):
@@ -99,9 +99,9 @@ def _cancel(pgconn: pq.abc.PGconn) -> None:
 
 
 def _cancel_wait(pgconn: pq.abc.PGconn) -> pq.abc.PGresult:
-    """The result of a statement that is to end now.
+    """Cancel the statement until it ends; return its result.
 
-    The server drops a request that comes before it has begun with the statement, so it is made again.
+    The server ignores a request that comes before the statement has begun, so the request is repeated.
     """
     with silence(pgconn, ANSWER_SECONDS):
         while _busy(pgconn):
@@ -118,7 +118,7 @@ def _busy(pgconn: pq.abc.PGconn) -> bool:
 
 
 def last_result(pgconn: pq.abc.PGconn) -> pq.abc.PGresult | None:
-    """The result of a statement, once the server is ready for the next one."""
+    """Wait until the server is ready for the next statement; return the first result of this one."""
     result = following = next_result(pgconn)
     while following is not None:
         following = next_result(pgconn)
@@ -126,14 +126,14 @@ def last_result(pgconn: pq.abc.PGconn) -> pq.abc.PGresult | None:
 
 
 def next_result(pgconn: pq.abc.PGconn) -> pq.abc.PGresult | None:
-    """The next result. libpq's own wait for it holds Python's lock, and with it who ends all waits."""
+    """Wait for the next result. libpq's own wait would hold Python's lock, so nobody could end the wait."""
     while _busy(pgconn):
         receive(pgconn, None)
     return pgconn.get_result()
 
 
 def receive(pgconn: pq.abc.PGconn, seconds: float | None) -> None:
-    """Take in what came of the answer, if anything comes in time."""
+    """Read a part of the answer, if any comes in time."""
     if _readable(socket_of(pgconn), seconds):
         try:
             pgconn.consume_input()
@@ -163,10 +163,10 @@ def query(
     *,
     prepare: bool = False,
 ) -> list[TupleRow]:
-    """Run one statement on an ordinary connection; its rows. What fails is a coded error.
+    """Run one statement on an ordinary connection; return its rows. A failure is a coded error.
 
-    `prepared`: for one that is run again and again, in the same words. The server plans it once, whatever
-    its parameters are by then (`connection.WISHES`).
+    Use `prepare` for a statement that is run again and again with the same text. The server plans it once,
+    for any parameters (`connection.WISHES`).
     """
     with _code_errors(connection):
         cursor = connection.execute(statement, parameters, prepare=prepare)
@@ -175,9 +175,9 @@ def query(
 
 @contextmanager
 def in_transaction(connection: Session) -> Iterator[None]:
-    """Run what the block asks in one transaction; within another one as a part that can be taken back.
+    """Run the block in one transaction; inside another transaction, in a savepoint.
 
-    A connection may be lost at COMMIT as well: then nobody knows what came of it.
+    If the connection is lost at COMMIT, nobody knows whether the transaction committed.
     """
     opened = connection.transaction()
     with _code_errors(connection):
@@ -194,7 +194,7 @@ def in_transaction(connection: Session) -> Iterator[None]:
 
 @contextmanager
 def _code_errors(connection: Session) -> Iterator[None]:
-    """Wait no longer than for any answer, and say what fails as a coded error."""
+    """Bound the wait for an answer, and turn a failure into a coded error."""
     try:
         with silence(connection.pgconn):
             yield
@@ -205,7 +205,7 @@ def _code_errors(connection: Session) -> Iterator[None]:
 
 
 def origins(connection: Session, statement: str) -> list[int]:
-    """Run one statement; the number, in its own table, of each column of its result."""
+    """Run one statement; return for each column of the result its number in its own table."""
     result = answer(connection.pgconn, statement)
     _rows(result)
     return [result.ftablecol(column) for column in range(result.nfields)]

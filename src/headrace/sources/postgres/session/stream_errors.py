@@ -1,7 +1,7 @@
-"""Errors of a stream, its slot and its publication, each with what to do about it.
+"""Errors of a stream, its slot and its publication, each with its remedy.
 
-Classified by SQLSTATE, never by the server's text, which it may translate. Raised by `stream`, and by `slot`,
-`publication` and preflight, which meet the same conditions earlier.
+They are classified by SQLSTATE, never by the server's text, which may be translated. `stream` raises them,
+and so do `slot`, `publication` and preflight, which find the same conditions earlier.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headrace.core.errors import (
 from headrace.sources.postgres.position import Lsn, PostgresTimeline
 from headrace.sources.postgres.session.refusals import refused_error
 
-# Server errors that end a stream and mean something of their own.
+# SQLSTATEs of server errors that end a stream and need a code of their own.
 _OBJECT_IN_USE = "55006"
 _WRONG_STATE = "55000"
 _UNDEFINED_OBJECT = "42704"
@@ -29,7 +29,7 @@ _DENIED = "42501"
 
 
 class StreamLost(Definite, PositionLost):
-    """The stream behind our place can't be had: slot or log are gone, or are others now."""
+    """The stream behind our position can't be read: slot or log are gone, or were replaced."""
 
     codes = ("PG_SLOT_MISSING", "PG_SLOT_LOST", "PG_SLOT_AHEAD", "PG_SERVER_BEHIND", "PG_HISTORY_CHANGED")
 
@@ -41,23 +41,23 @@ class PublicationMissing(Misconfigured, PositionLost):
 
 
 class FilterFails(Misconfigured, PositionDoubtful):
-    """The server cannot evaluate a row filter on a change that it has to send: it sends nothing behind it."""
+    """The server cannot evaluate a row filter on a change, and sends nothing behind that change."""
 
     codes = ("PG_FILTER_STOPS_STREAM",)
 
 
 def refusal(fields: Mapping[str, str], slot: str, *, has_begun: bool = False) -> HeadraceError:
-    """The coded error of an ErrorResponse to START_REPLICATION, or later in the stream that has begun."""
+    """The coded error of an ErrorResponse to START_REPLICATION, or to a stream that has begun."""
     state, message = fields.get("C", ""), fields.get("M", "")
     if state == _OBJECT_IN_USE:
         return slot_active(slot, None, message)
     if state == _UNDEFINED_OBJECT:
-        # The slot was there a moment ago: it is the publication that pgoutput misses (before 18).
+        # The slot existed a moment ago, so the publication is missing (before 18).
         return publication_missing(message)
     if state in (_WRONG_STATE, _UNDEFINED_FILE):
         return slot_lost(slot, message)
     if state.startswith(_OF_A_VALUE):
-        # The message may quote the value that made it fail, and is not repeated.
+        # Don't repeat the message: it may quote the value that made the filter fail.
         return filter_fails(f"SQLSTATE {state}; the server's log says which expression")
     if has_begun and state == _DENIED:
         return filter_fails(message)
@@ -65,14 +65,14 @@ def refusal(fields: Mapping[str, str], slot: str, *, has_begun: bool = False) ->
 
 
 def warning(fields: Mapping[str, str]) -> HeadraceError | None:
-    """Read a NoticeResponse within the stream as a warning for us: 18 skips a missing publication so."""
+    """The error in a NoticeResponse of the stream: version 18 only warns of a missing publication."""
     if fields.get("C") == _WRONG_STATE and fields.get("V", fields.get("S")) == "WARNING":
         return publication_missing(fields.get("M", ""))
     return None
 
 
 def publication_missing(detail: str) -> PublicationMissing:
-    """Without its publication the stream is silently empty."""
+    """The error of a missing publication: without it the stream is silently empty."""
     return PublicationMissing(
         "PG_PUBLICATION_MISSING",
         "a publication that this source streams from does not exist at this point of the log",
@@ -83,7 +83,8 @@ def publication_missing(detail: str) -> PublicationMissing:
 
 
 def filter_fails(detail: str) -> FilterFails:
-    """A change is sent by the filter and the rights of its time: to alter them later mends nothing."""
+    """The error of a filter that fails. The server uses the filter of the change's time: altering it now
+    mends nothing."""
     return FilterFails(
         "PG_FILTER_STOPS_STREAM",
         "the server ended the stream at a change on which a row filter of the publication fails",
@@ -124,7 +125,7 @@ def slot_active(slot: str, pid: int | None, detail: str) -> Transient:
 
 
 def slot_taken(slot: str, pid: int | None, whose: str) -> Misconfigured:
-    """Another program reads the slot: what it reads we would miss, and waiting for its end is no plan."""
+    """The error of a slot that another program reads: we would miss the changes that it reads."""
     return Misconfigured(
         "PG_SLOT_TAKEN",
         f'replication slot "{slot}" is read by another program',
@@ -161,14 +162,14 @@ def history_changed(detail: str) -> StreamLost:
 
 
 def sends_others(log: PostgresTimeline, sent_times: Sequence[int], again: Sequence[int]) -> StreamLost:
-    """It sent the transactions of these times once, and sends those of other times in their place."""
+    """The error of a server that sent transactions at `sent_times`, and now sends others (`again`)."""
     return history_changed(
         f"of its transactions it sent {_show(log, sent_times)}, and sends {_show(log, again)} again"
     )
 
 
 def _show(log: PostgresTimeline, times: Sequence[int]) -> str:
-    """Name the places of commits for a person."""
+    """Count commits and name their positions, for a person."""
     if not times:
         return "none"
     first, last = log.at(times[0]), log.at(times[-1])

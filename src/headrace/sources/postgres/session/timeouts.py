@@ -1,28 +1,27 @@
-"""Silence: how a connection that will never answer is told from one that takes its time.
+"""Timeouts: hang up on a server that does not answer, and cancel a statement.
 
-A half-open connection is up as far as this machine knows: its other end, or something between, accepts what
-is sent and never answers. TCP's own keepalives are answered by whatever stands between. So every wait for
-the server is bounded here: when it lasts too long the socket is shut down, and whoever waits, in psycopg,
-libpq or `recv`, wakes with the error of a lost connection, which is transient.
+A half-open connection looks open to this machine: its other end, or a device in between, accepts data and
+never answers. Such a device may even answer TCP's keepalives. So every wait for the server is bounded here.
+If it lasts too long, the socket is shut down, and the waiting call in psycopg, libpq or `recv` fails with the
+error of a lost connection, which is transient.
 
-    with silence(pgconn) as heard:      one question, one answer
+    with silence(pgconn) as heard:      one statement, one answer
         ...
-        heard()                         in a long answer: something came, begin to count anew
+        heard()                         in a long answer: data came, so count from now
 
-One thread of a process watches all of its waits, for a question takes less time than a thread's start:
+One thread of a process watches all its waits, since a statement takes less time than the start of a thread:
 
-    begin ─► the waits ─► end           under a lock, which whoever hangs up holds as well: a wait that has
-               │                        ended is never hung up, nor what its owner does afterwards
+    begin ─► the waits ─► end           under a lock. The watch holds it too when it hangs up: so it never
+               │                        hangs up a connection whose wait has ended
              watch                      sleeps until the first of the waits may be over
 
-A new wait ends later than those under way, as a rule, so that it wakes nobody. A process that was forked has
-none of its parent's waits, and a thread of its own.
+A new wait usually ends later than those under way, so it need not wake the watch. A forked process has none
+of its parent's waits, and starts a thread of its own.
 
-The request to end what a server does for a connection: it goes over a connection of its own.
-
-`PQcancel` waits for as long as that takes, and holds Python's lock: beside a server that has stopped no
-thread of this process would ever go on. Since libpq 17 it is made in steps, and waited for so long and no
-longer; a `psycopg` that was built with an older one (ours is not) has the former alone.
+`request` cancels a statement, over a connection of its own. `PQcancel` would wait without a limit and hold
+Python's lock: if the server has stopped, no thread of this process would go on. libpq 17 offers the request
+in steps, so the wait can be bounded. A `psycopg` that was built with an older libpq (ours is not) has only
+`PQcancel`.
 """
 
 from __future__ import annotations
@@ -42,13 +41,13 @@ from psycopg import capabilities, pq
 from headrace.core.errors import HeadraceError, Transient
 from headrace.sources.postgres.session.refusals import refused_error
 
-REQUEST_SECONDS = 5.0  # for one request: the server may be as deaf to it as to all else
+REQUEST_SECONDS = 5.0  # for one request: the server may not answer it, either
 
 _WANTED = {pq.PollingStatus.READING: select.POLLIN, pq.PollingStatus.WRITING: select.POLLOUT}
 
 
 def request(pgconn: pq.abc.PGconn) -> None:
-    """Ask the server to end the statement. It may not listen: who asks waits for its answer elsewhere."""
+    """Ask the server to cancel the statement. It may ignore that: wait for the statement's end elsewhere."""
     with suppress(psycopg.Error):
         if not capabilities.has_cancel_safe():
             pgconn.get_cancel().cancel()
@@ -63,7 +62,7 @@ def request(pgconn: pq.abc.PGconn) -> None:
 def _await(asking: pq.abc.PGcancelConn, deadline: float) -> None:
     """Go through the steps of a request, each once its socket is ready for it.
 
-    A step before that is a wait in libpq: for as long as the network keeps silent, with Python's lock.
+    If a step is called too early, libpq waits without a limit, and holds Python's lock.
     """
     asking.start()
     wanted = select.POLLOUT
@@ -77,12 +76,12 @@ def _ready(socket: int, wanted: int, seconds: float) -> bool:
     return bool(waiting.poll(max(0.0, seconds) * 1000))
 
 
-ANSWER_SECONDS = 60.0  # for a question; a wait for locks the server ends before that (`connection.PINS`)
+ANSWER_SECONDS = 60.0  # for a statement; the server ends waits for locks before that (`connection.PINS`)
 COPY_SECONDS = 120.0  # between two rows of a copy
 
 
 def socket_of(pgconn: pq.abc.PGconn) -> int:
-    """The connection's descriptor. Where libpq has found it lost by now there is none: the coded error."""
+    """The connection's descriptor; raises if libpq has found the connection lost."""
     try:
         return pgconn.socket
     except psycopg.OperationalError as error:
@@ -91,7 +90,7 @@ def socket_of(pgconn: pq.abc.PGconn) -> int:
 
 @contextmanager
 def silence(pgconn: pq.abc.PGconn, seconds: float = ANSWER_SECONDS) -> Iterator[Callable[[], None]]:
-    """Hang up if the block is not over, and nothing is heard, within so many seconds."""
+    """Hang up if the block neither ends nor reports data within so many seconds."""
     wait = _Wait(pgconn, socket_of(pgconn), seconds)
     _watch.begin(wait)
     try:
@@ -118,7 +117,7 @@ class _Wait:
 
 
 class _Watch:
-    """The waits of a process, and the thread that ends those that last too long."""
+    """The waits of a process, and the thread that ends waits that last too long."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -139,7 +138,7 @@ class _Watch:
             self._waits.discard(wait)
 
     def _start(self, first: _Wait) -> threading.Thread:
-        """The thread, under way. Where this machine lets no more of them be, nobody waits unwatched."""
+        """Start the thread. If this machine allows no more threads, raise: no wait may be unwatched."""
         thread = threading.Thread(target=self._run, name="headrace-silence", daemon=True)
         try:
             thread.start()
@@ -158,9 +157,9 @@ class _Watch:
                 self._changed.wait(self._pause())
 
     def _pause(self) -> float | None:
-        """Hang up where it is time; how long nobody else has to be, None where nobody waits."""
+        """Hang up connections that are due; return the seconds until the next is due, None without waits."""
         now = time.monotonic()
-        for wait in list(self._waits):  # a copy: a wait may end in this very thread, by the collector
+        for wait in list(self._waits):  # a copy: the garbage collector may end a wait in this thread
             if wait.deadline <= now:
                 self._waits.discard(wait)
                 _shut_down(wait.pgconn, wait.descriptor)
@@ -169,23 +168,23 @@ class _Watch:
 
 
 def hang_up(pgconn: pq.abc.PGconn) -> None:
-    """Wake who waits for this connection in another thread: it is lost to him from now on."""
+    """Shut the connection down: a thread that waits for it wakes, and has lost it."""
     with suppress(HeadraceError):
         _shut_down(pgconn, socket_of(pgconn))
 
 
 def _shut_down(pgconn: pq.abc.PGconn, descriptor: int) -> None:
-    """End the conversation, not the descriptor: that stays its owner's to close."""
+    """Shut down the socket, but leave its descriptor open: its owner closes it."""
     try:
         if pgconn.socket != descriptor:
-            return  # it was closed meanwhile, and the number may be somebody else's
+            return  # it was closed meanwhile, and another file may have its number
         line = socket.socket(fileno=descriptor)
     except (psycopg.OperationalError, OSError):
         return  # likewise
     try:
         line.shutdown(socket.SHUT_RDWR)
     except OSError:
-        return  # it has ended by itself meanwhile
+        return  # it ended by itself meanwhile
     finally:
         line.detach()
 
@@ -194,7 +193,7 @@ _watch = _Watch()
 
 
 def _forget() -> None:
-    """Begin anew in a child: its parent's thread is not here, and may have held the lock."""
+    """Start afresh after a fork: the parent's thread is gone, and may have held the lock."""
     global _watch
     _watch = _Watch()
 

@@ -1,32 +1,30 @@
-"""The wire: bytes off a connection in large reads, and a few bytes back.
+"""The wire: read bytes from a connection in large reads, and send small frames back.
 
 psycopg's `pq` level has connected and logged in; `begin` sends a command that turns the connection into a
-stream. From there two ways give the same bytes, frames as the protocol has them:
+stream. From then on two classes return the same bytes, the frames of the protocol:
 
-    SocketWire   plain connection: the socket is read directly into the caller's buffer. Nothing may lie
-                 in libpq's own buffer then, which holds because the connection is idle before `begin`
-                 and everything after it, the server's answer included, is read here.
+    SocketWire   plain connection: it reads the socket directly into the caller's buffer. libpq's own buffer
+                 must be empty then. It is, because the connection is idle before `begin`, and everything
+                 after it is read here, the server's answer included.
     LibpqWire    TLS: libpq decrypts and takes frames apart; they are put together again.
 
-The server sends each message by itself, and a client that wakes for each one slows it down: after
-something came the socket's low-water mark is raised, so that the kernel wakes us for a lot at once; when
-that does not come within some milliseconds, the mark falls back to 1, or a slow stream would wait for
-ever. A lone commit on an idle source finds the mark low and is not delayed.
+The server sends each message by itself, and a client that wakes for each one slows it down. So after data
+came, the socket's low-water mark is raised, and the kernel wakes us for much data at once. If that does not
+come within some milliseconds, the mark falls back to 1, so that a slow stream never waits for ever. A lone
+commit on an idle source finds the mark low and is not delayed.
 
 It promises never to block longer than `timeout`, and to send without waiting for the server to read. It must
 never look inside a frame.
 
-The walsender's protocol as bytes and messages, without a connection.
-
-What is written and read here:
+This module also writes and reads the walsender's messages:
 
     we send      'Q' START_REPLICATION ...     then only CopyData frames with a status update:
                  'd' length 'r' write flush apply clock reply?                          (39 bytes)
     it answers   'W' the stream begins    'E' refused, or broken later    'N' a warning
                  'd' everything else: `headrace.decode.pgoutput` knows what is inside
 
-A status update moves the slot by its `flush` alone, and not every release refuses to move it back, so a
-`flush` is never smaller than the slot's own position. 0 moves nothing.
+Only the `flush` of a status update moves the slot. Not every release refuses to move a slot back, so `flush`
+must never be smaller than the slot's own position. 0 moves nothing.
 """
 
 from __future__ import annotations
@@ -54,7 +52,7 @@ _EPOCH = 946_684_800_000_000  # PostgreSQL counts microseconds from 2000-01-01
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of pgoutput; unknown ones are an error of the server's."""
+    """The options of pgoutput; the server refuses options that it does not know."""
 
     protocol: int = 1  # 1: whole transactions in commit order, from every supported server
     messages: bool = False  # pg_logical_emit_message
@@ -62,14 +60,14 @@ class Options:
 
     @classmethod
     def of(cls, version: int, *, streaming: bool) -> Options:
-        """The most that a server of this version (server_version_num) can do of what is wanted."""
+        """The wanted options, as far as a server of this version (server_version_num) has them."""
         if not streaming or version < 140000:
             return cls()
         return cls(4, streaming="parallel") if version >= 160000 else cls(2, streaming="on")
 
 
 def start_replication(slot: str, publications: Sequence[str], options: Options) -> str:
-    """The command that starts the stream at the slot's own position, which 0/0 asks for."""
+    """The command that starts the stream at the slot's own position, which 0/0 means."""
     names = ",".join('"' + name.replace('"', '""') + '"' for name in publications)
     said = [f"proto_version '{options.protocol}'", f"publication_names {_literal(names)}"]
     if options.messages:
@@ -85,7 +83,7 @@ def _literal(text: str) -> str:
 
 
 def query(statement: str) -> bytes:
-    """A simple query as it goes over the wire."""
+    """The bytes of a simple query."""
     text = statement.encode() + b"\0"
     return b"Q" + struct.pack(">i", len(text) + 4) + text
 
@@ -105,7 +103,7 @@ def fields(payload: bytes) -> dict[str, str]:
 
 
 def error_frame(kind: bytes, texts: Mapping[str, str]) -> bytes:
-    """The inverse of `fields`, for what libpq has already taken apart."""
+    """The inverse of `fields`, for a message that libpq has taken apart."""
     payload = b"".join(letter.encode() + text.encode() + b"\0" for letter, text in texts.items()) + b"\0"
     return kind + struct.pack(">i", len(payload) + 4) + payload
 
@@ -117,7 +115,7 @@ def data_frame(payload: bytes | memoryview) -> bytes:
 
 RECEIVE_BUFFER = 8 * 1024 * 1024
 LOW_WATER = 256 * 1024
-# How long, in seconds, a raised mark may keep a few bytes waiting.
+# The seconds that a raised mark may delay a few bytes.
 _PATIENCE = 0.005
 _PATIENCE_IN_BACKLOG = 0.05
 
@@ -126,20 +124,20 @@ class Wire(Protocol):
     """A connection that has become a stream of frames."""
 
     def begin(self, statement: str) -> None:
-        """Send the command; what the server answers comes out of `receive`."""
+        """Send the command; `receive` returns the server's answer."""
 
     def receive(self, into: memoryview, timeout: float) -> int:
-        """Bytes written into `into`: 0 if none came in time."""
+        """Read bytes into `into`; return their number, 0 if none came in time."""
 
     def send(self, frame: bytes) -> None:
-        """Queue a CopyData frame and send what the network takes."""
+        """Queue a CopyData frame, and send as much as the network takes."""
 
     def close(self) -> None:
         """End the connection."""
 
 
 def wire(pgconn: pq.abc.PGconn) -> Wire:
-    """The fit way to read this connection."""
+    """The wire that fits this connection."""
     return LibpqWire(pgconn) if pgconn.ssl_in_use else SocketWire(pgconn)
 
 
@@ -154,7 +152,7 @@ def lost_error(detail: str) -> Transient:
 
 
 class _Wakener:
-    """Waits for the socket, for a lot at once while there is a backlog."""
+    """Waits for the socket; while there is a backlog, for much data at once."""
 
     def __init__(self, descriptor: int) -> None:
         self.socket = socket.socket(fileno=os.dup(descriptor))
@@ -166,7 +164,7 @@ class _Wakener:
         self._patience = _PATIENCE
 
     def ready(self, timeout: float) -> bool:
-        """Tell whether there is something to read before the time is over."""
+        """Wait for data; tell whether some came in time."""
         if self._raised:
             if self._poll.poll(self._patience * 1000):
                 return True
@@ -174,18 +172,18 @@ class _Wakener:
         return bool(self._poll.poll(timeout * 1000))
 
     def came(self, count: int) -> None:
-        """Something was there: there may be more, and it is cheaper to wait for a lot of it."""
+        """Note that data came: more may follow, and it is cheaper to wait for much of it."""
         self._patience = _PATIENCE if count < LOW_WATER // 4 else _PATIENCE_IN_BACKLOG
         if not self._raised:
             self._set(LOW_WATER)
 
     def rest(self) -> None:
-        """Wake whoever waits for the first byte again."""
+        """Lower the mark again, so that the first byte wakes a waiting reader."""
         if self._raised:
             self._set(1)
 
     def _set(self, mark: int) -> None:
-        # A Unix socket takes the option and ignores it.
+        # A Unix socket accepts the option and ignores it.
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, mark)
         self._raised = mark > 1
 
@@ -214,7 +212,7 @@ class SocketWire:
         self._push(frame)
 
     def leave(self) -> None:
-        """Give the connection back to libpq, idle: the server has said all that it had to say."""
+        """Give the idle connection back to libpq, after the server's whole answer was read."""
         self._wakener.rest()
         self._socket.close()
 
@@ -246,12 +244,12 @@ class SocketWire:
 
 
 class LibpqWire:
-    """Reads through libpq, which does the decrypting."""
+    """Reads through libpq, which decrypts."""
 
     def __init__(self, pgconn: pq.abc.PGconn) -> None:
         self._pgconn = pgconn
         self._frames = bytearray()
-        self._drained = False  # what was read of the socket and not taken yet wakes nobody
+        self._drained = False  # if not, libpq may hold data, for which the socket wakes nobody
         self._wakener = _Wakener(socket_of(pgconn))
         pgconn.notice_handler = self._notice
 
@@ -289,7 +287,7 @@ class LibpqWire:
         self._pgconn.finish()
 
     def _take(self, enough: int) -> None:
-        """Put together the frames that have arrived: libpq reads one record, often one message, at a time."""
+        """Collect the frames that have arrived: libpq reads one TLS record, often one message, at a time."""
         try:
             self._pgconn.flush()
             more = True
@@ -302,7 +300,7 @@ class LibpqWire:
             raise lost_error("it could not be read from") from error
 
     def _unpack(self, enough: int) -> bool:
-        """Take the frames that libpq holds; whether there may be others after them."""
+        """Take the frames that libpq holds; tell whether more may follow."""
         while len(self._frames) < enough:
             size, payload = self._pgconn.get_copy_data(1)
             if size < 0:

@@ -37,8 +37,8 @@ from headrace.sources.postgres.stream.running_transactions import (
     disorder,
 )
 
-# Never asked for: two-phase transactions, since our slots have none. A server that was not asked to stream
-# transactions sends no S, E, c; 'A' comes all the same (PostgreSQL 18).
+# We never ask for two-phase transactions: our slots have none. Unless we ask it to stream transactions, the
+# server sends no S, E, c; 'A' comes all the same (PostgreSQL 18).
 _NEVER, _ONLY_STREAMING = b"bPpKr", b"SEc"
 
 
@@ -63,8 +63,8 @@ class PostgresTransactionFinder:
         self._open: _OpenTransaction | None = None
         self._in_stream = False
         self._running = Running()
-        self._newest = -1  # the commit LSN that came last
-        self.asked = False  # whether the server asks in the last buffer for a reply
+        self._newest = -1  # the last commit LSN
+        self.asked = False  # the server asked for a reply in the last buffer
 
     def take(self, data: Bytes) -> StreamRead:
         """Read a buffer of whole frames."""
@@ -99,7 +99,7 @@ class PostgresTransactionFinder:
         )
 
     def _complete(self, alive: pgoutput.Keepalives, ends: Transactions, found: _TransactionSpans) -> int:
-        """Up to where the server has sent all there is, by the last keepalive; 0 where that says nothing."""
+        """The position up to which the server has sent everything, by the last keepalive; 0 if unknown."""
         if not len(alive.row) or found.last_is_open or self._in_stream:
             return 0
         if len(ends) and alive.row[-1] < ends["row"][-1]:
@@ -107,7 +107,7 @@ class PostgresTransactionFinder:
         return int(alive.wal_end[-1])
 
     def _in_order(self, ends: Transactions) -> None:
-        """Commits come in the order of the log."""
+        """Raise unless commits come in the order of the log."""
         times = ends["time"]
         if len(times):
             if np.any(np.diff(times) <= 0) or times[0] <= self._newest:
@@ -117,7 +117,7 @@ class PostgresTransactionFinder:
 
 @dataclass(frozen=True, slots=True)
 class _Blocks:
-    """The streamed blocks of a buffer: whose bytes they are, and which messages stand outside."""
+    """The streamed blocks of a buffer: the places of their bytes, and the messages outside of them."""
 
     starts: Ints
     stops: Ints
@@ -143,7 +143,7 @@ class _Blocks:
         return np.concatenate([data[low:high] for low, high in pieces])
 
     def places(self, offsets: Ints) -> Ints:
-        """The places of these bytes, outside of the blocks or at an edge, without the blocks."""
+        """Convert places outside of the blocks, or at an edge, to places in the bytes without the blocks."""
         if not len(self.starts):
             return offsets
         lengths = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.stops - self.starts)])
@@ -172,7 +172,7 @@ class _TransactionSpans:
         return len(self.begin_row) > len(self.row)
 
     def last(self) -> _OpenTransaction | None:
-        """The one that is open at the buffer's end."""
+        """The transaction that is open at the buffer's end."""
         if not self.last_is_open:
             return None
         last = (self.commit_lsn, self.commit_ts, self.xid, self.changes, self.truncates)
@@ -182,7 +182,7 @@ class _TransactionSpans:
 def _match(
     data: Bytes, messages: pgoutput.Messages, blocks: _Blocks, before: _OpenTransaction | None
 ) -> _TransactionSpans:
-    """Join each begin to its commit, and count the changes between."""
+    """Match each begin with its commit, and count the changes in between."""
     begins, commits = pgoutput.begins(data, messages), pgoutput.commits(data, messages)
     begin_row, lsn, ts, xid = begins.row, begins.commit_lsn, begins.commit_ts, begins.xid
     if before is not None:
@@ -210,7 +210,7 @@ def _match(
 
 
 def _between(counted: Ints, begins: Ints, ends: Ints) -> Ints:
-    """Count from each begin to its end; a begin of -1 was before the buffer."""
+    """Sum the counts from each begin to its end; a begin of -1 was before the buffer."""
     totals = np.concatenate([np.zeros(1, np.int64), np.cumsum(counted)])
     return np.asarray(totals[ends] - totals[np.maximum(begins, 0)])
 
@@ -233,7 +233,7 @@ _END = np.dtype([("row", "<i8"), *[(name, TRANSACTION[name]) for name in _NAMES]
 def _ends(
     data: Bytes, messages: pgoutput.Messages, found: _TransactionSpans, ended: Sequence[StreamedCommit]
 ) -> Transactions:
-    """All commits of a buffer in order, whole transactions and streamed ones."""
+    """All commits of a buffer in order, of whole transactions and of streamed ones."""
     complete = len(found.row)
     ends = np.zeros(complete + len(ended), dtype=_END)
     whole, streamed = ends[:complete], ends[complete:]
@@ -254,7 +254,7 @@ def _ends(
 def _place(
     ends: Transactions, messages: pgoutput.Messages, blocks: _Blocks, found: _TransactionSpans
 ) -> None:
-    """Say of each where its bytes stand."""
+    """Fill in the place of each transaction's bytes."""
     ran = ends["ran"]
     begins = found.begin_row[: len(found.row)]
     first = blocks.places(messages.frame_start[np.maximum(begins, 0)])
@@ -275,7 +275,7 @@ def _open_transaction(messages: pgoutput.Messages, blocks: _Blocks, found: _Tran
 def _layouts(
     data: Bytes, messages: pgoutput.Messages, blocks: _Blocks, ended: Sequence[StreamedCommit]
 ) -> list[Layout]:
-    """The descriptions of tables in the order in which they came to hold."""
+    """The layouts of tables, in the order in which they take effect."""
     layouts = [
         (
             row,

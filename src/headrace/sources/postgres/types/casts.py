@@ -1,9 +1,7 @@
-"""A value from the text that PostgreSQL prints, as an expression of Spark's SQL: `decode.values` in SQL.
+"""Spark SQL expressions that parse the text which PostgreSQL prints: `decode.values` in SQL.
 
-What the lake's type cannot hold is NULL here as there. The text is the server's under the settings that we
-pin (docs/types.md).
-
-Called through `source` by whoever writes such SQL down (`headrace.sql`). Pure.
+A value that the lake's type cannot hold is NULL, as in `decode.values`. The text is the server's under the
+settings that we pin (docs/types.md). `headrace.sql` calls it through the source's decoder. Pure.
 """
 
 from __future__ import annotations
@@ -15,9 +13,9 @@ import pyarrow as pa
 from headrace.core.schema import Column
 from headrace.core.spark_types import spark_type
 
-# An element of an array as it is printed: in quotes, or bare.
+# The elements of a printed array: in quotes, or bare.
 _ELEMENTS = r"""regexp_extract_all(substr({x}, 2, length({x}) - 2), r'("(?:[^"\\]|\\.)*"|[^,]+)', 1)"""
-# The last moment that 64 bits of microseconds hold.
+# The last time that 64 bits of microseconds hold.
 _LAST = "294247-01-10 04:00:54.775807"
 _BARE = (
     "CASE WHEN e = 'NULL' THEN NULL WHEN startswith(e, '\"') "
@@ -26,7 +24,7 @@ _BARE = (
 
 
 def value(column: Column, text: str) -> str:
-    """The value of a column from its text."""
+    """An expression for the value of a column from its text."""
     return _value(column.form, column.type, text)
 
 
@@ -45,7 +43,7 @@ def _array(form: str, kind: pa.DataType, x: str) -> str:
     elements = f"transform({_ELEMENTS.format(x=x)}, e -> {_BARE})"
     value = _value(form, kind.value_type, "v")
     values = elements if value == "v" else f"transform({elements}, v -> {value})"
-    # More dimensions, or bounds of its own; and an element that has no value of the type.
+    # More dimensions, explicit bounds, or an element that the type can't hold.
     odd = f"startswith({x}, '{{{{') OR NOT startswith({x}, '{{')"
     if form in _HAVE_BAD:
         odd += f" OR exists({elements}, v -> v IS NOT NULL AND ({value}) IS NULL)"
@@ -66,7 +64,7 @@ def _timestamp(x: str) -> str:
 
 
 def _timestamptz(x: str) -> str:
-    # The zone of the pinned session is UTC: +00 behind every time.
+    # The pinned session's zone is UTC: every time ends in +00.
     clock = f"substr(split_part({x}, ' ', 2), 1, length(split_part({x}, ' ', 2)) - 3)"
     return _moment(x, "make_timestamp_ltz", clock, ", 'UTC'")
 
@@ -77,13 +75,13 @@ def _moment(x: str, function: str, clock: str, zone: str) -> str:
         f"CAST(split_part({clock}, ':', 3) AS DECIMAL(8, 6))"
     )
     made = f"{function}({_year_month_day(x)}, {parts}{zone})"
-    # Years of six digits, of the same number of characters, compare as text.
+    # If years have the same number of digits, here six, times compare as text.
     late = f"length(split_part({x}, '-', 1)) = 6 AND replace({x}, '+00') > '{_LAST}'"
     return f"CASE WHEN {x} IN ('infinity', '-infinity') OR ({late}) THEN NULL ELSE {made} END"
 
 
 def _year_month_day(x: str) -> str:
-    """Year 1 BC is the year 0 here."""
+    """The year, month and day of a date, as arguments; year 1 BC is year 0."""
     year = f"CAST(split_part({x}, '-', 1) AS INT)"
     year = f"IF(endswith({x}, ' BC'), 1 - {year}, {year})"
     day = f"CAST(substr(split_part({x}, '-', 3), 1, 2) AS INT)"

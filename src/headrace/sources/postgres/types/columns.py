@@ -1,7 +1,7 @@
 """Types: from PostgreSQL's catalog to a column of the lake.
 
-The catalog calls `column_of` once when a table is chosen; the answer is recorded with the table and
-never recomputed, so a value that arrives years later is decoded as the first one was.
+The catalog calls `column_of` once when a table is chosen. The answer is recorded with the table and never
+recomputed, so a value that comes years later is decoded as the first one was.
 
     bool                        bool            bool
     smallint int bigint oid     int16..64       int        (oid is unsigned: int64)
@@ -13,12 +13,12 @@ never recomputed, so a value that arrives years later is decoded as the first on
     T[]                         list of T       array(form of T)
     everything else             string          text       (as the server prints it)
 
-A domain is its base type, under the domain's type modifier. Arrays are one-dimensional lists; what is
-nested deeper is a value without a faithful form, and the decoder says so. A type whose arrays are not
-separated by commas (box) keeps its arrays as text.
+A domain becomes its base type, with the domain's type modifier. Arrays are one-dimensional lists; the decoder
+reports deeper arrays as values that the type can't hold. A type whose arrays are not separated by commas
+(box) keeps its arrays as text.
 
-All columns are nullable in the lake, whatever the source's constraints say: a value without a faithful
-form becomes NULL there and a row of the errors table.
+All columns are nullable in the lake, whatever the source's constraints are: a value that the lake's type
+can't hold becomes NULL there and a row of the errors table.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ _NUMERIC = 1700
 _TEXT: tuple[pa.DataType, str] = (pa.string(), "text")
 _MOST_DIGITS = 38
 
-# Why a column of this form makes a doubtful key: rows are told apart by their key, and these values
-# exist in the source but have no place (or no single one) in the column's lake type.
+# The values that make a column of this form a doubtful key: the source may hold them, but the column's lake
+# type has no value for them, or more than one.
 _DOUBTFUL_KEYS: Mapping[str, str] = {
     "decimal": "NaN",
     "date": "infinity",
@@ -62,7 +62,7 @@ _DOUBTFUL_KEYS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class TypeEntry:
-    """The catalog's words on a type that a user made, as far as it changes how values print."""
+    """The catalog's facts on a user-defined type, as far as they decide how values print."""
 
     oid: int
     kind: str  # pg_type.typtype: b base, c composite, d domain, e enum, r range, m multirange, p pseudo
@@ -73,27 +73,27 @@ class TypeEntry:
     subtype: int = 0  # of a range or a multirange
     labels: tuple[str, ...] = ()  # of an enum, in order
     attributes: tuple[tuple[int, str, int, int], ...] = ()  # of a composite: number, name, type, typmod
-    # What tells these from others that look the same; None in a record of before they were asked for.
-    # Of an enum: the label's oid, and who wrote its row.
+    # These distinguish types that look alike; None in an older record.
+    # Of an enum: each label's oid, and the transaction that wrote its row.
     label_lives: tuple[str, ...] | None = field(default=None, metadata=on_disk(optional=True))
     # Of a composite: its attributes, counting those that were dropped.
     width: int | None = field(default=None, metadata=on_disk(optional=True))
     # As in `table_def.TableEntry`.
     replacing: frozenset[int] = field(default=frozenset(), compare=False, metadata=on_disk(outside=True))
-    # One statement wrote all that its values print by.
+    # One statement wrote everything that decides how its values print.
     as_made: bool = field(default=True, compare=False, metadata=on_disk(outside=True))
 
 
 def column_of(
     name: str, type_oid: int, typmod: int, printed_type: str, types: Mapping[int, TypeEntry]
 ) -> Column:
-    """The column of the lake for a column of this type; `shown` is the type as the server writes it."""
+    """The lake's column for a column of this type; `printed_type` is the type as the server prints it."""
     arrow, form = form_of(type_oid, typmod, types)
     return Column(name=name, type=arrow, form=form, source_type=printed_type)
 
 
 def form_of(type_oid: int, typmod: int, types: Mapping[int, TypeEntry]) -> tuple[pa.DataType, str]:
-    """The Arrow type and the decoder's form of a type; `types` holds what is not built in."""
+    """The Arrow type and the decoder's form of a type; `types` holds the types that are not built in."""
     while (domain := types.get(type_oid)) is not None and domain.kind == "d":
         type_oid, typmod = domain.base, domain.base_typmod
     if type_oid == _NUMERIC:
@@ -109,16 +109,16 @@ def form_of(type_oid: int, typmod: int, types: Mapping[int, TypeEntry]) -> tuple
     return _TEXT
 
 
-# Types whose text is the same under every type modifier: it limits what may be stored, and no more.
+# Types whose text is the same under every type modifier: it only limits the values that may be stored.
 _LIMITED = frozenset((1083, 1114, 1184, 1186, 1266, 1562))  # times and timestamps, interval, varbit
 _TEXTS = frozenset((25, 1043))  # text, varchar
 
 
 def is_same_form(before: tuple[int, int], after: tuple[int, int]) -> bool:
-    """Tell whether what is stored under two types (oid and modifier) prints alike and is decoded alike.
+    """Tell whether stored values print alike, and are decoded alike, under two types (oid and modifier).
 
-    Only of values that the server leaves as they are when it alters a column's type: where it writes them
-    anew they may be others, and the look at the catalog shows it.
+    This is about values that the server keeps when it alters a column's type. If it rewrites the table,
+    values may change, and the look at the catalog shows that.
     """
     if before == after or {before[0], after[0]} <= _TEXTS:
         return True
@@ -128,7 +128,7 @@ def is_same_form(before: tuple[int, int], after: tuple[int, int]) -> bool:
 
 
 def is_wider(before: tuple[int, int], after: tuple[int, int]) -> bool:
-    """Tell whether the second is a number with as many digits behind the point, and more in front."""
+    """Tell whether the second is a number with the same scale and at least the same precision."""
     if not (before[0] == after[0] == _NUMERIC):
         return False
     (old, old_form), (new, new_form) = _numeric(before[1]), _numeric(after[1])
@@ -137,7 +137,7 @@ def is_wider(before: tuple[int, int], after: tuple[int, int]) -> bool:
 
 
 def enum_of(type_oid: int, types: Mapping[int, TypeEntry]) -> TypeEntry | None:
-    """The enum whose labels are all that a column of this type holds, by themselves or in a list."""
+    """The enum of a column that holds only its labels, single or in a list; None for any other column."""
     known, depth = types.get(type_oid), 0
     while known is not None and (known.base or known.element):
         depth += bool(known.element)
@@ -157,5 +157,5 @@ def _numeric(typmod: int) -> tuple[pa.DataType, str]:
 
 
 def doubtful_key(column: Column) -> str | None:
-    """The values that a key column of this form may hold in the source and cannot in the lake."""
+    """The values that make a key column of this form doubtful; None if there are none."""
     return _DOUBTFUL_KEYS.get(column.form)
