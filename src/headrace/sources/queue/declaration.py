@@ -1,4 +1,4 @@
-"""The queue as it introduces itself (`sources.contract.values`), with the options that are its own."""
+"""The declaration of the queue (`sources.contract.values`), with its own options."""
 
 from __future__ import annotations
 

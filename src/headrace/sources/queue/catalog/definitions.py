@@ -1,28 +1,28 @@
-"""Definitions of tables, as PostgreSQL's catalog has it, and whether all of their changes are captured.
+"""Definitions of tables in PostgreSQL's catalog, and whether all of their changes are captured.
 
-The look is that of `postgres.catalog`, which knows of a table what a publication sends. Here a table is a
-member of its queue while our triggers stand: one membership that sends all columns that are stored. Its
-`life` are the lives of triggers and function: what was disabled for a moment is another one.
+The look is that of `postgres.catalog`, which describes a table as a publication sends it. Here a table counts
+as a member of its queue while it has our triggers: one membership that sends all stored columns. Its `life`
+consists of the lives of triggers and function: it changes if one of them was disabled even for a moment.
 
-    key        the primary key's columns, whatever the replica identity is: rows come whole, old and new
-    columns    all that are stored; of virtual ones a row that triggers see has no value
-    beneath    of a partitioned table all that is beneath it (`partitions`); a partition's own identity is of
-               no interest either
-    relatives  that a table came to inherit, or to be inherited from, is told as of a publication's members:
-               statements on the one change rows of the other since. To inherit writes the catalog's row of
-               each column (`via_root`), to be inherited from leaves a note at the table (`lives`)
+    key        the columns of the primary key, whatever the replica identity is: old and new rows come whole
+    columns    all stored columns; a row that triggers see has no value for virtual ones
+    beneath    all tables beneath a partitioned one (`partitions`); their own identities do not matter
+    relatives  if a table begins to inherit, or to be inherited from, statements on one table change rows of
+    the
+               other. It shows as for a publication's members: to inherit writes the catalog's row of each
+               column (`via_root`), to be inherited from sets a flag at the table (`lives`)
 
-Reads columns of the catalog alone, so that within one transaction all of it is of one moment.
+It reads only columns of the catalog. So within one transaction, all that it reads belongs to one moment.
 
-Look memory: what the last looks at the tables brought, so that what came in other words alone is compared.
+The look memory keeps the last looks, so that only tables that changed are compared:
 
     the catalog's texts     ──►  the entries of tables        `postgres.catalog.definitions`
-    entry, triggers, parts  ──►  the very same table as before, where nothing of it is another
+    entry, triggers, parts  ──►  the same table object as before, if nothing differs
     a record, that table    ──►  they do not differ, and nothing is news
 
-The server is asked for all of it each time. Whether a record is what a look found is a function of the two
-alone: where both are the very objects of which it was noted, it holds. One per connection; never shared by
-threads.
+Each look still asks the server for everything. Whether a record equals what a look found depends on the two
+alone. So a noted result holds as long as both are the same objects. Each connection has a memory of its own;
+threads never share one.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ from headrace.sources.queue.tick import LOOKED, OWED
 from headrace.sources.queue.triggers import Triggers, read_triggers
 from headrace.sources.queue.upstream import Objects
 
-_FULL = "f"  # as pg_class.relreplident has it: rows are known by all of their columns
+_FULL = "f"  # pg_class.relreplident: all columns identify a row
 
 
 @dataclass(frozen=True, slots=True)
 class QueuedTable:
-    """A table, our triggers on it, and what is beneath it."""
+    """A table, our triggers on it, and the tables beneath it."""
 
     entry: TableEntry
     triggers: Triggers
     partitions: Mapping[int, Partition] = field(default_factory=dict)
-    catalog: TableEntry | None = field(default=None, compare=False)  # the entry as any look brings it
-    look_tick: int | None = field(default=None, compare=False)  # a tick no newer than the look
+    catalog: TableEntry | None = field(default=None, compare=False)  # the entry of PostgreSQL's own look
+    look_tick: int | None = field(default=None, compare=False)  # a tick not newer than the look
 
     @property
     def name(self) -> TableName:
@@ -73,7 +73,7 @@ class QueuedTable:
 def read_tables(
     connection: Session, objects: Objects, oids: Sequence[int], memory: EntryMemory | None = None
 ) -> list[QueuedTable]:
-    """Look at these tables; one that no longer exists is absent."""
+    """Look at these tables; a table that no longer exists is absent."""
     entries = sorted(read_entries(connection, oids, memory=memory).values(), key=lambda each: each.name)
     there = [entry.oid for entry in entries]
     keys, triggers = _primary_keys(connection, there), read_triggers(connection, objects, there)
@@ -122,7 +122,7 @@ def definition(
     partitions: Mapping[int, Partition] | None = None,
     layouts: Layouts | None = None,
 ) -> TableDef:
-    """The look as those above record it; with what was known of partitions and layouts before, if given."""
+    """The look as a `TableDef`, with the given partitions and layouts, if there are any."""
     entry = table.entry
     schema = replace(schema_of(entry), full=True, is_ordered=False)
     return TableDef(entry.name, entry.oid, schema, to_details(table, partitions, layouts))
@@ -145,7 +145,7 @@ def to_details(
 
 
 def entry_of(details: Mapping[str, Any]) -> TableEntry:
-    """The table that a look showed, out of its record."""
+    """Read a look's entry of the table from its record."""
     ours = (KEY, LOOKED, OWED, layouts.KEY)
     return from_record(TableEntry, {key: value for key, value in details.items() if key not in ours})
 
@@ -172,13 +172,13 @@ def _primary_keys(connection: Session, oids: Sequence[int]) -> Mapping[int, Repl
 
 @dataclass(frozen=True, slots=True)
 class _Others:
-    """The ways past its triggers by which rows of a table are changed."""
+    """The ways in which rows of a table may change without its triggers."""
 
-    what: str  # as it is now
-    had_children: bool  # it may have had some; for ever true until it is analysed
+    what: str  # those of now
+    had_children: bool  # it may have had some: true until it is analysed
 
 
-# Partitions are beneath their root in the same catalog, and their rows are written one by one.
+# Leave partitions out: pg_inherits has them too, but triggers write their rows one by one.
 _OTHERS = """
 SELECT c.oid::int8,
        concat_ws('; ',
@@ -225,27 +225,27 @@ def _queued_entry(
 
 @dataclass(slots=True)
 class LookMemory:
-    """The tables that the last look over one connection brought."""
+    """The tables of the last look over one connection."""
 
     _entries: EntryMemory = field(default_factory=EntryMemory)
     _tables: Mapping[int, QueuedTable] = field(default_factory=dict)
 
     def read(self, connection: Session, objects: Objects, oids: Sequence[int]) -> dict[int, QueuedTable]:
-        """Look at these tables, by oid; one of which nothing is another is the very same as the last time."""
+        """Look at these tables, by oid; an unchanged one is the same object as last time."""
         found = read_tables(connection, objects, oids, self._entries)
         self._tables = {each.entry.oid: self._same(each) for each in found}
         return dict(self._tables)
 
     def _same(self, found: QueuedTable) -> QueuedTable:
         known = self._tables.get(found.entry.oid)
-        # Not all of an entry is compared, but the very same one is the same in all of it.
+        # Comparison leaves some fields of an entry out, so the entry must be the same object.
         is_same = known is not None and known.catalog is found.catalog and known == found
         return known if known is not None and is_same else found
 
     def others(
         self, records: Mapping[str, TableDef], current: Mapping[int, QueuedTable]
     ) -> dict[str, TableEntry]:
-        """The records, as entries, of which it is not known that they are what a look found."""
+        """The entries of the records that are not known to equal the look's tables."""
         self._entries.forget_records(records)
         return {
             key: entry_of(table.details)
@@ -256,11 +256,11 @@ class LookMemory:
     def denials(
         self, connection: Session, roots: Mapping[str, tuple[TableName, Sequence[Branch]]]
     ) -> dict[str, TableDenied]:
-        """The error of each root of which a partition may not be read."""
+        """The error of each root that has a partition which we may not read."""
         return self._entries.partitions.denials(connection, roots)
 
     def note_same(self, key: str, table: TableDef, current: QueuedTable) -> None:
-        """Note that nothing differs between a record and what a look found, and nothing is news."""
+        """Note that a record and a look's table do not differ, and that nothing is news."""
         self._entries.note_same(key, table.details, current.entry)
 
 

@@ -1,25 +1,29 @@
 """DDL between ticks: for each column that came or went, the ticks between which it did.
 
-The catalog keeps the row of a column that was dropped, as the statement that dropped it wrote it, so that its
-xmin is that transaction, or a subtransaction of it. Of a column that came its row may have been written by a
-later statement: then it was there before that, which is all that is asked. If that statement gave it another
-type, rows of before were printed under a type that no look shows (`following`). It did not where the row is
-the one of ADD COLUMN (`as_added`): that writes the table's row in the same command; a default in the
-next one, and the column's row once more behind that. Nor did it where the table got its TOAST table by then
-(`as_toasted`), if the other type would have asked for one as well. And where another column was added by a
-later command of its transaction, rows that have that one were printed behind the last write of this one's row
-(`ahead_of`): of `ADD a text, ADD b text`, in one statement or in two, rows with a and without b alone are
-in doubt, and there are none but those that the transaction itself wrote in between.
+The catalog keeps the row of a dropped column, as the statement that dropped it wrote it. So the row's xmin is
+that transaction, or a subtransaction of it. The row of an added column may have been written again by a later
+statement. Then the column was there before that, which is enough to know here. But if that statement gave it
+another type, older rows were printed under a type that no look shows (`following`). Three things prove that
+it did not:
 
-A snapshot names the transactions that ran, but no subtransactions. So a number alone shows
+    as_added      the row is the one of ADD COLUMN, which writes the table's row in the same command; a default
+                  is written in the next command, and the column's row once more after that
+    as_toasted    the table got its TOAST table after the row was written, and the other type would have needed
+                  one too
+    ahead_of      a later command of the same transaction added another column: rows with that one were printed
+                  after the last write of this one's row. After `ADD a text, ADD b text`, in one statement or
+                  in two, only rows with a and without b are in doubt, and only that transaction can have
+                  written such rows
 
-    not seen    it lies behind all that had ended (xmax), or is one that ran: then it is no subtransaction
-    seen        it lies before all that ran (xmin); or it ran in an earlier one, and no longer does
+A snapshot names running transactions, but no subtransactions. So from a number alone follows
 
-and in between nothing. What the look sees a tick sees that was taken later: the second one behind the newest
-that the look shows, whose statement began when the first had committed, and that had not when the look was.
+    not seen    if it is not below the snapshot's xmax, or is in its list: then it is no subtransaction
+    seen        if it is below the snapshot's xmin; or an earlier snapshot lists it and this one does not
 
-Read by `schema_check` within the transaction of its look.
+and otherwise nothing. Everything that the look sees is also seen by the second tick after the newest one that
+the look shows: its statement began after the first of the two had committed, which was after the look.
+
+`schema_check` calls this within the transaction of its look.
 """
 
 from __future__ import annotations
@@ -34,33 +38,31 @@ from headrace.sources.queue.tick import Tick
 from headrace.sources.queue.upstream import Objects, QueueUpstream
 
 _CYCLE = 1 << 32
-_FIRST = 3  # numbers below are no transactions
-_FAR = 1 << 31  # transactions: what is said in 32 bits is not told apart further back
+_FIRST = 3  # smaller numbers are no transactions
+_FAR = 1 << 31  # 32 bits are ambiguous for transactions further back
 
 
 @dataclass(frozen=True, slots=True)
 class TickInterval:
-    """The ticks between which a transaction ended: the last that does not show it, the first that does."""
+    """The ticks between which a transaction ended: the last one before its end, and the first one after."""
 
     before: int
-    after: int | None  # None: no tick that the look knows shows it
+    after: int | None  # None: no tick of the look shows it
 
 
 @dataclass(frozen=True, slots=True)
 class Ddl:
-    """The columns that came and went, of tables by oid, and when."""
+    """The columns that came and went, by their tables' oids, with the ticks."""
 
     moments: Mapping[int, Mapping[int, TickInterval]]
-    ahead: int  # a tick that shows all that the look shows
-    as_added: frozenset[tuple[int, int]] = frozenset()  # table and number of columns not altered since
-    as_toasted: frozenset[tuple[int, int]] = (
-        frozenset()
-    )  # those that were there no sooner than its TOAST table
-    ahead_of: Mapping[tuple[int, int], int] = field(default_factory=dict)  # those written before one as added
-    cast: frozenset[int] = frozenset()  # types that a column may get without its rows being written anew
+    ahead: int  # a tick that shows everything that the look shows
+    as_added: frozenset[tuple[int, int]] = frozenset()  # see above; columns by table and number
+    as_toasted: frozenset[tuple[int, int]] = frozenset()
+    ahead_of: Mapping[tuple[int, int], int] = field(default_factory=dict)  # with the later column's number
+    cast: frozenset[int] = frozenset()  # types that a column may get without a rewrite of the table
 
     def spans(self, upstream: QueueUpstream, oid: int, ahead: int | None = None) -> dict[int, DdlSpan]:
-        """The times of one table's columns; `ahead` is a tick that was taken behind the look."""
+        """The spans of one table's columns; `ahead` is a tick that was taken after the look."""
         bound = self.ahead if ahead is None else min(ahead, self.ahead)
         return {
             number: DdlSpan(
@@ -71,7 +73,7 @@ class Ddl:
         }
 
 
-# To give up rights writes a column's row with the table's as well, if the column had rights of its own.
+# REVOKE also writes a column's row together with the table's, if the column had rights of its own.
 _WRITTEN = """
 SELECT a.attrelid::int8, a.attnum, a.xmin::text::int8,
        a.xmin = c.xmin AND a.xmax = '0' AND c.xmax = '0' AND a.attacl IS NULL
@@ -88,7 +90,7 @@ SELECT a.attrelid::int8, a.attnum, a.xmin::text::int8,
   FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_class c ON c.oid = a.attrelid
   JOIN unnest(%s::oid[], %s::int2[]) w(relation, number) ON a.attrelid = w.relation AND a.attnum = w.number
 """
-# Those that the server comes with are known (`following`).
+# User-defined binary casts; the server's own are known (`following`).
 _CASTS = """
 SELECT DISTINCT casttarget::int8 FROM pg_catalog.pg_cast WHERE castmethod = 'b' AND oid >= 16384
 """
@@ -97,7 +99,7 @@ SELECT DISTINCT casttarget::int8 FROM pg_catalog.pg_cast WHERE castmethod = 'b' 
 def read(
     connection: Session, upstream: QueueUpstream, newest: Tick, columns: Mapping[int, Collection[int]]
 ) -> Ddl:
-    """Read when these columns (numbers, by the table's oid) came to be as they are; within the look."""
+    """Read when the rows of these columns (numbers, by the table's oid) were written; call it in the look."""
     wanted = [(oid, number) for oid, numbers in columns.items() for number in numbers]
     if not wanted:
         return Ddl({}, newest.number + 2)
@@ -132,13 +134,13 @@ def read(
 def _ahead_of(
     earlier: Collection[tuple[int, int]], added: Collection[tuple[int, int]]
 ) -> dict[tuple[int, int], int]:
-    """The column that was added, as it is, behind the last write of an earlier one's row."""
+    """For each earlier column, the first column that was added after the last write of its row."""
     later = {column: [n for oid, n in added if oid == column[0] and n > column[1]] for column in earlier}
     return {column: min(numbers) for column, numbers in later.items() if numbers}
 
 
 def _ticks(connection: Session, upstream: QueueUpstream, oldest: int) -> list[tuple[int, TxidSnapshot]]:
-    """The tick that this lake has passed, and those behind that which may tell of a transaction."""
+    """The tick that this lake has passed, and the later ones that may show the end of a transaction."""
     objects = upstream.objects
     rows = query(
         connection,
@@ -155,7 +157,7 @@ def _ticks(connection: Session, upstream: QueueUpstream, oldest: int) -> list[tu
 
 
 def moment_of(xid: int, ticks: Sequence[tuple[int, TxidSnapshot]]) -> TickInterval:
-    """Find the ticks around the end of a transaction, or of one whose subtransaction it is."""
+    """Find the ticks around the end of a transaction; `xid` may be one of its subtransactions."""
     before, ran = 0, False
     for number, snapshot in ticks:
         if xid >= snapshot.xmax:
@@ -167,14 +169,14 @@ def moment_of(xid: int, ticks: Sequence[tuple[int, TxidSnapshot]]) -> TickInterv
     return TickInterval(before, None)
 
 
-# What stands in quotes; the commas outside are as many as there are fields but one. It need not be right of
-# every text: whoever reads the row counts again.
+# A quoted field. The number of commas outside of quotes is one less than that of the fields. It need not be
+# right for every text: the decoder counts again.
 _QUOTED = r'"(?:[^"\\]|\\.|"")*"'
-_LONG = 1 << 26  # bytes of a row; of longer ones nothing is asked, for an expression takes no 256 MB
+_LONG = 1 << 26  # bytes of a row; longer ones are not examined, as an expression can't take 256 MB
 
 
 def has_rows_of(connection: Session, objects: Objects, batch: TickBatch, oid: int, count: int) -> bool:
-    """Tell whether a batch has a row of so many fields of a table, or one that is too long to be asked."""
+    """Tell whether a batch has a row of a table with so many fields, or one that is too long to examine."""
     events = batch.query(objects, "e.relation, e.diff, e.row")
     rows = query(
         connection,

@@ -44,15 +44,15 @@ class ColumnFollowing:
 
     upstream: QueueUpstream
     newest: Tick
-    stop: int  # the first transaction that the look does not show, nor any later one
+    stop: int  # the look shows neither this transaction nor a later one
     ddl: Ddl
     passed_until: int  # the time up to which this lake has read
     now: Mapping[int, QueuedTable]
     moved_tables: Set[int] = (
         frozenset()
     )  # the tables, by oid, whose columns came, went, or were written again
-    settled_tick: int | None = None  # a tick that was taken behind the look
-    unproven: set[str] = field(default_factory=set)  # the tables, by key, that have rows of either layout
+    settled_tick: int | None = None  # a tick that was taken after the look
+    unproven: set[str] = field(default_factory=set)  # the tables, by key, that may have ambiguous rows
 
     @classmethod
     def look(
@@ -63,7 +63,7 @@ class ColumnFollowing:
         last: Mapping[str, TableEntry],
         now: Mapping[int, QueuedTable],
     ) -> ColumnFollowing:
-        """Ask when the columns came and went; of tables that have the ones that they had nothing is asked."""
+        """Find out when columns came and went; tables with unchanged columns cost no query."""
         newest = sight.tick
         assert newest is not None
         moved: dict[int, set[int]] = {}
@@ -82,9 +82,9 @@ class ColumnFollowing:
         return self.upstream.log.time(self.newest.number)
 
     def settle(self, connection: Session, records: Mapping[str, TableDef]) -> None:
-        """Ask for rows that may be of two layouts, once a tick shows that the DDL is over.
+        """Look for rows that may have either of two layouts, once a tick shows that the DDL is over.
 
-        A table that has some is not followed, before anything of it is written again.
+        A table that has such rows is not followed, before any of its rows are rewritten in the lake.
         """
         for key, table in records.items():
             doubts = self._doubts(table)
@@ -97,7 +97,7 @@ class ColumnFollowing:
                 self.unproven.add(key)
 
     def _doubts(self, table: TableDef) -> Sequence[Doubt] | None:
-        """The rows of which nothing is proven, if there are any; None where nobody knows since when."""
+        """The kinds of rows that would be ambiguous; None if their times are unknown."""
         found = self.now.get(table.number)
         if found is None or table.number not in self.moved_tables:
             return ()
@@ -113,7 +113,7 @@ class ColumnFollowing:
         ]
 
     def _may_have_rows(self, connection: Session, oid: int, doubt: Doubt) -> bool:
-        """Tell whether there are such rows, or may be; what this lake has passed is not asked for."""
+        """Tell whether there may be such rows among those that this lake has not passed."""
         log, objects = self.upstream.log, self.upstream.objects
         low = log.tick(max(doubt.since, self.passed_until + 1))
         before, behind = (tick.find(connection, objects, each) for each in (low, log.tick(doubt.until)))
@@ -124,18 +124,18 @@ class ColumnFollowing:
         )
 
     def _take(self, connection: Session) -> None:
-        # If the lock is not had, the next two ticks show it as well.
+        # Without the lock: the second of the next two ticks shows it as well.
         with suppress(LockTimeout):
             self.settled_tick = tick.take(connection, self.upstream.objects).number
 
     def doubt(self, key: str) -> str | None:
-        """Say why rows of a table may mean something else than its columns say by now."""
+        """Say why a table's rows may not have the columns that it has now; None if they do."""
         return (
             "a column may have been another one when its rows were written" if key in self.unproven else None
         )
 
     def change(self, what: str, key: str, recorded_table: TableDef, current: QueuedTable | None) -> Change:
-        """A change of a table, followed where it can be."""
+        """The change of a table, with its derivation if it can be followed."""
         if current is None:
             return Change(what, None)
         followed = None if key in self.unproven else self._follow(what, recorded_table, current)
@@ -167,7 +167,7 @@ class ColumnFollowing:
         return Change(what, now, derivation=ColumnDerivation(parts, until, ()))
 
     def renew(self, last: TableEntry, recorded_table: TableDef, current: QueuedTable) -> TableDef:
-        """A table with what is new of it; how its columns are kept stays as it was decided."""
+        """The new record of a table whose rows keep their meaning; the lake types of its columns stay."""
         beneath = partitions.renew(
             partitions.from_details(recorded_table.details), current.partitions, current.entry.tree, self.stop
         )
@@ -186,7 +186,7 @@ class ColumnFollowing:
 
 
 def lives(entry: TableEntry) -> list[str]:
-    """The lives of triggers and function, and of whoever else writes the table."""
+    """The lives of triggers and function, with the other ways in which rows may change."""
     return [member.life for member in entry.memberships]
 
 
@@ -194,15 +194,15 @@ def _columns(entry: TableEntry) -> Columns:
     return Columns(tuple(attribute.number for attribute in entry.attributes), entry.width)
 
 
-# Out of what a column becomes one of these without being written anew, though it printed otherwise before:
-# oid and its kin out of each other and of int, in any order; inet out of cidr, and texts out of xml.
-# What others print then `layouts` tells.
+# A column can get one of these types without a rewrite of the table, though its values printed otherwise
+# before: oid and the like from each other and from int, in any order; inet from cidr, and texts from xml. For
+# other types `layouts.printed_otherwise` tells by the texts.
 BY_NAME = frozenset((24, 26, 2202, 2203, 2204, 2205, 2206, 3734, 3769, 4089, 4096, 4191))
 OTHERWISE = frozenset((25, 869, 1042, 1043))
 
 
 def _retyped_columns(last: TableEntry, now: TableEntry, known: Ddl) -> list[int]:
-    """The columns, by number, that may have had a type of which rows read as well under that of now."""
+    """The columns, by number, whose older rows may have another type and can still be read under this one."""
     before = {attribute.number: attribute for attribute in last.attributes}
     bases = {entry.oid: entry.base for entry in now.types}
     found = []

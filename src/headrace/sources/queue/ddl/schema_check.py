@@ -136,9 +136,9 @@ def _owing(
     last: Mapping[str, TableEntry],
     now: Mapping[int, QueuedTable],
 ) -> dict[str, TableDef]:
-    """The records of roots that are held: the mark goes on without them, and ticks behind it are forgotten.
+    """The new records of locked roots: marks go on without them, and later ticks are deleted meanwhile.
 
-    Of a root that waited for its copy those may be forgotten that named what is there by now.
+    If a root waited for its copy, ticks that listed its present partitions may be deleted already.
     """
     found = {}
     for key, table in held.items():

@@ -1,10 +1,10 @@
 """decode: the events of a queue as changes of tables.
 
-    decoder     the contract's decoder: where bytes may be cut, and what they have for some tables
+    decoder     the contract's decoder: cuts bytes, and picks those of some tables
     changes     from events to change batches
-    layouts     under which columns a row was written, where tables are altered between ticks; or which type
-    partitions  what is beneath a partitioned table: how its rows become the root's, and from when on
-    context     what bytes must be told to be decoded
+    layouts     the columns and types under which a row was written, if its table was altered between ticks
+    partitions  the partitions of a root: how and since when their rows become the root's
+    context     the state that decoding needs besides the bytes
 
-The kernels over whole buffers are `headrace.decode.queue`: pure, and held against slow twins.
+The kernels over whole buffers are in `headrace.decode.queue`.
 """

@@ -1,18 +1,18 @@
 """From a slice of the stream to change batches, one table at a time.
 
-Each event is a whole row that came or went. It gets the time and the clock of the tick before it, the xid of
-the transaction that made it, and as its ordinal its own number: numbers are in no order that means anything
-within a tick (`core.net_events`), but around a TRUNCATE.
+Each event is a whole row that came or went. It gets the time and clock of the tick whose head precedes it,
+and the xid of its transaction. Its ordinal is its own number. Within a tick the order of numbers means
+nothing (`core.net_events`), except around a TRUNCATE.
 
     HEAD ─ +1 t (5) ─ -1 u (6) ─ 2 t (7) ─ 0 t (8) ─ +1 t (9)      5 and before: generation 0; 9: generation 1
 
-A TRUNCATE is written down twice, before it begins and when the table is empty: triggers of the application's
-may write to the table in between, and nothing tells whether before or behind. The lock keeps everybody else
-away, so that only rows of the same transaction can lie there. Our trigger sees them, and says that it is
-unclear (3): the table stops.
+A TRUNCATE makes two events, one before it begins (2) and one when the table is empty (0). In between,
+triggers of the application may write to the table, and nothing tells whether they did so before or after the
+rows went. The lock keeps all other transactions away. If our trigger sees such rows, its second event says
+that the order is unclear (3): the table stops.
 
-A row of a partition stands as that has it: its columns are put into the root's order, and rows of which the
-root may have others are a failure of the root (`partitions`).
+A row of a partition has the partition's layout: its columns are put into the root's order. Rows of a
+partition that may not be complete are a failure of the root (`partitions`).
 
 The number of a row's fields and its time tell which columns it has (`layouts`). A row is a failure of its
 table, at its time, if its columns are not proven, if an enum no longer has its label
@@ -52,7 +52,7 @@ from headrace.sources.queue.decode.partitions import Partition
 
 @dataclass(frozen=True)
 class QueueSliceData:
-    """Frames and the tick that each is of; found when it is asked for."""
+    """A slice's events, with the tick of each; computed when first used."""
 
     data: Bytes
     context: QueueStreamContext
@@ -78,7 +78,7 @@ class QueueSliceData:
 def decode(
     stretch: QueueSliceData, tables: Mapping[int, TableFilter]
 ) -> Iterator[TableChanges | TableFailure]:
-    """All changes of the wanted tables."""
+    """Decode all changes of the wanted tables."""
     events = stretch.events
     of_row = np.abs(events.diff) == 1
     for number, wanted in tables.items():
@@ -92,7 +92,7 @@ def decode(
 
 
 def truncations(stretch: QueueSliceData, tables: Mapping[int, int]) -> dict[int, Truncations]:
-    """Find where the tables (by number: the time from which on it matters) are emptied."""
+    """Find the truncations of tables; `tables` has by number the time from which on they count."""
     events = stretch.events
     found: dict[int, list[Truncation]] = {}
     for row in np.flatnonzero(events.diff == EMPTIED).tolist():
@@ -142,7 +142,7 @@ def _rows(stretch: QueueSliceData, rows: Ints) -> TextColumn:
     return TextColumn(kinds, events.row[rows], events.length[rows].astype(np.int32), stretch.data)
 
 
-# Which rows have the columns in which places of theirs; -1 where they have it not.
+# By the places of the columns in a row (-1: the row lacks it), the rows that have them there.
 _Ways = dict[tuple[int, ...], Flags]
 
 
@@ -153,7 +153,7 @@ def _ways(
     beneath: Mapping[int, Partition] | None,
     leaf: Ints,
 ) -> _Ways | None:
-    """The places of these columns; None where a row is of a partition of which that is not known."""
+    """The places of these columns in each row; None if they are unknown for the partition of a row."""
     found: _Ways = {}
     for layout in np.unique(of_row).tolist():
         mine = of_row == layout
@@ -171,7 +171,7 @@ def _ways(
 
 
 def _arrange(texts: list[TextColumn], ways: _Ways) -> list[TextColumn]:
-    """The columns, each with what stands in its place of each row."""
+    """The columns, each with the field in its place of each row."""
     if len(ways) == 1:
         [places] = ways
         if -1 not in places:
@@ -191,7 +191,7 @@ def _arrange(texts: list[TextColumn], ways: _Ways) -> list[TextColumn]:
 
 
 def _values(known: Layouts, ways: _Ways, numbers: Sequence[int]) -> dict[int, tuple[Flags, str]]:
-    """The columns, by their place, that hold a value in rows without them: in which rows, and which."""
+    """The columns, by place, that have a value in rows without them: those rows, and the value."""
     found = {}
     for place, number in enumerate(numbers):
         absent = [rows for places, rows in ways.items() if places[place] < 0]
@@ -208,7 +208,7 @@ def _batch(
     texts: list[TextColumn],
     values: Mapping[int, tuple[Flags, str]],
 ) -> TableChanges:
-    """The rows on the side that each of them is on."""
+    """The batch of these rows, each as an old or a new row."""
     came = stretch.events.diff[rows] > 0
     new, old, bad = [], [], [BAD.empty_table()]
     for position, (column, text) in enumerate(zip(wanted.schema.columns, texts, strict=True)):
@@ -231,7 +231,7 @@ def _batch(
 
 
 def _fill(values: pa.Array, column: Column, rows: Flags, text: str) -> pa.Array:
-    """The values, with another one in these rows."""
+    """The values, with one value put into these rows."""
     given = missing_value(column, text)
     assert given is not None, "the look that followed the change had a value"
     both = pa.concat_arrays([values, given])
@@ -261,7 +261,7 @@ def _bad(stretch: QueueSliceData, rows: Ints, came: Flags, position: int, texts:
 
 
 def _unclear(stretch: QueueSliceData, number: int, wanted: TableFilter) -> Definite | None:
-    """A TRUNCATE during which its own transaction wrote to the table."""
+    """The error of a TRUNCATE during which its own transaction wrote to the table."""
     events = stretch.events
     found = (events.diff == UNCLEAR) & (events.relation == number)
     found &= stretch.time >= max(wanted.since, wanted.history_start)
@@ -286,7 +286,7 @@ def _altered_error(wanted: TableFilter, time: int, what: str = "") -> Definite:
 
 
 def _within(error: Definite, wanted: TableFilter, time: int) -> Definite:
-    """The error of a row, with the table that it is of."""
+    """The error of a row, with its table."""
     detail = f"{wanted.name}, in the tick of _time {time}"
     return Definite(
         error.code,

@@ -1,10 +1,10 @@
-"""The context of bytes of the stream: the tick that they begin in.
+"""The context of bytes of the stream: the tick in which they begin.
 
     HEAD ─ EVENT ─ EVENT │ EVENT ─ EVENT │ EVENT   HEAD ...     cut between frames
           nothing before     of the tick    of it
 
-An event says all else itself. Made and read by the decoder alone; everybody above carries it without a look
-inside.
+An event itself says everything else. Only the decoder makes and reads contexts; the rooms above carry them
+and never look inside.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headrace.sources.contract.decoder import Context
 
 @dataclass(frozen=True, slots=True)
 class OpenTick:
-    """The tick in whose middle bytes begin."""
+    """The tick in which bytes begin."""
 
     time: int
     commit_ts: int  # microseconds since 1970
@@ -24,12 +24,12 @@ class OpenTick:
 
 @dataclass(frozen=True, slots=True)
 class QueueStreamContext:
-    """The tick that is open where bytes begin, if one is."""
+    """The tick in which bytes begin, if there is one."""
 
     inside: OpenTick | None = None
 
 
 def own(context: Context) -> QueueStreamContext:
-    """The context that came back from above."""
+    """Assert that a context is ours, for the type checker."""
     assert isinstance(context, QueueStreamContext)
     return context

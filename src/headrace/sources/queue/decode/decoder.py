@@ -1,11 +1,11 @@
 """The decoder of a queue's stream: `contract.decoder.Decoder`, over `changes`.
 
-Bytes of the stream, cut and chosen: events are counted, and no row is looked into.
+It cuts and picks bytes of the stream without decoding a row:
 
-    split    where a large tick may be cut, and what the piece behind must be told
-    select   what a stretch of bytes has for some tables: their events, and the heads of their ticks
+    split    the place where a large tick may be cut, and the context of the piece after it
+    select   the bytes that some tables need: their events, and the heads of their ticks
 
-Cutting and choosing never change what is decoded (`tests/laws/sources/queue`).
+To split or select never changes what is decoded (`tests/laws/sources/queue`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from headrace.sources.queue.decode.context import OpenTick, QueueStreamContext, 
 
 
 def split(stretch: QueueSliceData) -> tuple[int, QueueStreamContext]:
-    """Count the bytes that are whole frames, and give the context behind them."""
+    """Count the bytes that are whole frames, and return the context of the bytes after them."""
     heads, inside = stretch.events.heads, stretch.context.inside
     if len(heads.time):
         inside = OpenTick(int(heads.time[-1]), int(heads.commit_ts[-1]))
@@ -47,7 +47,7 @@ def split(stretch: QueueSliceData) -> tuple[int, QueueStreamContext]:
 
 
 def select(stretch: QueueSliceData, tables: Collection[int]) -> SelectedBytes | None:
-    """The events of the tables, and the heads of their ticks."""
+    """Pick the events of the tables, and the heads of their ticks."""
     events = stretch.events
     ours = np.isin(events.relation, np.array(sorted(tables), np.int64))
     if not ours.any():
@@ -74,10 +74,10 @@ def _only(data: Bytes, starts: Ints, stops: Ints) -> Bytes:
 
 @dataclass(frozen=True, slots=True)
 class QueueDecoder:
-    """Ticks, as the spool keeps them. None is ever sent before all of it has committed."""
+    """Decodes ticks. A tick is sent only when all its transactions have committed."""
 
     statements: ClassVar[None] = None
-    transaction_id: ClassVar[None] = None  # a tick is of many
+    transaction_id: ClassVar[None] = None  # a tick has many transactions
     running: ClassVar[None] = None
 
     @property
@@ -85,7 +85,7 @@ class QueueDecoder:
         return TransactionId.XID
 
     def between(self, layouts: Iterable[bytes]) -> QueueStreamContext:
-        # Which layout a row has is told by the table's record, and by the number of its fields.
+        # The table's record and the number of fields tell a row's layout.
         return QueueStreamContext()
 
     def restore(self, record: Json) -> QueueStreamContext:

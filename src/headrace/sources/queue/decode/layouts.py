@@ -1,33 +1,33 @@
-"""Layouts: under which columns a row of the queue was written, where tables are altered between ticks.
+"""Layouts: the columns under which a row of the queue was written, if its table was altered between ticks.
 
-A row is the text of a composite: its fields are the columns that were there, by their numbers in the catalog,
-which no statement alters. So a layout is a list of numbers; names are no part of it, nor is a type that
-prints alike. A look knows the columns of the last look and of this one, how many there ever were, and of each
-that was dropped the transaction that did it, which lies between two ticks (`ddl`). DDL keeps writers out:
+A row is the text of a composite: its fields are the table's columns of that time, in the order of their
+numbers in the catalog, which no statement alters. So a layout is a list of numbers, without names and types.
+A look knows the columns of the last look and of this one, how many columns there ever were, and for each
+dropped column the transaction that dropped it, which lies between two ticks (`ddl`). DDL keeps writers out:
 
     time     ... after │  rows of both kinds  │ by ...       of a column that was dropped
                   all │                      │ none have it
 
-Columns come in the order of their numbers, and each goes once. All layouts that may have been between the two
-looks are therefore known (`between`), with the times that each may have rows of. The one that a row has is
-always among them; where its time and the number of its fields leave one alone, it is that (`of_rows`). Where
-they leave two, a column came and another went within what one tick shows: nothing is proven of such a row.
+Columns are added in the order of their numbers, and each is dropped at most once. So all possible layouts
+between the two looks are known (`between`), with the times in which each may have rows. A row's layout is
+always among them. If its time and the number of its fields leave only one, the row has that layout
+(`of_rows`). If they leave two, one column came and another went within one tick, and nothing is proven of
+such a row.
 
-A look that follows a change (`ddl.schema_check`) records the layouts for as long as the stream may bring rows
-of them, and the values of added columns in rows from before: the catalog forgets those when the table is
-written anew. Values alone, no connection.
+A look that follows a change (`ddl.schema_check`) records layouts as long as the stream may bring rows of
+them. It also records the values of added columns in older rows: the catalog forgets these when the table is
+rewritten. This module computes with values alone, and has no connection.
 
-Texts: whether values without a lake form are ones that the types of their columns print.
+`printed_otherwise` tells whether texts without a lake form are ones that their columns' types print. No event
+says under which definition its row was printed. A column may get another type between two looks, and its own
+type back. If the table was not rewritten, no look shows that. The server rewrites nothing for types that have
+the same form in its files. But these print texts that the column's own type never prints:
 
-No event says under which definition its row was printed. A column that was given another type between two
-looks, and its own one back, differs in nothing by the end if no row was written anew. The server does so for
-types that have one form in its files, and these print what the column's own type never does:
+    integers                      texts that are no numbers of theirs: from oid and the like
+    bytea                         texts that are not hexadecimal: from the server's types of statistics
+    timestamp, and with a zone    one with UTC's zone, one without: from each other
 
-    integers                      what is no number of theirs: under oid and its like
-    bytea                         what is not in hexadecimal: under the server's types of statistics
-    timestamp, and with a zone    one with UTC's zone, one without: under each other
-
-What both types print alike is right.
+A text that both types print means the same.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from headrace.decode.kernel import Ints, Lengths
 from headrace.sources.postgres.catalog.table_def import types_of
 
 KEY = "layouts"  # of a look's record
-_MOST = 256  # of layouts that are kept of a table; more are not proven
-_MOST_GONE = 6  # columns that went between two looks
+_MOST = 256  # layouts of a table; with more, nothing is proven
+_MOST_GONE = 6  # dropped columns between two looks; with more, nothing is proven
 _NEVER = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class DdlSpan:
-    """The times between which DDL lies: all rows up to `after` are from before, those behind `by` are not."""
+    """The times around DDL: all rows up to `after` are from before it, and all rows after `by` are not."""
 
     after: int
     by: int
@@ -63,7 +63,7 @@ class DdlSpan:
 @as_list
 @dataclass(frozen=True, slots=True)
 class QueueLayout:
-    """Columns by their numbers, in order, and the times from and up to which rows may have them."""
+    """Columns by their numbers, in order, and the times in which rows may have them."""
 
     numbers: tuple[int, ...]
     since: int = 0
@@ -72,7 +72,7 @@ class QueueLayout:
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """Rows of which nothing is proven, if there are any: of so many fields, from one time up to another."""
+    """Rows that would be ambiguous, if there are any: their number of fields, and their times."""
 
     count: int
     since: int
@@ -81,24 +81,24 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True)
 class Layouts:
-    """The layouts of a table, the newest last; and what columns hold in rows of layouts without them."""
+    """The layouts of a table, the newest last, and the values of columns in rows without them."""
 
     layouts: tuple[QueueLayout, ...] = field(metadata=on_disk("known"))
     missing: Mapping[int, str | None] = field(default_factory=dict)
 
     @property
     def most(self) -> int:
-        """The fields that a row may have."""
+        """The most fields that a row may have."""
         return max(len(layout.numbers) for layout in self.layouts)
 
     @property
     def matter(self) -> bool:
-        """Tell whether any row may have been written under others than those of the newest look."""
+        """Tell whether rows may have another layout than the newest look's."""
         return len(self.layouts) > 1 or self.layouts[0].since > 0
 
     @property
     def doubts(self) -> list[Doubt]:
-        """The rows that may be of two layouts."""
+        """The rows that may have either of two layouts."""
         pairs = [
             Doubt(len(one.numbers), max(one.since, other.since), min(one.until, other.until))
             for one, other in combinations(self.layouts, 2)
@@ -107,16 +107,16 @@ class Layouts:
         return [doubt for doubt in pairs if doubt.since < doubt.until]
 
     def of_column(self, number: int, write_span: DdlSpan, behind: int | None = None) -> list[Doubt]:
-        """The rows with a column that may have been written before its row in the catalog was.
+        """The rows that have a column and may be older than the column's row in the catalog.
 
-        None of those that have the column `behind`, which came later than that.
+        Rows with the column `behind` are not among them: it was added after that row was written.
         """
         mine = [each for each in self.layouts if number in each.numbers and behind not in each.numbers]
         found = [Doubt(len(each.numbers), each.since, min(each.until, write_span.by + 1)) for each in mine]
         return [doubt for doubt in found if doubt.since < doubt.until]
 
     def of_rows(self, counts: Lengths, times: Ints) -> Ints:
-        """The layout of each row, by how many fields it has and its time; -1 where it is not proven."""
+        """The layout of each row, by its number of fields and its time; -1 if it is not proven."""
         found, hits = np.full(len(counts), -1, np.int64), np.zeros(len(counts), np.int64)
         for place, layout in enumerate(self.layouts):
             mine = (counts == len(layout.numbers)) & (times >= layout.since) & (times < layout.until)
@@ -127,7 +127,7 @@ class Layouts:
 
 
 def from_details(details: Mapping[str, Any]) -> Layouts:
-    """The layouts of a table, out of a look's record; without a note that of the look alone."""
+    """Read a table's layouts from a look's record; if it has none, the look's own layout."""
     record = details.get(KEY)
     if record is None:
         return Layouts((QueueLayout(tuple(each["number"] for each in details["attributes"])),))
@@ -136,7 +136,7 @@ def from_details(details: Mapping[str, Any]) -> Layouts:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of a table at a look: by number, and how many there ever were."""
+    """The columns of a table at a look: their numbers, and how many columns there ever were."""
 
     numbers: tuple[int, ...]
     width: int
@@ -149,9 +149,9 @@ def between(
     spans: Mapping[int, DdlSpan],
     missing: Mapping[int, str | None],
 ) -> Layouts | None:
-    """The layouts of a table after another look; None where there are too many, or it is not the same table.
+    """The layouts of a table after another look; None if there are too many, or if it is another table.
 
-    `done` tells of each column that is gone when it went, and of those that came when they were there.
+    `spans` has for each dropped column when it went, and for each added one when it was there.
     """
     added = tuple(range(before.width + 1, now.width + 1))
     gone = ({*before.numbers, *added}) - set(now.numbers)
@@ -176,7 +176,7 @@ def between(
 def _steps(
     here: QueueLayout, before: Columns, added: Sequence[int], gone: set[int], done: Mapping[int, DdlSpan]
 ) -> Iterator[QueueLayout]:
-    """All layouts that there may have been: so many columns had come, and some of those that went."""
+    """Yield all possible layouts: some first columns were added, and any of the dropped ones were gone."""
     for come in range(len(added) + 1):
         there = (*before.numbers, *added[:come])
         leaving = sorted(gone.intersection(there))
@@ -204,12 +204,12 @@ def _both(one: QueueLayout, other: QueueLayout) -> QueueLayout:
 
 
 def without(layouts: Layouts, time: int) -> Layouts:
-    """Return the layouts once the stream has come to a time, which it will not bring again."""
+    """Return the layouts that may still have rows after a time which the stream has passed."""
     return replace(layouts, layouts=tuple(each for each in layouts.layouts if each.until > time))
 
 
 _ENDLESS = r"-?infinity|"
-# The texts without a lake form that a type prints, by its oid.
+# The texts that a type prints although they have no lake form, by the type's oid.
 _WITHOUT_FORM = {
     **dict.fromkeys((17, 20, 21, 23), re.compile("(?!)")),
     1114: re.compile(_ENDLESS + r"[\d :.-]+( BC)?"),
@@ -218,7 +218,7 @@ _WITHOUT_FORM = {
 
 
 def printed_otherwise(bad: pa.Table, details: Mapping[str, Any]) -> bool:
-    """Tell whether one of these texts is of another type than its column has on record."""
+    """Tell whether another type than the column's recorded one printed one of these texts."""
     if not len(bad):
         return False
     known = enumerate(_WITHOUT_FORM.get(oid) for oid, _ in types_of(details))

@@ -1,22 +1,24 @@
-"""Partitions of a root that is mirrored as one table: how their rows become the root's, and from when on.
+"""Partitions of a root that is mirrored as one table: how and since when their rows become the root's.
 
-Each row is written as its partition has it, whose columns stand in an order of their own. So a look at a root
-records of each partition, beside what `postgres.catalog.partition_tree` compares:
+A row is written in its partition's layout, in which columns have an order of their own. So a look at a root
+records for each partition, besides the facts that `postgres.catalog.partition_tree` compares:
 
-    numbers    the root's columns, by their numbers, in the order of such a row, and where those were that the
-               root had before (`layouts`). Fixed for as long as it is attached: what is done to columns of a
-               partition is done to the root, and new ones stand at the end
-    made       the life of the trigger that the server put there: who disabled it has written past it
-    attached   of one that came since the table was defined: the transaction that attached it. That one may
-               have written rows and emptied the partition again in its place, which leaves no trace
-    before     of one that was attached, and not made there, too: the first transaction that the look which
-               found it empty does not show. Rows that it brought may have been deleted by earlier ones
+    numbers    the root's columns, by number, in the partition's order, with columns that the root had earlier
+               (`layouts`). The order is fixed while the partition is attached: DDL on columns is done to the
+               whole tree, and new columns stand at the end
+    made       the life of the trigger that the server put there: if somebody disabled it, rows may have been
+               written without it
+    attached   the transaction that attached the partition, if it came after the table was defined. That
+               transaction may have written rows and emptied the partition again, which leaves no trace
+    before     for such a partition that was attached, not created in place: the first transaction that is not
+               shown by the look that found it empty. Earlier ones may have deleted rows that it brought
 
-Rows of a partition that the record does not have are of one that came and went between two looks, or came
-after the last one: `flaw` says so, and the root is copied anew unless the next look knows better.
+Rows of a partition that is not in the record belong to one that came and went between two looks, or that came
+after the last one. Then `flaw` reports it, and the root is copied anew unless the next look knows the
+partition.
 
-`catalog.definitions` records them, `ddl.schema_check` renews them, `changes` asks them. Values alone, no
-connection.
+`catalog.definitions` records partitions, `ddl.schema_check` renews them, `changes` uses them. This module
+computes with values alone, and has no connection.
 """
 
 from __future__ import annotations
@@ -33,16 +35,16 @@ from headrace.sources.contract.values import Json
 from headrace.sources.postgres.catalog.partition_tree import Branch
 from headrace.sources.postgres.catalog.table_def import TableEntry
 
-_NEAR = 1 << 24  # transactions: no longer ago than that began the one that attached a partition
+_NEAR = 1 << 24  # a transaction is older than the attaching one if its xid is at most so much smaller
 KEY = "partitions"  # of a look's record
 
 
 @dataclass(frozen=True, slots=True)
 class Clone:
-    """The root's trigger on a table beneath it, as a look found it."""
+    """The root's trigger on a table beneath it, at a look."""
 
-    life: str  # another text after whatever was done to it
-    by: int  # the transaction (its 32 bits) that made it; 0 if somebody altered it since
+    life: str  # a text that changes with every change of the trigger
+    by: int  # the 32-bit id of the transaction that made it; 0 if somebody altered it since
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class Partition:
 
     oid: int
     life: str = field(metadata=on_disk("made"))
-    # None of one that is partitioned itself: it has no rows. One of an older release has none: a flaw.
+    # Empty if it is partitioned itself, since it has no rows; and in an older record, which is a flaw.
     numbers: tuple[int, ...] = field(default=(), metadata=on_disk(optional=True))
     attached_by: int | None = field(default=None, metadata=on_disk("attached", optional=True))
     before: int = field(default=0, metadata=on_disk(optional=True))
@@ -60,7 +62,7 @@ class Partition:
 def partitions_of(
     root: TableEntry, columns: Mapping[int, tuple[str, ...]], clones: Mapping[int, Clone]
 ) -> dict[int, Partition]:
-    """The tables beneath a root at this look, as if all of them had always been there."""
+    """The tables beneath a root at this look, each recorded as if it had always been there."""
     known = {attribute.name: attribute.number for attribute in root.attributes}
     return {
         branch.oid: Partition(
@@ -81,7 +83,7 @@ def _numbers(known: Mapping[str, int], columns: Sequence[str]) -> tuple[int, ...
 def renew(
     last: Mapping[int, Partition], now: Mapping[int, Partition], tree: Sequence[Branch], stop: int
 ) -> dict[int, Partition]:
-    """The partitions of a look, of which some were known; `stop` is where what its snapshot shows ends."""
+    """The partitions of a look, known ones as they were; `stop` is the xmax of the look's snapshot."""
     branches = {branch.oid: branch for branch in tree}
     return {
         oid: last.get(oid) or _new(each, branches[oid], stop) for oid, each in now.items() if oid in branches
@@ -96,7 +98,7 @@ def _new(partition: Partition, branch: Branch, stop: int) -> Partition:
 def alter(
     last: Mapping[int, Partition], now: Mapping[int, Partition], tree: Sequence[Branch], stop: int
 ) -> dict[int, Partition] | None:
-    """Follow partitions where columns of the root came or went; None where their order is another."""
+    """Follow partitions whose root got or lost columns; None if the order of columns changed."""
     found = renew(last, now, tree, stop)
     for oid, known in last.items():
         if oid not in now:
@@ -115,13 +117,13 @@ def differs(
     clones: Mapping[int, Clone],
     tree: Sequence[Branch],
 ) -> str | None:
-    """Say whose trigger was altered: rows may have been written past it."""
+    """Say which partition's trigger was altered: rows may have been written without it."""
     for branch in tree:
         clone, known = clones.get(branch.oid), last.get(branch.oid)
         if clone is None or branch.oid not in now:
             return f"its partition {branch.name} was attached a moment ago"
-        # Of a new one it is the server's own only if the statement that attached the table made it, and
-        # nobody altered it since: who did in the same transaction may have written past it.
+        # A new partition's trigger counts only if the transaction that attached the partition made it, and
+        # nobody altered it since: if that transaction altered it, rows may have been written without it.
         if (clone.life != known.life) if known is not None else (clone.by != branch.attached_by):
             return f"the trigger of its partition {branch.name} was altered"
     return None
@@ -131,12 +133,12 @@ def differs(
 
 
 def to_records(partitions: Mapping[int, Partition]) -> list[Json]:
-    """The partitions of a root as JSON can hold them."""
+    """The partitions of a root as JSON."""
     return [to_record(each) for each in partitions.values()]
 
 
 def from_details(details: Mapping[str, Any]) -> dict[int, Partition]:
-    """The partitions of a root, out of a look's record."""
+    """Read the partitions of a root from a look's record."""
     known = (from_record(Partition, each) for each in details.get(KEY, ()))
     return {each.oid: each for each in known}
 
@@ -145,7 +147,7 @@ def from_details(details: Mapping[str, Any]) -> dict[int, Partition]:
 
 
 def flaw(partitions: Mapping[int, Partition], layout: Ints, tx: Ints) -> tuple[int, str] | None:
-    """Say of which row its root may have others, or none, and why; None where all are as recorded."""
+    """Find a row whose partition may not be complete in the stream, and say why; None if there is none."""
     for oid in np.unique(layout).tolist():
         rows = np.flatnonzero(layout == oid)
         known = partitions.get(oid)
