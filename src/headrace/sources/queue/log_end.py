@@ -1,7 +1,7 @@
-"""The end of a queue: the position behind all that is committed, and the clock there.
+"""The end of a queue: the position behind everything that is committed, and the clock there.
 
-If something may have come, a tick is taken, so that every earlier commit lies before the answer. If nothing
-has come, nothing is written (`tick.reach`).
+If events may have come, a tick is taken, so that every earlier commit lies before the answer. If none has
+come, nothing is written (`tick.reach`).
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from headrace.sources.queue.upstream import QueueUpstream
 
 
 def position(connection: Session, upstream: QueueUpstream) -> Position:
-    """The position behind all that is committed by now."""
+    """The position behind everything that is committed by now."""
     with translate_missing_queue(connection, upstream):
         return ticks.reach(connection, upstream.objects).position(upstream.log)
 
 
 def advance(connection: Session, upstream: QueueUpstream) -> None:
-    """Take a tick even if nothing has come: behind each tick there is room for a few marks only."""
+    """Take a tick even if no event has come: after each tick there is room for a few marks only."""
     with translate_missing_queue(connection, upstream):
         ticks.take(connection, upstream.objects)
 
 
 def clock(connection: Session, upstream: QueueUpstream) -> ClockReading:
-    """Read the source's clock: later ticks bear later times, and so do their transactions.
+    """Read the source's clock: later ticks have later times, and so have their transactions.
 
-    Where something has come since the newest tick, its own time is the latest of which that is known. None is
-    taken for it: a reading comes before each mark.
+    If events have come since the newest tick, the reading is that tick's own time. No new tick is taken for a
+    reading, since there is one before each mark.
     """
     with translate_missing_queue(connection, upstream):
         found = ticks.newest(connection, upstream.objects)
@@ -43,7 +43,7 @@ def clock(connection: Session, upstream: QueueUpstream) -> ClockReading:
 
 
 def is_quiet(connection: Session, upstream: QueueUpstream, start: Position, stop: Position) -> bool:
-    """Tell whether no event lies between two positions; without their ticks it can't be told."""
+    """Tell whether no event lies between two positions; False if one of their ticks is gone."""
     with translate_missing_queue(connection, upstream):
         return _is_quiet(connection, upstream, start, stop)
 

@@ -1,6 +1,6 @@
-"""A connection and its mirrors as `sources.contract` wants them. Other modules do the work: no logic.
+"""The queue's `Connection` and `Mirror` (`sources.contract.mirror`). Other modules do the work.
 
-Where a table of the queue is gone it is the queue that was lost, not one of the tables that are mirrored.
+If a table of the queue is gone, the error is about the queue, not about a mirrored table.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class QueueConnection:
         self.session.close()
 
     def mirror(self, upstream: Json, identity: Json | None = None) -> QueueMirror:
-        """Bind to a queue, which is trusted or refused before anything of it is touched."""
+        """Bind to a queue; it is proved trustworthy, or refused, before anything of it is used."""
         if identity is not None:
             prove(self.actual_identity, identity)
         ours = QueueUpstream.of(upstream)

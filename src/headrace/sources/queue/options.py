@@ -1,7 +1,6 @@
-"""The options of a queue's mirror, as the record of what it reads, and back.
+"""The options of a queue's mirror: to the record of its objects, and back.
 
-Called where a mirror is planned (`source`) and where a run begins to read (`stream_source`); a value that
-cannot be is refused there.
+`source` calls it to plan a mirror, `stream_source` when a run begins to read. A bad value is refused.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _LAKE_LETTERS = 8
 
 
 def plan(lake_id: str, source: str, options: Mapping[str, str]) -> QueueUpstream:
-    """The record of a mirror that is to be, by the options of its user."""
+    """The record of a planned mirror, from its options."""
     schema, queue = _value(options, SCHEMA), _value(options, QUEUE)
     Objects(schema, queue)
     lake = f"{lake_id[:_LAKE_LETTERS].lower()}_{source}"
@@ -28,7 +27,7 @@ def plan(lake_id: str, source: str, options: Mapping[str, str]) -> QueueUpstream
 
 
 def with_pauses(upstream: QueueUpstream, options: Mapping[str, str]) -> QueueUpstream:
-    """The queue with the pauses that these options ask for: each run may have others."""
+    """The record with the pauses of these options: each run may have others."""
     pause = _seconds(_value(options, TICK), TICK.name)
     return replace(
         upstream, pause=pause, idle_pause=max(_seconds(_value(options, IDLE_TICK), IDLE_TICK.name), pause)
@@ -36,7 +35,7 @@ def with_pauses(upstream: QueueUpstream, options: Mapping[str, str]) -> QueueUps
 
 
 def options_of(upstream: QueueUpstream) -> dict[str, str]:
-    """The options that say the same: those that stay what they are."""
+    """The options of a record, without the pauses: those that stay the same in every run."""
     return {QUEUE.name: upstream.queue, SCHEMA.name: upstream.schema}
 
 

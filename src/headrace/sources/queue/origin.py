@@ -58,7 +58,7 @@ def establish(
         if order.undo:
             with suppress(
                 HeadraceError
-            ):  # what remains is named by `headrace check`, and used by the next run
+            ):  # `headrace check` names objects that remain, and the next run uses them
                 withdraw(connection, upstream, queue=not was_there)
         raise
     upstream = replace(upstream, incarnation=queue.incarnation)
@@ -96,7 +96,7 @@ def _is_there(connection: Session, upstream: QueueUpstream) -> bool:
 
 
 def _goes_on(connection: Session, upstream: QueueUpstream, reached: Position) -> bool:
-    """Tell whether this is the life of the queue in which that was reached."""
+    """Tell whether this is the life of the queue in which the position was reached."""
     if not reached.text:
         return True
     place = TickPlace.parse(reached.text)
@@ -106,5 +106,5 @@ def _goes_on(connection: Session, upstream: QueueUpstream, reached: Position) ->
 
 def leave(connection: Session, upstream: QueueUpstream) -> None:
     """Release what the queue keeps for us."""
-    with suppress(HeadraceError):  # where the queue is gone there is nothing to let go
+    with suppress(HeadraceError):  # if the queue is gone, there is nothing to release
         readers.leave(connection, upstream)

@@ -1,15 +1,15 @@
 """Positions in a queue: its ticks, and the times that we make of them.
 
-    tick N         cuts the stream: batch N is what its snapshot shows and that of the tick before does not
-    time           8 x N + base: of all that is in batch N
+    tick N         cuts the stream: batch N has the events that its snapshot shows and the one before does not
+    time           8 x N + base: of all events in batch N
     position       8 x N + base + 1, text "tick N last NONCE": right behind it
 
-So there is room behind a tick for the marks of tables that are copied anew, though nothing else happens at
-the source. People are shown `tick N`. The nonce was drawn when the tick was taken: a queue that was set back
-gives numbers out again, never nonces.
+So after a tick there is room for marks of tables that are copied anew, even if nothing happens at the source.
+People see `tick N`. The nonce is drawn at random when the tick is taken: a queue that was set back uses
+numbers again, but never nonces.
 
-A queue that is another one begins to count anew: `QueueTimeline` holds the base that lets times grow on, as
-PostgreSQL's does (`sources.postgres.position`).
+A new queue begins to count from the start. The base in `QueueTimeline` makes times grow all the same, as for
+PostgreSQL (`sources.postgres.position`).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from headrace.core.errors import Misconfigured
 from headrace.core.position import RECOGNISED, STEP, Position
 
-FURTHER = 1 << 32  # by multiples of this a base grows
+FURTHER = 1 << 32  # a base grows by multiples of this
 _TEXT = re.compile(rf"tick (\d{{1,18}})(?:{RECOGNISED}([0-9a-f-]{{36}}))?\Z")
 
 
 @dataclass(frozen=True, slots=True)
 class TickPlace:
-    """A place right behind a tick; without a nonce it is known by its number alone."""
+    """A place right behind a tick; without a nonce only its number is known."""
 
     tick: int
     nonce: str = ""
@@ -36,12 +36,12 @@ class TickPlace:
 
     @staticmethod
     def matches(text: str) -> bool:
-        """Tell whether a text is one."""
+        """Tell whether a text is a place."""
         return _TEXT.match(text) is not None
 
     @classmethod
     def parse(cls, text: str) -> TickPlace:
-        """Read what `str` makes."""
+        """Read a text that `str` made."""
         found = _TEXT.match(text)
         if found is None:
             raise Misconfigured(
@@ -54,12 +54,12 @@ class TickPlace:
 
 @dataclass(frozen=True, slots=True)
 class QueueTimeline:
-    """One life of a queue: what is added to make times of its ticks."""
+    """One life of a queue: the base that is added to make times of its ticks."""
 
     base: int = 0
 
     def time(self, tick: int) -> int:
-        """The time of all that is in a tick."""
+        """The time of all events of a tick."""
         return STEP * tick + self.base
 
     def position(self, place: TickPlace) -> Position:
@@ -71,6 +71,6 @@ class QueueTimeline:
         return (time - 1 - self.base) // STEP
 
     def behind(self, frontier: Position, start: TickPlace) -> QueueTimeline:
-        """The next life, that begins with this tick: its times lie behind all that was reached before."""
+        """The next life, which begins with this tick: all its times are later than `frontier`."""
         missing = max(0, frontier.time - self.time(start.tick))
         return QueueTimeline(self.base + (missing // FURTHER + 1) * FURTHER)

@@ -33,13 +33,13 @@ _LOCK_TIMEOUT = "100ms"
 
 
 def drop(address: PostgresAddress, upstream: QueueUpstream) -> list[str]:
-    """Remove a lake from the queue, and the queue behind the last one; what was removed, for people."""
+    """Remove our lake from the queue, and the queue after its last lake; return the names for people."""
     with closing(connect(address, role="drop")) as connection:
         return drop_reader(connection, upstream)
 
 
 def drop_other(address: PostgresAddress, upstream: QueueUpstream, lake: str) -> list[str]:
-    """Remove another lake, which the queue must know; whoever asks goes on."""
+    """Remove another lake, which the queue must know; our own lake goes on."""
     if lake == upstream.lake:
         raise Misconfigured(
             "QUEUE_READER_OWN",
@@ -68,10 +68,7 @@ def removable(address: PostgresAddress, upstream: QueueUpstream, other: str | No
 
 
 def drop_reader(connection: Session, upstream: QueueUpstream, *, is_known: bool = False) -> list[str]:
-    """Drop a reader over an open connection.
-
-    A name of a lake that has to be `known` to the queue is refused if it is not.
-    """
+    """Drop a reader over an open connection; with `is_known`, refuse a lake that the queue does not know."""
     try:
         return _dropped_reader(connection, upstream, known=is_known)
     except TableGone:
@@ -103,7 +100,7 @@ def _dropped_reader(connection: Session, upstream: QueueUpstream, *, known: bool
 
 
 def withdraw(connection: Session, upstream: QueueUpstream, *, queue: bool) -> None:
-    """Take back what this lake has in a queue that it never read; with the queue, if nobody else is in it."""
+    """Undo a first run: remove this lake's entries, and the queue too if asked and no other lake uses it."""
     _release_all(connection, upstream)
     readers.leave(connection, upstream)
     if queue:
@@ -119,7 +116,7 @@ def _release_all(connection: Session, upstream: QueueUpstream) -> list[str]:
 
 
 def _tracked_tables(connection: Session, objects: Objects, lake: str) -> dict[int, TableName | None]:
-    """The tables that a lake has captured; None where one is gone."""
+    """The tables that a lake has captured, by oid; the name is None if a table is gone."""
     rows = query(
         connection,
         f"SELECT relation::int8 FROM {objects.tracked_name} WHERE queue = %s AND lake = %s".encode(),

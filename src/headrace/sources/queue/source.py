@@ -1,6 +1,6 @@
-"""The queue as `sources.contract` wants it: what the modules beside this one do, under the contract's names.
+"""The queue's `Source` (`sources.contract.source`): each method calls the module that does the work.
 
-No logic stands here. `SOURCE` is what `sources.registry` hands out.
+There is no logic here. `sources.registry` hands out `SOURCE`.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class TickSpelling:
 
 
 def _base(near: Position) -> int:
-    # Marks of tables that were copied anew lie a little behind the tick that their text says.
+    # Marks of tables that were copied anew lie a little behind the tick in their text.
     return near.time // STEP * STEP - STEP * TickPlace.parse(near.text).tick if near.text else near.time
 
 

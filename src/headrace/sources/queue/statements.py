@@ -1,49 +1,49 @@
 """The statements that make a queue in the source's schema: plain SQL and PL/pgSQL, no extension.
 
     queue    a queue: its incarnation, and which event table is current
-    current  a sequence whose last value says that to writers; never asked for a number, it is set
-    tick     cuts: numbers, each with the snapshot that it was taken under
+    current  a sequence whose last value is the number of the current event table; only setval changes it
+    tick     cuts: numbers, each with the snapshot under which it was taken
     reader   lakes, each with the tick that it has passed
     tracked  tables, by the lakes that want them captured
     event_*  three tables that the trigger writes to in turn
     capture  the one function of all triggers
-    guard    the function that makes the queue another one where an event is changed or removed by hand
+    guard    the function that gives the queue a new incarnation if somebody changes or removes an event
 
-The function writes what a statement did: whole rows as texts, -1 those that were there, +1 those that are.
-What it must never do is make the application's statement fail:
+The function writes the effect of a statement: whole rows as texts, -1 for removed rows, +1 for new ones. It
+must never make the application's statement fail, nor run another role's code as us:
 
-    names       Nothing in its body is found by a search path. Temporary tables and types are searched in
-                spite of it, before all others: a type that is no word of SQL's stands with its schema, or a
-                domain of the writer's would run its CHECK as us.
-                A trigger that somebody hangs on a table of his without transition tables would have a view of
-                his session read in their place, as us: it writes nothing.
-                No value of a table's own type is cast: its owner may say how, by a function that would run as
-                us. A row of a transition table is of no type; OLD and NEW are the table's, and are printed by
-                the server's own function.
-                The transition tables' columns are unknown: the body's own variables are told apart from them
-                by the block's label, and a row is named `n.*`, which no column can be called.
-    settings    Its SET clauses pin what decides how values are printed, to what every connection of ours
-                has (`PINS` of `postgres.session.connection`), so that copy and trigger print one value alike.
-    plans       A plan over a transition table is made anew when its table is altered: the server sees to it.
-    snapshots   Nothing of the queue's tables is read, whatever a writer's snapshot shows of them.
-    partitions  Rows of partitioned tables are written one by one: a MERGE that moves rows between partitions
-                shows them to no trigger on statements (15 to 18). The trigger is the root's, and the server
-                gives each partition one like it; the row is written as the partition has it, under the root.
-                The catalog says which that is, no argument of the trigger: whoever may make a trigger
-                could name a table of somebody else's.
-    no rows     A statement that changed nothing writes nothing, and gives no id to its transaction.
-    sequences   None is asked for a number: the session's lastval() is the application's.
+    names       Its body uses no search path. But temporary tables and types are always searched first. So a
+                type that is no SQL keyword is written with its schema: else a temporary domain of the writer
+                would run its CHECK as us.
+                Somebody may put our function into a trigger without transition tables on his own table. Then
+                a view of his session would be read in their place, as us. In that case it writes nothing.
+                It casts no value of a table's own type: the type's owner may define the cast by a function,
+                which would run as us. A row of a transition table has no named type. OLD and NEW have the
+                table's type, and are printed by the server's own function.
+                The columns of transition tables are unknown. So the body's own variables are written with
+                the block's label, and a row is written `n.*`, which no column can be called.
+    settings    Its SET clauses pin the settings that decide how values are printed, as for our own
+                connections (`PINS` of `postgres.session.connection`). So copy and trigger print a value
+                alike.
+    plans       If a table is altered, the server makes plans over its transition tables anew.
+    snapshots   It reads no table of the queue, since a writer's snapshot may be old.
+    partitions  Rows of partitioned tables are written one by one: no statement trigger sees the rows of a
+                MERGE that moves them between partitions (15 to 18). The trigger is the root's, and the server
+                makes one like it on each partition. A row is written in its partition's layout, under the
+                root's number. The catalog names the root, not an argument of the trigger: a user who may
+                make a trigger could name another user's table.
+    no rows     A statement that changed nothing writes nothing, and its transaction gets no id.
+    sequences   It calls nextval on none: the session's lastval() belongs to the application.
 
-Events have their place in the log instead, where each of them is written before the next one of its
-transaction asks for its own; decoding makes their numbers of it (`decode.queue.framing`). Behind a lock the
-log has gone on, so that a TRUNCATE has its place among all events of its table.
+Instead, an event's number comes from its place in the log: each event of a transaction is written before the
+next one reads its place (`decode.queue.framing`). While a session waits for a lock, the log grows, so a
+TRUNCATE has its place among all events of its table.
 
-A single row's statement is what applications pay for: a statement is as dear as it has expressions and calls
-of functions, all of which are prepared for each transaction anew. So the columns have the types that the
-server has for a place and for a transaction, and nothing is computed; the current event table is the last
-value of a sequence, which takes no query; all that is rare (rows of partitions, TRUNCATE, what is written in
-a transaction that truncates, sessions with temporary relations) is behind one condition, with its variables.
-`bench/trigger_queue.py` has the figures.
+Applications pay most for statements on a single row. Each expression and function call costs, because all of
+them are prepared anew for each transaction. So the columns have the server's own types for a place and a
+transaction, and nothing is computed. The current event table is the last value of a sequence, which takes no
+query. One condition guards all rare cases with their variables: rows of partitions, TRUNCATE, writes in a
+transaction that truncates, sessions with temporary relations. `bench/trigger_queue.py` has the figures.
 
 `queue.version` is the version of all these objects (`upstream.VERSION`).
 """
@@ -60,9 +60,9 @@ from headrace.sources.queue.upstream import EVENT_TABLES, VERSION, Objects
 
 GUARD = "headrace_guard"  # the trigger of event tables
 _GUARD_TYPE = 2 | 8 | 16 | 32  # before DELETE, UPDATE, TRUNCATE: `pg_trigger.tgtype`
-ROTATING = "headrace.rotating"  # while we empty one ourselves: its name
+ROTATING = "headrace.rotating"  # a setting: the name of the event table that we are emptying
 
-# Those of the pins that decide how a value is printed.
+# The pinned settings that decide how a value is printed.
 PRINTING = (
     "datestyle",
     "intervalstyle",
@@ -93,7 +93,7 @@ def schema_statements(objects: Objects) -> list[str]:
 
 
 def queue_statements(objects: Objects) -> list[str]:
-    """One queue: its event tables, its function, and its row last."""
+    """Make one queue: its event tables, its function, and its row last."""
     return [
         _guard_function(objects),
         *(statement for table in objects.events for statement in _event_table(objects, table)),
@@ -108,13 +108,13 @@ def queue_statements(objects: Objects) -> list[str]:
 
 
 def mending_statements(schema: Collection[str], objects: Objects) -> list[str]:
-    """Make what is not among the relations of the schema; the queue is another one then."""
+    """Make the queue's relations that are missing in the schema; the queue gets a new incarnation."""
     missing = [
         table for table, name in zip(objects.events, objects.event_names, strict=True) if name not in schema
     ]
     places = [] if objects.current_name in schema else [objects.current]
     return [
-        "SET LOCAL lock_timeout = '100ms'",  # writers stand behind whoever waits for an event table
+        "SET LOCAL lock_timeout = '100ms'",  # writers wait behind a session that waits for an event table
         _guard_function(objects),
         *(statement for table in missing for statement in _event_table(objects, table)),
         *(_guard(objects, table) for table in objects.events if table not in missing),
@@ -127,17 +127,17 @@ def mending_statements(schema: Collection[str], objects: Objects) -> list[str]:
 
 
 def current_statement(objects: Objects) -> str:
-    """Make the sequence that says which event table is current: the first one, until it is set."""
+    """Make the sequence that holds the current event table's number; until it is set, that is the first."""
     return f"CREATE SEQUENCE {objects.current} MINVALUE 0 MAXVALUE {EVENT_TABLES - 1} START 0"
 
 
 def current_place(objects: Objects) -> str:
-    """The number of the current event table, as an expression; NULL for the first one."""
+    """An expression for the number of the current event table; NULL means the first one."""
     return f"pg_catalog.pg_sequence_last_value({_literal(objects.current)}::pg_catalog.regclass)"
 
 
 def turning(objects: Objects) -> str:
-    """Have writers write to the event table of a number, which is the statement's parameter."""
+    """The statement that switches writers to another event table; its parameter is the table's number."""
     return f"SELECT {_setting(objects, '%s')}"
 
 
@@ -146,7 +146,7 @@ def _setting(objects: Objects, number: str) -> str:
 
 
 def wholeness(objects: Objects) -> str:
-    """An expression of the queue's row, `q`: nothing is gone of what events are written by, and kept by."""
+    """An expression on the queue's row, `q`: event tables, sequence and guards are all there."""
     home = f"SELECT n.oid FROM pg_catalog.pg_namespace n WHERE n.nspname = {_literal(objects.schema)}"
     return (
         f"(SELECT count(*) = pg_catalog.cardinality(q.events) + 1 FROM pg_catalog.pg_class c"
@@ -172,7 +172,7 @@ def _oids(objects: Objects) -> str:
 
 
 def _event_table(objects: Objects, table: str) -> Iterator[str]:
-    # Nothing in it is ever updated or deleted, and it is emptied as a whole: there is nothing to vacuum.
+    # Its rows are never updated or deleted, and it is emptied as a whole, so it needs no VACUUM.
     yield (
         f"CREATE TABLE {table} (id pg_lsn NOT NULL, tx xid8 NOT NULL, relation oid NOT NULL, leaf oid,"
         " diff smallint NOT NULL, row text)"
@@ -191,14 +191,14 @@ def _guard_statements(objects: Objects, table: str) -> tuple[str, ...]:
 
 
 def _guard(objects: Objects, table: str) -> str:
-    """Guard an event table that is there and has no guard; one that has is not locked."""
+    """Guard an existing event table without a guard; a guarded one is not locked."""
     made = "; ".join(_guard_statements(objects, table))
     found = f"SELECT {_guards(objects)} AND g.tgrelid = {_literal(table)}::pg_catalog.regclass"
     return f"DO $guarded$ BEGIN IF NOT EXISTS ({found}) THEN {made}; END IF; END $guarded$"
 
 
 def _guard_function(objects: Objects) -> str:
-    """Events are only ever added, and emptied by us: what somebody took from makes it another queue."""
+    """The guard: only we may remove events. If somebody else does, the queue gets a new incarnation."""
     return f"""CREATE OR REPLACE FUNCTION {objects.guard}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = ''
 AS $headrace${_guard_body(objects)}$headrace$"""
@@ -220,10 +220,10 @@ END
 
 
 def removal_statements(objects: Objects) -> list[str]:
-    """Remove one queue, and with its function the triggers that only others could take away."""
+    """Remove one queue; dropping its function also drops triggers that only other users may drop."""
     return [
         f"DROP FUNCTION IF EXISTS {objects.function}() CASCADE",
-        f"DROP SEQUENCE IF EXISTS {objects.current}",  # before the tables, as writers lock them
+        f"DROP SEQUENCE IF EXISTS {objects.current}",  # before the tables: writers lock them in this order
         *(f"DROP TABLE IF EXISTS {table}" for table in objects.events),
         f"DROP FUNCTION IF EXISTS {objects.guard}() CASCADE",
         *(
@@ -244,9 +244,8 @@ def schema_removal_statements(objects: Objects) -> list[str]:
     return [f"DROP TABLE IF EXISTS {table}" for table in tables]
 
 
-# `diff` where a TRUNCATE has emptied the table; where it is about to; where it has, and rows of its own
-# transaction came between the two, of which nobody can tell on which side they are: an application's trigger
-# wrote them, since everybody else is kept out by the lock.
+# Values of `diff`: a TRUNCATE has emptied the table; it is about to; it has, but a trigger of the application
+# wrote rows in between, and nobody can tell whether before or after. (The lock keeps other transactions out.)
 EMPTIED, BEGUN, UNCLEAR = 0, 2, 3
 
 _PLACE_IN_LOG = "pg_catalog.pg_current_wal_insert_lsn()"
@@ -266,9 +265,10 @@ def capture_function(objects: Objects) -> str:
 
 
 def exclusion(object_names: Sequence[str]) -> str:
-    """The statement that takes back what default privileges have given others of what was just made.
+    """The statement that revokes rights on new objects which default privileges have given to others.
 
-    Who may read events reads rows of all tables; who may write them, or how far readers are, makes rows up.
+    A user who may read events can read rows of all tables. One who may write events, or the readers' ticks,
+    can forge rows.
     """
     return f"""DO $headrace$
 DECLARE revoked record;
@@ -287,7 +287,7 @@ $headrace$"""
 
 
 def sharing(objects: Objects, object_names: Sequence[str]) -> str:
-    """Give what was just made to whom the queue's row is given: to lakes whose roles are not its owner's."""
+    """Grant rights on new objects to all roles that have rights on the queue's row: lakes of other roles."""
     return f"""DO $headrace$
 DECLARE shared record;
 BEGIN
@@ -309,11 +309,12 @@ $headrace$"""
 
 
 def permission(objects: Objects) -> str:
-    """The statement by which others make partitions of a root that has our trigger.
+    """The statement that lets all users make partitions of a root that has our trigger.
 
-    The server makes it on each of them by the right of whoever makes the partition. To name the function
-    elsewhere takes a right in its schema, too. It is given when the function is made, whatever is mirrored:
-    to give it later would alter the function, and with that all triggers of all lakes.
+    The server makes the trigger on a new partition with the rights of the user who makes the partition. To
+    use the function elsewhere, a user also needs a right on its schema. The right is granted when the
+    function is made, even if no root is mirrored: a later grant would alter the function, and so the triggers
+    of all lakes.
     """
     return f"GRANT EXECUTE ON FUNCTION {objects.function}() TO PUBLIC"
 
@@ -352,9 +353,9 @@ END
 
 
 def _rare(objects: Objects) -> str:
-    """Rows of partitions, TRUNCATE, and what is written in a transaction that truncates.
+    """Rows of partitions, TRUNCATE, and writes in a transaction that truncates.
 
-    Falls through to what is done for every statement, where there is no reason against it.
+    If it does not return, the code for every statement follows.
     """
     return f"""IF TG_OP = 'TRUNCATE' THEN
     PERFORM pg_catalog.pg_current_xact_id(); -- before it begins the transaction need not have an id
@@ -407,7 +408,7 @@ END IF;"""
 
 ROWS = "rows"  # the name of a trigger on the rows of a partition that is mirrored by itself
 
-# By TG_OP: the sides that are written, each with its diff, its row and where that is from.
+# By TG_OP: the sides to write, each with its diff, its row and its FROM clause.
 _OLD = ("(-1)::pg_catalog.int2", "(o.*)::pg_catalog.text", " FROM old_rows o")
 _NEW = ("1::pg_catalog.int2", "(n.*)::pg_catalog.text", " FROM new_rows n")
 _OLD_ROW = ("(-1)::pg_catalog.int2", "pg_catalog.record_out(OLD)::pg_catalog.text", "")
@@ -419,7 +420,7 @@ OF_TRUNCATE: dict[str, _Sides] = {"TRUNCATE": (("rare.emptied", "NULL", ""),)}
 
 
 def _write(objects: Objects, operations: Mapping[str, _Sides]) -> str:
-    """Write events to the event table that is current now."""
+    """Code that writes events to the current event table."""
     lines = [f"place := {current_place(objects)};"]
     for number, (operation, sides) in enumerate(operations.items()):
         lines.append(f"{'ELSIF' if number else 'IF'} TG_OP = '{operation}' THEN")
@@ -428,7 +429,7 @@ def _write(objects: Objects, operations: Mapping[str, _Sides]) -> str:
 
 
 def _places(objects: Objects, operation: str, sides: _Sides) -> Iterator[str]:
-    """By the event table; a sequence that was never set has no last value, and means the first one."""
+    """A branch for each event table; a sequence that was never set has no last value, and means the first."""
     for place in range(1, EVENT_TABLES):
         yield f"{'IF' if place == 1 else 'ELSIF'} place = {place} THEN"
         yield _insertion(objects, place, operation, sides)
@@ -439,7 +440,7 @@ def _places(objects: Objects, operation: str, sides: _Sides) -> Iterator[str]:
 
 def _insertion(objects: Objects, place: int, operation: str, sides: _Sides) -> str:
     number = "rare.event" if operation == "TRUNCATE" else _PLACE_IN_LOG
-    # The function's own name is the label of what the server tells a trigger.
+    # The variables that the server gives to a trigger have the function's name as label.
     itself = f"{quote_identifier(objects.function_name)}.tg_relid, NULL::pg_catalog.oid"
     beneath = "rare.relation, rare.leaf"
     selected = (
@@ -458,7 +459,7 @@ def _indent(text: str, by: int) -> str:
 
 
 def _literal(text: str) -> str:
-    """A string constant; never with a backslash, which some settings read otherwise."""
+    """A string constant. It must hold no backslash: some settings give it another meaning."""
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -474,7 +475,7 @@ class Trigger:
     old_rows: bool = False
     new_rows: bool = False
     for_rows: bool = False
-    root: int = 0  # the oid of the partitioned table that it is made on, 0 for none
+    root: int = 0  # the oid of the partitioned table that has it; 0 for any other table
 
     @property
     def type(self) -> int:
@@ -490,7 +491,7 @@ class Trigger:
         return objects.trigger(operation if self.when == "AFTER" else f"before_{operation}")
 
     def statement(self, objects: Objects, table: str) -> str:
-        """Make it on a table, whose name is quoted already."""
+        """The statement that makes it on a table, whose name is quoted already."""
         tables = " ".join(
             f"{which} TABLE AS {which.lower()}_rows"
             for which, wanted in (("OLD", self.old_rows), ("NEW", self.new_rows))
@@ -506,8 +507,8 @@ class Trigger:
 
 _CHANGES = ("INSERT", "UPDATE", "DELETE")
 
-# A TRUNCATE has a place among the ids. Triggers of the application's may write before it and behind it: what
-# has an id between the two events may be of either side.
+# A TRUNCATE has two events. Triggers of the application may write between them, before or after the table is
+# emptied: a row with an id in between may belong to either side.
 _TRUNCATES = (Trigger(("TRUNCATE",), "BEFORE"), Trigger(("TRUNCATE",)))
 TRIGGERS = (
     Trigger(("INSERT",), new_rows=True),
@@ -515,14 +516,14 @@ TRIGGERS = (
     Trigger(("DELETE",), old_rows=True),
     *_TRUNCATES,
 )
-# A partition by itself: statements that name its root fire none of its triggers on statements.
+# A partition that is mirrored by itself: statements on its root fire none of its statement triggers.
 OF_PARTITION = (Trigger(_CHANGES, for_rows=True), *_TRUNCATES)
 
 
 def triggers_of(oid: int, *, is_partitioned: bool, partition: bool) -> tuple[Trigger, ...]:
-    """The triggers of a table. That of a partitioned one the server gives to each partition, old and new.
+    """The triggers of a table. The server copies a partitioned table's trigger to each partition, old or new.
 
-    It bears the root's number: a root that becomes part of another tree has that one's beside its own.
+    Its name has the root's number: a root that becomes part of another tree has that tree's trigger too.
     """
     if is_partitioned:
         return (Trigger(_CHANGES, for_rows=True, root=oid),)

@@ -1,6 +1,6 @@
 """The queue's half of the contract that a receiver needs: its stream, under the contract's names.
 
-No logic stands here, and no Arrow is loaded for it.
+There is no logic here, and no Arrow is loaded.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Ticks:
 class QueueStreamSource:
     """Queues in a PostgreSQL."""
 
-    at: ClassVar[None] = None  # a tick is known by its nonce, which its number does not tell
+    at: ClassVar[None] = None  # a position needs a tick's nonce, which its number does not give
 
     def open_stream(self, orders: Orders) -> Ticks:
         known = QueueUpstream.of(orders.upstream)
@@ -57,7 +57,7 @@ class QueueStreamSource:
         return Ticks(QueueStream.open(QueueAddress.parse(orders.address).server, wanted))
 
     def picking(self, upstream: Json, tables: Collection[TableName], options: Mapping[str, str]) -> Json:
-        """The queue, with the pauses of this run; triggers write down the tables that are wanted."""
+        """The queue's record with the pauses of this run; the triggers decide which tables come."""
         return to_record(with_pauses(QueueUpstream.of(upstream), options))
 
     def history_changed(

@@ -123,13 +123,14 @@ def shown_places(
 def unproven(
     connection: Session, objects: Objects, newest: int, records: Mapping[str, TableDef]
 ) -> frozenset[str]:
-    """The roots, by key, of which a tick is forgotten that came behind the look of the record."""
+    """The roots, by key, for which a tick after the look of their record is deleted already."""
     following = {
         key: t.details[LOOKED] + 1 for key, t in records.items() if t.details.get(LOOKED, newest) < newest
     }
     if not following:
         return frozenset()
-    # The oldest tick is not asked for: where a snapshot is open for days all that are gone lie before it.
+    # Don't ask for the oldest tick: if a snapshot is open for days, all deleted ones lie before it in the
+    # index.
     statement = f"SELECT t.tick FROM {objects.tick} t WHERE t.queue = %s AND t.tick = ANY (%s::int8[])"
     rows = query(
         connection, statement.encode(), [objects.name, sorted(set(following.values()))], prepare=True
@@ -153,13 +154,13 @@ def passing(
 
 
 def places_since(before: Iterable[Branch], now: Iterable[Branch]) -> Places:
-    """The places beneath a root that a look shows, and the one before did not."""
+    """The places beneath a root that a look shows, and the look before did not."""
     first, then = (frozenset((each.oid, each.attached_by) for each in tree) for tree in (before, now))
     return then - first
 
 
 def owing(table: TableDef, places: Places) -> TableDef | None:
-    """The record of a root that is held, with what came beneath it; None where it says that already."""
+    """The record of a locked root, with the partitions that came; None if it has them already."""
     if places == _owed_places(table):
         return None
     return replace(table, details={**table.details, OWED: sorted(map(list, places))})
@@ -177,7 +178,7 @@ RECONCILE = "headrace run --reconcile copies its tables anew and writes the diff
 
 
 class QueueLost(Definite, PositionLost):
-    """The position that was reached is no place of this queue."""
+    """The reached position is no place of this queue."""
 
     codes = (
         "QUEUE_GONE",
@@ -263,7 +264,7 @@ class Sight:
 
     @property
     def stop(self) -> int:
-        """The first transaction that the snapshot does not show, nor any later one."""
+        """The xmax of the snapshot: it shows neither this transaction nor a later one."""
         return self.now.xmax
 
 
@@ -278,8 +279,8 @@ class Newest:
 
 def see(connection: Session, objects: Objects) -> Sight:
     """Find the newest tick."""
-    # A transaction has its time before its first snapshot. A statement may not: that of the message that
-    # executes it comes behind the one that binds its parameters, which took the snapshot.
+    # A transaction gets its time before its first snapshot. A statement may get it later: its time is that of
+    # the message that executes it, but the earlier message that binds its parameters took the snapshot.
     [(clock, now, *tick)] = query(
         connection,
         "SELECT (pg_catalog.date_part('epoch', pg_catalog.transaction_timestamp()) * 1000000)"
@@ -319,7 +320,7 @@ def after(connection: Session, objects: Objects, number: int, most: int) -> list
 
 
 def find(connection: Session, objects: Objects, number: int) -> Tick | None:
-    """The tick of this number, if it is there."""
+    """The tick of this number, if it still exists."""
     rows = query(
         connection,
         f"SELECT {_TICK} FROM {objects.tick} t WHERE t.queue = %s AND t.tick = %s".encode(),
@@ -338,7 +339,7 @@ def take(connection: Session, objects: Objects) -> Tick:
 def taking(connection: Session, objects: Objects) -> Iterator[Tick]:
     """Take a tick, in one transaction with the block; committed if the block ends without an error."""
     with _naming_holders(connection, objects), in_transaction(connection):
-        # Whatever the role's default is: each statement is to have a snapshot of its own.
+        # Each statement must have a snapshot of its own, whatever the role's default is.
         query(connection, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE")
         _lock(connection, objects)
         failpoint("queue.tick.before")
@@ -370,7 +371,7 @@ def _lock(connection: Session, objects: Objects) -> None:
 
 @contextmanager
 def _naming_holders(connection: Session, objects: Objects) -> Iterator[None]:
-    """Say who holds the lock, once the transaction that waited for it has ended."""
+    """Add the lock's holder to the error, after the transaction that waited for the lock has ended."""
     try:
         yield
     except _NotHad:
@@ -383,8 +384,8 @@ def _naming_holders(connection: Session, objects: Objects) -> Iterator[None]:
         ) from None
 
 
-# Those who lock the row are in it (several who share it, as one number of which nothing is told); those who
-# lock the whole table keep us from reading it.
+# A transaction that locks the row is in the row (several at once as one multixact, which names nobody). One
+# that locks the whole table keeps us from reading the row.
 _TABLE_HOLDERS = """
 SELECT l.pid, NULL, a.usename, a.application_name, a.datname, a.state,
        round(extract(epoch FROM pg_catalog.clock_timestamp() - a.xact_start))::int8, 'holds ' || l.mode
@@ -404,7 +405,7 @@ SELECT l.pid, p.gid, a.usename, a.application_name, coalesce(a.datname, p.databa
 
 
 def held_by(connection: Session, objects: Objects, seconds: float = 0.0) -> Sequence[str]:
-    """Name the transactions that keep ticks from being taken and are open for so long."""
+    """Name the transactions that prevent ticks and have been open for so long."""
     rows = query(connection, _TABLE_HOLDERS.encode(), [objects.queue])
     if not rows:
         rows = query(connection, _ROW_HOLDERS.format(queue=objects.queue).encode(), [objects.name])
@@ -426,14 +427,14 @@ def _insertion(objects: Objects) -> str:
 
 
 def last(connection: Session, objects: Objects) -> int:
-    """The number of the newest tick; 0 where none was taken."""
+    """The number of the newest tick; 0 if there is none."""
     statement = f"SELECT coalesce(max(t.tick), 0) FROM {objects.tick} t WHERE t.queue = %s"
     [(number,)] = query(connection, statement.encode(), [objects.name])
     return int(number)
 
 
 def reach(connection: Session, objects: Objects) -> Tick:
-    """Return a tick that shows all that is committed by now: the newest one, if nothing has come since."""
+    """Return a tick that shows everything committed by now: the newest one, if no event has come since."""
     found = newest(connection, objects)
     if found.tick is not None and not found.has_more:
         return found.tick

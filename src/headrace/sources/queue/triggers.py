@@ -44,9 +44,9 @@ from headrace.sources.shared.refusals import LockTimeout, PrivilegeMissing, Tabl
 
 T = TypeVar("T")
 
-_LOCK_TIMEOUT = "100ms"  # so long may writers wait behind us
-_PAUSES = (0.05, 2.0)  # between two attempts, the first and the longest
-PATIENCE = 20.0  # seconds, where nobody says how long
+_LOCK_TIMEOUT = "100ms"  # writers may wait behind us for so long
+_PAUSES = (0.05, 2.0)  # between two attempts: the first, and the longest
+PATIENCE = 20.0  # seconds, by default
 _WRITERS = (*PUBLISHERS_WAIT_FOR, "RowExclusiveLock")
 _ALWAYS, _ORIGIN = "A", "O"  # pg_trigger.tgenabled
 
@@ -56,14 +56,14 @@ class Triggers:
     """Our triggers on one table, as the catalog has them."""
 
     expected_triggers: tuple[Trigger, ...]
-    names: tuple[str, ...]  # of all that call our function
-    flaw: str | None  # why not all changes are captured, or why some are twice
-    always: bool  # sessions in the replica role are captured, too
-    life: str  # another text after whatever was done to them, or to the function
-    clones: Mapping[int, Clone] = field(default_factory=dict)  # of a root: by the table beneath it
+    names: tuple[str, ...]  # of all triggers that call our function
+    flaw: str | None  # why changes are not captured, or captured twice
+    always: bool  # sessions in the replica role are captured too
+    life: str  # a text that changes with every change of the triggers or the function
+    clones: Mapping[int, Clone] = field(default_factory=dict)  # for a root: by the table beneath it
 
 
-# Columns alone, no function of the catalog's that looks at another moment than the statement does.
+# Only columns of the catalog: catalog functions would look at another moment than the statement.
 _TRIGGERS = """
 SELECT t.tgrelid::int8, t.tgname, t.tgenabled::text, t.tgtype::int, t.tgoldtable::text, t.tgnewtable::text,
        t.tgfoid = f.oid AND t.tgqual IS NULL AND t.tgnargs = 0 AND t.tgattr::text = '',
@@ -78,7 +78,7 @@ SELECT t.tgrelid::int8, t.tgname, t.tgenabled::text, t.tgtype::int, t.tgoldtable
 
 
 def read_triggers(connection: Session, objects: Objects, oids: Sequence[int]) -> dict[int, Triggers]:
-    """Read our triggers of these tables, by oid; each table is in the answer."""
+    """Read our triggers on these tables, by oid; each table is in the answer."""
     function = _read_function(connection, objects)
     wanted = _wanted_triggers(connection, oids)
     found: dict[int, list[_Row]] = {oid: [] for oid in oids}
@@ -157,7 +157,7 @@ def _flaw(name: str, wanted: Trigger, row: _Row | None) -> str | None:
     return None
 
 
-# --- of what is beneath a root --------------------------------------------------------------------
+# --- beneath a root -------------------------------------------------------------------------------
 
 _CLONES = """
 WITH RECURSIVE beneath(root, oid) AS (
@@ -235,7 +235,7 @@ def patiently(
     waiting: Waiting = ALONE,
     seconds: float = PATIENCE,
 ) -> T:
-    """Do something that locks a table, each time for a moment; who holds it, when time is over."""
+    """Repeat an attempt that locks a table; each waits only a moment. At the end, raise with the holder."""
     deadline, (pause, longest) = time.monotonic() + seconds, _PAUSES
     while True:
         try:
@@ -256,9 +256,9 @@ def patiently(
 
 
 def make_triggers(connection: Session, objects: Objects, oid: int, table: TableName) -> None:
-    """See that our triggers are there as they should be; in a transaction of the caller's.
+    """Make sure that a table has our triggers as they should be; in the caller's transaction.
 
-    Those that are right stay: other lakes go by them.
+    Correct triggers stay, because other lakes use them.
     """
     found = read_triggers(connection, objects, [oid])[oid]
     if _read_function(connection, objects).flaw is not None:
@@ -276,7 +276,7 @@ def make_triggers(connection: Session, objects: Objects, oid: int, table: TableN
 
 
 def _is_public(connection: Session, objects: Objects) -> bool:
-    """Tell whether everybody may make partitions that have our trigger."""
+    """Tell whether all users may make partitions that have our trigger."""
     question = "SELECT pg_catalog.has_function_privilege('public', %s, 'EXECUTE')"
     return bool(query(connection, question, [f"{objects.function}()"]) == [(True,)])
 
@@ -284,7 +284,7 @@ def _is_public(connection: Session, objects: Objects) -> bool:
 def trigger_statements(
     objects: Objects, table: TableName, existing: Triggers, *, always: bool = True
 ) -> list[str]:
-    """The statements that give a table its triggers, in the place of those that were found."""
+    """The statements that give a table its triggers, in place of the existing ones."""
     return [
         *(f"DROP TRIGGER {quote_identifier(name)} ON {table}" for name in existing.names),
         *(trigger.statement(objects, str(table)) for trigger in existing.expected_triggers),
@@ -293,9 +293,9 @@ def trigger_statements(
 
 
 def always_statements(objects: Objects, table: TableName, existing: Triggers) -> list[str]:
-    """The statements that have a table's triggers fire in sessions of the replica role, too."""
+    """The statements that make a table's triggers fire in sessions of the replica role too."""
     return [
-        # Of a root with all beneath it; the server gives to a new partition what the root has.
+        # For a root, with all tables beneath it; a new partition gets the root's setting.
         f"ALTER TABLE {'' if trigger.root else 'ONLY '}{table} ENABLE ALWAYS TRIGGER"
         f" {quote_identifier(trigger.name(objects))}"
         for trigger in existing.expected_triggers
@@ -303,7 +303,7 @@ def always_statements(objects: Objects, table: TableName, existing: Triggers) ->
 
 
 def drop_triggers(connection: Session, objects: Objects, oid: int) -> bool:
-    """Take our triggers away, in a transaction of the caller's; False where only the owner may."""
+    """Drop our triggers, in the caller's transaction; False if only the owner may."""
     names = read_triggers(connection, objects, [oid])[oid].names
     if names and not _owns(connection, [oid]):
         return False
@@ -314,7 +314,7 @@ def drop_triggers(connection: Session, objects: Objects, oid: int) -> bool:
 
 
 def table_names(connection: Session, oids: Sequence[int]) -> Mapping[int, TableName]:
-    """The names of tables by now; one that is gone is absent."""
+    """The present names of tables; a table that is gone is absent."""
     rows = query(
         connection,
         "SELECT c.oid::int8, n.nspname, c.relname FROM pg_catalog.pg_class c"
@@ -325,7 +325,7 @@ def table_names(connection: Session, oids: Sequence[int]) -> Mapping[int, TableN
 
 
 def beneath(connection: Session, oid: int) -> list[int]:
-    """The tables beneath a partitioned one, by oid; none of one that is not."""
+    """The oids of the tables beneath a partitioned one; none for any other table."""
     rows = query(
         connection,
         "WITH RECURSIVE beneath(oid) AS ("

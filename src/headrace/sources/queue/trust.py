@@ -1,4 +1,5 @@
-"""Trust: which roles may own a queue's objects, and what may be attached to them; proved before any use.
+"""Trust: the roles that may own a queue's objects, and the code that may be attached to them; proved before
+use.
 
 Reading or writing an object runs, as us, the code that its owner attached to it: triggers, rules, defaults,
 policies, views. And the function of all triggers runs as its owner, for every session that writes a mirrored
@@ -24,7 +25,7 @@ from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.queue.upstream import EVENT_TABLES, Objects
 
 _EVENT = ("id pg_lsn!, tx xid8!, relation oid!, leaf oid, diff int2!, row text", "")
-# The columns of tables, "!" where NULL is none of their values, and those of the primary key.
+# The columns of tables, with "!" if they are NOT NULL, and the columns of the primary key.
 _SHARED = {
     "queue": (
         "name text!, incarnation uuid!, current int2!, version int4!, made timestamptz!, events _oid!, "
@@ -40,8 +41,8 @@ _SHARED = {
 }
 
 
-# Roles that the queue is in the hands of, and those of them that are trusted. A superuser has all roles, and
-# what he has tells nothing; until 16 every member of a role may act as it.
+# The roles that control the queue, and the trusted ones among them. A superuser has all roles, so his
+# membership proves nothing. Before 16 every member of a role may act as it.
 _ROLES = """
 WITH us AS (SELECT r.oid, r.rolsuper, d.datdba FROM pg_catalog.pg_roles r, pg_catalog.pg_database d
              WHERE r.rolname = current_user AND d.datname = pg_catalog.current_database()),
@@ -72,7 +73,7 @@ trusted AS (SELECT i.oid FROM us u, involved i JOIN pg_catalog.pg_roles r ON r.o
                            THEN 'SET' ELSE 'MEMBER' END)))
 """
 
-# What stands against it, each with the statement that mends it.
+# The reasons against trust, each with the statement that mends it.
 _FLAWS = """
 SELECT format('the schema is owned by %%I', h.nspowner::pg_catalog.regrole),
        format('DROP SCHEMA %%I CASCADE, or, if that role is to be trusted, GRANT %%s TO %%I',
@@ -169,7 +170,7 @@ SELECT format('%%I has another primary key', t.relname), format('DROP SCHEMA %%I
 
 
 def prove(connection: Session, objects: Objects) -> None:
-    """Raise unless all of the queue that is there may be read, written and called."""
+    """Raise unless all existing objects of the queue may be read, written and called safely."""
     shapes = {**_SHARED, **dict.fromkeys(objects.event_names, _EVENT)}
     parameters = {
         "schema": objects.schema,

@@ -1,7 +1,7 @@
-"""The record of what a mirror has upstream, and the names of the objects in the source's schema.
+"""The record of a mirror's objects upstream, and the names of these objects in the source's schema.
 
-Made where a mirror is planned; a lake stores the record, and hands it back with whatever it asks for. All
-statements take their names from here, quoted.
+`options` makes the record when a mirror is planned. A lake stores it, and hands it back with each request.
+All statements take their names from here, quoted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headrace.core.names import quote_identifier
 from headrace.core.records import from_record
 from headrace.sources.queue.position import QueueTimeline
 
-VERSION = 4  # of what stands in the schema (`docs/formats.md`)
+VERSION = 4  # of the objects in the schema (`docs/formats.md`)
 EVENT_TABLES = 3
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}\Z")
 _NAME_LIMIT = 63  # bytes of an identifier
@@ -25,7 +25,7 @@ _NAME_LIMIT = 63  # bytes of an identifier
 
 @dataclass(frozen=True, slots=True)
 class Objects:
-    """The objects of one queue, as statements name them."""
+    """The names of one queue's objects in statements."""
 
     schema: str
     name: str  # of the queue
@@ -67,12 +67,12 @@ class Objects:
 
     @property
     def guard(self) -> str:
-        """The function that tells of events that somebody removes by hand."""
+        """The function that notices if somebody changes or removes events."""
         return self._in_schema(f"guard_{self.name}")
 
     @property
     def current(self) -> str:
-        """The sequence whose last value is the number of the event table that triggers write to."""
+        """The sequence whose last value is the number of the current event table."""
         return self._in_schema(self.current_name)
 
     @property
@@ -86,11 +86,11 @@ class Objects:
 
     @property
     def event_names(self) -> tuple[str, ...]:
-        """Their names, not quoted and without the schema."""
+        """The names of the event tables, unquoted and without the schema."""
         return tuple(f"event_{self.name}_{number}" for number in range(EVENT_TABLES))
 
     def trigger(self, operation: str) -> str:
-        """The name, not quoted, of a trigger of a table."""
+        """The unquoted name of a table's trigger."""
         name = f"{self.schema}_{self.name}_{operation.lower()}"
         if len(name) <= _NAME_LIMIT:
             return name
@@ -98,7 +98,7 @@ class Objects:
 
     @property
     def tree_prefix(self) -> str:
-        """The name of a trigger on the rows of a partitioned table, up to that table's number."""
+        """The name of a partitioned table's row trigger, up to that table's number."""
         name = f"{self.schema}_{self.name}_tree_"
         if len(name) <= _NAME_LIMIT - len(str(2**32)):
             return name
@@ -106,7 +106,7 @@ class Objects:
 
 
 def _refuse_malformed(name: str) -> None:
-    """Refuse what the names of objects cannot be made of, or literals would have to escape."""
+    """Refuse a name that is too long for objects' names, or that literals would have to escape."""
     if not _NAME.match(name):
         raise Misconfigured(
             "QUEUE_NAME_MALFORMED",
@@ -117,11 +117,11 @@ def _refuse_malformed(name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class QueueUpstream:
-    """The objects that a stream is read through, and which life of the queue it is of.
+    """The objects that a stream is read through, and the life of the queue.
 
-    `base` is what is added to the numbers of ticks to make times of them, which grow for ever though the
-    queue is another one. `incarnation` is empty as long as the queue is not known to be there. Under load a
-    tick is taken every `pause` seconds, and an idle queue is looked at every `idle_pause`.
+    Times are made of the numbers of ticks plus `base`, so they grow for ever even if the queue is replaced.
+    `incarnation` is empty as long as the queue is not known to exist. Under load a tick is taken every
+    `pause` seconds, and an idle queue is checked every `idle_pause`.
     """
 
     schema: str
@@ -134,7 +134,7 @@ class QueueUpstream:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> QueueUpstream:
-        """Read the record of it, which the lake stores and hands back."""
+        """Read the record that the lake stores and hands back."""
         return from_record(cls, record)
 
     @property
@@ -143,5 +143,5 @@ class QueueUpstream:
 
     @property
     def log(self) -> QueueTimeline:
-        """The queue, in this life of it."""
+        """The queue's timeline, in this life of it."""
         return QueueTimeline(self.base)

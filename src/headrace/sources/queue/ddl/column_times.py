@@ -6,14 +6,14 @@ statement. Then the column was there before that, which is enough to know here. 
 another type, older rows were printed under a type that no look shows (`following`). Three things prove that
 it did not:
 
-    as_added      the row is the one of ADD COLUMN, which writes the table's row in the same command; a default
-                  is written in the next command, and the column's row once more after that
-    as_toasted    the table got its TOAST table after the row was written, and the other type would have needed
-                  one too
-    ahead_of      a later command of the same transaction added another column: rows with that one were printed
-                  after the last write of this one's row. After `ADD a text, ADD b text`, in one statement or
-                  in two, only rows with a and without b are in doubt, and only that transaction can have
-                  written such rows
+    as_added      the row is the one of ADD COLUMN, which writes the table's row in the same command; a
+                  default is written in the next command, and the column's row once more after that
+    as_toasted    the table got its TOAST table after the row was written, and the other type would have
+                  needed one too
+    ahead_of      a later command of the same transaction added another column: rows with that one were
+                  printed after the last write of this one's row. After `ADD a text, ADD b text`, in one
+                  statement or in two, only rows with a and without b are in doubt, and only that
+                  transaction can have written such rows
 
 A snapshot names running transactions, but no subtransactions. So from a number alone follows
 

@@ -1,11 +1,11 @@
-"""Preflight: everything that would go wrong later, found before anything is made.
+"""Preflight: find everything that would go wrong later, before anything is made.
 
-    fitness      which tables a pattern names, and whether each can be captured by triggers on statements
-    making       schema, queue and triggers: what will be made, whether we may, the script for who may
-    examination  all of it on one connection, in this order
+    fitness      the tables of a pattern, and whether statement triggers can capture each
+    making       schema, queue and triggers: our rights to make them, the script for a user with more rights
+    examination  all checks on one connection, in this order
 
-What `headrace check` prints and `headrace run` refuses is PostgreSQL's own list, as far as it is about rows,
-rights and the server; of the log, slots and publications nothing is needed here. Nothing changes the source.
+The checks of rows, rights and the server are PostgreSQL's own; those of the log, slots and publications do
+not apply here. Nothing changes the source.
 """
 
 from headrace.sources.queue.preflight.examination import QueueWish, examine, find_unmirrored, script

@@ -2,7 +2,7 @@
 
 the patterns' tables ─► each by itself ─► queue and triggers ─► the server ─► Report
 
-A wish in the queue's words: what is to be mirrored, and through which queue. All checks go by it.
+All checks take a `QueueWish`: the tables to mirror, and the queue to use.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class QueueWish:
 
     @classmethod
     def of(cls, wish: Wish) -> QueueWish:
-        """Read a wish: its options, or what the mirror has upstream already."""
+        """Read a wish: from its options, or from the record of a mirror that exists."""
         if wish.upstream is not None:
             objects = QueueUpstream.of(wish.upstream).objects
         else:
@@ -62,13 +62,14 @@ class QueueWish:
         return cls(wish.patterns, objects, handoff, wish.connections, wish.identity)
 
 
-# Of ours, by tag: the queue's tables are made with others, but it is the triggers that an application meets.
+# Tags of our DDL for which event triggers are reported. Making the queue uses more, but applications meet the
+# triggers.
 _COMMANDS = ("CREATE TRIGGER", "ALTER TABLE", "DROP TRIGGER", "CREATE TABLE", "CREATE FUNCTION")
-_OTHER_CONNECTIONS = 4  # beside the copy's own: receiver, leader, its observer, and the look at the catalog
+_OTHER_CONNECTIONS = 4  # besides the copy's: receiver, leader, its observer, the mirror's own
 
 
 def examine(address: PostgresAddress, wish: QueueWish) -> CheckReport:
-    """Look at everything that the wish depends on. Raises only if the server cannot be asked at all."""
+    """Check everything that the wish depends on. Raises only if the server cannot be asked at all."""
     with closing(connect(address, role="check")) as connection:
         identity = identify(connection)
         chosen = choose(connection, wish.objects, wish.patterns)
@@ -103,14 +104,14 @@ def examine(address: PostgresAddress, wish: QueueWish) -> CheckReport:
 
 
 def script(findings: Iterable[Finding]) -> list[str]:
-    """The statements that mend what was found, then those that make what is missing: the queue first."""
+    """The statements that mend the findings, then those that make missing objects: the queue first."""
     return mending_script(sorted(findings, key=lambda finding: bool(finding.concerned_tables)))
 
 
 def find_unmirrored(
     connection: Session, objects: Objects, patterns: Sequence[str], mirrored_tables: Collection[TableName]
 ) -> dict[TableName, HeadraceError | None]:
-    """Find what patterns match and nobody mirrors, with what stands against it; None where nothing does."""
+    """Find the tables that the patterns match and are not mirrored, each with its error or None."""
     among = candidates(connection)
     names = select(patterns, [each.name for each in among]).names
     wanted = [str(name) for name in names if name not in mirrored_tables and name.schema != objects.schema]
@@ -132,7 +133,7 @@ def find_unmirrored(
 def _outside_roots(
     tables: Sequence[QueuedTable], meant: Collection[TableName]
 ) -> tuple[list[QueuedTable], list[Finding]]:
-    """The tables that are in no root among them; of the others those that were meant are refused."""
+    """The tables that are inside no root among these, and an error for each inner table named outright."""
     entries, inside = outside_roots([each.entry for each in tables], meant)
     apart = {entry.oid for entry in entries}
     return [each for each in tables if each.entry.oid in apart], inside
@@ -143,13 +144,13 @@ def _refused_tables(findings: Sequence[Finding]) -> frozenset[TableName]:
 
 
 def _hopeless(findings: Sequence[Finding]) -> frozenset[TableName]:
-    """The tables that no statement of ours makes fit: of their triggers there is nothing to say."""
+    """The tables that no statement makes fit: their triggers are not checked."""
     unmended = (finding for finding in findings if finding.refuses and not finding.mend)
     return frozenset(name for finding in unmended for name in finding.concerned_tables)
 
 
 def _sizes(connection: Session, tables: Sequence[QueuedTable]) -> dict[TableName, TableSize]:
-    """Measure them; one that somebody holds is named, with the holder, and not waited for."""
+    """Measure tables. Raises at once if another session locks one, with the session's name."""
     beneath = {leaf.oid: leaf.name for each in tables for leaf in leaves(each.entry.tree)}
     found = measure(connection, {each.entry.oid: each.name for each in tables} | beneath)
     for error in found.busy.values():

@@ -1,13 +1,15 @@
-"""Preflight of the tables: what the patterns name, and whether triggers on statements capture all of each.
+"""Preflight of the tables: those that the patterns name, and whether statement triggers capture each wholly.
 
-    partitioned   one that is a partition itself: rows are written down under the root of the whole tree
-    partitions    foreign, unlogged or leaving: not all of their rows are captured
-    inherited     a statement on the parent changes rows of its children, and fires none of theirs
-    subscribed    what a subscription applies fires no trigger on statements
-    unlogged      a crash empties it, and no trigger says so
+These can't be mirrored:
 
-What concerns rows and rights is PostgreSQL's own (`postgres.preflight.tables`). Its tables' replica identity
-is of no interest here: rows come whole.
+    partitioned   a partitioned table that is a partition itself: events have the root of the whole tree
+    partitions    a table with a foreign, unlogged or leaving partition: not all of its rows are captured
+    inherited     a statement on the parent changes rows of its children, and fires none of their triggers
+    subscribed    changes that a subscription applies fire no statement trigger
+    unlogged      a crash empties it, and no trigger reports that
+
+The checks of rows and rights are PostgreSQL's own (`postgres.preflight.tables`). The replica identity does
+not matter here: rows come whole.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ _PERSISTENCE = {
 
 @dataclass(frozen=True, slots=True)
 class FitTables:
-    """The tables that patterns name and that triggers can be on, and what is to say of the others."""
+    """The tables that patterns name and that can have triggers, and findings on the others."""
 
     oids: tuple[int, ...]
     named_tables: frozenset[TableName]  # named outright, not swept in by a wildcard
@@ -89,7 +91,7 @@ def _refusal(name: TableName, why: str) -> Finding:
 def check_tables(
     connection: Session, entries: Sequence[TableEntry], rights: Mapping[int, Access]
 ) -> Iterator[Finding]:
-    """Everything about tables that decides whether triggers capture them, and whether rows can be read."""
+    """Check everything about tables that decides whether triggers capture them and rows can be read."""
     user = connection.info.user
     related = _relations(connection, entries)
     for entry in entries:
@@ -107,7 +109,7 @@ def check_tables(
 def unfit_tables(connection: Session, entries: Sequence[TableEntry]) -> dict[TableName, HeadraceError]:
     """The tables that cannot be mirrored as they are now."""
     rights = access(connection, [entry.oid for entry in entries])
-    # One that was dropped meanwhile has no rights: it is missed when it is looked at again.
+    # A table that was dropped meanwhile has no rights: the next look will miss it.
     there = [entry for entry in entries if entry.oid in rights]
     errors: dict[TableName, HeadraceError] = {}
     for finding in check_tables(connection, there, rights):
@@ -117,14 +119,14 @@ def unfit_tables(connection: Session, entries: Sequence[TableEntry]) -> dict[Tab
 
 
 def _unfit(entry: TableEntry) -> HeadraceError | None:
-    """Tell what no pattern said of it: it may have become another kind of table since it was chosen."""
+    """The error of a table that has become another kind of table since it was chosen."""
     why = _without_triggers(PostgresCandidate(entry.oid, entry.name, entry.kind, entry.persistence))
     return None if why is None else _refusal(entry.name, why).error
 
 
 @dataclass(frozen=True, slots=True)
 class _Relations:
-    inherits: bool  # it is a parent or a child, and no partition
+    inherits: bool  # it inherits or is inherited from, and is no partition
     subscriptions: tuple[str, ...]  # subscriptions of this server that write it
 
 
@@ -139,7 +141,7 @@ SELECT c.oid::int8,
 
 
 def _relations(connection: Session, entries: Sequence[TableEntry]) -> dict[int, _Relations]:
-    """By oid; what is beneath a root counts as the root."""
+    """The relations of these tables, by oid; those of partitions count for their root."""
     owner = {branch.oid: entry.oid for entry in entries for branch in entry.tree}
     owner |= {entry.oid: entry.oid for entry in entries}
     found = {entry.oid: _Relations(False, ()) for entry in entries}

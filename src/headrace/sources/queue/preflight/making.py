@@ -1,8 +1,9 @@
-"""Preflight of what will be made: the schema, the queue in it, the triggers; by us, or by who may.
+"""Preflight of the objects to be made: the schema, the queue in it, the triggers; by us, or by a user with
+the rights.
 
-What is said of our own making is for information, with the script that does the same. It gives the objects to
-our user whoever runs it, so that the catalog is the same: then the user needs SELECT on the tables, and
-nothing else of the database. Who runs it has to own the tables, and to be a member of our user's role.
+Findings on objects that we will make are for information, with a script that does the same. Whoever runs the
+script, our user owns the objects, so that the catalog looks the same. Then our user needs only SELECT on the
+tables. A user who runs it must own the tables and be a member of our user's role.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from headrace.sources.queue.upstream import Objects
 
 
 def check_queue(connection: Session, objects: Objects) -> Iterator[Finding]:
-    """Tell whether the queue is there, or can be made."""
+    """Check that the queue exists, or can be made."""
     try:
         schema = read_schema(connection, objects)
     except Misconfigured as error:
@@ -76,18 +77,18 @@ def _may_create(connection: Session, objects: Objects, schema: Schema) -> bool:
 
 
 def creation_script(user: str, objects: Objects, schema: Schema) -> list[str]:
-    """The statements by which somebody else makes the queue for our user, once they are run."""
+    """The statements by which another user makes the queue for our user."""
     role = quote_identifier(user)
     made = [] if schema.exists else [f"CREATE SCHEMA {objects.quoted_schema} AUTHORIZATION {role}"]
     there = Schema(True, schema.relations, True)
     return [*made, f"SET ROLE {role}", *creation_statements(there, objects), "RESET ROLE"]
 
 
-# --- a queue of somebody else's -------------------------------------------------------------------
+# --- a queue that another role owns ---------------------------------------------------------------
 
 
 def _needs(objects: Objects) -> dict[str, str]:
-    """The privileges that are needed of a queue that is there."""
+    """The privileges that we need on the tables of an existing queue."""
     return {
         objects.queue: "SELECT, UPDATE",
         objects.tick: "SELECT, INSERT, DELETE",
@@ -99,7 +100,7 @@ def _needs(objects: Objects) -> dict[str, str]:
 
 
 def _readable(connection: Session, objects: Objects) -> tuple[str, ...]:
-    """The statements that give us what we lack of the schema and its tables; none where we lack nothing."""
+    """The statements that grant the rights that we lack on the schema and its tables."""
     role = quote_identifier(connection.info.user)
     [(usage,)] = query(connection, "SELECT pg_catalog.has_schema_privilege(%s, 'USAGE')", [objects.schema])
     if not usage:
@@ -112,7 +113,7 @@ def _readable(connection: Session, objects: Objects) -> tuple[str, ...]:
         )
     lacking = []
     for table, privileges in _needs(objects).items():
-        # Of one that is not there yet the answer is NULL.
+        # If the table does not exist yet, the answer is NULL.
         asked = [
             f"pg_catalog.has_table_privilege(pg_catalog.to_regclass(%s), '{each}')"
             for each in privileges.split(", ")
@@ -147,7 +148,7 @@ def _unreadable(connection: Session, objects: Objects, mend: tuple[str, ...]) ->
 def check_triggers(
     connection: Session, objects: Objects, tables: Sequence[QueuedTable], rights: Mapping[int, Access]
 ) -> Iterator[Finding]:
-    """Tell which triggers will be made, and which of them only somebody else may make."""
+    """Report the triggers that will be made, and those that only another user may make."""
     missing = [each for each in tables if each.triggers.flaw is not None]
     made = _may_trigger(connection, missing)
     for each in missing:
@@ -166,7 +167,7 @@ def _always(table: QueuedTable) -> bool:
 
 
 def _may_trigger(connection: Session, tables: Sequence[QueuedTable]) -> list[QueuedTable]:
-    """Find the tables on which we may make triggers; a partitioned table's is made on each partition too."""
+    """Find the tables on which we may make triggers; for a root we need the right on each partition."""
     oids = {each.entry.oid: [each.entry.oid, *each.partitions] for each in tables}
     may: dict[int, bool] = dict(
         query(
@@ -203,7 +204,7 @@ def _made_finding(objects: Objects, tables: Sequence[QueuedTable]) -> Finding:
 
 
 def _script(objects: Objects, table: QueuedTable) -> tuple[str, ...]:
-    # Whoever writes a table waits behind whoever waits for its lock: what fails for it is run again.
+    # Writers of the table wait behind a session that waits for its lock: give up soon, and run it again.
     return ("SET lock_timeout = '1s'", *trigger_statements(objects, table.name, table.triggers))
 
 

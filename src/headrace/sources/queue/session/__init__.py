@@ -1,5 +1,5 @@
-"""session: what is a queue's own about a connection; all else is PostgreSQL's.
+"""session: the queue's own part of a connection; all else is PostgreSQL's.
 
-address    a PostgreSQL's, whose scheme says that it is mirrored by triggers
+address    a PostgreSQL address whose scheme says that the database is mirrored by triggers
 identity   the proof that two connections reached the same system and database
 """

@@ -1,7 +1,6 @@
-"""The address of a queue: a PostgreSQL's, whose scheme says that it is mirrored by triggers.
+"""The address of a queue: a PostgreSQL address whose scheme says that the database is mirrored by triggers.
 
-The scheme stays with it wherever it is written down, or whoever reads it would take it for a PostgreSQL that
-is followed by its log.
+The scheme is kept wherever the address is stored: without it the address would mean logical replication.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ _PREFIX = "queue+"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class QueueAddress:
-    """The place of a queue's server, and our name there; `server` is what connections are made with."""
+    """The address of a queue's server; connections use `server`."""
 
     server: PostgresAddress
 
     @classmethod
     def parse(cls, text: str) -> QueueAddress:
-        """Read `queue+postgresql://...`, or what was made of it."""
+        """Read `queue+postgresql://...`, or a stored address."""
         return cls(PostgresAddress.parse(text.removeprefix(_PREFIX)))
 
     @property
     def text(self) -> str:
-        """All of it, secrets included: it travels sealed, and is in no message."""
+        """The whole address with its secrets: it travels sealed, and no message shows it."""
         return _url(self.server.text)
 
     def safe(self) -> str:
@@ -38,7 +37,7 @@ class QueueAddress:
         return self.server.safe()
 
     def without_secrets(self) -> str:
-        """The address as it may be written down."""
+        """The address without its secrets: it may be stored."""
         return _url(self.server.without_secrets())
 
     def with_environment(self, connection: Session) -> QueueAddress:

@@ -1,7 +1,7 @@
 """The identity of a queue's server: the system and the database, on whatever timeline.
 
-A standby that was promoted has another timeline; whether it goes on where we were is told by its ticks
-(`proof`), not by the log.
+A promoted standby has another timeline. Its ticks prove whether it goes on from our position (`proof`), not
+its log.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from headrace.sources.postgres.session.identity import PostgresIdentity, another
 
 
 def lasting_part(identity: PostgresIdentity) -> Json:
-    """The part that lasts: by it the lake knows the source again."""
+    """The lasting part, by which the lake recognises the source."""
     return {"system_id": identity.system_id, "database": identity.database}
 
 
 def prove(actual: PostgresIdentity, record: Json) -> None:
-    """Refuse a server that is not the one of a record: all of an identity, or what of it lasts."""
+    """Refuse a server that is not the one of a record; the record is an identity or its lasting part."""
     if "standby" in record:
         verify(actual, from_record(PostgresIdentity, record))
         return
