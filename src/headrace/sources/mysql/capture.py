@@ -1,8 +1,8 @@
-"""Capture: the tables that may be followed. A binlog holds the changes of every table there is.
+"""Capture: the tables that may be followed. A binlog holds the changes of every table of the server.
 
-Nothing has to be done so that a table's changes are in it, and nothing can be undone: which ones the receiver
-picks follows from the lake's own records. So to capture tables is to look at them once more, what we may do
-with them included.
+Nothing needs to be done so that a table's changes are in the log, and nothing can be undone. The receiver
+picks tables by the lake's own records. So to capture tables means to look at them again, and to check our
+rights on them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def examine(
 def define(
     connection: MysqlConnection, upstream: MysqlUpstream, tables: Iterable[TableDef]
 ) -> ExaminedTables:
-    """The tables of these names: one that was made again since is told of by the stream."""
+    """The tables of these names; if one was made again since, the stream reports it."""
     return examine(connection, upstream, [table.name for table in tables])
 
 
@@ -37,7 +37,7 @@ def find_unmirrored(
     patterns: Sequence[str],
     mirrored_tables: Collection[TableName],
 ) -> dict[TableName, HeadraceError | None]:
-    """Find what patterns match and nobody mirrors, with what stands against it, or None."""
+    """Find the tables that the patterns match and are not mirrored, each with its error or None."""
     return list_unmirrored(connection, _wish(upstream, patterns), mirrored_tables)
 
 

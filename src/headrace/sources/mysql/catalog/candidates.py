@@ -1,13 +1,11 @@
-"""Candidates: what a pattern may name. Preflight matches patterns against them.
+"""Candidates: the tables and views that a pattern may name. Preflight matches patterns against them.
 
-The server shows what we have a privilege on, and nothing else: of a table that is missing here it cannot be
-told whether it exists. MariaDB opens every table that it is asked about, so only databases are asked about
-that a pattern can mean; a table that it cannot open comes with the reason in place of its engine.
+The server shows only objects on which we have a privilege. So if a table is missing here, it may exist all
+the same. MariaDB opens every table that it is asked about, so we ask only about databases that a pattern can
+mean. A table that it cannot open has no engine, and the reason in its comment.
 
-Sizes: how big tables are, to cut their copies and to show progress. Both are estimates of the server.
-
-MySQL remembers such figures for a day, in a table of its own. It is asked for those of now,
-and writes nothing.
+`sizes` estimates the sizes of tables, to cut their copies and to show progress. MySQL keeps such figures for
+a day in a table of its own. We ask for fresh ones, and then it stores nothing.
 """
 
 from __future__ import annotations
@@ -32,16 +30,16 @@ class MysqlCandidate:
 
     name: TableName
     kind: str  # information_schema.tables.table_type
-    engine: str | None  # None of a view, and of a table that the server cannot open now
-    why_unopened: str | None = None  # why not, in the server's words
+    engine: str | None  # None: a view, or a table that the server cannot open now
+    why_unopened: str | None = None  # the reason, in the server's words
 
 
 def candidates(
     connection: MysqlConnection, patterns: Sequence[str], *, whole: bool = True
 ) -> list[MysqlCandidate]:
-    """Every table and view of the databases that the patterns may mean; system databases are none.
+    """Every table and view of the databases that the patterns may mean, without system databases.
 
-    Raises where the server leaves out a table that it cannot show now, if the `whole` is wanted.
+    With `whole` it raises if the server leaves out a table that it cannot show now.
     """
     put = ask if whole else query
     rows = [
@@ -63,20 +61,20 @@ def _candidate(database: Value, name: Value, kind: Value, engine: Value, comment
 
 
 def databases(connection: MysqlConnection) -> list[str]:
-    """The databases that we may see; system databases are none."""
+    """The databases that we may see, without system databases."""
     rows = query(connection, "SELECT schema_name FROM information_schema.schemata")
     names = sorted(str(name) for (name,) in rows)
     return [name for name in names if name.lower() not in _SYSTEM]
 
 
 def _named_databases(texts: Sequence[str], databases: Iterable[str]) -> list[str]:
-    """The databases in which one of the patterns may name something, by taking it or by leaving it out."""
+    """The databases in which a pattern may match tables, to mirror them or to leave them out."""
     patterns: list[Pattern] = []
     for each in texts:
         try:
             patterns.append(Pattern.parse(each))
         except Misconfigured:
-            continue  # it is refused where the patterns are matched
+            continue  # the matching of patterns will refuse it
     return [
         database
         for database in databases
@@ -84,13 +82,13 @@ def _named_databases(texts: Sequence[str], databases: Iterable[str]) -> list[str
     ]
 
 
-_UNKNOWN = (1 << 32) - 1  # bytes, as MySQL says of a table that another session alters: no number of pages
+_UNKNOWN = (1 << 32) - 1  # MySQL's size of a table that another session is altering
 
 
 def sizes(connection: MysqlConnection, names: Iterable[TableName]) -> dict[TableName, TableSize]:
-    """The bytes of these tables' rows, without indexes, and about how many rows they are.
+    """The bytes of these tables' rows, without indexes, and their number, estimated.
 
-    Of a table that another session alters now the server says nothing: it is absent.
+    A table that another session is altering is absent: the server gives no figures for it.
     """
     if not connection.release.is_mariadb:
         query(connection, "SET SESSION information_schema_stats_expiry = 0")

@@ -1,11 +1,11 @@
-"""Looking: tables as the catalog has them now, some hundreds in a few statements.
+"""The look at tables in the catalog as they are now, some hundreds of them in a few statements.
 
-`table_def` says what a look holds. Traps of the servers
-that are met here:
+`table_def` says what a look holds. The servers have these traps:
 
-* MariaDB shows foreign keys in `referential_constraints` only to those who may do more than SELECT; their
-  columns stand in `key_column_usage`, what they do only in SHOW CREATE TABLE.
-* MySQL shows the expression of a generated column as the inside of a literal.
+* MariaDB shows foreign keys in `referential_constraints` only to users with more than SELECT. Every user
+finds their
+  columns in `key_column_usage`, and their rules only in SHOW CREATE TABLE.
+* MySQL prints the expression of a generated column like the inside of a literal, with escapes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SELECT table_schema, table_name, column_name, ordinal_position, column_type, dat
        datetime_precision, {srs_id}, FIND_IN_SET('select', privileges) > 0
   FROM information_schema.columns WHERE {{named}}
 """
-_EXTRA = 7  # among what is said behind the names of a table
+_EXTRA = 7  # the place of `extra` behind the two names of a table
 _KEYS = """
 SELECT table_schema, table_name, index_name, seq_in_index,
        IF(index_name = 'PRIMARY' OR (sub_part IS NULL AND index_type = 'BTREE'), column_name, NULL)
@@ -42,7 +42,7 @@ _FOREIGN_KEYS = """
 SELECT DISTINCT table_schema, table_name
   FROM information_schema.key_column_usage WHERE {named} AND referenced_table_name IS NOT NULL
 """
-# Names and texts of a CREATE TABLE; what is left of it holds nothing that a person chose.
+# The names and texts in a CREATE TABLE: all parts that a person chose.
 _CHOSEN = re.compile(r"`(?:[^`]|``)*`|'(?:[^'\\]|\\.|'')*'", re.DOTALL)
 _FOREIGN_KEY = re.compile(r"CONSTRAINT `(\d+)` FOREIGN KEY \([^)]*\) REFERENCES \S+ \([^)]*\)([A-Z ]*)")
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
@@ -51,14 +51,14 @@ _CHANGES_ROWS = re.compile(r"CASCADE|SET NULL|SET DEFAULT")
 
 
 class Keys(NamedTuple):
-    """The keys of a table: whether it has a primary one, and those that are unique, that one first."""
+    """The keys of a table: whether it has a primary key, and all unique keys, the primary one first."""
 
     primary: bool
     unique: tuple[tuple[str, ...], ...]
 
 
 def look(connection: MysqlConnection, names: Iterable[TableName]) -> dict[TableName, TableLook]:
-    """Look at these tables; those that are gone, or are views, are absent."""
+    """Look at these tables; tables that are gone, and views, are absent."""
     wanted = list(names)
     tables = dict(of_tables(connection, _TABLES, wanted))
     columns, hidden, counting = _columns(connection, tables)
@@ -80,12 +80,12 @@ def look(connection: MysqlConnection, names: Iterable[TableName]) -> dict[TableN
             charset=charset_of_collation(text(collation) or ""),
         )
         for name, (kind, engine, collation) in tables.items()
-        if name not in gone  # between two of these questions
+        if name not in gone  # dropped between two of these queries
     }
 
 
 def charset_of_collation(collation: str) -> str:
-    """The charset that a collation is of: its name begins with it."""
+    """The charset of a collation: the collation's name begins with it."""
     charset = collation.partition("_")[0]
     return "utf8mb3" if charset == "utf8" else charset
 
@@ -93,7 +93,7 @@ def charset_of_collation(collation: str) -> str:
 def read_visible_tables(
     connection: MysqlConnection, names: Sequence[TableName]
 ) -> tuple[dict[TableName, TableLook], frozenset[TableName]]:
-    """The tables as they are, and those that the server does not show now: these keep back no other."""
+    """The visible tables, and the names of those that the server does not show now."""
     try:
         return look(connection, names), frozenset()
     except (MysqlTableBusy, LockTimeout, StatementOverruled, TableGone):
@@ -110,7 +110,8 @@ def read_visible_tables(
 def _columns(
     connection: MysqlConnection, names: Iterable[TableName]
 ) -> tuple[dict[TableName, list[ColumnRow]], set[TableName], dict[TableName, str]]:
-    """The columns of each table in order; the tables of which we may not read one; those that count."""
+    """The columns of each table in order; the tables with a column that we may not read; the AUTO_INCREMENT
+    columns."""
     columns: dict[TableName, list[ColumnRow]] = defaultdict(list)
     hidden: set[TableName] = set()
     counting: dict[TableName, str] = {}
@@ -154,7 +155,7 @@ def _unescape(escaped: re.Match[str]) -> str:
 
 
 def _keys(connection: MysqlConnection, columns: dict[TableName, list[ColumnRow]]) -> dict[TableName, Keys]:
-    """The unique keys of each table whose columns all are whole columns, and cannot be NULL."""
+    """The unique keys of each table that consist of whole columns which cannot be NULL."""
     indexes: dict[TableName, dict[str, list[tuple[int, str | None]]]] = defaultdict(lambda: defaultdict(list))
     for name, (index, at, column) in of_tables(connection, _KEYS, columns):
         indexes[name][str(index)].append((number(at) or 0, text(column)))
@@ -165,7 +166,7 @@ def _keys(connection: MysqlConnection, columns: dict[TableName, list[ColumnRow]]
 
 
 def _never_null(columns: Iterable[ColumnRow]) -> set[str]:
-    """The columns that a key may have; the server knows no rows by virtual ones."""
+    """The columns that a key may have; the server identifies no rows by virtual columns."""
     return {row.name for row in columns if not row.nullable and row.generation != "v"}
 
 
@@ -173,7 +174,8 @@ def _whole(
     unique: dict[str, list[tuple[int, str | None]]], never_null: set[str]
 ) -> Iterator[tuple[str, ...]]:
     for index in sorted(unique, key=lambda index: (index != "PRIMARY", index)):
-        # A part that is an expression has no column; nor has, of all but the primary key, a prefix or a hash.
+        # A part that is an expression has no column here. Nor has a prefix or a hash, except in the primary
+        # key.
         columns = [column for _, column in sorted(unique[index]) if column in never_null]
         if len(columns) == len(unique[index]):
             yield tuple(column for column in columns if column is not None)
@@ -182,9 +184,10 @@ def _whole(
 def _cascades(
     connection: MysqlConnection, columns: dict[TableName, list[ColumnRow]]
 ) -> dict[TableName, tuple[str, ...]]:
-    """The foreign keys of each table by which its rows change without a word in the log.
+    """The foreign keys of each table by which its rows may change without an event in the log.
 
-    Who may read columns alone is not shown them: such a table has no columns then, as if they were hidden.
+    A user with rights on columns alone does not see them. The columns of such a table are removed, as if the
+    server hid them.
     """
     if _are_logged(connection):
         return {}
@@ -200,13 +203,13 @@ def _cascades(
 
 
 def _are_logged(connection: MysqlConnection) -> bool:
-    """Tell whether cascades are row events: since MySQL 9.6, unless the engine does them by itself."""
+    """Tell whether cascades are logged as row events: since MySQL 9.6, unless the engine executes them."""
     rows = query(connection, "SHOW GLOBAL VARIABLES LIKE 'innodb_native_foreign_keys'")
     return bool(rows) and rows[0][1] == "OFF"
 
 
 def cascading(statement: str) -> tuple[str, ...]:
-    """The foreign keys of a CREATE TABLE that change or remove the table's rows, in order."""
+    """The foreign keys in a CREATE TABLE that may change or remove the table's rows, in order."""
     names: list[str] = []
 
     def number(match: re.Match[str]) -> str:

@@ -1,23 +1,18 @@
-"""Questions to information_schema about tables that are known by name, in few statements.
+"""Queries on information_schema about tables that are known by name, in few statements.
 
-Its own comparison of names is not to be trusted. MariaDB's ignores case, and answers with one of two tables
-that differ in case alone: it is told to compare bytes, and its answers are held against the names.
-Neither is an answer whole because it came: see `busy`.
+The server's comparison of names can't be trusted. MariaDB's ignores case, and returns one of two tables that
+differ only in case. So it is told to compare bytes, and its answers are compared with the names.
 
-The error of a table that the server cannot show now, since another session alters it.
+`busy` is the error of a table that the server cannot show now because another session is altering it. Absence
+proves nothing: MariaDB leaves such a table out of its answer, with a warning, since it does not let a session
+wait that holds a lock (all of ours hold one, see `session.connection`). MySQL lets a query about the table's
+size wait, and then returns -1.
 
-Nothing may be concluded from its absence. MariaDB leaves the table out of its answer, with a warning, since a
-session that holds a lock (all of ours hold one, see `session.connection`) is not made to wait. MySQL lets a
-question about its size wait, and then says -1.
-
-Denials: the tables that are hidden from us, in whole or in part, for want of a privilege.
-
-`information_schema` shows what we have a privilege on and hides the rest, so that a table whose privilege was
-revoked looks like one that was dropped, and a column like one that is gone. Who asks for the columns by name
-is told which it is: privileges are looked at before anything else. What foreign keys do is shown to those
-alone who have a privilege on the table, and not on columns of it.
-
-Called before it is said of a table that it is another one.
+`denial` finds tables that are hidden from us, wholly or in part, because we lack a privilege.
+`information_schema` shows only objects on which we have a privilege. So if a privilege was revoked, a table
+looks dropped, and a column looks gone. A SELECT of the columns by name tells the two apart: the server checks
+privileges before anything else. The rules of foreign keys need a privilege on the table, not only on its
+columns. The schema check calls it before it reports that a table changed.
 """
 
 from __future__ import annotations
@@ -44,7 +39,7 @@ class MysqlTableBusy(Transient):
 
 
 def busy(name: TableName | None, message: str | None) -> MysqlTableBusy:
-    """Another session is altering the table, or it is damaged; `said` is the server's word on it."""
+    """The error of a table that another session is altering, or that is damaged."""
     return MysqlTableBusy(
         "MY_TABLE_BUSY",
         f"the server cannot show table {name} now" if name else "the server cannot show a table now",
@@ -55,24 +50,24 @@ def busy(name: TableName | None, message: str | None) -> MysqlTableBusy:
 
 
 _NAMES_A_STATEMENT = 500
-_LEFT_OUT = 1684  # the warning that a table is none of the answer, since it is being altered
+_LEFT_OUT = 1684  # the warning that the answer lacks a table, since it is being altered
 
 
 def ask(connection: MysqlConnection, statement: str, values: Sequence[str]) -> list[Row]:
-    """Ask about tables; raises where the server leaves one out."""
+    """Ask about tables; raises if the server leaves one out."""
     rows = query(connection, statement, values)
     for _, code, said in query(connection, "SHOW WARNINGS"):
         if code == _LEFT_OUT:
-            raise busy(None, str(said))  # which names it
+            raise busy(None, str(said))  # the message names the table
     return rows
 
 
 def of_tables(
     connection: MysqlConnection, statement: str, names: Iterable[TableName]
 ) -> Iterator[tuple[TableName, Row]]:
-    """Ask about each of the names; the rows of the answers, each with its table.
+    """Ask about all these tables; yield the rows of the answers, each with its table.
 
-    The statement selects `table_schema, table_name` before all else, and has `{named}` as its condition.
+    The statement selects `table_schema, table_name` first, and has `{named}` as its condition.
     """
     wanted = frozenset(names)
     for database, group in groupby(sorted(wanted), key=lambda name: name.schema):
@@ -98,17 +93,17 @@ def _ask(
 
 
 def number(value: Value) -> int | None:
-    """A value of information_schema that is a number, or none."""
+    """A number of information_schema; None for NULL."""
     return None if value is None else int(str(value))
 
 
 def text(value: Value) -> str | None:
-    """A value of information_schema that is a text, or none."""
+    """A text of information_schema; None for NULL."""
     return None if value is None else str(value)
 
 
 def denial(connection: MysqlConnection, table: TableName, columns: Iterable[str]) -> PrivilegeMissing | None:
-    """The reason why we may not read these columns of a table; None of one that is gone, or is held."""
+    """The error if we may not read these columns of a table; None if we may, or if it is gone or locked."""
     target = f"{quote(table.schema)}.{quote(table.name)}"
     try:
         query(connection, f"SELECT {', '.join(map(quote, columns))} FROM {target} LIMIT 0")

@@ -1,13 +1,13 @@
-"""The clauses of ALTER TABLE: which leave the rows and columns of a table as they are, and their defaults.
+"""The clauses of ALTER TABLE: those that change no row, no column and no default of a table, and all others.
 
     ALTER TABLE t  ADD KEY (x), COMMENT = 'y' ENGINE = InnoDB, ALGORITHM = INPLACE
                    └── clause ─┘ └────── clause of options ──┘ └──── clause ────┘
 
-What is not listed here as harmless alters the table: new releases have new clauses. By a harmless one the
-server may still copy the table, as the clause, the release or a setting of the session says: the table counts
-as rebuilt. What that means hangs on its columns, which are not known here.
-A change of a column that might be of its comment alone counts as one too, since its text does not say what
-the column was before.
+A clause that is not listed here as harmless alters the table, since new releases have new clauses. For a
+harmless clause the server may still copy the table, depending on the clause, the release or a setting of the
+session: then the table counts as rebuilt. The effect of that depends on its columns, which are not known
+here. A clause that redefines a column counts as a change even if it may only set a comment: its text does not
+say what the column was before.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ END = Sign.END
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """An event in the life of a table, of all tables of a database, or of all there are."""
+    """The effect of a statement on a table, on all tables of a database, or on all tables."""
 
     reason: Reason | None  # None: it was emptied
     database: str | None = None
     table: str | None = None
-    steps: bytes = b""  # of an ALTER TABLE in a closed form: what it did (`closed_form`)
+    steps: bytes = b""  # the steps of an ALTER TABLE in a closed form (`closed_form`)
 
     def within(self, database: str) -> Effect:
         """Complete a table that was named without its database with this one."""
@@ -39,7 +39,7 @@ class Effect:
         return replace(self, database=database)
 
     def check_names(self) -> None:
-        """Refuse names with bytes that mean nothing: what the server made of them cannot be told."""
+        """Refuse names with bytes that mean nothing in their charset: nobody knows what the server read."""
         for name in (self.database, self.table):
             (name or "").encode()
 
@@ -63,7 +63,7 @@ def table(words: StatementWords) -> tuple[str | None, str]:
 
 
 def skip_wait(words: StatementWords) -> None:
-    """MariaDB's word on how long a statement waits for its lock."""
+    """Read MariaDB's WAIT or NOWAIT, if one comes next."""
     if words.skip("WAIT"):
         words.read()
     else:
@@ -71,7 +71,7 @@ def skip_wait(words: StatementWords) -> None:
 
 
 def effects(words: StatementWords, *, ignores: bool) -> Iterator[Effect]:
-    """Find the effects of an ALTER TABLE, read up to there. `ignores` is of one that may throw rows away."""
+    """Find the effects of an ALTER TABLE, whose first words are read. With `ignores` it may drop rows."""
     words.skip("IF", "EXISTS")
     name = table(words)
     skip_wait(words)
@@ -101,9 +101,9 @@ def _clause(words: StatementWords, name: tuple[str | None, str]) -> Iterator[Eff
 
 
 def ends_statement(first: str, words: StatementWords) -> bool:
-    """Tell whether a clause has a list with commas: no server lets another clause follow one of those.
+    """Tell whether a clause has a list with commas: no server allows another clause after such a one.
 
-    `first` is the clause's first word, which was read; the next one may be, too.
+    `first` is the clause's first word, which was read; this may read the next one too.
     """
     if first == "ORDER":
         return words.skip("BY")
@@ -111,7 +111,7 @@ def ends_statement(first: str, words: StatementWords) -> bool:
 
 
 def reason(words: StatementWords) -> Reason | None:
-    """Find what a clause does to its table; it is read at least so far that this is known."""
+    """Find the effect of a clause on its table; it reads at least as much as it needs for that."""
     first = words.next.keyword
     if is_option(words):
         return options(words)[0]
@@ -140,12 +140,12 @@ def reason(words: StatementWords) -> Reason | None:
 
 
 def of_addition(words: StatementWords) -> Reason | None:
-    """Keys leave rows as they are, but the primary one, which tells them apart, and those that cascade."""
+    """The effect of ADD. Keys change no row, except a primary key, which identifies rows, and cascades."""
     kind = words.next.keyword
     if not kind:
         return Reason.ALTERED  # columns in parentheses, or a column with a quoted name
     words.read()
-    if kind == "VECTOR":  # a column may be called so
+    if kind == "VECTOR":  # it may also be the name of a column
         return None if words.next.keyword in ("INDEX", "KEY") else Reason.ALTERED
     if kind == "PARTITION":
         return None
@@ -172,7 +172,7 @@ def _cascades(words: StatementWords) -> bool:
 
 
 def close(words: StatementWords) -> None:
-    """Read up to the parenthesis that closes one that was read."""
+    """Read up to the closing parenthesis; the opening one was read."""
     depth = 1
     while depth:
         token = words.read()
@@ -195,7 +195,7 @@ def of_removal(words: StatementWords) -> Reason | None:
 
 
 def _of_default(words: StatementWords) -> Reason | None:
-    """ALTER within ALTER TABLE: of an index, a constraint, or the default and visibility of a column."""
+    """The effect of ALTER within ALTER TABLE: on an index, a constraint, a column's default or visibility."""
     if words.next.keyword in ("INDEX", "KEY", "CONSTRAINT", "CHECK"):
         return None
     words.skip("COLUMN")
@@ -207,14 +207,14 @@ def _of_default(words: StatementWords) -> Reason | None:
 
 
 def is_option(words: StatementWords) -> bool:
-    """Tell whether the next clause is of options of the table."""
+    """Tell whether the next clause consists of options of the table."""
     return words.next.keyword in _OPTIONS or words.next.keyword in ("ENGINE", "TYPE", "DEFAULT", "CHARACTER")
 
 
 def options(words: StatementWords) -> tuple[Reason | None, str]:
-    """Read options of the table, one after the other; behind them may stand how it is partitioned.
+    """Read options of the table, one after the other; PARTITION BY may follow them.
 
-    With what they do comes the name of the charset, or of a collation of it, that texts have by default now.
+    Returns their effect, and the name of the new default charset of texts, or of a collation of it.
     """
     charset = ""
     while words.next.sign is not END:
@@ -257,7 +257,7 @@ def _rename(words: StatementWords, name: tuple[str | None, str]) -> Iterator[Eff
 
 
 def _exchange(words: StatementWords, name: tuple[str | None, str]) -> Iterator[Effect]:
-    """Partitions that change places with a table, or become one; CONVERT may also be of the charset."""
+    """Partitions that are exchanged with a table, or become one; CONVERT may also change the charset."""
     reason = Reason.PARTITIONS
     if words.read().keyword == "CONVERT" and words.next.keyword not in ("PARTITION", "TABLE"):
         reason = Reason.ALTERED
@@ -272,7 +272,7 @@ def _exchange(words: StatementWords, name: tuple[str | None, str]) -> Iterator[E
 
 
 def pass_over(words: StatementWords, *, is_last: bool = False) -> None:
-    """Read the rest of a clause, up to the comma behind it; of the last clause, commas too."""
+    """Read the rest of a clause, up to the comma behind it; the last clause may itself have commas."""
     depth = 0
     while words.next.sign is not END:
         token = words.next

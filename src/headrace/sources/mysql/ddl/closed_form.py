@@ -6,7 +6,7 @@
     CHANGE name name TYPE ...,  MODIFY name TYPE ...
     CONVERT TO CHARACTER SET name
     DEFAULT CHARACTER SET name, COLLATE name
-    whatever `alterations` knows to be harmless
+    any clause that `alterations` lists as harmless
 
 A statement has no closed form if it has a clause, type, attribute or default that is not listed here: DEFAULT
 (an expression), GENERATED, REFERENCES, ON UPDATE, SERIAL, IGNORE. This module does not decide what the words
@@ -48,7 +48,7 @@ from headrace.sources.mysql.ddl.tokens import MysqlToken, Sign, StatementWords, 
 
 _REAL_AS_FLOAT = 1 << 0
 _LENGTH = re.compile(r"\d{1,5}", re.ASCII)
-_LABEL = re.compile(r"[^'\"\\]*")  # what the catalog prints as it was typed
+_LABEL = re.compile(r"[^'\"\\]*")  # labels that the catalog prints as they were typed
 _SYNONYMS: Mapping[str, str] = {
     "BOOL": "tinyint", "BOOLEAN": "tinyint", "INT1": "tinyint", "INT2": "smallint", "INT3": "mediumint",
     "INT4": "int", "INT8": "bigint", "INTEGER": "int", "DEC": "decimal", "FIXED": "decimal",
@@ -60,10 +60,10 @@ _WITHOUT = frozenset(
     multilinestring multipoint multipolygon point polygon tinyblob tinytext blob text uuid""".split()
 )
 _WHOLE = frozenset("tinyint smallint mediumint int bigint year".split())  # a width changes nothing
-_LENGTHS = frozenset("bit char binary".split())  # 1, where none is said
+_LENGTHS = frozenset("bit char binary".split())  # their length is 1 by default
 _MOMENTS = frozenset("datetime timestamp time".split())
 _FLOATS = frozenset("float double".split())
-_COUNTS: Mapping[str, Collection[int]] = {  # of what stands in parentheses
+_COUNTS: Mapping[str, Collection[int]] = {  # of arguments in parentheses
     **dict.fromkeys(_WITHOUT | _WHOLE, (0,)),
     **dict.fromkeys(_LENGTHS | {"varchar", "varbinary", "vector"}, (1,)),
     **dict.fromkeys(_MOMENTS, (0, 1)),
@@ -77,7 +77,7 @@ _SINGLE_DIGITS = 24  # of FLOAT(p): more bits make it a double
 
 
 def spelled_type(words: StatementWords) -> str:
-    """Read a type with its facets; `Unreadable` where its spelling in the catalog is not certain."""
+    """Read a type with its facets; raises `Unreadable` if its spelling in the catalog is not certain."""
     typed = words.read().keyword
     if typed == "REAL" and words.dialect.sql_mode & _REAL_AS_FLOAT:
         raise Unreadable
@@ -94,13 +94,13 @@ def spelled_type(words: StatementWords) -> str:
 
 
 def spelled_charset(name: str) -> str:
-    """The charset of this name, or of the collation of this name, as the catalog calls it."""
+    """The catalog's name of the charset that has this name, or whose collation has it."""
     charset = name.lower().partition("_")[0]
     return "utf8mb3" if charset == "utf8" else charset
 
 
 def _sign(words: StatementWords) -> str:
-    """UNSIGNED, which ZEROFILL brings with it."""
+    """Read UNSIGNED, which ZEROFILL implies."""
     sign = ""
     while words.next.keyword in ("SIGNED", "UNSIGNED", "ZEROFILL"):
         sign = " unsigned" if words.read().keyword != "SIGNED" else sign
@@ -122,7 +122,7 @@ def _show(base: str, given: tuple[str, ...]) -> str:
 
 
 def _arguments(words: StatementWords) -> tuple[str, ...]:
-    """Numbers or labels in parentheses, if some come next."""
+    """Read numbers or labels in parentheses, if they come next."""
     if not words.sign("("):
         return ()
     found = [_argument(words)]
@@ -142,8 +142,8 @@ def _argument(words: StatementWords) -> str:
     raise Unreadable
 
 
-_STRICT = (1 << 21) | (1 << 22)  # STRICT_TRANS_TABLES, STRICT_ALL_TABLES: InnoDB knows no difference
-_OWN_MODES = ~0xFFFFFFFF  # MariaDB's, by which the empty text may be NULL
+_STRICT = (1 << 21) | (1 << 22)  # STRICT_TRANS_TABLES, STRICT_ALL_TABLES: the same for InnoDB
+_OWN_MODES = ~0xFFFFFFFF  # MariaDB's own; with one of them an empty text is NULL
 _NUMBER = re.compile(r"\d{1,65}", re.ASCII)
 _PLAIN = re.compile(r"[ !#-&(-\[\]-~]*")  # printed ASCII without quotes and backslashes
 _NOT_A_COLUMN = frozenset(
@@ -153,7 +153,7 @@ _NOT_A_COLUMN = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class _Definition:
-    """The definition of a column, as far as its words are asked for."""
+    """The definition of a column, as far as it is needed."""
 
     type: str
     default: str | None = None
@@ -166,7 +166,7 @@ class _Definition:
 
 
 def alteration(words: StatementWords) -> AlterStatement:
-    """Read an ALTER TABLE to its end; `Unreadable` where it has no closed form."""
+    """Read an ALTER TABLE to its end; raises `Unreadable` if it has no closed form."""
     words.expect("ALTER")
     words.skip("ONLINE")
     words.expect("TABLE")
@@ -277,8 +277,8 @@ def _charset(words: StatementWords) -> str:
 
 
 def _definition(words: StatementWords) -> _Definition:
-    """A type, its facets, and the attributes behind it."""
-    charset = "utf8mb4" if words.next.keyword == "JSON" else ""  # MariaDB keeps it as a text
+    """Read a type, its facets, and the attributes behind it."""
+    charset = "utf8mb4" if words.next.keyword == "JSON" else ""  # MariaDB stores JSON as text
     found = _Definition(spelled_type(words), charset=charset)
     while not _is_end(words.next):
         found = _attribute(words, found)
@@ -291,7 +291,7 @@ def _declaration(found: _Definition) -> ColumnDeclaration:
 
 def _with_null(found: _Definition, *, nullable: bool) -> _Definition:
     if found.nullable is not None:
-        raise Unreadable  # said twice
+        raise Unreadable  # it comes twice
     return replace(found, nullable=nullable)
 
 
@@ -328,12 +328,12 @@ def _attribute(words: StatementWords, found: _Definition) -> _Definition:
 
 
 def _own_charset(words: StatementWords) -> str:
-    """The charset of a column, by its name or by a collation of it."""
+    """Read the charset of a column, by its name or by a collation."""
     return spelled_charset(words.name()) if words.skip("COLLATE") else _charset(words)
 
 
 def _default(words: StatementWords, found: _Definition) -> _Definition:
-    """A constant whose meaning hangs on no charset, escape or mode."""
+    """Read a constant default whose meaning depends on no charset, escape or mode."""
     words.expect("DEFAULT")
     if found.says_null or found.default is not None:
         raise Unreadable

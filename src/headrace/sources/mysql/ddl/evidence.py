@@ -50,18 +50,18 @@ from headrace.sources.mysql.types.columns import base_of, is_unsigned
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """The columns of a table up to a statement, and how its rows become those of now."""
+    """The columns of a table up to a statement, and the conversion of its rows to those of now."""
 
     conversion: Conversion
-    columns: tuple[ColumnRow | None, ...]  # None: no look shows what it was
+    columns: tuple[ColumnRow | None, ...]  # None: no look shows the column as it was
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainedChanges:
-    """All that lies between two looks, from the last one on."""
+    """The explained difference between two looks."""
 
     versions: tuple[Version, ...]  # the oldest first
-    key: tuple[str, ...]  # that rows are known by, under its names of now
+    key: tuple[str, ...]  # the identity, with the columns' present names
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -69,31 +69,31 @@ class ExplainedChanges:
 
 
 class _Unproven(Exception):
-    """The statements do not explain it."""
+    """The statements do not explain the difference."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A column while the statements are played: the same one under whatever name."""
+    """A column while the statements are applied; `number` identifies it whatever its name is."""
 
     name: str
-    number: int  # among all that ever were
+    number: int  # among all columns that ever were
     add: Add | None = None
-    retypes: int = 0  # how often it was defined anew
-    strict: bool = True  # by sessions that refuse what they can't keep
-    counts: bool = False  # AUTO_INCREMENT was said
-    declaration: ColumnDeclaration | None = None  # by the statement that defined it anew
-    new_charset: str | None = None  # the charset that all texts got
+    retypes: int = 0  # how often it was redefined
+    strict: bool = True  # only by sessions that refuse values which they can't keep
+    counts: bool = False  # a statement said AUTO_INCREMENT
+    declaration: ColumnDeclaration | None = None  # of the statement that redefined it
+    new_charset: str | None = None  # of a statement that converted all texts
 
 
 _Columns = tuple[_Column, ...]
-_UNKNOWN = "?"  # in the place of a charset: it is none that a look shows
+_UNKNOWN = "?"  # in place of a charset; no look shows it
 
 
 def explain(
     last: TableLook, now: TableLook, key: Sequence[str], alterations: Sequence[tuple[int, AlterStatement]]
 ) -> ExplainedChanges | None:
-    """Explain a look by the last one and the statements in between, each with its time; None: not proven."""
+    """Explain a look by the last one and the statements in between, with their times; None if not proven."""
     try:
         return _explain(last, now, key, alterations)
     except _Unproven:
@@ -121,19 +121,19 @@ def _explain(
     return ExplainedChanges(tuple(versions), _key_now(last, now, key, shapes[-1]))
 
 
-# ── what the statements make of the columns ─────────────────────────────────────────────────────────
+# ── the columns behind the statements ───────────────────────────────────────────────────────────────
 
 
 def _default_behind(alteration: AlterStatement, charset: str) -> str:
-    """The charset that texts have by default behind a statement."""
+    """The default charset of texts after a statement."""
     said = [step.charset for step in alteration.steps if isinstance(step, Default | Recode)]
     return said[-1] if said else charset
 
 
 def _with_charset(alteration: AlterStatement, charset: str) -> AlterStatement:
-    """The statement, with the charset that its definitions mean where they name none.
+    """The statement with the default charset put into definitions that name none.
 
-    Which one that is in a statement that changes the default as well is not asked.
+    If the statement also changes the default, the charset of its definitions is unknown.
     """
     if _default_behind(alteration, charset) != charset:
         charset = _UNKNOWN
@@ -147,7 +147,7 @@ def _resolve(step: Step, charset: str) -> Step:
 
 
 def _alter(columns: _Columns, alteration: AlterStatement, *, first: int) -> _Columns:
-    """The columns behind a statement, as the server puts them in order."""
+    """The columns after a statement, in the server's order."""
     steps = [step for step in alteration.steps if not _does_nothing(columns, step)]
     taken = [_place(columns, step.old if isinstance(step, Rename | Retype) else step.name) for step in steps
              if isinstance(step, Rename | Retype | DropColumn)]  # fmt: skip
@@ -167,7 +167,7 @@ def _alter(columns: _Columns, alteration: AlterStatement, *, first: int) -> _Col
 
 
 def _does_nothing(columns: _Columns, step: Step) -> bool:
-    """Tell whether IF EXISTS or IF NOT EXISTS made nothing of a step."""
+    """Tell whether a step did nothing, by its IF EXISTS or IF NOT EXISTS."""
     if isinstance(step, Recode | Default) or not step.lenient:
         return False
     if isinstance(step, Add):
@@ -178,7 +178,7 @@ def _does_nothing(columns: _Columns, step: Step) -> bool:
 def _keep(
     columns: _Columns, column: _Column, steps: Sequence[Step], alteration: AlterStatement
 ) -> Iterator[_Column]:
-    """The column under its name behind the statement, unless it went, or was put elsewhere."""
+    """Yield the column as it is after the statement, unless it was dropped or moved."""
     for charset in (step.charset for step in steps if isinstance(step, Recode)):
         strict = column.strict and alteration.strict
         column = replace(column, retypes=column.retypes + 1, strict=strict, new_charset=charset)
@@ -222,7 +222,7 @@ def _place(columns: _Columns, name: str) -> int:
 
 
 def _find(columns: _Columns, name: str) -> int | None:
-    """The place of a column: by its very name, or by one that differs in the case of plain letters."""
+    """The place of a column: by its exact name, or by one that differs only in the case of ASCII letters."""
     names = [column.name for column in columns]
     if name in names:
         return names.index(name)
@@ -231,11 +231,11 @@ def _find(columns: _Columns, name: str) -> int | None:
     return next((place for place, known in enumerate(names) if known.lower() == name.lower()), None)
 
 
-# ── what the two looks show of them ─────────────────────────────────────────────────────────────────
+# ── the columns in the two looks ────────────────────────────────────────────────────────────────────
 
 
 def _parts(last: TableLook, now: TableLook, columns: _Columns) -> Iterator[tuple[int, Part]]:
-    """Yield out of what each column of now comes in the oldest rows, by its number."""
+    """Yield for each present column its number, and its origin in the oldest rows."""
     for column, row in zip(columns, now.columns, strict=True):
         if column.add is None:
             _check_column(last.columns[column.number], row, column, last)
@@ -261,19 +261,20 @@ def _check_column(before: ColumnRow, after: ColumnRow, column: _Column, last: Ta
 
 
 def _check_definition(before: ColumnRow, after: ColumnRow, column: _Column, now: TableLook) -> None:
-    """Refuse a column that was defined anew where that is not what it is by now, or filled its NULLs."""
+    """Refuse a redefined column that differs from its definition, or whose NULLs the server filled."""
     if column.new_charset is not None and after.charset and _charset(after) != column.new_charset:
         raise _Unproven
     if column.declaration is None:
         return
     _check_said(column.declaration, after, now)
-    # Of any mode: ALTER TABLE puts the time of its own into a timestamp that was NULL.
+    # In any mode ALTER TABLE puts its own time into a timestamp that was NULL.
     if before.nullable and not after.nullable and base_of(after.column_type) == "timestamp":
         raise _Unproven
 
 
 def _check_said(said: ColumnDeclaration, row: ColumnRow, now: TableLook) -> None:
-    """Refuse a column that is not what a statement says: a later one, not brought yet, made it that."""
+    """Refuse a column that differs from a statement's definition: a later statement, not brought yet,
+    changed it."""
     in_primary = now.primary and row.name in now.keys[0]
     if said.type != _spell(row) or (said.not_null == row.nullable and not in_primary):
         raise _Unproven
@@ -286,7 +287,7 @@ def _charset(row: ColumnRow) -> str:
 
 
 def _spell(row: ColumnRow) -> str:
-    """The type of a column, as `ColumnDeclaration` spells it: of whole numbers the widths mean nothing."""
+    """The type of a column in the spelling of `ColumnDeclaration`, without widths of whole numbers."""
     base = base_of(row.column_type)
     if is_integer(row.column_type) or base == "year":
         return base + (" unsigned" if is_unsigned(row.column_type) and base != "year" else "")
@@ -295,7 +296,7 @@ def _spell(row: ColumnRow) -> str:
 
 
 def _check_table(last: TableLook, now: TableLook, columns: _Columns) -> None:
-    """Refuse where more of the table is another: who stores it, or what is computed of its columns."""
+    """Refuse other differences of the table: its engine, its cascades, or computed columns."""
     rows = (*last.columns, *now.columns)
     computed = any(row.generation for row in rows)
     if any(row.generation == "s" for row in rows):
@@ -307,7 +308,7 @@ def _check_table(last: TableLook, now: TableLook, columns: _Columns) -> None:
 
 
 def _key_now(last: TableLook, now: TableLook, key: Sequence[str], columns: _Columns) -> tuple[str, ...]:
-    """The key that rows are known by, as it is called now; it has to be one still."""
+    """The identity with the columns' present names; raises unless it still is a key."""
     if not key:
         return ()
     names = {last.columns[column.number].name: column.name for column in columns if column.add is None}
@@ -322,7 +323,7 @@ def _key_now(last: TableLook, now: TableLook, key: Sequence[str], columns: _Colu
 def _version(
     columns: _Columns, until: int, parts: dict[int, Part], rows: dict[int, ColumnRow], last: TableLook
 ) -> Version:
-    """The columns of then, and how rows under them become rows of now."""
+    """The columns before a statement, and the conversion of their rows to those of now."""
     places = {column.number: place for place, column in enumerate(columns)}
     step = Conversion(
         tuple(column.name for column in columns),
@@ -333,7 +334,7 @@ def _version(
 
 
 def _row_then(column: _Column, now: ColumnRow | None, last: TableLook) -> ColumnRow | None:
-    """The column as it was then: as it had been, until it was defined anew."""
+    """The column before it was redefined: as in the last look; else as it is now."""
     if column.add is None and not column.retypes:
         return last.columns[column.number]
     return now

@@ -1,11 +1,12 @@
-"""The kind of value that a generated column's expression makes, where it is one for every session.
+"""The kind of value of a generated column's expression, if the value is the same for every session.
 
     concat(`name`,_utf8mb4'-',`n` + 1)   TEXT      upper(`day`)          WORDS
     cast(`txt` as date)                  Unknown   `price` / 100         Unknown
 
-`kind_of` reads an expression as the servers print it, and knows the functions and operators that are listed
-here. Each of these was asked of both servers, by sessions with other settings, over the same values. All else
-is `UnknownValue`: a function that is not listed, and an operand by which a listed one hangs on the session:
+`kind_of` parses an expression as the servers print it. It knows the functions and operators that are listed
+here. Each was tested on both servers, by sessions with different settings, over the same values. Everything
+else raises `UnknownValue`: a function that is not listed, and an operand that makes a listed one depend on
+the session:
 
     text or number to a date or time   time_zone (MySQL reads an offset in a text), sql_mode
     a timestamp                        time_zone
@@ -16,11 +17,8 @@ is `UnknownValue`: a function that is not listed, and an operand by which a list
     the bytes of a text of the session character_set_connection
     such texts compared                collation_connection
 
-Pure.
-
-The kinds of values, and which of them convert and compare alike in every session.
-
-A rule that does not know a kind, or knows that the session decides, raises `UnknownValue`. Pure.
+`ValueKind` has the kinds of values; rules say which of them convert and compare alike in every session. A
+rule that does not know a kind, or knows that the session decides, raises `UnknownValue`. Pure.
 """
 
 from __future__ import annotations
@@ -31,24 +29,24 @@ from enum import Enum, auto
 
 
 class UnknownValue(Exception):
-    """The value may hang on the session that computes it, for all that is known here."""
+    """The value may depend on the session that computes it, as far as is known here."""
 
 
 class ValueKind(Enum):
-    """The values of an expression, by what converting and comparing them hangs on."""
+    """The kinds of values, which differ in what their conversion and comparison depend on."""
 
     NULL = auto()
     EXACT = auto()  # whole and decimal numbers
     UNSIGNED = auto()  # whole numbers that are unsigned
     FLOAT = auto()
     TEXT = auto()  # in a charset and a collation of its own
-    CODED = auto()  # in a charset of its own, compared as the session says
+    CODED = auto()  # in a charset of its own, with the collation of the session
     WORDS = auto()  # in the charset of the session
     BYTES = auto()
     DATE = auto()
-    DAY = auto()  # a date that was made: of one that is none, the session may make NULL
+    DAY = auto()  # a computed date: if it is invalid, the session may make it NULL
     MOMENT = auto()  # date and time
-    INSTANT = auto()  # one that was made
+    INSTANT = auto()  # a computed one
     TIME = auto()
     JSON = auto()
 
@@ -60,20 +58,20 @@ MADE = frozenset((ValueKind.DAY, ValueKind.INSTANT))
 CLOCKS = DAYS | {ValueKind.TIME}
 WRITTEN = frozenset(
     (ValueKind.TEXT, ValueKind.CODED, ValueKind.BYTES, ValueKind.JSON)
-)  # bytes that hang on nobody
+)  # their bytes do not depend on the session
 DOCUMENTS = frozenset((ValueKind.TEXT, ValueKind.JSON))
 SCALARS = NUMBERS | TEXTS | {ValueKind.BYTES, ValueKind.JSON}
 
 
 def check(kind: ValueKind, among: frozenset[ValueKind], result: ValueKind | None = None) -> ValueKind:
-    """The result of a value of one of these kinds; NULL is of each."""
+    """Check that a kind is among these; return the result's kind. NULL is of every kind."""
     if kind is not ValueKind.NULL and kind not in among:
         raise UnknownValue
     return kind if result is None else result
 
 
 def compare(one: ValueKind, other: ValueKind) -> None:
-    """Refuse a comparison that hangs on the session."""
+    """Refuse a comparison that depends on the session."""
     kinds = {one, other} - {ValueKind.NULL}
     if kinds <= CLOCKS:
         if len(kinds) == 2 and ValueKind.TIME in kinds:
@@ -83,7 +81,7 @@ def compare(one: ValueKind, other: ValueKind) -> None:
 
 
 def one_of(kinds: Sequence[ValueKind]) -> ValueKind:
-    """The kind of a value that is one of some."""
+    """The kind of a value that is one of several."""
     found = set(kinds) - {ValueKind.NULL}
     if found and found <= DAYS | MADE:
         return ValueKind.DAY if found <= {ValueKind.DATE, ValueKind.DAY} else ValueKind.INSTANT
@@ -95,7 +93,7 @@ def one_of(kinds: Sequence[ValueKind]) -> ValueKind:
 
 
 def join_texts(kinds: Sequence[ValueKind]) -> ValueKind:
-    """The kind of texts that are put together, or of one that is made of others."""
+    """The kind of a text that is made of several."""
     found = set(kinds) - {ValueKind.NULL}
     if not found <= SCALARS | CLOCKS:
         raise UnknownValue
@@ -118,14 +116,14 @@ _TOKEN = re.compile(
     re.DOTALL | re.IGNORECASE,
 )
 _END = ("end", "")
-_Token = tuple[str, str]  # its sort and what it says
+_Token = tuple[str, str]  # its sort and its text
 _PLAIN_FORMAT = re.compile(r"(?:[^%\\]|%[cDdefHhIijklmpTrSsUuVvwXxYy%])*")
 _UNITS = frozenset("year quarter month week day hour minute second".split())
 _DAY_UNITS = frozenset("year quarter month week day".split())
 
 
 def kind_of(expression: str, columns: Mapping[str, ValueKind]) -> ValueKind:
-    """The kind of an expression over columns, whose names are in lower case; raises `UnknownValue`."""
+    """The kind of an expression over columns (their names in lower case); may raise `UnknownValue`."""
     reader = _Reader(_tokens(expression), columns)
     found = reader.value()
     if reader.next != _END:
@@ -153,7 +151,7 @@ def _tokens(expression: str) -> list[_Token]:
 
 
 class _Reader:
-    """Reads tokens by the precedence of operators, and gives the kind of what it has read."""
+    """Parses tokens by the precedence of operators; its methods return the kind of the parsed part."""
 
     def __init__(self, tokens: Sequence[_Token], columns: Mapping[str, ValueKind]) -> None:
         self._tokens = tokens
@@ -181,7 +179,7 @@ class _Reader:
             raise UnknownValue
 
     def value(self) -> ValueKind:
-        """A whole expression; AND, OR, XOR and NOT ask every kind for its truth."""
+        """Parse a whole expression; AND, OR, XOR and NOT take the truth of any kind."""
         found = self._negation()
         while self.skip("and", "or", "xor"):
             self._negation()
@@ -212,7 +210,7 @@ class _Reader:
             found = ValueKind.EXACT
 
     def _among(self, found: ValueKind) -> bool:
-        """BETWEEN, IN and LIKE, if one of these comes next."""
+        """Parse BETWEEN, IN or LIKE, if one of these comes next."""
         if self.skip("between"):
             compare(found, self.operand(0))
             self.expect("and")
@@ -223,7 +221,7 @@ class _Reader:
                 compare(found, each)
         elif self.skip("like"):
             sort, pattern = self.next
-            # Which sign escapes says NO_BACKSLASH_ESCAPES.
+            # NO_BACKSLASH_ESCAPES decides which character escapes.
             if sort not in ("text", "coded") or "\\" in pattern:
                 raise UnknownValue
             check(found, TEXTS)
@@ -235,7 +233,7 @@ class _Reader:
         return True
 
     def operand(self, level: int) -> ValueKind:
-        """Operators of a level of `_LEVELS` and of those behind it, which bind more."""
+        """Parse operators of a level of `_LEVELS`, and of later levels, which bind more tightly."""
         if level == len(_LEVELS):
             return self._sign()
         found = self.operand(level + 1)
@@ -248,7 +246,7 @@ class _Reader:
         return found
 
     def _interval(self, found: ValueKind) -> ValueKind:
-        """A date or a moment, so much later or earlier."""
+        """Parse the interval that is added to a date or time."""
         is_whole = self.next[0] == "number" and "." not in self.next[1]
         check(self.operand(0), NUMBERS)
         unit = self.read()[1]
@@ -305,7 +303,7 @@ class _Reader:
         return function(self.arguments())
 
     def arguments(self) -> list[ValueKind]:
-        """Arguments, up to the parenthesis that closes them."""
+        """Parse arguments, up to the closing parenthesis."""
         if self.skip(")"):
             return []
         found = [self.value()]
@@ -355,7 +353,7 @@ def _replace(kinds: Sequence[ValueKind]) -> ValueKind:
 
 
 def _number(kind: ValueKind) -> ValueKind:
-    """The number that a value is in a calculation."""
+    """The kind of a value as a number in a calculation."""
     return kind if check(kind, SCALARS - {ValueKind.BYTES}) in NUMBERS else ValueKind.FLOAT
 
 
@@ -405,7 +403,7 @@ _Function = Callable[[Sequence[ValueKind]], ValueKind]
 def _of(
     first: frozenset[ValueKind], result: ValueKind | None = None, rest: frozenset[ValueKind] = NUMBERS
 ) -> _Function:
-    """A function of a value, and maybe of some more."""
+    """The rule of a function of one value, and perhaps of more."""
 
     def function(kinds: Sequence[ValueKind]) -> ValueKind:
         if not kinds:
@@ -418,7 +416,7 @@ def _of(
 
 
 def _text_of(kinds: Sequence[ValueKind]) -> ValueKind:
-    """A function that makes a text of its first argument; others are numbers."""
+    """The rule of a function that returns its first argument as a text; further ones are numbers."""
     for kind in kinds[1:]:
         check(kind, NUMBERS)
     return join_texts(kinds[:1])
@@ -429,7 +427,7 @@ def _if(kinds: Sequence[ValueKind]) -> ValueKind:
 
 
 def _coalesce(kinds: Sequence[ValueKind]) -> ValueKind:
-    """The first that is not NULL, which a date that is none may be as a moment, and is not as a text."""
+    """The first argument that is not NULL. An invalid date may be NULL as date and time, but not as text."""
     found = one_of(kinds)
     if found in MADE:
         raise UnknownValue
@@ -450,7 +448,7 @@ def _extreme(kinds: Sequence[ValueKind]) -> ValueKind:
 
 
 def _week(kinds: Sequence[ValueKind]) -> ValueKind:
-    """Without a second argument default_week_format says which one it is."""
+    """The rule of WEEK. Without a second argument its result depends on default_week_format."""
     if len(kinds) != 2:
         raise UnknownValue
     return _of(DAYS, ValueKind.EXACT)(kinds)
@@ -501,14 +499,14 @@ _FUNCTIONS: Mapping[str, _Function] = {
 
 
 def _cast(reader: _Reader) -> ValueKind:
-    """CAST: `x as type`."""
+    """Parse CAST: `x as type`."""
     found = reader.value()
     reader.expect("as")
     return _conversion(reader, found)
 
 
 def _json_value(reader: _Reader) -> ValueKind:
-    """JSON_VALUE, of which MySQL prints the type; its ON EMPTY and ON ERROR are not known here."""
+    """Parse JSON_VALUE, whose type MySQL prints; ON EMPTY and ON ERROR are not known here."""
     check(reader.value(), DOCUMENTS)
     reader.expect(",")
     check(reader.value(), TEXTS)
@@ -516,7 +514,7 @@ def _json_value(reader: _Reader) -> ValueKind:
 
 
 def _conversion(reader: _Reader, found: ValueKind) -> ValueKind:
-    """A value as a type that comes next says."""
+    """Parse a type; return the kind of the value converted to it."""
     _, named = reader.read()
     while reader.skip("("):
         reader.arguments()
@@ -544,7 +542,7 @@ def _conversion(reader: _Reader, found: ValueKind) -> ValueKind:
 
 
 def _convert(reader: _Reader) -> ValueKind:
-    """CONVERT: `x using charset`."""
+    """Parse CONVERT: `x using charset`."""
     check(reader.value(), TEXTS | NUMBERS | {ValueKind.JSON})
     reader.expect("using")
     reader.read()
@@ -552,15 +550,15 @@ def _convert(reader: _Reader) -> ValueKind:
 
 
 def _extract(reader: _Reader) -> ValueKind:
-    """EXTRACT: `unit from x`."""
-    if reader.read()[1] not in _UNITS - {"week"}:  # of which default_week_format says which one it is
+    """Parse EXTRACT: `unit from x`."""
+    if reader.read()[1] not in _UNITS - {"week"}:  # the week depends on default_week_format
         raise UnknownValue
     reader.expect("from")
     return check(reader.value(), DAYS, ValueKind.EXACT)
 
 
 def _difference(reader: _Reader) -> ValueKind:
-    """TIMESTAMPDIFF: a unit, and two moments."""
+    """Parse TIMESTAMPDIFF: a unit and two times."""
     if reader.read()[1] not in _UNITS:
         raise UnknownValue
     for _ in range(2):
@@ -570,7 +568,7 @@ def _difference(reader: _Reader) -> ValueKind:
 
 
 def _date_format(reader: _Reader) -> ValueKind:
-    """DATE_FORMAT, without the names of days and months."""
+    """Parse DATE_FORMAT; refuse names of days and months."""
     check(reader.value(), DAYS)
     reader.expect(",")
     sort, form = reader.next
@@ -581,7 +579,7 @@ def _date_format(reader: _Reader) -> ValueKind:
 
 
 def _trim(reader: _Reader) -> ValueKind:
-    """TRIM, maybe with what it takes away, and where."""
+    """Parse TRIM, perhaps with the side and the text to remove."""
     reader.skip("both", "leading", "trailing")
     found = [reader.value()]
     if reader.skip("from"):
@@ -590,7 +588,7 @@ def _trim(reader: _Reader) -> ValueKind:
 
 
 def _position(reader: _Reader) -> ValueKind:
-    """LOCATE as MySQL may print it: `x in y`."""
+    """Parse LOCATE as MySQL may print it: `x in y`."""
     found = reader.operand(0)
     reader.expect("in")
     return _search([found, reader.operand(0)])

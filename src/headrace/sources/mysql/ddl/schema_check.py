@@ -73,7 +73,7 @@ def differs(last: TableLook, now: TableLook, key: Sequence[str]) -> str | None:
             not set(now.cascades) <= set(last.cascades),
             "it was given a foreign key that changes rows of it without a word in the log",
         ),
-        # By itself it changes no row; but a statement that nobody told of may have defined a column under it.
+        # It changes no row by itself, but an unlogged statement may have defined a column under it.
         (last.charset not in ("", now.charset), "the charset of its texts by default was changed"),
     )
     return next((what for changed, what in checks if changed), None)
@@ -155,7 +155,7 @@ def _compare(
             changes[key] = Change("it was dropped or renamed", None)
             continue
         if heard is None:
-            seen = replace(seen, charset=last.charset)  # the stream will say it, with the next mark
+            seen = replace(seen, charset=last.charset)  # the stream will bring it with the next mark
         what = differs(last, seen, table.schema.key)
         if heard is not None and heard.effects.get(key) and (found := _follow(table, last, seen, heard, key)):
             if isinstance(found, TableDef):

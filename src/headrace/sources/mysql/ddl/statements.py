@@ -3,19 +3,19 @@
     RENAME TABLE shop.a TO shop.b, ...     a and b are renamed
     TRUNCATE t                             t of the statement's database is emptied: data, like any row
     DROP DATABASE crm                      all of crm's tables are dropped
-    ALTER TABLE t ADD INDEX (x)            t may be rebuilt: rows and columns stay, but for what is computed
+    ALTER TABLE t ADD INDEX (x)            t may be rebuilt: rows and columns stay, except computed values
     UPDATE t SET ...                       rows changed that were not logged as rows
 
-What survives is a list of effects: no text of a statement leaves this module, by any way. A statement that
-cannot be told might concern every table, and so do words that are not known here: a new release's DDL stops
-tables, and never passes unseen. What a new kind of CREATE makes was not there before, so it concerns the
-tables that it names.
+Only a list of effects leaves this module, never the text of a statement. A statement that cannot be read may
+concern every table, and so may words that are not known here: so a new release's DDL stops tables, and never
+goes unnoticed. A new kind of CREATE makes an object that did not exist, so it concerns only the tables that
+it names.
 
-A change that was logged as a statement may have reached other tables than the one that it names, by views,
-triggers, functions and cascades that the log has nothing of. MySQL says in which databases it changed
-something, and all tables there are concerned; but not of tables with foreign keys: then it is every table.
-MariaDB never says it: there it is every table, unless the statement writes constants into a system table, as
-the heartbeats of hosted servers do.
+A change that was logged as a statement may have changed tables that it does not name, by views, triggers,
+functions and cascades, which the log does not show. MySQL names the databases in which it changed rows, and
+all their tables are concerned. For tables with foreign keys it names none: then every table is concerned.
+MariaDB never names them: there every table is concerned, unless the statement writes constants into a system
+table, as the heartbeats of hosted servers do.
 """
 
 from __future__ import annotations
@@ -31,43 +31,43 @@ from headrace.sources.mysql.ddl.tokens import Dialect, Sign, StatementWords, Unr
 
 
 class QueryEvent(NamedTuple):
-    """A statement as it was logged. Never to be kept, printed or raised."""
+    """A statement as it was logged. Never keep it, print it or raise it."""
 
     text: memoryview | bytes
     database: bytes
     sql_mode: int
-    charset: int  # the number of the collation that its text is in; 0 where it is not said
-    databases: tuple[bytes, ...] | None  # those in which it changed something; None where it is not said
-    error: int = 0  # that it ended with
+    charset: int  # the number of its text's collation; 0: unknown
+    databases: tuple[bytes, ...] | None  # those in which it changed rows; None: unknown
+    error: int = 0  # the error with which it ended
 
 
 _ANYTHING = (Effect(Reason.UNCLEAR),)
-_ANALYZED = ("TABLE", "TABLES", "LOCAL", "NO_WRITE_TO_BINLOG")  # MariaDB analyzes changes: by making them
+_ANALYZED = ("TABLE", "TABLES", "LOCAL", "NO_WRITE_TO_BINLOG")  # MariaDB's ANALYZE executes a change
 _CHANGES = frozenset("INSERT REPLACE UPDATE DELETE LOAD WITH SELECT DO CALL VALUES IMPORT".split())
 _WRITES = frozenset("INSERT REPLACE UPDATE DELETE".split())
-_SYSTEM = "mysql"  # MariaDB lets nobody put triggers on its tables
-_READS = frozenset("SELECT TABLE WITH JOIN RETURNING".split())  # views, and the functions in them
-# What stands before a parenthesis and is no function of somebody's: a native one goes before others.
+_SYSTEM = "mysql"  # MariaDB allows no triggers on its tables
+_READS = frozenset("SELECT TABLE WITH JOIN RETURNING".split())  # may read views, and call functions in them
+# The words that may precede a parenthesis without being a stored function: native functions win over these.
 _BEFORE = frozenset(
     "AND COALESCE CURRENT_TIMESTAMP IN KEY NOT NOW OR SET SYSDATE UNIX_TIMESTAMP VALUE VALUES WHERE".split()
 )
 
-# Statements about other things than the rows and columns of tables. SET is of passwords and roles.
+# Statements that do not concern rows and columns of tables. A logged SET is one of passwords and roles.
 _HARMLESS = frozenset("CHECK FLUSH GRANT INSTALL RELEASE REVOKE SAVEPOINT SET UNINSTALL".split())
 
 
 @dataclass(frozen=True, slots=True)
 class BinlogServer:
-    """The server that runs the statements, as the description of its binlog's format has it."""
+    """The server that ran the statements, by the format description in its binlog."""
 
     mariadb: bool
     version: int
 
 
 def effects(query: QueryEvent, server: BinlogServer, *, temporary: bool = False) -> tuple[Effect, ...]:
-    """Find what a statement did to tables; nothing is left of its text.
+    """Find the effects of a statement on tables; nothing of its text is kept.
 
-    `temporary` says that its session has temporary tables, which hide others of their names.
+    With `temporary` its session has temporary tables, which hide others of their names.
     """
     if not query.text:
         return _ANYTHING
@@ -86,7 +86,7 @@ def effects(query: QueryEvent, server: BinlogServer, *, temporary: bool = False)
 
 
 def _with_steps(found: list[Effect], words: StatementWords) -> tuple[Effect, ...]:
-    """The one effect of an ALTER TABLE of a closed form, with its steps; else what was found."""
+    """The one effect of an ALTER TABLE in a closed form, with its steps; else the effects that were found."""
     reasons = {each.reason for each in found}
     if not found or not reasons <= {Reason.ALTERED, Reason.DEFAULTS}:
         return tuple(found)
@@ -102,7 +102,7 @@ def _with_steps(found: list[Effect], words: StatementWords) -> tuple[Effect, ...
 
 
 def _unclear(effect: Effect) -> Effect:
-    """An effect on a table that may be a temporary one: rows are not taken away for it."""
+    """The effect on a table that may be temporary: it must not remove rows of another table."""
     return effect if effect.reason is not None else replace(effect, reason=Reason.UNCLEAR)
 
 
@@ -123,7 +123,7 @@ def _effects(words: StatementWords, query: QueryEvent) -> tuple[Effect, ...]:
 
 
 def _behind_settings(words: StatementWords) -> str:
-    """The first word of a statement that MariaDB runs with settings of its own: SET STATEMENT ... FOR it."""
+    """Skip MariaDB's SET STATEMENT ... FOR; return the first word of the statement after it."""
     while words.next.keyword != "FOR":
         if words.sign("(") or words.read().sign is alterations.END:
             raise Unreadable
@@ -132,13 +132,13 @@ def _behind_settings(words: StatementWords) -> str:
 
 
 def _row_effects(verb: str, words: StatementWords, query: QueryEvent) -> Iterator[Effect]:
-    """Rows that were changed by a statement."""
+    """The effects of a change that was logged as a statement."""
     if words.dialect.mariadb:
         if not (verb in _WRITES and _writes_system_table(verb, words, query)):
             yield Effect(Reason.BY_STATEMENT)
         return
-    # It writes none for the parent or the child of a foreign key. The text names that table alone, and a
-    # trigger on it may write to any other: so it is every table.
+    # MySQL names no databases for the parent or child of a foreign key. The text names only one table, and a
+    # trigger on it may write to any other: so every table is concerned.
     if not query.databases:
         yield Effect(Reason.BY_STATEMENT)
     for name in query.databases or ():
@@ -146,7 +146,7 @@ def _row_effects(verb: str, words: StatementWords, query: QueryEvent) -> Iterato
 
 
 def _writes_system_table(verb: str, words: StatementWords, query: QueryEvent) -> bool:
-    """Tell whether a statement surely changes nothing but a table of the system."""
+    """Tell whether a statement certainly changes only a system table."""
     words.skip_any("LOW_PRIORITY", "HIGH_PRIORITY", "DELAYED", "QUICK", "IGNORE", "INTO", "FROM")
     database, _ = alterations.table(words)
     if (query.database.decode() if database is None else database) != _SYSTEM:
@@ -154,12 +154,12 @@ def _writes_system_table(verb: str, words: StatementWords, query: QueryEvent) ->
     if verb in ("INSERT", "REPLACE"):
         words.sign("(")  # the names of columns
     elif words.next.keyword != ("SET" if verb == "UPDATE" else "WHERE"):
-        return False  # further tables, or a name for this one
+        return False  # further tables, or an alias
     return not _calls(words)
 
 
 def _calls(words: StatementWords) -> bool:
-    """Tell whether the rest of a statement may call a function that somebody made, or reads a view."""
+    """Tell whether the rest of a statement may call a stored function or read a view."""
     while words.next.sign is not alterations.END:
         token = words.read()
         if token.keyword in _READS:
@@ -199,7 +199,7 @@ def _drop(words: StatementWords) -> Iterator[Effect]:
 
 
 def _optimize(words: StatementWords) -> Iterator[Effect]:
-    """OPTIMIZE and REPAIR, which may have the server copy each of the tables."""
+    """The effects of OPTIMIZE and REPAIR, by which the server may copy each of the tables."""
     words.skip_any("LOCAL", "NO_WRITE_TO_BINLOG")
     if words.skip("VIEW"):
         return
@@ -243,7 +243,7 @@ def _create(words: StatementWords) -> Iterator[Effect]:
         if not temporary and not exists:
             yield Effect(Reason.CREATED, *name)
         if words.dialect.mariadb and _is_filled(words):
-            yield Effect(Reason.BY_STATEMENT)  # MySQL lets no function change rows meanwhile
+            yield Effect(Reason.BY_STATEMENT)  # in MySQL no function can change rows meanwhile
     elif kind in ("DATABASE", "SCHEMA"):
         if replaces:
             yield Effect(Reason.DROPPED, words.name())
@@ -254,9 +254,9 @@ def _create(words: StatementWords) -> Iterator[Effect]:
 
 
 def _mentions(words: StatementWords) -> Iterator[Effect]:
-    """The tables that a statement names which makes something of a kind that is not known.
+    """The effects of a CREATE of an unknown kind: on the tables that it names.
 
-    What was not there before changes no table without a name of it.
+    A new object can change no table that the statement does not name.
     """
     while words.next.sign is not alterations.END:
         token = words.read()
@@ -266,7 +266,7 @@ def _mentions(words: StatementWords) -> Iterator[Effect]:
 
 
 def _index_table(words: StatementWords) -> Effect:
-    """The table that an index is made of: its name stands behind the first ON."""
+    """The effect on the table of a new index: its name follows the first ON."""
     while words.next.keyword != "ON":
         if words.read().sign is alterations.END:
             raise Unreadable
@@ -275,7 +275,7 @@ def _index_table(words: StatementWords) -> Effect:
 
 
 def _is_filled(words: StatementWords) -> bool:
-    """Tell whether a table is made with the rows of a query, whose functions may change others."""
+    """Tell whether a new table gets the rows of a query, whose functions may change other tables."""
     while words.next.sign is not alterations.END:
         keyword = words.read().keyword
         if keyword in ("SELECT", "TABLE"):
@@ -305,7 +305,7 @@ def _tables(words: StatementWords) -> Iterator[tuple[str | None, str]]:
 
 
 _INDEXES = frozenset("FULLTEXT INDEX SPATIAL UNIQUE VECTOR".split())
-# What else is created, altered and dropped, and the words before it.
+# Other objects that are created, altered and dropped, and words that may precede them.
 _OTHERS = frozenset(
     """AGGREGATE ALGORITHM DATABASE DEFINER EVENT FUNCTION INSTANCE JSON LIBRARY LOGFILE PACKAGE PREPARE
     PROCEDURE RESOURCE ROLE SCHEMA SERVER SQL TABLESPACE TRIGGER UNDO USER VIEW""".split()

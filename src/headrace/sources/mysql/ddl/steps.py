@@ -1,12 +1,12 @@
-"""The steps of an ALTER TABLE whose statement is of a closed form: what it did to columns, in its order.
+"""The steps of an ALTER TABLE in a closed form: its changes of columns, in the statement's order.
 
     ALTER TABLE t ADD n int NOT NULL DEFAULT 7 AFTER id, DROP COLUMN s, CHANGE a b bigint
                   Add("n", "7", after="id")  DropColumn("s")   Retype("a", "b")
 
 The stream makes the steps when it reads the statement (`closed_form`). The frame at the statement's place
 carries them, and `evidence` compares them with two looks at the catalog. Names are as they were typed. The
-catalog tells what a column is. The statement's own definition (`ColumnDeclaration`) proves that the catalog
-shows the work of this statement and not of a later one. Values only.
+catalog has the columns' definitions. The statement's own definition (`ColumnDeclaration`) proves that the
+catalog shows the work of this statement and not of a later one.
 """
 
 from __future__ import annotations
@@ -22,41 +22,41 @@ from headrace.core.records import from_record, on_disk, to_record
 
 
 class Reason(IntEnum):
-    """The reason of an effect on a table that no row of the log shows."""
+    """The kind of an effect on a table that no row of the log shows."""
 
     DROPPED = 1
     RENAMED = 2
     ALTERED = 3
-    BY_STATEMENT = 4  # rows changed by a statement that was logged instead of them
+    BY_STATEMENT = 4  # a statement changed rows, and was logged instead of them
     PARTITIONS = 5  # some were dropped, emptied or exchanged
-    UNCLEAR = 6  # a statement that might concern any table
+    UNCLEAR = 6  # a statement that may concern any table
     CREATED = 7
     TABLESPACE = 8  # discarded, or imported
-    ROLLED_BACK = 9  # a part of what was logged
-    DEFAULTS = 10  # what later statements mean by it is another thing; no row is
-    REBUILT = 11  # the server may have copied it; what hangs on no session is as it was
+    ROLLED_BACK = 9  # a part of the logged changes was rolled back
+    DEFAULTS = 10  # a default changed: no row changes, but later statements mean something else
+    REBUILT = 11  # the server may have copied it: only values that depend on a session may have changed
 
 
-FIRST = ""  # in the place of a column's name: before all others
+FIRST = ""  # instead of a column's name: before all columns
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnDeclaration:
-    """The definition that a statement gave to a column, as the catalog would show it; "": it is not known."""
+    """A statement's definition of a column, in the catalog's spelling; "" means unknown."""
 
     type: str = ""
     not_null: bool = False
-    charset: str = ""  # of the statement; without one it is the table's
+    charset: str = ""  # in the statement; without one the column gets the table's
 
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """A column that came."""
+    """A column was added."""
 
     name: str
-    default: str | None = None  # its constant, as a number or the inside of a text; None: none, or NULL
+    default: str | None = None  # a number, or the inside of a text; None: no default, or NULL
     is_text: bool = False
-    says_null: bool = False  # DEFAULT NULL: no other value stands in old rows
+    says_null: bool = False  # DEFAULT NULL: older rows have no other value
     after: str | None = None  # None: at the end
     lenient: bool = False  # IF NOT EXISTS
     declaration: ColumnDeclaration = field(
@@ -66,7 +66,7 @@ class Add:
 
 @dataclass(frozen=True, slots=True)
 class DropColumn:
-    """A column that went."""
+    """A column was dropped."""
 
     name: str
     lenient: bool = False  # IF EXISTS
@@ -74,7 +74,7 @@ class DropColumn:
 
 @dataclass(frozen=True, slots=True)
 class Rename:
-    """A column that has another name."""
+    """A column was renamed."""
 
     old: str
     new: str
@@ -83,11 +83,11 @@ class Rename:
 
 @dataclass(frozen=True, slots=True)
 class Retype:
-    """A column that was defined anew, maybe under another name and at another place."""
+    """A column was redefined, perhaps with another name and at another place."""
 
     old: str
     new: str
-    after: str | None = None  # None: where it was
+    after: str | None = None  # None: it stays in its place
     counts: bool = False  # AUTO_INCREMENT
     lenient: bool = False
     declaration: ColumnDeclaration = field(
@@ -104,7 +104,7 @@ class Recode:
 
 @dataclass(frozen=True, slots=True)
 class Default:
-    """Texts whose definition names no charset have this one from here on; others keep theirs."""
+    """The default charset changed: later definitions without a charset get it; columns keep theirs."""
 
     charset: str = ""
 
@@ -135,16 +135,16 @@ records.register(Step, _write, _read)
 
 @dataclass(frozen=True, slots=True)
 class AlterStatement:
-    """One statement. `strict` says that its session refused values that it could not keep."""
+    """One statement. With `strict` its session refused values that it could not keep."""
 
     steps: tuple[Step, ...]
     strict: bool = False
 
     def pack(self) -> bytes:
-        """The bytes of it that a frame carries."""
+        """The statement as bytes, for a frame."""
         return json.dumps(to_record(self)).encode("ascii")
 
     @classmethod
     def parse(cls, data: bytes) -> AlterStatement:
-        """Read what `pack` makes."""
+        """Read the bytes that `pack` made."""
         return records.parse(cls, data)

@@ -52,7 +52,7 @@ _TEXT_BYTES: Mapping[str, int] = {
 _BLOB_BYTES = {name.replace("text", "blob"): size for name, size in _TEXT_BYTES.items()}
 _MOST_BYTES = 4  # of a character
 _QUOTED = re.compile(r"'(?:[^']|'')*'")
-# In these the bytes of a text are the same ones.
+# A text has the same bytes in a charset and in these others.
 _RECODED = {"ascii": ("utf8mb3", "utf8", "utf8mb4"), "utf8mb3": ("utf8", "utf8mb4"), "utf8": ("utf8mb4",)}
 
 
@@ -100,13 +100,13 @@ def _quoted_labels(column_type: str) -> list[str]:
 
 
 def _has_more_digits(given: str, wider: str) -> bool:
-    """Tell whether there are as many digits before the point and behind it, of a number of the lake."""
+    """Tell whether a decimal of the lake gets no fewer digits before the point, nor after it."""
     (before, scale), (after, digits) = arguments(given), arguments(wider)
     return scale <= digits and before - scale <= after - digits and after <= MOST_DIGITS
 
 
 def _fits(old: str, given: str, room: int | None, sizes: Mapping[str, int], varying: str, width: int) -> bool:
-    """Tell whether there is room in bytes for all values of a text or a blob, or one with a length."""
+    """Tell whether a type has room, in bytes, for all values of a text or blob type."""
     if room is None:
         return False
     return (arguments(given)[0] * width if old == varying else sizes.get(old, room + 1)) <= room
@@ -190,7 +190,7 @@ def _decimal(add: Add, text: str, row: ColumnRow) -> Decimal | None:
 
 
 def _float(add: Add, text: str, row: ColumnRow) -> float | None:
-    """A number that is exact in both widths; a column with a number of digits would round it."""
+    """The number if it is exact in both widths; None if not, or if the column has a number of digits."""
     if _NUMBER.fullmatch(text) is None or "(" in row.column_type or text.startswith("-"):
         return None
     narrow = float(np.float32(text))
@@ -211,7 +211,7 @@ def _text(add: Add, text: str, row: ColumnRow) -> str | None:
 
 
 def _label(add: Add, text: str, row: ColumnRow) -> str | None:
-    """A label exactly as the catalog has it: by collation the server would accept others, too."""
+    """The label, if the catalog has exactly this one: the server would accept others by collation."""
     return text if add.is_text and text in _labels(row) else None
 
 

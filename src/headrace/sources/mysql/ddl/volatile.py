@@ -28,7 +28,7 @@ from headrace.sources.mysql.ddl.expressions import (
 )
 
 _WHOLE = frozenset("tinyint smallint mediumint int bigint".split())
-# CHAR is none of these: PAD_CHAR_TO_FULL_LENGTH says whether it has blanks behind it.
+# CHAR is not among these: PAD_CHAR_TO_FULL_LENGTH decides whether it has trailing blanks.
 _KINDS: Mapping[str, ValueKind] = {
     **dict.fromkeys(_WHOLE | {"decimal"}, ValueKind.EXACT),
     **dict.fromkeys(("year", "bit"), ValueKind.UNSIGNED),
@@ -43,12 +43,12 @@ _KINDS: Mapping[str, ValueKind] = {
     "time": ValueKind.TIME,
     "json": ValueKind.JSON,
 }
-# The kinds of values that a column of a kind takes unchanged, or converts alike in every session.
+# By a column's kind: the kinds of values that it stores unchanged, or converts alike in every session.
 _TAKES: Mapping[ValueKind, frozenset[ValueKind]] = {
     **dict.fromkeys(NUMBERS, NUMBERS | TEXTS | {ValueKind.JSON}),
     ValueKind.TEXT: NUMBERS | TEXTS | DAYS | {ValueKind.TIME, ValueKind.JSON},
     ValueKind.BYTES: WRITTEN,
-    # Of a date that is none the session makes NULL, zeros, or itself: in the lake each of them is NULL.
+    # The session may turn an invalid date into NULL or zeros, or keep it: in the lake all of these are NULL.
     ValueKind.DATE: frozenset((ValueKind.DATE, ValueKind.DAY)),
     ValueKind.MOMENT: DAYS | MADE,
     ValueKind.TIME: frozenset((ValueKind.TIME,)),
@@ -65,18 +65,18 @@ def volatile(columns: Sequence[ColumnRow]) -> list[str]:
 
 
 def volatile_stored(columns: Sequence[ColumnRow]) -> list[str]:
-    """The stored columns that may be others once a session has had the table copied, in order."""
+    """The stored columns whose values may change if a session has the table copied, in order."""
     return [row.name for row in _unsure(columns) if row.generation == "s"]
 
 
 def _unsure(columns: Sequence[ColumnRow]) -> list[ColumnRow]:
-    """The generated columns that are not known to be safe, and those that are computed from one."""
+    """The generated columns that are not known to be safe, and those that are computed from such a column."""
     unsure: set[str] = set()
     kinds = {row.name.lower(): kind for row in columns if (kind := _kind(row)) is not None}
     generated = [row for row in columns if row.generation]
     while more := [row for row in generated if row.name not in unsure and not _is_sure(row, kinds, columns)]:
         unsure |= {row.name for row in more}
-        # Of one that is stored all that read it see the same.
+        # All readers of a stored column see the same value.
         kinds = {
             name: kind
             for name, kind in kinds.items()
@@ -104,7 +104,7 @@ def _is_sure(row: ColumnRow, kinds: Mapping[str, ValueKind], columns: Sequence[C
 
 
 def _finest(row: ColumnRow, columns: Sequence[ColumnRow]) -> int:
-    """Count the digits of a second in what a column is made of: without room the mode cuts or rounds them."""
+    """The most digits of a second in a column's inputs: without room, the mode decides to cut or to round."""
     names = {name.replace("``", "`").lower() for name in _NAME.findall(row.expression)}
     moments = (each for each in columns if each.data_type in ("datetime", "time"))
     return max((each.fraction or 0 for each in moments if each.name.lower() in names), default=0)
