@@ -58,7 +58,9 @@ def evolve(
     earlier = (*(known.then(step) for known in old.earlier), step, *middle)
     # Rows of a table without a key are found by all of their columns.
     rewrites = not step.keeps_files or old.is_multiset or _spelled_otherwise(old, new)
-    return Converts(replace(new, earlier=earlier), step, rewrites)
+    taken = [old.ids[part.column] if isinstance(part, Take) else None for part in parts]
+    numbered = new.numbered_by(taken, old.last_id)
+    return Converts(replace(numbered, earlier=earlier), step, rewrites)
 
 
 def _between(new: TableSchema, step: Conversion) -> Iterator[Conversion]:

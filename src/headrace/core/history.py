@@ -30,6 +30,7 @@ from headrace.core.schema import TableSchema
 from headrace.core.transaction_id import TransactionId
 
 OWN = ("_time", "_diff", "_ordinal", "_transaction", "_commit_ts")
+_OWN_IDS = tuple(range(900_001, 900_001 + len(OWN)))  # field ids, above those of all columns of a table
 
 
 def own_fields(transaction: TransactionId = TransactionId.XID) -> dict[str, pa.Field]:
@@ -71,6 +72,11 @@ def history_schema(schema: TableSchema) -> pa.Schema:
     names = own_names(schema.names, schema.transaction)
     ours = [field.with_name(names[plain]) for plain, field in own_fields(schema.transaction).items()]
     return pa.schema([*schema.arrow(), *ours])
+
+
+def history_ids(schema: TableSchema) -> tuple[int, ...]:
+    """The field ids of the table's history."""
+    return (*schema.ids, *_OWN_IDS)
 
 
 def history(schema: TableSchema, changes: pa.Table) -> pa.Table:

@@ -13,13 +13,17 @@ its conversion to these: the stream may still bring changes under them.
 names its changes tell the transactions apart that made them. `is_ordered` says that changes of one time come
 in the order in which they happened. Where they do not they are a collection: whole rows that went, and whole
 rows that came, with a place for truncations alone (`core.net_events`).
+`field_ids` number the columns in Parquet files: a column keeps its number under another name, and no second
+column gets it. `last_field_id` is the highest number that the table ever gave.
 """
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import count
 
 import pyarrow as pa
 
@@ -96,6 +100,8 @@ class TableSchema:
     transaction: TransactionId = TransactionId.XID
     earlier: tuple[Conversion, ...] = field(default=(), metadata=on_disk(optional=True))
     is_ordered: bool = field(default=True, metadata=on_disk("ordered", sparse=True))
+    field_ids: tuple[int, ...] = field(default=(), compare=False, metadata=on_disk(sparse=True))
+    last_field_id: int = field(default=0, compare=False, metadata=on_disk(sparse=True))
 
     def __post_init__(self) -> None:
         if not (self.is_ordered or self.full):
@@ -113,6 +119,27 @@ class TableSchema:
     @property
     def is_multiset(self) -> bool:
         return not self.key
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The columns' field ids; without any recorded, their places."""
+        return self.field_ids or tuple(range(1, len(self.columns) + 1))
+
+    @property
+    def last_id(self) -> int:
+        """The highest field id that a column of the table ever had."""
+        return max(self.last_field_id, *self.ids)
+
+    def numbered_by(self, ids: Iterable[int | None], last: int) -> TableSchema:
+        """Return the columns with these field ids; None gets one that no column had, up from `last`."""
+        free = count(last + 1)
+        given = tuple(next(free) if known is None else known for known in ids)
+        return replace(self, field_ids=given, last_field_id=max(last, *given))
+
+    def numbered_after(self, old: TableSchema) -> TableSchema:
+        """Return the columns of a copy with field ids: those of the old columns if they are the same."""
+        alike = [(c.name, c.type) for c in self.columns] == [(c.name, c.type) for c in old.columns]
+        return self.numbered_by(old.ids if alike else [None] * len(self.columns), old.last_id)
 
     def at_time(self, time: int) -> TableSchema:
         """Return the schema once the stream has come to a time: rows of earlier columns come no more."""

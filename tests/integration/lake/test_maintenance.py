@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured
+from headrace.core.history import history_ids
 from headrace.core.names import TableName
 from headrace.lake.format import datafile, layout, requests
 from headrace.lake.log import horizon, table
@@ -71,7 +72,10 @@ def test_everything_is_as_it_was_after_it_and_after_what_comes_then(household: H
     assert len(household.lake.marks()) < marks
     for name in NAMES:
         assert _live(household, household.ledger.task_folder(name)) < 10
-        assert _live(household, layout.history_folder("main", name, 1)) < 10
+        history = household.ledger.live.table(layout.history_folder("main", name, 1))
+        assert len(history.files()) < 10
+        ids = [datafile.read_ids(household.place.store, history.folder, path) for path in history.live()]
+        assert {tuple(each.values()) for each in ids} == {history_ids(SCHEMA)}, "also in those put together"
 
 
 def test_marks_stay_for_their_time_then_one_a_day(household: Household) -> None:

@@ -69,6 +69,18 @@ def test_rows_without_a_key_are_found_by_all_of_their_columns() -> None:
     assert _step(replace(bag, columns=(ID, NAME, MORE)), (*BOTH, NONE), bag).rewrites
 
 
+def test_a_column_keeps_its_field_id_and_none_has_that_of_another() -> None:
+    renamed = _step(replace(OLD, columns=(ID, replace(NAME, name="title"))), BOTH).schema
+    assert (renamed.ids, renamed.last_id) == ((1, 2), 2)
+    dropped = _step(replace(OLD, columns=(ID,)), (Take(0),), renamed.at_time(UNTIL)).schema
+    assert (dropped.ids, dropped.last_id) == ((1,), 2)
+    again = _step(replace(OLD, columns=(ID, NAME)), (Take(0), NO_TEXT), dropped.at_time(UNTIL)).schema
+    assert (again.ids, again.last_id) == ((1, 3), 3)
+    assert from_record(TableSchema, to_record(again)).ids == (1, 3)
+    assert OLD.numbered_after(again).ids == (1, 3), "a copy of the same columns"
+    assert replace(OLD, columns=(ID, MORE)).numbered_after(again).ids == (4, 5), "and of others"
+
+
 def test_what_the_stream_may_still_bring_comes_along() -> None:
     first = _step(replace(OLD, columns=(ID, NAME, MORE)), (*BOTH, NONE)).schema
     then = evolve(first, replace(first, columns=(ID, NAME, MORE, LAST)), (*BOTH, Take(2), NO_TEXT), 1600)

@@ -4,10 +4,10 @@
                 │    ┌───┘
     new file    id │ t │ more     taken chunks byte for byte, made ones encoded, and a footer of its own
 
-A chunk is taken where Parquet describes the old and the new column alike, apart from the name; else the
-column is converted and encoded. The order of rows stays, so the range of keys does: whoever calls has to know
-that no column of the key became another one. The values of taken columns are read all the same, one column
-after another: for the statistics, and since a file that nobody can read is to be found now and not by the
+A chunk is taken where Parquet describes the old and the new column alike, apart from name and field id; else
+the column is converted and encoded. The order of rows stays, so the range of keys does: whoever calls has to
+know that no column of the key became another one. The values of taken columns are read all the same, one
+column after another: for the statistics, and since a file that nobody can read is to be found now and not by the
 table's next reader. (Of writing a file two thirds is encoding, of reading it most is joining row groups.)
 
 Only for files that this program wrote: `datafile` alone leaves a range in the footer. A task holds the file
@@ -33,7 +33,7 @@ from headrace.lake.store.contract import Store
 
 # parquet.thrift: FileMetaData, SchemaElement, RowGroup, ColumnChunk, ColumnMetaData
 _SCHEMA, _ROWS, _GROUPS = 2, 3, 4
-_NAME, _CHILDREN = 4, 5
+_NAME, _CHILDREN, _FIELD_ID = 4, 5, 9
 _COLUMNS, _GROUP_BYTES, _GROUP_ROWS, _GROUP_OFFSET, _GROUP_STORED, _GROUP_NUMBER = 1, 2, 3, 5, 6, 7
 _CHUNK_OFFSET, _CHUNK_META = 2, 3
 _PATH, _PLAIN_BYTES, _STORED_BYTES, _DATA_AT, _INDEX_AT, _DICTIONARY_AT = 3, 6, 7, 9, 10, 11
@@ -49,6 +49,7 @@ class Shape:
     old: pa.Schema
     new: pa.Schema
     conversion: Conversion
+    ids: tuple[int, ...] = ()  # field ids of the new columns
 
 
 def convert(
@@ -98,6 +99,8 @@ class _File:
             leaves = sum(_children(element) == 0 for element in elements[at:end])
             described = [dict(element) for element in elements[at:end]]
             name = described[0].pop(_NAME)[1].decode()
+            for element in described:
+                element.pop(_FIELD_ID, None)
             found[name] = _Column(leaf, leaves, described)
             at, leaf = end, leaf + leaves
         return found
@@ -114,7 +117,7 @@ class _File:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A column: its leaves among all, and how the schema describes it, without its name."""
+    """A column: its leaves among all, and how the schema describes it, without its name and field ids."""
 
     first: int
     leaves: int
@@ -145,6 +148,8 @@ class _Sources:
     @classmethod
     def of(cls, old: _File, shape: Shape) -> _Sources:
         schema = schemas.to_lake(shape.new)
+        if shape.ids:
+            schema = schemas.with_field_ids(schema, shape.ids)
         wanted = _empty(schema, {}).columns
         names = [layout.lake_column(name) for name in shape.conversion.names]
         taken = {

@@ -43,14 +43,17 @@ def write(
     sort_range: tuple[bytes, bytes] | None = None,
     row_group: int = _ROW_GROUP,
     entries: Mapping[bytes, bytes] | None = None,
+    ids: Sequence[int] = (),
 ) -> DataFile:
     """Write `table`, columns named as the user names them, as a new file of the Delta table at `folder`.
 
-    `entries` stand in the footer beside our own.
+    `entries` stand in the footer beside our own; `ids` are the columns' field ids.
     """
     table = narrow(table)
     own = footer_entries(table.nbytes, sort_range)
     schema = schemas.to_lake(table.schema).with_metadata({**own, **(entries or {})})
+    if ids:
+        schema = schemas.with_field_ids(schema, ids)
     with store.open_output(f"{folder}/{name}") as sink:
         pq.write_table(
             pa.Table.from_arrays(table.columns, schema=schema),
@@ -108,6 +111,13 @@ def read_entries(store: Store, folder: str, path: str) -> Mapping[bytes, bytes]:
     """Read what the file's footer says beside its figures."""
     with readable(folder, path), store.open_input(f"{folder}/{path}") as source:
         return pq.read_metadata(source).metadata or {}
+
+
+def read_ids(store: Store, folder: str, path: str) -> Mapping[str, int]:
+    """Read the field ids of the file's columns, by their names; an older file has none."""
+    with readable(folder, path), store.open_input(f"{folder}/{path}") as source:
+        found = schemas.field_ids(pq.read_schema(source))
+    return {layout.unquote(name): number for name, number in found.items()}
 
 
 def read_bytes(store: Store, folder: str, path: str) -> int:

@@ -11,6 +11,7 @@ its name, before anything is written.
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -33,6 +34,31 @@ def to_lake(schema: pa.Schema) -> pa.Schema:
     for field in schema:
         spark_type(field.name, field.type)
     return pa.schema([field.with_name(layout.lake_column(field.name)) for field in schema])
+
+
+_FIELD_ID = b"PARQUET:field_id"
+_DEEPER = 1_000_000  # the field id of a list's elements is that of the list and this
+
+
+def with_field_ids(schema: pa.Schema, ids: Sequence[int]) -> pa.Schema:
+    """The schema that has Parquet write these field ids."""
+    fields = [_with_id(field, number) for field, number in zip(schema, ids, strict=True)]
+    return pa.schema(fields, metadata=schema.metadata)
+
+
+def _with_id(field: pa.Field, number: int) -> pa.Field:
+    kind = field.type
+    if pa.types.is_list(kind):
+        kind = pa.list_(_with_id(kind.value_field, number + _DEEPER))
+    elif pa.types.is_large_list(kind):
+        kind = pa.large_list(_with_id(kind.value_field, number + _DEEPER))
+    return pa.field(field.name, kind, field.nullable, {_FIELD_ID: str(number).encode()})
+
+
+def field_ids(schema: pa.Schema) -> dict[str, int]:
+    """The field ids that a file's schema has, by the columns' names in the lake."""
+    stated = {field.name: (field.metadata or {}).get(_FIELD_ID) for field in schema}
+    return {name: int(number) for name, number in stated.items() if number is not None}
 
 
 def from_lake(schema: pa.Schema) -> pa.Schema:

@@ -225,4 +225,5 @@ def net(rows: pa.Table, until: int | None = None) -> pa.Table:
 
 def write(store: Store, folder: str, name: str, rows: pa.Table) -> DataFile:
     """A file of errors, in the order of keys; a reader of few keys reads little of it."""
-    return datafile.write(store, folder, name, rows, row_group=ROWS_PER_GROUP)
+    ids = range(1, len(ERRORS) + 1)
+    return datafile.write(store, folder, name, rows, row_group=ROWS_PER_GROUP, ids=ids)

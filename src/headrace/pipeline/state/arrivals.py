@@ -58,7 +58,7 @@ def arrival(ledger: Ledger, arriving: TableDef, start: Position) -> Arrival:
 def taken_up(ledger: Ledger, record: TableRecord, now: TableDef, start: Position) -> Arrival:
     """A table as it is now, in the place of what it was."""
     ledger.live.forget(ledger.task_folder(record.name))  # another program may have changed its files
-    new = arrival(ledger, now, start)
+    new = arrival(ledger, record.with_definition(now).definition, start)
     altered = records.entry_of_copy(ledger.mark.epoch + 1, start, record.error, record.alteration)
     begun = replace(new.record, state=record.on(TableEvent.TAKEN_UP).state, alteration=altered)
     gone = without_errors(ledger, record, ledger.frontier.time)

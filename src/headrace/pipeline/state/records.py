@@ -140,7 +140,8 @@ class TableRecord:
 
     def with_definition(self, table: TableDef) -> TableRecord:
         """Return the record with the table's present definition."""
-        return replace(self, number=table.number, schema=table.schema, details=table.details)
+        schema = table.schema if table.schema.field_ids else table.schema.numbered_after(self.schema)
+        return replace(self, number=table.number, schema=schema, details=table.details)
 
     def on(self, event: TableEvent, **changes: Any) -> TableRecord:
         """Return the record after an event of `table_state`."""

@@ -183,8 +183,11 @@ def write_bundle(item: bytes) -> bytes:
     table.refresh()
     rows = _rows(store, bundle, table.schema())
     rows = rows.sort_by([(name, "ascending") for name in bundle.order])
+    known = [datafile.read_ids(store, bundle.folder, path) for path in bundle.paths]
+    named = next((ids for ids in known if ids), {})
+    ids = [named[column] for column in rows.column_names] if named else []
     name = layout.file_name(bundle.epoch)
-    return pack(BundleResult(bundle, plain=(datafile.write(store, bundle.folder, name, rows),)))
+    return pack(BundleResult(bundle, plain=(datafile.write(store, bundle.folder, name, rows, ids=ids),)))
 
 
 def outline(bundle: Bundle) -> Bundle:

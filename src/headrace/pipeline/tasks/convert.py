@@ -70,7 +70,8 @@ def _keeps_order(old: TableSchema, new: TableSchema) -> bool:
 
 def _as_it_stands(writing: Writing, task: ConvertTask, path: str) -> NewFile | None:
     """A file whose rows stay where they are; None where that can't be."""
-    shape = column_chunks.Shape(task.old.schema.arrow(), task.now.schema.arrow(), task.conversion)
+    old, now = task.old.schema, task.now.schema
+    shape = column_chunks.Shape(old.arrow(), now.arrow(), task.conversion, now.ids)
     place = (task.now.folder, path, layout.file_name(writing.epoch))
     done = column_chunks.convert(writing.store, *place, shape, at_most=BYTES_PER_FILE)
     return None if done is None else NewFile(done[0], *done[1])

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from headrace.core.columns import Ints, row_bytes, wide, wide_schema
 from headrace.core.errors import Definite, HeadraceError
-from headrace.core.history import OWN
+from headrace.core.history import OWN, history_ids
 from headrace.core.keycode import keycode
 from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
@@ -47,8 +47,11 @@ class Writing:
         """Rows for `errors/`, as an outcome carries them."""
         return raw_values.write_errors(self.store, task, self.epoch, *pieces)
 
-    def file(self, folder: str, table: pa.Table, keys: tuple[bytes, bytes] | None) -> DataFile:
-        return datafile.write(self.store, folder, layout.file_name(self.epoch), table, sort_range=keys)
+    def file(
+        self, folder: str, table: pa.Table, keys: tuple[bytes, bytes] | None, ids: Sequence[int]
+    ) -> DataFile:
+        name = layout.file_name(self.epoch)
+        return datafile.write(self.store, folder, name, table, sort_range=keys, ids=ids)
 
 
 def read_file(store: Store, task: TableTask, path: str | None) -> pa.Table:
@@ -67,8 +70,9 @@ def write_history(
     rows = raw_values.drop(task, history)
     if not is_ordered:
         rows = rows.sort_by([(time, "ascending"), (ordinal, "ascending"), (diff, "ascending")])
+    ids = history_ids(task.schema)
     return tuple(
-        writing.file(task.history_folder, rows.slice(low, high - low), None)
+        writing.file(task.history_folder, rows.slice(low, high - low), None, ids)
         for low, high in pairwise(_cuts(rows))
     )
 
@@ -128,7 +132,7 @@ def _new_file(writing: Writing, task: TableTask, rows: pa.Table) -> NewFile:
     """A file, and the key codes of its first and last row, cut as `routing` compares them."""
     ends = (rows.slice(at, 1) for at in (0, rows.num_rows - 1))
     low, high = (_keys(row, task.schema.identity)[0].as_py()[:WIDTH] for row in ends)
-    return NewFile(writing.file(task.folder, rows, (low, high)), low, high)
+    return NewFile(writing.file(task.folder, rows, (low, high), task.schema.ids), low, high)
 
 
 def without_form(task: TableTask, column: str) -> Definite:

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 import pyarrow as pa
 import pytest
 
+from headrace.lake.format import datafile
+from headrace.lake.log.table import LakeTable
 from headrace_testing import validators
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.holding import Held, held_up
@@ -181,4 +183,40 @@ def test_columns_that_changed_names_stand_in_the_order_of_the_source_and_further
         "ALTER TABLE t ADD COLUMN more int; INSERT INTO t VALUES (2, 'c', 'd', 3)", user="app"
     )
     assert mirrors.once().at().arrow("t").column_names == ["id", "b", "a", "more"]
+    _exact(mirrors)
+
+
+def _field_ids(mirrors: Mirrors, folder: str) -> set[tuple[tuple[str, int], ...]]:
+    """The field ids in the live files of a folder."""
+    store = mirrors.lake.store
+    table = LakeTable(store, folder)
+    table.refresh()
+    return {tuple(datafile.read_ids(store, folder, path).items()) for path in table.live()}
+
+
+def test_a_column_keeps_its_field_id_in_every_file_and_a_new_one_of_its_name_gets_another(
+    mirrors: Mirrors,
+) -> None:
+    """Renamed, dropped and added again; in files that were taken over or written, and in history."""
+    _mirrored(mirrors)
+    rows, history = "tables/main/public/t", "history/main/public/t"
+    own = tuple(
+        zip(("_time", "_diff", "_ordinal", "_xid", "_commit_ts"), range(900_001, 900_006), strict=True)
+    )
+    old = (("id", 1), ("s", 2), ("gone", 3))
+    assert _field_ids(mirrors, rows) == {old}
+    assert _field_ids(mirrors, f"{history}/1") == {(*old, *own)}
+    mirrors.database.execute(ALTERED, user="app")
+    mirrors.once()
+    assert _field_ids(mirrors, rows) == {(("id", 1), ("title", 2))}
+    mirrors.database.execute(
+        "ALTER TABLE t ADD COLUMN gone int; UPDATE t SET gone = 1 WHERE id = 1", user="app"
+    )
+    mirrors.once()
+    new = (("id", 1), ("title", 2), ("gone", 4))
+    assert new in _field_ids(mirrors, rows)
+    assert _field_ids(mirrors, f"{history}/3") == {(*new, *own)}
+    mirrors.database.execute("ALTER TABLE t ALTER COLUMN title TYPE int USING length(title)", user="app")
+    mirrors.once()
+    assert _field_ids(mirrors, rows) == {(("id", 5), ("title", 6), ("gone", 7))}, "it was copied"
     _exact(mirrors)

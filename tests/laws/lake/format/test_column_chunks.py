@@ -83,7 +83,7 @@ def _told(store: Store, name: str) -> list[Any]:
         (rows, chunk.path_in_schema, chunk.num_values, chunk.statistics.to_dict()) for rows, chunk in chunks
     ]
     columns = [str(footer.schema.column(at)) for at in range(footer.num_columns)]
-    return [columns, footer.schema.to_arrow_schema(), footer.num_rows, str(told)]
+    return [columns, str(footer.schema.to_arrow_schema()), footer.num_rows, str(told)]
 
 
 def _converted(store: Store, shape: column_chunks.Shape, at_most: int = 1 << 30) -> Any:
@@ -99,10 +99,14 @@ def test_it_is_the_file_that_the_converted_rows_would_be(
     rows = _old([*numbers, 1])
     step, schema = conversion
     with _store() as store:
-        datafile.write(store, FOLDER, "old.parquet", rows, sort_range=RANGE, row_group=group)
+        old_ids, ids = range(1, len(rows.schema) + 1), tuple(range(50, 50 + len(schema)))
+        datafile.write(store, FOLDER, "old.parquet", rows, sort_range=RANGE, row_group=group, ids=old_ids)
         new = step.apply(rows, schema)
-        known = datafile.write(store, FOLDER, "known.parquet", new, sort_range=RANGE, row_group=group)
-        file, between = _converted(store, column_chunks.Shape(rows.schema, schema, step))
+        known = datafile.write(
+            store, FOLDER, "known.parquet", new, sort_range=RANGE, row_group=group, ids=ids
+        )
+        file, between = _converted(store, column_chunks.Shape(rows.schema, schema, step, ids))
+        assert datafile.read_ids(store, FOLDER, file.path) == dict(zip(schema.names, ids, strict=True))
         assert between == datafile.read_range(store, FOLDER, file.path) == RANGE
         assert (file.rows, file.stats) == (known.rows, known.stats)
         assert file.size == len(store.get(f"{FOLDER}/new.parquet") or b"")
