@@ -7,8 +7,8 @@
 A chunk is taken where Parquet describes the old and the new column alike, apart from name and field id; else
 the column is converted and encoded. The order of rows stays, so the range of keys does: whoever calls has to
 know that no column of the key became another one. The values of taken columns are read all the same, one
-column after another: for the statistics, and since a file that nobody can read is to be found now and not by the
-table's next reader. (Of writing a file two thirds is encoding, of reading it most is joining row groups.)
+column after another: for the statistics, and since a file that nobody can read is to be found now and not by
+the table's next reader. (Of writing a file two thirds is encoding, of reading it most is joining row groups.)
 
 Only for files that this program wrote: `datafile` alone leaves a range in the footer. A task holds the file
 as it is on the disk, one column of it, and the columns that are made.

@@ -83,7 +83,7 @@ def _told(store: Store, name: str) -> list[Any]:
         (rows, chunk.path_in_schema, chunk.num_values, chunk.statistics.to_dict()) for rows, chunk in chunks
     ]
     columns = [str(footer.schema.column(at)) for at in range(footer.num_columns)]
-    return [columns, str(footer.schema.to_arrow_schema()), footer.num_rows, str(told)]
+    return [columns, str(footer.schema.to_arrow_schema().remove_metadata()), footer.num_rows, str(told)]
 
 
 def _converted(store: Store, shape: column_chunks.Shape, at_most: int = 1 << 30) -> Any:
