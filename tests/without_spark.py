@@ -13,20 +13,15 @@ which tests do it on Spark.
 
 from __future__ import annotations
 
-import importlib
 from contextlib import closing
 
 import pytest
 
 from headrace.cli.main import main as command
-from headrace.spark.jobs import DriverRunner
+from headrace_testing.without_spark import jobs_in_process
 from tests.nursery import Nursery, receivers_of
 
-
-def jobs_in_process(patch: pytest.MonkeyPatch) -> None:
-    """From here on mirrors of this process start no Spark."""
-    place = importlib.import_module("headrace.pipeline.state.place")
-    patch.setattr(place, "_start", lambda *_: (DriverRunner(), lambda: None))
+__all__ = ["jobs_in_process", "main"]
 
 
 def main() -> int:

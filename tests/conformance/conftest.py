@@ -1,80 +1,30 @@
-"""A database of each source in turn, and its mirror without Spark."""
+"""The list of `headrace_testing.conformance`, on each of our sources in turn."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
 import pytest
 
-import headrace
-from headrace.core.errors import HeadraceError
-from headrace.lake.read.lake import Lake
-from headrace.pipeline.commands.ask import ask
-from headrace.pipeline.state import config
-from headrace.pipeline.verify.verdicts import Verdict
-from tests import without_spark
-from tests.conformance.sources import SOURCES, Place, SourceUnderTest
-from tests.nursery import nursery, program
+from headrace_testing.conformance.mirror import (
+    Mirror,
+    leave_out_what_it_lacks,
+    mirror,
+    mirror_of,
+    without_spark,
+)
+from headrace_testing.conformance.place import SourceUnderTest
+from headrace_testing.mirror_process import Program
+from tests.conformance.sources import SOURCES
+from tests.nursery import Nursery, nursery, program
 
-__all__ = ["nursery", "program"]
-
-
-@dataclass
-class Mirror:
-    """A place and its lake; every call is a run of its own, which takes up where the last one ended."""
-
-    place: Place
-    path: Path
-    of_many: bool = False  # a time is that of several transactions
-
-    @property
-    def lake(self) -> Lake:
-        return Lake(self.path)
-
-    @property
-    def patterns(self) -> tuple[str]:
-        """Every table of the place."""
-        return (f"{self.place.table('any').schema}.*",)
-
-    def configuration(self, **source: Any) -> dict[str, Any]:
-        main = {"url": self.place.url, "tables": list(self.patterns), "every": "0s", **source}
-        return {"lake": {"path": str(self.path)}, "source": {"main": main}}
-
-    def once(self, *, heal: bool = False, **source: Any) -> Lake:
-        """Catch up with the source, if asked from a lost place in it; the lake."""
-        headrace.mirror(self.configuration(**source), once=True, reconcile=heal)
-        return self.lake
-
-    def stops(self, **source: Any) -> HeadraceError:
-        """A run that ends with an error."""
-        with pytest.raises(HeadraceError) as caught:
-            self.once(**source)
-        assert caught.value.hint
-        return caught.value
-
-    def ask(self, command: str, *tables: str) -> None:
-        """Ask a lake at rest as `headrace tables ...` does."""
-        names = [str(self.place.table(name)) for name in tables]
-        ask(str(self.path), command, {"tables": names}, url=self.place.url)
-
-    def verify(self) -> dict[str, str]:
-        """The outcome of each table."""
-        [verdict] = self._verdicts()
-        return {table.name: table.outcome for table in verdict.tables}
-
-    def _verdicts(self) -> list[Verdict]:
-        return list(headrace.verify(config.parse(self.configuration())))
-
-
-@pytest.fixture(scope="package", autouse=True)
-def _in_process() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        without_spark.jobs_in_process(patch)
-        yield
+__all__ = [
+    "Mirror",
+    "leave_out_what_it_lacks",
+    "mirror",
+    "mirror_of",
+    "nursery",
+    "program",
+    "without_spark",
+]
 
 
 @pytest.fixture(scope="package", params=SOURCES, ids=lambda source: source.kind)
@@ -84,24 +34,7 @@ def source(request: pytest.FixtureRequest) -> SourceUnderTest:
     return found
 
 
-@pytest.fixture(autouse=True)
-def _what_it_lacks(request: pytest.FixtureRequest, source: SourceUnderTest) -> None:
-    """Leave out what a source lacks: a whole test, or a case of it."""
-    case = getattr(request.node, "callspec", None)
-    ids = {request.node.originalname, *(case.id.split("-") if case else ())}
-    for name in ids & source.lacks.keys():
-        pytest.skip(source.lacks[name])
-
-
-@contextmanager
-def mirror_of(request: pytest.FixtureRequest, source: SourceUnderTest, path: Path) -> Iterator[Mirror]:
-    """An empty place on the source's resident server, and where its lake will be."""
-    with source.place(request.getfixturevalue(source.server)) as place:
-        yield Mirror(place, path, source.of_many)
-
-
 @pytest.fixture
-def mirror(request: pytest.FixtureRequest, source: SourceUnderTest, tmp_path: Path) -> Iterator[Mirror]:
-    """An empty place and its mirror."""
-    with mirror_of(request, source, tmp_path / "lake") as made:
-        yield made
+def program_without_spark(nursery: Nursery) -> Program:
+    """The command line, forked from a process that has imported it."""
+    return nursery.run

@@ -1,92 +1,25 @@
-"""The sources that pass the list, one value each: how its server is had, and what it lacks.
-
-    SOURCES[kind]    server     the fixture of the resident server (`headrace_testing.fixtures`)
-                     place      a database of its own on that server, for a test or a scene
-                     lost       the code when the place in the source's log is gone
-                     elsewhere  the code when another server answers
-                     barred     the code when the server does not let the user in
-                     unreadable the code when he may not read a table
-                     of_many    whether a time is that of several transactions
-                     lacks      behaviours that it has not, by the names of tests or cases, each with a reason
+"""Our sources, as values for the list: how the server of each is had, and what it lacks.
 
 docs/scenarios.md also says what a source lacks. A further source is a value more; no test changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 
 import pymysql
 
 from headrace.core.names import TableName
+from headrace_testing.conformance.place import Place, SourceUnderTest, execute, session
 from headrace_testing.mysql import Database as MysqlDatabase
 from headrace_testing.mysql import Server as MysqlServer
 from headrace_testing.mysql.server import open_server
-from headrace_testing.oracle.contract import Session
-from headrace_testing.oracle.registry import oracle_of
 from headrace_testing.postgres import Database, Server
 from headrace_testing.postmaster import wait_for
 
-
-class Place(Protocol):
-    """A database, a user who owns it, and one who mirrors it."""
-
-    @property
-    def url(self) -> str:
-        """The address as the user who mirrors it, with a password: he has the least privileges."""
-
-    @property
-    def owner_url(self) -> str:
-        """The address as the owner, with a password."""
-
-    @property
-    def password(self) -> str: ...
-
-    def table(self, name: str) -> TableName:
-        """The table of that name, as the lake calls it."""
-
-    def lose_position(self) -> None:
-        """Make the source forget what of its log a mirror has not read; nobody reads it now."""
-
-    def elsewhere(self) -> AbstractContextManager[Place]:
-        """An empty place on another server."""
-
-    def barred(self) -> AbstractContextManager[None]:
-        """Let nobody in by that address in the block, and end who is."""
-
-    def unreadable(self, table: str) -> AbstractContextManager[None]:
-        """Take from the user who mirrors it the right to read this table, in the block."""
-
-
-@dataclass(frozen=True, slots=True)
-class SourceUnderTest:
-    """A source, as the list asks for it."""
-
-    kind: str
-    server: str
-    place: Callable[[Any], AbstractContextManager[Place]]
-    lost: str
-    elsewhere: str
-    barred: str
-    unreadable: str
-    of_many: bool = False
-    lacks: Mapping[str, str] = field(default_factory=dict)
-
-
-def session(place: Place) -> AbstractContextManager[Session]:
-    """A connection that writes there."""
-    return oracle_of(place.url).session(place.owner_url)
-
-
-def execute(place: Place, *statements: str) -> None:
-    """Run statements as one transaction."""
-    with session(place) as writer:
-        for statement in statements:
-            writer.execute(statement)
-        writer.commit()
+__all__ = ["SOURCES", "MysqlPlace", "Place", "SourceUnderTest", "execute", "session"]
 
 
 @dataclass(frozen=True, slots=True)

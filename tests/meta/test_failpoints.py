@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
+from headrace_testing.conformance.faults import STEPS
 from tests.meta.tracked import ROOT, SOURCE, calls, python_files, relative
 
 PAGE = ROOT / "docs" / "fail-points.md"
@@ -30,6 +31,11 @@ def _on_the_page() -> list[str]:
 
 def test_the_page_lists_exactly_the_fail_points_of_the_source() -> None:
     assert sorted(_on_the_page()) == sorted(set(_in_the_source()))
+
+
+def test_a_kill_is_tried_at_each_durable_step() -> None:
+    durable = re.compile(r"(lake\.(plan|table|mark|sync)|acknowledge|copy\.(snapshot|range))\.[a-z.]+")
+    assert sorted(STEPS) == sorted(filter(durable.fullmatch, _on_the_page()))
 
 
 def test_a_fail_point_stands_in_one_place() -> None:

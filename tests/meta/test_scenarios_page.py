@@ -11,8 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.conformance.rows import CASES
-from tests.conformance.sources import SOURCES, SourceUnderTest
+from headrace_testing.conformance.cases import CASES
+from headrace_testing.conformance.place import SourceUnderTest
+from tests.conformance.sources import SOURCES
 from tests.meta.tracked import ROOT, python_files, relative, tree
 
 PAGE = (ROOT / "docs" / "scenarios.md").read_text(encoding="utf-8")
@@ -20,7 +21,7 @@ NUMBERS = [f"{number:03}" for number in (*range(1, 36), 100)]
 OF_MYSQL = [*(f"T{number}" for number in range(1, 27)), *(f"F{number}" for number in range(27, 54))]
 OF_SHAPES = [f"S{number}" for number in range(38, 59)]
 WORKED_THROUGH = [f"{number:03}" for number in range(15, 24)]
-TEST = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
+TEST = re.compile(r"`((?:tests|testing)/[\w/]+\.py)::(test_\w+)`")
 REASON = re.compile(r"\bnot (applicable|built)\b")
 
 
@@ -81,7 +82,7 @@ def test_each_test_that_is_marked_stands_in_its_row(number: str, place: str) -> 
 
 BEHAVIOURS = {
     node.name: f"{relative(path)}::{node.name}"
-    for path in python_files("tests/conformance")
+    for path in python_files("testing/headrace_testing/conformance")
     for node in ast.walk(tree(path))
     if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
 }

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from headrace_testing.conformance.place import Place, execute, session
 from headrace_testing.oracle.contract import Dialect, Rejected, Session
 from headrace_testing.postmaster import wait_for
 from headrace_testing.workload import Transfers, running
-from tests.conformance.sources import Place, execute, session
 
 BY_COPY, BY_STREAM = range(1, 21), range(101, 121)
 LONG = "".join(f"{i * 7919 % 9973:04}" for i in range(2500))  # hardly compresses: it lies apart from its row
