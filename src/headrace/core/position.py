@@ -105,6 +105,8 @@ class Spelling(Protocol):
 
     def agree(self, text: str, other: str) -> bool:
         """Tell whether one of two positions holds the other, as for any two of one history."""
+        return True
 
     def covering(self, text: str) -> Callable[[pa.ChunkedArray], pa.BooleanArray] | None:
         """Return the test that finds transactions before a position by name; None if only times tell."""
+        return None

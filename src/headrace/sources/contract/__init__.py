@@ -15,7 +15,7 @@ of the source. `Connection.mirror` binds to it. The receiver's half runs in anot
 calls takes the record. Positions are `core.position.Position`; a source converts them to its own and back.
 
 A property is None where a source lacks the capability (`Mirror.captures`, `CopyPlan.key_walk`,
-`Source.drop` ...). The caller decides what follows.
+`Source.drop` ...). The caller decides what follows. None is the default of each, for classes that inherit.
 
 A source implements the contract in `sources.<name>.source`, and `registry` finds it. The pipeline never
 imports a source's folder.

@@ -31,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Protocol
 
 import pyarrow as pa
@@ -47,19 +48,25 @@ from headrace.sources.contract.values import Json, TableDef, TableSize, Waiting
 Key = tuple[str, ...]  # the texts of a key's columns, as the source prints them
 
 
-class Piece(Protocol):
+class Piece:
     """A part of a table that is read in one go: a value. Its other fields belong to the source."""
 
-    @property
-    def table(self) -> TableName: ...
-    @property
-    def bytes(self) -> int:
-        """Its approximate size at the source."""
+    __slots__ = ()
+    table: TableName
+    bytes: int  # its approximate size at the source
 
 
 @dataclass(frozen=True, slots=True)
-class KeyRange:
-    """A `Piece` of key ranges that are read in one moment, with estimates of their rows and bytes."""
+class WholeTable(Piece):
+    """A table that is read in one go."""
+
+    table: TableName
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange(Piece):
+    """Key ranges that are read in one moment, with estimates of their rows and bytes."""
 
     table: TableName
     number: int  # of the table: by now its name may belong to another one
@@ -69,17 +76,19 @@ class KeyRange:
     bytes: int
 
 
-class TableSizes(Protocol):
-    """The sizes of tables. Each requested table is in `sizes` or in `busy`."""
+@dataclass(frozen=True, slots=True)
+class TableSizes:
+    """The sizes of tables. Each requested table is in `sizes` or in `busy`.
 
-    @property
-    def sizes(self) -> Mapping[TableName, TableSize]: ...
-    @property
-    def busy(self) -> Mapping[TableName, TableBusy]:
-        """The tables that cannot be read now: another session holds them, or they have just been dropped."""
+    A busy table cannot be read now: another session holds it, or it has just been dropped.
+    """
+
+    sizes: Mapping[TableName, TableSize]
+    busy: Mapping[TableName, TableBusy]
 
     def pieces(self, tables: Collection[TableName], target_bytes: int) -> list[Piece]:
-        """Cut measured tables into pieces of about `target_bytes` each."""
+        """Cut measured tables into pieces of about `target_bytes` each; here each table is one piece."""
+        return [WholeTable(name, self.sizes[name].bytes) for name in tables]
 
 
 # --- executors ----------------------------------------------------------------------------------
@@ -95,6 +104,12 @@ class PieceRead:
 
 class Reader(AbstractContextManager["Reader"], Protocol):
     """One connection to the source that the ticket is for. It reads one piece after another."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close what the reader holds between two reads; by default it holds nothing."""
+        return None
 
     def read(
         self, columns: Sequence[Column], piece: Piece, record: Json | None = None
@@ -125,11 +140,16 @@ class Snapshot(AbstractContextManager["Snapshot"], Protocol):
         """The test of which transactions it holds. Ask for it after the readers were started."""
 
     def settle(self) -> Handoff:
-        """The handoff of all rows read so far: exact after every transaction that they may show."""
+        """The handoff of all rows read so far: exact after every transaction that they may show.
+
+        The same as `handoff`, unless a read can show more than that says.
+        """
+        return self.handoff
 
     @property
     def admits_later(self) -> bool:
         """Tell whether a reader can still join after the handoff was asked for."""
+        return True
 
     @property
     def ticket(self) -> Json:
@@ -137,6 +157,7 @@ class Snapshot(AbstractContextManager["Snapshot"], Protocol):
 
     def shares(self, pieces: Sequence[Piece]) -> list[list[Piece]]:
         """Deal the pieces to readers, a share each. Start the readers of the first shares first."""
+        return [[piece] for piece in pieces]
 
     def alive(self) -> bool:
         """Tell whether the snapshot is still held; the call also keeps its connection from timing out."""
@@ -174,6 +195,7 @@ class CopyPlan(Protocol):
     @property
     def by_ranges(self) -> Collection[TableName]:
         """The tables to read in key ranges: the option asks for it, and their keys allow it."""
+        return ()
 
     @property
     def key_walk(self) -> Callable[[Waiting], KeyWalk] | None:
@@ -181,6 +203,7 @@ class CopyPlan(Protocol):
 
         None if the source is never read in ranges.
         """
+        return None
 
     def snapshot(self, tables: Sequence[TableDef], waiting: Waiting) -> Snapshot:
         """Take a moment that can be joined to the stream, once no transaction bars it."""

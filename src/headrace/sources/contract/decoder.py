@@ -132,10 +132,12 @@ class Decoder(Protocol):
     @property
     def transaction_id(self) -> Callable[[int], int] | None:
         """Convert the stream's number of a transaction to its id; None where ids are no numbers."""
+        return None
 
     @property
     def running(self) -> RunningDecoder | None:
         """The part for running transactions; None if the source streams only committed ones."""
+        return None
 
     @property
     def statements(self) -> Callable[[Bytes, Context, Mapping[int, TableFilter]], Effects] | None:
@@ -143,6 +145,7 @@ class Decoder(Protocol):
 
         None if the source's stream does not bring the statements that alter tables, each at its place.
         """
+        return None
 
     def between(self, layouts: Iterable[bytes]) -> Context:
         """The context of bytes that begin between two transactions, after these layouts were sent."""
@@ -160,7 +163,11 @@ class Decoder(Protocol):
         """Pick the bytes of these tables without decoding a row; None if there are none."""
 
     def truncations(self, data: Bytes, context: Context, tables: Mapping[int, int]) -> dict[int, Truncations]:
-        """Find the truncations of these tables, from each table's time on; no row is decoded."""
+        """Find the truncations of these tables, from each table's time on; no row is decoded.
+
+        Empty where a source's stream brings each row that goes.
+        """
+        return {}
 
     def decode(
         self, data: Bytes, context: Context, tables: Mapping[int, TableFilter]

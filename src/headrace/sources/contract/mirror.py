@@ -12,8 +12,8 @@ A mirror is one connection, and the objects upstream that it reads through. `est
 bind again afterwards, to `StreamOrigin.upstream`. Both belong to one thread. Every failure is a coded error.
 An error that means a lost position is a `core.errors.PositionLost`, whichever method raises it.
 
-A capability that some sources lack is a protocol of its own. The mirror has it, or has None there. No method
-does nothing.
+A capability that some sources lack is a protocol of its own. The mirror has it, or has None there. A source
+that inherits from these protocols writes nothing for what it lacks.
 """
 
 from __future__ import annotations
@@ -45,6 +45,19 @@ class Address(Protocol):
 
     def without_secrets(self) -> str:
         """The address as it may be written down. Together with the password it is enough to connect."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlainAddress:
+    """An address that holds no secret."""
+
+    text: str
+
+    def without_secrets(self) -> str:
+        return self.text
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +172,7 @@ class Mirror(Protocol):
     @property
     def captures(self) -> Captures | None:
         """The control of which tables are captured; None if the source captures all tables alike."""
+        return None
 
     # --- the stream: once an attempt --------------------------------------------------------------
 
@@ -204,15 +218,21 @@ class Mirror(Protocol):
 
     def clock(self) -> ClockReading | None:
         """Read the source's clock together with a position of its stream; None if that is not possible."""
+        return None
 
     def is_quiet(self, start: Position, stop: Position) -> bool:
-        """Tell whether [start, stop) has no captured transaction. Call it only while nobody streams."""
+        """Tell whether [start, stop) has no captured transaction. Call it only while nobody streams.
+
+        False where the source can't tell, unless nothing lies between them.
+        """
+        return not start < stop
 
     def health(self, limit: int | None = None) -> Health:
         """Say what the source holds for us, and an error beyond `limit` bytes.
 
         Raises if the source's commits would wait for us.
         """
+        return Health()
 
     # --- what its tables hold: copies and proofs --------------------------------------------------
 
@@ -239,6 +259,7 @@ class Captures(Protocol):
     @property
     def unwritable(self) -> Callable[[], frozenset[int]] | None:
         """The tables, by number, whose writes the server refuses because of our capture; None: never any."""
+        return None
 
     def capture(self, names: Sequence[TableName]) -> CapturedTables:
         """Make sure that all changes of these tables are captured from now on; committed when it returns.

@@ -26,6 +26,7 @@ class Source(Protocol):
         A rehearsal (True) removes nothing, and returns what it would remove. Objects that are gone are
         skipped. None if the source makes no objects.
         """
+        return None
 
     @property
     def drop_reader(self) -> Callable[[Address, Json, str, bool], list[str]] | None:
@@ -33,6 +34,7 @@ class Source(Protocol):
 
         None if each mirror of the source has objects of its own.
         """
+        return None
 
     @property
     def key_bounds(self) -> Callable[[TableSchema, pa.Table], list[Bound] | None] | None:
@@ -40,6 +42,7 @@ class Source(Protocol):
 
         The property is None if the source is never read in key ranges (`CopyPlan.key_walk`).
         """
+        return None
 
     # --- before anything is made ------------------------------------------------------------------
 

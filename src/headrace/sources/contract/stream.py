@@ -86,14 +86,14 @@ class StreamRead:
     size: int  # bytes that were read
     data: Bytes
     transactions: Transactions  # in their order
-    open: Open | None
-    running: Mapping[int, Bytes]  # the bytes of running transactions, by number; of some none yet
-    rolled_back: Sequence[int]  # running transactions that were rolled back
-    aborted_parts: Mapping[int, Sequence[int]]  # by running transaction that ended: its rolled-back parts
-    layouts: Sequence[Layout]
     complete: int  # the source has sent all with a time before this; 0 if it does not say
     source_end: tuple[int, int] | None  # how far the source is, and its clock, microseconds since 1970
-    amid: bool  # the read ends within bytes of a running transaction
+    open: Open | None = None
+    running: Mapping[int, Bytes] = field(default_factory=dict)  # by number; of some no bytes yet
+    rolled_back: Sequence[int] = ()  # running transactions that were rolled back
+    aborted_parts: Mapping[int, Sequence[int]] = field(default_factory=dict)  # of those that ended
+    layouts: Sequence[Layout] = ()
+    amid: bool = False  # the read ends within bytes of a running transaction
     positions: Sequence[Position] = ()  # only of a source that can't compute them from times; see above
 
 
@@ -124,6 +124,7 @@ class Stream(Protocol):
     @property
     def pause(self) -> float:
         """The longest time in seconds between two feedbacks."""
+        return 1.0
 
     @property
     def feedback(self) -> Callable[[Position, Position], None] | None:
@@ -131,6 +132,7 @@ class Stream(Protocol):
 
         None if the source does not remember them.
         """
+        return None
 
     def read(self, timeout: float) -> StreamRead | None:
         """Read what has come; None if nothing came in time. The result is valid until the next call."""
@@ -144,6 +146,7 @@ class StreamSource(Protocol):
     @property
     def at(self) -> Callable[[Json, int], Position] | None:
         """Compute the position at a time, in the life of `upstream`; None where only the stream can tell."""
+        return None
 
     @property
     def picking(self) -> Callable[[Json, Collection[TableName], Mapping[str, str]], Json] | None:
@@ -153,6 +156,7 @@ class StreamSource(Protocol):
         another record are useless: they are received again, from the newest mark on. None if the source
         itself knows the tables, and no option says how to read the stream.
         """
+        return None
 
     def open_stream(self, orders: Orders) -> Stream:
         """Connect, prove the server's identity, check that nothing is missing, and begin."""

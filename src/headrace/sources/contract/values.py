@@ -192,10 +192,9 @@ class SchemaCheck:
     end: Position  # behind all that the stream can bring by now
     reference: int  # for `Source.decoder`
     changes: Mapping[str, Change]
-    news: Mapping[str, TableDef]  # tables with new details that change no row: their new records
-    locked_tables: frozenset[
-        str
-    ]  # another session may be changing it, which no look can see yet; or it is denied
+    news: Mapping[str, TableDef] = field(default_factory=dict)  # new records; the details change no row
+    # Another session may be changing such a table, which no look can see yet; or it is denied.
+    locked_tables: frozenset[str] = frozenset()
     upstream_error: HeadraceError | None = None  # the objects upstream were replaced: concerns all tables
     denials: Mapping[str, HeadraceError] = field(default_factory=dict)  # we may not see its definition now
     unreadable: Mapping[str, TableDenied] = field(default_factory=dict)  # it is followed, and can't be copied

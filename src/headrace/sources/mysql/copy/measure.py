@@ -26,7 +26,7 @@ from itertools import pairwise
 
 from headrace.core.names import TableName
 from headrace.core.schema import Column
-from headrace.sources.contract.copying import Piece
+from headrace.sources.contract.copying import Piece, TableSizes
 from headrace.sources.contract.errors import TableBusy
 from headrace.sources.contract.values import TableDef, TableSize
 from headrace.sources.mysql.catalog import questions as catalog
@@ -40,7 +40,7 @@ from headrace.sources.shared.refusals import StatementCancelled, TableGone
 
 
 @dataclass(frozen=True, slots=True)
-class IndexRange:
+class IndexRange(Piece):
     """The rows of a table from one value of its key's first column up to another; None means no limit."""
 
     table: TableName
@@ -137,11 +137,9 @@ _ORDERED = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class MysqlTableSizes:
+class MysqlTableSizes(TableSizes):
     """The sizes of tables, and the errors of those that can't be read now."""
 
-    sizes: Mapping[TableName, TableSize]
-    busy: Mapping[TableName, TableBusy]
     marks: Mapping[TableName, str]
     cuts: Mapping[TableName, Cuts] = field(repr=False)
 

@@ -11,8 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from headrace.core.names import TableName, quote_identifier
-from headrace.sources.contract.copying import Piece
-from headrace.sources.contract.errors import TableBusy
+from headrace.sources.contract.copying import Piece, TableSizes
 from headrace.sources.contract.values import TableDef, TableSize
 from headrace.sources.postgres.catalog import locks
 from headrace.sources.postgres.catalog import locks as in_pages
@@ -26,11 +25,9 @@ from headrace.sources.shared.copying import SMALL_BYTES, parts_per_task
 
 
 @dataclass(frozen=True, slots=True)
-class PostgresMeasure:
+class PostgresMeasure(TableSizes):
     """The sizes of tables, and the errors of those that can't be read now."""
 
-    sizes: Mapping[TableName, TableSize]
-    busy: Mapping[TableName, TableBusy]
     numbers: Mapping[TableName, int]
     pages: Mapping[int, in_pages.RelationSize] = field(repr=False)
     roots: Mapping[int, tuple[Branch, ...]] = field(repr=False)
@@ -80,7 +77,7 @@ def _size(number: int, tree: Sequence[Branch], sizes: Mapping[int, in_pages.Rela
 
 
 @dataclass(frozen=True, slots=True)
-class CopyRange:
+class CopyRange(Piece):
     """Pages `low_page <= page < high_page` of a table; the last range of a table has no end.
 
     A partitioned table has pages only in its partitions: `leaf` is the partition to read. `tree` is the
