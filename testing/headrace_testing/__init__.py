@@ -12,6 +12,9 @@ Tests and `headrace demo` use it; nothing else of Headrace does. It is a distrib
     mirror_process
                  a `headrace run` as a process of its own, to be killed and started again
     fixtures     the pytest plugin that hands out servers and databases
+    conformance  the behaviours that every source passes, as tests that a source of any package can run
+    without_spark
+                 mirrors whose jobs run in their own process
 
     absent_standby
                  commits that hang, since they wait for a standby that never comes

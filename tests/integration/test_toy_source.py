@@ -14,6 +14,8 @@ import pytest
 from tests.meta.tracked import ROOT
 
 TOY = ROOT / "examples" / "toy_source"
+# Each takes seconds, and shows what a quicker one of the list shows, too.
+LONG = "not kill and not idle and not late and not whatever"
 
 
 @pytest.fixture
@@ -31,22 +33,20 @@ def path(tmp_path: Path) -> str:
     return os.pathsep.join([str(installed.parent), str(TOY), str(ROOT)])
 
 
-@pytest.mark.spark
-def test_a_source_from_outside_is_copied_followed_and_proved(path: str, tmp_path: Path) -> None:
-    story = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "tests.integration.toy_story",
-            str(tmp_path / "shop.db"),
-            str(tmp_path / "lake"),
-        ],
+def _run(path: str, *arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
         env={**os.environ, "PYTHONPATH": path},
-        cwd=ROOT,
+        cwd=cwd,
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+@pytest.mark.spark
+def test_a_source_from_outside_is_copied_followed_and_proved(path: str, tmp_path: Path) -> None:
+    story = _run(path, "-m", "tests.integration.toy_story", str(tmp_path / "shop.db"), str(tmp_path / "lake"))
     assert story.returncode == 0, story.stderr
     *chapters, first, outcomes, stop = json.loads(story.stdout)
     assert [lake == source for source, lake in chapters] == [True, True, True]
@@ -55,9 +55,24 @@ def test_a_source_from_outside_is_copied_followed_and_proved(path: str, tmp_path
     assert stop == "TABLE_CHANGED"
 
 
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        pytest.param(("-k", LONG, "-m", "not full"), id="quick"),
+        pytest.param((), id="all", marks=pytest.mark.full),
+    ],
+)
+def test_it_passes_the_list_of_every_source_where_it_applies(path: str, chosen: tuple[str, ...]) -> None:
+    """Its own test module runs the list: nothing of this repository but the two packages is on its path."""
+    alone = path.removesuffix(f"{os.pathsep}{ROOT}")
+    tried = _run(
+        alone, "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen, "test_conformance.py", cwd=TOY
+    )
+    assert tried.returncode == 0, tried.stdout[-5000:] + tried.stderr
+    assert " passed" in tried.stdout, tried.stdout
+
+
 def test_a_kind_that_is_installed_is_one_of_the_kinds(path: str) -> None:
     asked = "from headrace.sources import registry; print(*registry.kinds(), registry.kind_of('toy:///x'))"
-    said = subprocess.run(
-        [sys.executable, "-c", asked], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True
-    )
+    said = _run(path, "-c", asked)
     assert said.stdout.split()[-2:] == ["toy", "toy"], said.stderr

@@ -27,7 +27,9 @@ def chapters(path: str, lake: str, spark: SparkSession) -> Iterator[object]:
     }
     execute(path, "CREATE TABLE item (id INTEGER PRIMARY KEY, name TEXT, price INTEGER)")
     execute(path, *(f"INSERT INTO item VALUES ({n}, 'item {n}', {7 * n})" for n in range(50)))
-    prepare(path, "item")
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("PRAGMA journal_mode = wal")
+        prepare(connection, "item")
     for statements in (
         (),
         ("UPDATE item SET name = NULL WHERE id < 5", "INSERT INTO item VALUES (900, 'é', -1)"),

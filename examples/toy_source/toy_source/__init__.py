@@ -6,6 +6,8 @@
     decoder        bytes of the stream to changes
     stream_source  the half that a receiver needs; it loads no Arrow
 
-What it shows is told step by step in docs/write-a-source.md. It is exact, and no more than that: tables have
-an integer key and columns of INTEGER or TEXT, and one process writes.
+docs/write-a-source.md explains it step by step. It is exact, and no more than that: tables have a key and
+columns of INTEGER or TEXT. Who writes sets `PRAGMA recursive_triggers`, or never uses INSERT OR REPLACE: else
+SQLite fires no trigger for the row that is replaced. test_conformance.py runs the list that every source
+passes.
 """

@@ -2,34 +2,38 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 
 from headrace.core.errors import Misconfigured, PositionLost, Transient
+from headrace.core.position import Position
+from toy_source.spelling import change_of, position
 
-TABLES = """
-CREATE TABLE IF NOT EXISTS headrace_table (number INTEGER PRIMARY KEY, name TEXT UNIQUE);
-CREATE TABLE IF NOT EXISTS headrace_history (id TEXT);
-INSERT INTO headrace_history SELECT lower(hex(randomblob(8)))
-    WHERE NOT EXISTS (SELECT 1 FROM headrace_history);
-CREATE TABLE IF NOT EXISTS headrace_change (
-    number INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER, relation INTEGER, old TEXT, new TEXT
-);
-"""
+TABLES = (
+    "CREATE TABLE IF NOT EXISTS headrace_table"
+    " (number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE, columns TEXT)",
+    "CREATE TABLE IF NOT EXISTS headrace_history (id TEXT)",
+    "CREATE TABLE IF NOT EXISTS headrace_change (number INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " at INTEGER, relation INTEGER, old TEXT, new TEXT)",
+    "INSERT INTO headrace_history SELECT lower(hex(randomblob(8)))"
+    " WHERE NOT EXISTS (SELECT 1 FROM headrace_history)",
+)
 _NOW = "CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)"
+_PREPARE = "see that the file is there, and run toy_source.database.prepare on it"
 
 
 class HistoryLost(Misconfigured, PositionLost):
-    """The file is another one, or changes that were not read are gone."""
+    """Changes that were not read are gone, or the file is an older copy."""
 
     codes = ("TOY_HISTORY_LOST",)
 
 
-@contextmanager
-def open_file(path: str) -> Iterator[sqlite3.Connection]:
-    with closing(connect(path)) as connection:
-        yield connection
+def history_lost() -> HistoryLost:
+    return HistoryLost(
+        "TOY_HISTORY_LOST",
+        "the file lacks changes that were read, or that are to be read",
+        hint="headrace run --reconcile",
+    )
 
 
 def connect(path: str) -> sqlite3.Connection:
@@ -38,53 +42,83 @@ def connect(path: str) -> sqlite3.Connection:
         connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)
         connection.execute("SELECT id FROM headrace_history").fetchone()
     except sqlite3.Error as error:
-        raise Transient(
-            "TOY_UNREADABLE",
-            f'the file "{path}" cannot be read',
-            detail=str(error),
-            hint="see that it is there, and that toy_source.database.prepare was run on it",
-        ) from None
+        message = f'the file "{path}" cannot be read'
+        raise Transient("TOY_UNREADABLE", message, detail=str(error), hint=_PREPARE) from None
     return connection
 
 
-def prepare(path: str, *names: str) -> None:
-    """Have changes of these tables written down. What a table held before is in its copy."""
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("PRAGMA journal_mode = wal")
-        connection.executescript(TABLES)
-        for name in names:
-            connection.execute("INSERT OR IGNORE INTO headrace_table (name) VALUES (?)", [name])
-            columns = [row[1] for row in connection.execute(f'PRAGMA table_info("{name}")')]
-            for what, sides in {"INSERT": "new", "UPDATE": "old new", "DELETE": "old"}.items():
-                old, new = (_row(side, columns) if side in sides else "NULL" for side in ("old", "new"))
-                connection.execute(
-                    f'CREATE TRIGGER IF NOT EXISTS "headrace_{name}_{what}" AFTER {what} ON "{name}" BEGIN'
-                    f" INSERT INTO headrace_change (at, relation, old, new) SELECT {_NOW}, number,"
-                    f" {old}, {new} FROM headrace_table WHERE name = '{name}'; END"
-                )
+def columns_of(connection: sqlite3.Connection, table: str) -> list[str]:
+    return [row[1] for row in connection.execute(f"PRAGMA table_info({quoted(table)})")]
+
+
+def prepare(connection: sqlite3.Connection, *tables: str) -> None:
+    """Have changes of these tables written down, also under new columns. Their rows come by the copy."""
+    for statement in TABLES:
+        connection.execute(statement)
+    for table in tables:
+        columns, made = columns_of(connection, table), triggers(connection, table)
+        known = "SELECT number FROM headrace_table WHERE name = ? AND columns = ?"
+        [number] = connection.execute(known, [table, json.dumps(columns)]).fetchone() or [None]
+        if f"headrace_{number}_DELETE" in made:
+            continue
+        for trigger in made:
+            connection.execute(f"DROP TRIGGER {trigger}")
+        insert = "INSERT OR REPLACE INTO headrace_table (name, columns) VALUES (?, ?)"
+        number = connection.execute(insert, [table, json.dumps(columns)]).lastrowid
+        for what, sides in {"INSERT": "new", "UPDATE": "old new", "DELETE": "old"}.items():
+            old, new = (_row(side, columns) if side in sides else "NULL" for side in ("old", "new"))
+            connection.execute(
+                f"CREATE TRIGGER headrace_{number}_{what} AFTER {what} ON {quoted(table)} BEGIN INSERT INTO"
+                f" headrace_change (at, relation, old, new) VALUES ({_NOW}, {number}, {old}, {new}); END"
+            )
+
+
+def triggers(connection: sqlite3.Connection, table: str) -> list[str]:
+    found = connection.execute(
+        "SELECT name FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = ? AND name LIKE 'headrace_%'",
+        [table],
+    )
+    return [name for (name,) in found.fetchall()]
 
 
 def _row(side: str, columns: list[str]) -> str:
-    return f"json_array({', '.join(f'{side}.{column!r}' for column in columns)})".replace("'", '"')
+    return f"json_array({', '.join(f'{side}.{quoted(column)}' for column in columns)})"
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def end(connection: sqlite3.Connection) -> Position:
+    """The position behind the newest change; those of a transaction are seen together."""
+    newest = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'headrace_change'"
+    [(number,)] = connection.execute(newest)
+    return position(number, _moment(connection, number))
+
+
+def _moment(connection: sqlite3.Connection, number: int) -> int:
+    found = connection.execute("SELECT at FROM headrace_change WHERE number = ?", [number]).fetchone()
+    return int(found[0]) if found else 0
 
 
 def history(connection: sqlite3.Connection) -> str:
-    """The name of the file's history: a copy of the file that is written to is another one's."""
     [(name,)] = connection.execute("SELECT id FROM headrace_history")
     return str(name)
 
 
-def newest(connection: sqlite3.Connection) -> int:
-    """The number of the newest change; those of a transaction are seen together."""
-    [(number,)] = connection.execute("SELECT coalesce(max(number), 0) FROM headrace_change")
-    return int(number)
-
-
-def prove(connection: sqlite3.Connection, identity: str, reached: int) -> None:
-    """Raise unless this is that file and has all that was reached."""
-    if history(connection) != identity or newest(connection) < reached:
-        raise HistoryLost(
-            "TOY_HISTORY_LOST",
-            "the file is not the one that was followed, or an older copy of it",
-            hint="headrace run --reconcile",
+def prove_history(connection: sqlite3.Connection, known: str) -> None:
+    """Raise if this is another file than the one that was followed."""
+    if history(connection) != known:
+        raise Misconfigured(
+            "TOY_ANOTHER_FILE",
+            "the file is not the one that was followed",
+            hint="give the path of that file, or mirror this one into another lake",
         )
+
+
+def prove_changes(connection: sqlite3.Connection, until: Position) -> None:
+    """Raise unless the file has the change that was read last, and each change behind it."""
+    (number, at), (newest, _) = change_of(until.text), change_of(end(connection).text)
+    behind = connection.execute("SELECT count(*) FROM headrace_change WHERE number > ?", [number]).fetchone()
+    if _moment(connection, number) != at or newest - number != behind[0]:
+        raise history_lost()

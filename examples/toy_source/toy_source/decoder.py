@@ -8,22 +8,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.core.change_batch import BAD, TIMESTAMP, Image, Op, change_schema
-from headrace.core.errors import ShapeChanged
+from headrace.core.change_batch import BAD, Image, Op, change_schema
+from headrace.core.errors import Definite, ShapeChanged
+from headrace.core.names import TableName
 from headrace.core.records import from_record, to_record
 from headrace.core.schema import Column
 from headrace.core.transaction_id import TransactionId
-from headrace.core.truncation import Truncations
 from headrace.sources.contract.decoder import (
     Bytes,
     Context,
+    Decoder,
     SelectedBytes,
     TableChanges,
     TableFailure,
@@ -31,7 +32,6 @@ from headrace.sources.contract.decoder import (
 )
 from headrace.sources.contract.values import Json
 
-CASTS = {"INTEGER": "bigint", "TEXT": "string"}
 Line = dict[str, Any]
 
 
@@ -44,17 +44,10 @@ class ToyContext:
     at: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ToyDecoder:
+class ToyDecoder(Decoder):
     """Lines to changes. It has no state: it pickles into any task."""
 
-    transaction_id: ClassVar[None] = None  # nobody asks a file for a transaction by its number
-    running: ClassVar[None] = None  # a change is in the file once it has committed
-    statements: ClassVar[None] = None  # no trigger runs on DDL
-
-    @property
-    def names(self) -> TransactionId:
-        return TransactionId.XID
+    names = TransactionId.XID
 
     def between(self, layouts: Iterable[bytes]) -> ToyContext:
         return ToyContext()
@@ -62,52 +55,46 @@ class ToyDecoder:
     def restore(self, record: Json) -> ToyContext:
         return from_record(ToyContext, record)
 
-    def split(self, data: Bytes, context: Context) -> tuple[int, ToyContext]:
-        whole = data.tobytes().rpartition(b"\n")
-        for batch, _ in _lines(data, context):
-            context = batch
-        assert isinstance(context, ToyContext)
-        return len(whole[0]) + len(whole[1]), context
+    def split(self, data: Bytes, context: Context) -> tuple[int, Context]:
+        for context, _ in _lines(data, context):  # noqa: B007, B020 - the last one counts
+            pass
+        return data.tobytes().rfind(b"\n") + 1, context
 
     def select(self, data: Bytes, context: Context, tables: Collection[int]) -> SelectedBytes | None:
         found = [(batch, line) for batch, line in _lines(data, context) if line.get("relation") in tables]
         if not found:
             return None
-        heads = {batch.time: to_record(batch) for batch, _ in found}
-        lines = [
-            each for batch in heads for each in (heads[batch], *(li for b, li in found if b.time == batch))
-        ]
+        heads = {batch: [to_record(batch)] for batch, _ in found}
+        for batch, line in found:
+            heads[batch].append(line)
+        lines = [json.dumps(line).encode() + b"\n" for each in heads.values() for line in each]
         return SelectedBytes(
-            data=encode(lines),
+            data=np.frombuffer(b"".join(lines), np.uint8),
             context=context,
             tables=frozenset(line["relation"] for _, line in found),
             changes=len(found),
             truncates=False,
         )
 
-    def truncations(self, data: Bytes, context: Context, tables: Mapping[int, int]) -> dict[int, Truncations]:
-        return dict[int, Truncations]()  # SQLite has no TRUNCATE: DELETE says which rows
-
     def decode(
         self, data: Bytes, context: Context, tables: Mapping[int, TableFilter]
     ) -> Iterator[TableChanges | TableFailure]:
         rows: dict[int, list[tuple[ToyContext, Line]]] = {}
         for batch, line in _lines(data, context):
-            number = line.get("relation", -1)
-            if number in tables and batch.time >= max(tables[number].since, tables[number].history_start):
-                rows.setdefault(number, []).append((batch, line))
+            table = tables.get(line.get("relation", -1))
+            if table is not None and batch.time >= max(table.since, table.history_start):
+                rows.setdefault(line["relation"], []).append((batch, line))
         for number, found in rows.items():
-            yield _changes(number, tables[number], found)
+            try:
+                yield TableChanges(number, _changes(tables[number], found), BAD.empty_table())
+            except Definite as error:
+                yield TableFailure(number, error)
 
     def print_values(self, values: pa.Array) -> pa.Array:
         return values.cast(pa.string())
 
     def cast(self, column: Column, text: str) -> str:
-        return f"CAST({text} AS {CASTS[column.source_type]})"
-
-
-def encode(lines: Iterable[Line]) -> Bytes:
-    return np.frombuffer(b"".join(json.dumps(line).encode() + b"\n" for line in lines), np.uint8)
+        return text if column.type == pa.string() else f"CAST({text} AS bigint)"
 
 
 def _lines(data: Bytes, context: Context) -> Iterator[tuple[ToyContext, Line]]:
@@ -120,35 +107,33 @@ def _lines(data: Bytes, context: Context) -> Iterator[tuple[ToyContext, Line]]:
         yield context, line
 
 
-def _changes(
-    number: int, wanted: TableFilter, found: list[tuple[ToyContext, Line]]
-) -> TableChanges | TableFailure:
-    schema, width = wanted.schema, len(wanted.schema.columns)
-    nothing = [None] * width
-    sides = {side: [line[side] or nothing for _, line in found] for side in ("new", "old")}
-    if any(len(row) != width for side in sides.values() for row in side):
-        return TableFailure(
-            number,
-            ShapeChanged(
-                "TABLE_ALTERED",
-                f"{wanted.name} does not have the columns that were recorded",
-                hint=f"headrace tables resync {wanted.name}",
-            ),
+def _changes(table: TableFilter, found: Sequence[tuple[ToyContext, Line]]) -> pa.RecordBatch:
+    sides = [(line["new"], line["old"]) for _, line in found]
+    if {len(row) for side in sides for row in side if row is not None} != {len(table.schema.columns)}:
+        raise ShapeChanged(
+            "TABLE_ALTERED",
+            f"{table.name} does not have the columns that were recorded",
+            hint=f"headrace tables resync {table.name}",
         )
-    columns = [
-        pa.array([row[place] for row in sides[side]], column.type)
-        for side in ("new", "old")
-        for place, column in enumerate(schema.columns)
-    ]
-    had = [line["old"] is not None for _, line in found]
-    ops = [Op.DELETE if line["new"] is None else Op.UPDATE if line["old"] else Op.INSERT for _, line in found]
-    meta = [
-        pa.array([batch.time for batch, _ in found], pa.int64()),
-        pa.array([line["change"] for _, line in found], pa.int64()),
-        pa.array([batch.number for batch, _ in found], pa.int64()),
-        pa.array([batch.at for batch, _ in found], TIMESTAMP),
-        pa.array(ops, pa.uint8()),
-        pa.array([Image.FULL if whole else Image.NONE for whole in had], pa.uint8()),
-    ]
-    batch = pa.RecordBatch.from_arrays([*meta, *columns], schema=change_schema(schema))
-    return TableChanges(number, batch, BAD.empty_table())
+    records = []
+    for batch, line in found:
+        old, new = line["old"], line["new"]
+        op = Op.DELETE if new is None else Op.INSERT if old is None else Op.UPDATE
+        image = Image.NONE if old is None else Image.FULL
+        head = {"_time": batch.time, "_ordinal": line["change"], "_transaction": batch.number}
+        head |= {"_commit_ts": batch.at, "_op": op, "_image": image}
+        values = {f"n{i}": value for i, value in enumerate(new or ())}
+        records.append(head | values | {f"o{i}": value for i, value in enumerate(old or ())})
+    return arrow(table.name, records, change_schema(table.schema)).combine_chunks().to_batches()[0]
+
+
+def arrow(table: TableName, records: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    """Make an Arrow table of rows. SQLite lets a column hold what its type does not say: that is an error."""
+    try:
+        return pa.Table.from_pylist(records, schema)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        raise Definite(
+            "TOY_VALUE",
+            f"{table} has a value that is not of its column's type",
+            hint=f"correct it, then: headrace tables resync {table}",
+        ) from None

@@ -5,15 +5,14 @@ A snapshot is a copy of the file (`VACUUM INTO`): readers in other processes ope
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import tempfile
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from types import TracebackType
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 
@@ -24,13 +23,21 @@ from headrace.core.position import Position
 from headrace.core.records import from_record, to_record
 from headrace.core.schema import Column, TableSchema
 from headrace.decode.copyrows import CopiedRows
-from headrace.sources.contract.copying import CopyOrder, Key, Piece, PieceRead
-from headrace.sources.contract.errors import TableBusy
+from headrace.sources.contract.copying import (
+    CopyOrder,
+    CopyPlan,
+    Key,
+    Piece,
+    PieceRead,
+    Reader,
+    Snapshot,
+    TableSizes,
+)
 from headrace.sources.contract.findings import CheckReport, Finding, Level, Wish, in_order
 from headrace.sources.contract.mirror import (
     Address,
-    ClockReading,
-    Health,
+    Mirror,
+    PlainAddress,
     StreamOrder,
     StreamOrigin,
     Successor,
@@ -49,28 +56,12 @@ from headrace.sources.contract.values import (
 )
 from headrace.sources.shared.patterns import select
 from toy_source import database
-from toy_source.decoder import ToyDecoder
-from toy_source.spelling import change_of, position
+from toy_source.decoder import ToyDecoder, arrow
 
 SCHEMA = "main"
-TYPES = {"INTEGER": pa.int64(), "TEXT": pa.string()}
-
-
-@dataclass(frozen=True, slots=True)
-class ToyAddress:
-    """A path; there is nothing secret in it."""
-
-    path: str
-
-    @property
-    def text(self) -> str:
-        return f"toy://{self.path}"
-
-    def without_secrets(self) -> str:
-        return self.text
-
-    def __str__(self) -> str:
-        return self.text
+TYPES = dict.fromkeys(("INTEGER", "INT", "BIGINT"), pa.int64()) | dict.fromkeys(
+    ("TEXT", "VARCHAR"), pa.string()
+)
 
 
 # --- tables -------------------------------------------------------------------------------------
@@ -79,25 +70,32 @@ class ToyAddress:
 def tables_of(connection: sqlite3.Connection) -> ExaminedTables:
     """All tables whose changes are written down, and what stands against some of them."""
     defs, errors = dict[TableName, TableDef](), dict[TableName, HeadraceError]()
-    for number, text in connection.execute("SELECT number, name FROM headrace_table").fetchall():
-        rows = connection.execute(f'PRAGMA table_info("{text}")').fetchall()
-        if not rows:
-            continue
-        name = TableName(SCHEMA, text)
+    known = connection.execute(
+        "SELECT number, t.name, columns, s.sql FROM headrace_table t JOIN sqlite_schema s ON t.name = s.name"
+        " JOIN sqlite_schema made ON made.tbl_name = t.name"
+        " AND made.name = 'headrace_' || number || '_DELETE'"
+    )
+    for number, text, recorded, statement in known.fetchall():
+        name, rows = TableName(SCHEMA, text), _columns(connection, text)
+        types = [TYPES.get(kind.partition("(")[0].upper()) for _, _, kind, *_ in rows]
         columns = [
-            Column(column, TYPES.get(kind, pa.string()), "toy", kind, nullable=not (required or key))
-            for _, column, kind, required, _, key in rows
+            Column(row[1], kind or pa.string(), "toy", row[2], nullable=not (row[3] or row[5]))
+            for row, kind in zip(rows, types, strict=True)
         ]
         key = tuple(row[1] for row in sorted(rows, key=lambda row: row[5]) if row[5])
-        [(statement,)] = connection.execute("SELECT sql FROM sqlite_schema WHERE name = ?", [text])
         defs[name] = TableDef(name, number, TableSchema(tuple(columns), key, full=True), {"sql": statement})
-        if any(kind not in TYPES for _, _, kind, *_ in rows) or not key:
-            errors[name] = Misconfigured(
-                "TOY_TABLE_UNFIT",
-                f"{name} has no key, or a column that is neither INTEGER nor TEXT",
-                hint="leave it out of the tables",
-            )
+        if not key or None in types:
+            what = "has no key, or a column that is neither INTEGER nor TEXT"
+            errors[name] = Misconfigured("TOY_TABLE_UNFIT", f"{name} {what}", hint="leave it out")
+        elif [column.name for column in columns] != json.loads(recorded):
+            what = "has triggers that do not write down all of its columns"
+            hint = f'run toy_source.database.prepare(connection, "{text}") again'
+            errors[name] = Misconfigured("TOY_TRIGGERS_OLD", f"{name} {what}", hint=hint)
     return ExaminedTables(defs, errors)
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> list[tuple[Any, ...]]:
+    return connection.execute(f"PRAGMA table_info({database.quoted(table)})").fetchall()
 
 
 def among(found: ExaminedTables, names: Collection[TableName]) -> ExaminedTables:
@@ -111,29 +109,8 @@ def among(found: ExaminedTables, names: Collection[TableName]) -> ExaminedTables
 
 
 @dataclass(frozen=True, slots=True)
-class ToyPiece:
-    """A whole table."""
-
-    table: TableName
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class ToySizes:
-    """The sizes of tables; a file is never busy for a reader."""
-
-    sizes: Mapping[TableName, TableSize]
-    busy: ClassVar[Mapping[TableName, TableBusy]] = {}
-
-    def pieces(self, tables: Collection[TableName], target_bytes: int) -> list[Piece]:
-        return [ToyPiece(name, self.sizes[name].bytes) for name in tables]
-
-
-@dataclass(frozen=True, slots=True)
-class ToySnapshot:
+class ToySnapshot(Snapshot):
     """A copy of the file, in a folder of its own until the block ends."""
-
-    admits_later: ClassVar[bool] = True
 
     folder: tempfile.TemporaryDirectory[str]
     handoff: ByPosition
@@ -141,40 +118,25 @@ class ToySnapshot:
     @classmethod
     def take(cls, path: str) -> ToySnapshot:
         folder = tempfile.TemporaryDirectory(prefix="toy-source-")
-        copy = os.path.join(folder.name, "copy")
-        with database.open_file(path) as connection:
-            connection.execute("VACUUM INTO ?", [copy])
-        with database.open_file(copy) as connection:
-            return cls(folder, ByPosition(position(database.newest(connection))))
+        with closing(database.connect(path)) as connection:
+            connection.execute("VACUUM INTO ?", [f"{folder.name}/copy"])
+        with closing(database.connect(f"{folder.name}/copy")) as connection:
+            return cls(folder, ByPosition(database.end(connection)))
 
-    def __enter__(self) -> ToySnapshot:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.folder.cleanup()
 
     @property
     def ticket(self) -> Json:
-        return {"file": os.path.join(self.folder.name, "copy"), "handoff": to_record(self.handoff)}
-
-    def settle(self) -> ByPosition:
-        return self.handoff
-
-    def shares(self, pieces: Sequence[Piece]) -> list[list[Piece]]:
-        return [[piece] for piece in pieces]
+        return {"file": f"{self.folder.name}/copy", "handoff": to_record(self.handoff)}
 
     def alive(self) -> bool:
-        return Path(self.folder.name).exists()
+        return os.path.exists(self.folder.name)
 
 
 @dataclass(frozen=True, slots=True)
-class ToyPlan:
+class ToyPlan(CopyPlan):
     """A copy: nothing has to be waited for, since who writes a file writes alone."""
-
-    by_ranges: ClassVar[frozenset[TableName]] = frozenset()
-    key_walk: ClassVar[None] = None
 
     path: str
 
@@ -183,18 +145,10 @@ class ToyPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class ToyReader:
+class ToyReader(Reader):
     """Whole tables out of the copy."""
 
     ticket: Json
-
-    def __enter__(self) -> ToyReader:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Each read closes the file that it opened."""
 
     @contextmanager
     def read(
@@ -208,19 +162,15 @@ class ToyReader:
     ) -> Generator[tuple[int, pa.Table], None, None]:
         for number, piece in enumerate(pieces):
             rows = self._rows(schema.columns, piece.table)
-            texts = zip(
-                *(rows.column(name).cast(pa.string()).to_pylist() for name in schema.key), strict=True
-            )
-            wanted = [text in set(keys) for text in texts]
-            yield number, rows.filter(pa.array(wanted, pa.bool_()))
+            texts = zip(*(rows[name].cast(pa.string()).to_pylist() for name in schema.key), strict=True)
+            yield number, rows.filter(pa.array([text in set(keys) for text in texts], pa.bool_()))
 
     def _rows(self, columns: Sequence[Column], table: TableName) -> pa.Table:
-        asked = ", ".join(f'"{column.name}"' for column in columns)
-        with database.open_file(self.ticket["file"]) as connection:
-            rows = connection.execute(f'SELECT {asked} FROM "{table.name}"').fetchall()
-        arrays = [pa.array([row[i] for row in rows], column.type) for i, column in enumerate(columns)]
-        fields = [pa.field(c.name, c.type, nullable=c.nullable) for c in columns]
-        return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+        listed = ", ".join(database.quoted(column.name) for column in columns)
+        with closing(database.connect(self.ticket["file"])) as connection:
+            rows = connection.execute(f"SELECT {listed} FROM {database.quoted(table.name)}").fetchall()
+        schema = pa.schema([pa.field(c.name, c.type, nullable=c.nullable) for c in columns])
+        return arrow(table, [dict(zip(schema.names, row, strict=True)) for row in rows], schema)
 
 
 # --- a mirror -----------------------------------------------------------------------------------
@@ -230,7 +180,7 @@ class ToyReader:
 class ToyConnection:
     """The file, opened."""
 
-    address: ToyAddress
+    address: Address
     session: sqlite3.Connection
     is_closed: bool = False
 
@@ -244,24 +194,29 @@ class ToyConnection:
 
     def mirror(self, upstream: Json, identity: Json | None = None) -> ToyMirror:
         if identity is not None:
-            database.prove(self.session, identity["history"], 0)
+            database.prove_history(self.session, identity["history"])
         return ToyMirror(self)
 
 
 @dataclass(frozen=True, slots=True)
-class ToyMirror:
-    """The tables of a file that have our triggers, and its change table."""
-
-    captures: ClassVar[None] = None  # triggers are the user's to make (`database.prepare`)
+class ToyMirror(Mirror):
+    """The tables of a file that have our triggers, and its change table; triggers are the user's to make."""
 
     connection: ToyConnection
 
     def establish(self, order: StreamOrder, waiting: Waiting) -> StreamOrigin:
-        start, tables = self.end(), among(tables_of(self.connection.session), order.names)
+        start, tables = self.end(), self.examine(order.names)
+        if order.received_until is not None and start.time < order.received_until.time:
+            raise Misconfigured(
+                "TOY_FILE_OLDER",
+                "the file is an older copy of the one that was followed",
+                hint="mirror it into another lake",
+            )
         return StreamOrigin(self.connection.identity, {}, start, fresh=True, begun_at=None, tables=tables)
 
     def confirm(self, identity: Json, received_until: Position) -> Successor | None:
-        database.prove(self.connection.session, identity["history"], change_of(received_until))
+        database.prove_history(self.connection.session, identity["history"])
+        database.prove_changes(self.connection.session, received_until)
         return None
 
     def examine(self, names: Sequence[TableName]) -> ExaminedTables:
@@ -274,7 +229,7 @@ class ToyMirror:
             table = now.defs.get(known.name)
             if table is None or (table.number, table.details) != (known.number, known.details):
                 changes[key] = Change("it was altered or dropped", table)
-        return SchemaCheck(self.end(), 0, changes, news={}, locked_tables=frozenset())
+        return SchemaCheck(self.end(), 0, changes)
 
     def find_unmirrored(
         self, patterns: Sequence[str], mirrored_tables: Collection[TableName]
@@ -284,51 +239,41 @@ class ToyMirror:
         return {name: now.errors.get(name) for name in found if name not in mirrored_tables}
 
     def end(self) -> Position:
-        return position(database.newest(self.connection.session))
+        return database.end(self.connection.session)
 
-    def clock(self) -> ClockReading | None:
-        return None  # triggers note the time of a statement, and its commit may come at any time later
-
-    def is_quiet(self, start: Position, stop: Position) -> bool:
-        return not start < stop
-
-    def health(self, limit: int | None = None) -> Health:
-        return Health(lines=(f"{database.newest(self.connection.session):,} changes are in the file",))
-
-    def measure(self, tables: Sequence[TableDef]) -> ToySizes:
-        count = self.connection.session.execute
-        rows = {t.name: count(f'SELECT count(*) FROM "{t.name.name}"').fetchone()[0] for t in tables}
-        return ToySizes({name: TableSize(64 * number, number) for name, number in rows.items()})
+    def measure(self, tables: Sequence[TableDef]) -> TableSizes:
+        sizes = dict[TableName, TableSize]()
+        for name in (table.name for table in tables):
+            count = f"SELECT count(*) FROM {database.quoted(name.name)}"
+            [(rows,)] = self.connection.session.execute(count)
+            sizes[name] = TableSize(64 * rows, rows)
+        return TableSizes(sizes, busy={})
 
     def plan_copy(self, order: CopyOrder) -> ToyPlan:
-        return ToyPlan(self.connection.address.path)
+        return ToyPlan(self.connection.address.text.removeprefix("toy://"))
 
     def snapshot(self, tables: Sequence[TableDef], readers: int, seconds: float) -> ToySnapshot:
-        return ToySnapshot.take(self.connection.address.path)
+        return ToySnapshot.take(self.connection.address.text.removeprefix("toy://"))
 
 
 # --- the kind -----------------------------------------------------------------------------------
 
 
-class ToySource:
-    """SQLite files with a change table."""
+class ToySource(Source):
+    """SQLite files with a change table; nothing is made in them."""
 
-    drop: ClassVar[None] = None  # nothing is made in the file
-    drop_reader: ClassVar[None] = None
-    key_bounds: ClassVar[None] = None
-
-    def address(self, text: str) -> ToyAddress:
-        return ToyAddress(os.path.abspath(text.removeprefix("toy://")))
+    def address(self, text: str) -> PlainAddress:
+        return PlainAddress("toy://" + os.path.abspath(text.removeprefix("toy://")))
 
     def plan(self, lake_id: str, name: str, options: Mapping[str, str]) -> Json:
-        return dict[str, Any]()
+        return {}
 
     def describe(self, upstream: Json) -> UpstreamFacts:
         return UpstreamFacts()
 
     def examine(self, address: Address, wish: Wish) -> CheckReport:
-        with database.open_file(address.text.removeprefix("toy://")) as connection:
-            now = tables_of(connection)
+        with closing(self.connect(address, role="check")) as connection:
+            now = tables_of(connection.session)
         chosen = select(wish.patterns, now.defs)
         findings = [
             Finding(Level.ERROR, now.errors[name], table=name).for_swept(chosen.named_tables)
@@ -345,8 +290,7 @@ class ToySource:
         )
 
     def connect(self, address: Address, *, role: str) -> ToyConnection:
-        path = address.text.removeprefix("toy://")
-        return ToyConnection(ToyAddress(path), database.connect(path))
+        return ToyConnection(address, database.connect(address.text.removeprefix("toy://")))
 
     def reader(self, address: Address, identity: Json, ticket: Json, *, role: str) -> ToyReader:
         return ToyReader(ticket)

@@ -1,42 +1,41 @@
-"""Positions: `change N` is the place right behind the change of that number.
+"""Positions: `change 42` is the place right behind the change of that number.
 
 time of change N        STEP x N          between two times there is room for marks of ours
 position behind it      STEP x N + 1
+text                    change N last T   T is the moment of the change: another file's change N has another
 """
 
 from __future__ import annotations
 
-from headrace.core.position import STEP, Position
+import re
 
-PREFIX = "change "
+from headrace.core.position import RECOGNISED, STEP, Position, Spelling
 
-
-def position(change: int) -> Position:
-    return Position(STEP * change + 1, f"{PREFIX}{change}")
+_TEXT = re.compile(rf"\s*change (\d+)(?:{RECOGNISED}(\d+))?\s*")
 
 
-def change_of(position: Position) -> int:
-    """The newest change that a position covers, whatever room it was given behind it."""
-    return (position.time - 1) // STEP
+def position(change: int, at: int) -> Position:
+    return Position(STEP * change + 1, f"change {change}{RECOGNISED}{at}")
 
 
-class ToySpelling:
+def change_of(text: str) -> tuple[int, int]:
+    """The newest change that a position covers, and its moment."""
+    found = _TEXT.fullmatch(text)
+    assert found is not None
+    return int(found[1]), int(found[2] or 0)
+
+
+class ToySpelling(Spelling):
     """The spelling, for readers of a lake."""
 
     def reads(self, text: str) -> bool:
-        return text.strip().startswith(PREFIX) and text.strip()[len(PREFIX) :].isdigit()
+        return _TEXT.fullmatch(text) is not None
 
     def time(self, text: str, near: Position) -> int | None:
-        return STEP * int(text.strip()[len(PREFIX) :]) + 1
+        return STEP * change_of(text)[0] + 1
 
     def text(self, time: int, near: Position) -> str | None:
-        return f"{PREFIX}{(time - 1) // STEP}"
-
-    def agree(self, text: str, other: str) -> bool:
-        return True
-
-    def covering(self, text: str) -> None:
-        return None
+        return near.text if time == near.time else None  # only the file knows the moment of a change
 
 
 SPELLING = ToySpelling()

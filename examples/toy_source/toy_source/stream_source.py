@@ -7,104 +7,77 @@ import sqlite3
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from headrace.core.errors import HeadraceError
 from headrace.core.position import STEP, Position
-from headrace.sources.contract.stream import TRANSACTION, Orders, StreamRead, StreamSource
+from headrace.sources.contract.stream import TRANSACTION, Orders, Stream, StreamRead, StreamSource
 from headrace.sources.contract.values import Json
 from toy_source import database
-from toy_source.spelling import change_of, position
+from toy_source.spelling import change_of
 
 POLL_SECONDS = 0.05
+_CHANGES = "SELECT number, relation, old, new FROM headrace_change WHERE number > ? ORDER BY number"
 
 
 @dataclass(slots=True)
-class ToyStream:
+class ToyStream(Stream):
     """The stream of one file."""
 
-    feedback: ClassVar[None] = None  # the file keeps its changes until a person deletes them
-    pause: ClassVar[float] = 1.0
-
     connection: sqlite3.Connection
-    identity: str
+    place: Position  # behind the change that was read last
     start: Position
-    newest: int  # the change that was read last
 
     def read(self, timeout: float) -> StreamRead | None:
         deadline = time.monotonic() + timeout
-        while database.newest(self.connection) == self.newest:
-            if time.monotonic() >= deadline:
-                return self._brought([], self.newest, 0)
+        while database.end(self.connection) == self.place and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
         self.connection.execute("BEGIN")  # all that is seen from here on has committed, and as a whole
         try:
-            database.prove(self.connection, self.identity, self.newest)
-            rows = self.connection.execute(
-                "SELECT number, at, relation, old, new FROM headrace_change WHERE number > ? ORDER BY number",
-                [self.newest],
-            ).fetchall()
+            database.prove_changes(self.connection, self.place)
+            rows = self.connection.execute(_CHANGES, [change_of(self.place.text)[0]]).fetchall()
+            self.place = database.end(self.connection)
         finally:
             self.connection.execute("COMMIT")
-        newest, at = rows[-1][0], max(row[1] for row in rows)
-        lines = [{"time": STEP * newest, "number": newest, "at": at}]
+        newest, at = change_of(self.place.text)
+        lines: list[Json] = [{"time": STEP * newest, "number": newest, "at": at}] if rows else []
         lines += [
             {"change": number, "relation": relation, "old": _row(old), "new": _row(new)}
-            for number, _, relation, old, new in rows
+            for number, relation, old, new in rows
         ]
-        return self._brought(lines, newest, at)
-
-    def close(self) -> None:
-        self.connection.close()
-
-    def _brought(self, lines: list[Json], newest: int, at: int) -> StreamRead:
         data = np.frombuffer(b"".join(json.dumps(line).encode() + b"\n" for line in lines), np.uint8)
-        behind = position(newest)
-        batch = (False, STEP * newest, behind.time, at, newest, len(lines) - 1, 0, 0, len(data))
-        self.newest = newest
+        batch = (False, STEP * newest, self.place.time, at, newest, len(rows), 0, 0, len(data))
         return StreamRead(
             size=len(data),
             data=data,
-            transactions=np.array([batch] if lines else [], TRANSACTION),
-            open=None,
-            running={},
-            rolled_back=(),
-            aborted_parts={},
-            layouts=(),
-            complete=behind.time,
-            source_end=(behind.time, time.time_ns() // 1000),
-            amid=False,
+            transactions=np.array([batch] if rows else [], TRANSACTION),
+            complete=self.place.time,
+            source_end=(self.place.time, time.time_ns() // 1000),
+            positions=(self.place,),
         )
+
+    def close(self) -> None:
+        self.connection.close()
 
 
 def _row(text: str | None) -> list[object] | None:
     return None if text is None else json.loads(text)
 
 
-class ToyStreamSource:
+class ToyStreamSource(StreamSource):
     """Files with a change table."""
 
-    picking: ClassVar[None] = None  # triggers write down the tables that are wanted
-
     def open_stream(self, orders: Orders) -> ToyStream:
-        path = orders.address.removeprefix("toy://")
-        connection, reached = database.connect(path), change_of(orders.received_until)
-        database.prove(connection, orders.identity["history"], reached)
-        return ToyStream(connection, orders.identity["history"], position(reached), reached)
-
-    def at(self, upstream: Json, time: int) -> Position:
-        return Position(time, position((time - 1) // STEP).text)
+        connection = database.connect(orders.address.removeprefix("toy://"))
+        database.prove_history(connection, orders.identity["history"])
+        database.prove_changes(connection, orders.received_until)
+        return ToyStream(connection, orders.received_until, orders.received_until)
 
     def history_changed(
         self, upstream: Json, sent_times: Sequence[int], again: Sequence[int]
     ) -> HeadraceError:
-        return database.HistoryLost(
-            "TOY_HISTORY_LOST",
-            "the file does not hold the changes that it held before",
-            hint="headrace run --reconcile",
-        )
+        return database.history_lost()
 
 
 STREAM_SOURCE: StreamSource = ToyStreamSource()

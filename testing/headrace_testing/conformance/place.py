@@ -1,4 +1,4 @@
-"""What the list asks of a source: a place to write, the codes of its errors, and what it lacks."""
+"""A source, as the list asks for it: a place to write, the codes of its errors, and what it lacks."""
 
 from __future__ import annotations
 

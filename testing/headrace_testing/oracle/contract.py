@@ -58,9 +58,9 @@ class Dialect:
     types: Mapping[str, str]  # by what a column is for: "text", "key_text", "moment", ...
     whole_rows: str  # makes changes of a table carry the whole old row; "" where they always do
     out_of_line: str  # keeps long values of a column apart from its row; "" where there is no such thing
-    keyed: Sequence[str]  # what happens to rows of `workload.Keyed`, a statement each; likewise the others
-    bag: Sequence[str]
-    large: Sequence[str]
+    keyed: Sequence[str] = ()  # what happens to rows of `workload.Keyed`, a statement each; so the others
+    bag: Sequence[str] = ()
+    large: Sequence[str] = ()
 
     def quoted(self, name: str) -> str:
         return self.quote + name.replace(self.quote, self.quote * 2) + self.quote
