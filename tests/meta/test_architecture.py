@@ -1,6 +1,7 @@
 """docs/architecture.md speaks of what is there: every room has its line, every path leads somewhere.
 
-docs/life-of-a-run.md answers each of its questions by at most four files, and names what is in them.
+docs/life-of-a-run.md and docs/add-a-type.md answer each question by at most four files, and name what is in
+them.
 """
 
 from __future__ import annotations
@@ -33,13 +34,14 @@ def test_every_path_on_the_page_is_there(name: str) -> None:
 
 
 LIFE = (ROOT / "docs" / "life-of-a-run.md").read_text(encoding="utf-8")
+TYPE = (ROOT / "docs" / "add-a-type.md").read_text(encoding="utf-8")
 MOST_FILES = 4
 _QUESTION = re.compile(r"^## ([^\n]*\?)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 _ANSWER = re.compile(r"^\* `([\w./]+\.py)`: (.*?)(?=^\* |\Z)", re.MULTILINE | re.DOTALL)
 _NAMED = re.compile(r"`((?:[A-Z]\w*\.)?_?[A-Za-z]\w*)`")
 
 
-@pytest.mark.parametrize(("question", "answer"), _QUESTION.findall(LIFE))
+@pytest.mark.parametrize(("question", "answer"), _QUESTION.findall(LIFE) + _QUESTION.findall(TYPE)[:-1])
 def test_a_question_is_answered_by_few_files_that_hold_what_is_named(question: str, answer: str) -> None:
     files_named = _ANSWER.findall(answer)
     assert 0 < len(files_named) <= MOST_FILES, question
@@ -55,9 +57,20 @@ def test_the_life_of_a_run_has_its_questions() -> None:
     assert all(heading in dict(_QUESTION.findall(LIFE)) for heading in re.findall(r"(?m)^## (.*)$", LIFE))
 
 
+def test_a_type_is_tried_where_the_page_says() -> None:
+    *others, (question, answer) = _QUESTION.findall(TYPE)
+    assert (len(others), question) == (3, "Where is it tried?")
+    assert [name for name in _PATH.findall(answer) if not (ROOT / name).exists()] == []
+    assert len(_PATH.findall(answer)) == 3
+
+
 def _definitions(parsed: ast.Module) -> Iterator[str]:
-    """The functions and classes of a module, and its methods, alone and as `Class.method`."""
+    """The constants, functions and classes of a module, and its methods, alone and as `Class.method`."""
     for node in parsed.body:
+        if isinstance(node, ast.Assign):
+            yield from (ast.unparse(target) for target in node.targets)
+        if isinstance(node, ast.AnnAssign):
+            yield ast.unparse(node.target)
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             yield node.name
         if isinstance(node, ast.ClassDef):
