@@ -23,7 +23,7 @@ from headrace.lake.log import recovery
 from headrace.lake.log.table import LakeTable
 from headrace.pipeline.state import last_config
 from headrace.pipeline.state.epoch import Epoch
-from headrace.pipeline.state.repair import mend
+from headrace.pipeline.state.ownership import mend
 from headrace_testing import validators
 from headrace_testing.mirror_process import Mirrored, interpreter
 from headrace_testing.postgres import Database

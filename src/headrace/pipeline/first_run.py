@@ -21,7 +21,7 @@ from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName
 from headrace.core.position import ORIGIN
 from headrace.pipeline.ingest.last_commits import LastCommits
-from headrace.pipeline.state import lake_copy, last_config
+from headrace.pipeline.state import last_config
 from headrace.pipeline.state.choice import examine, new_record, refuse
 from headrace.pipeline.state.config import SourceConfig
 from headrace.pipeline.state.epoch import Epoch
@@ -106,7 +106,7 @@ def begin_or_agree(attempt: Attempt, *, dropped_knowingly: bool) -> None:
     if not dropped_knowingly:
         last_config.refuse_dropped(place.store, place.name)
     if place.copy_of is not None:
-        own = lake_copy.with_own_objects(ledger.source, place.name, place.lake_id, place.copy_of)
+        own = last_config.with_own_objects(ledger.source, place.name, place.lake_id, place.copy_of)
         if own is not None:
             ledger.publish(Epoch("open", ledger.frontier, source=own))
     attempt.mirror()  # refuse an untrustworthy upstream first

@@ -37,7 +37,7 @@ from headrace.core.errors import Definite, HeadraceError, Transient, place_of
 from headrace.lake.format import formatfile
 from headrace.lake.format.placefile import Elsewhere
 from headrace.lake.store.open import open_store
-from headrace.pipeline.state import lake_copy, ownership, policy
+from headrace.pipeline.state import last_config, ownership, policy
 from headrace.pipeline.state.config import Config, config_of
 from headrace.pipeline.state.place import RunContext, open_contexts
 from headrace.pipeline.state.policy import Patience
@@ -95,7 +95,7 @@ def mirror(
     if formatfile.is_new(open_store(wanted.lake.path)):
         _refuse_first(wanted, spark)
     elif why is Elsewhere.COPY:
-        lake_copy.refuse_shared(wanted.lake.path)
+        last_config.refuse_shared(wanted.lake.path)
     with open_contexts(wanted, spark, soon=not once, brief=once, elsewhere=why) as places:
         _keep_all(places, control)
 
@@ -209,7 +209,7 @@ def _attempt(
     from headrace.pipeline.resync import replacement
     from headrace.pipeline.state.acknowledger import Acknowledger
     from headrace.pipeline.state.ledger import Ledger
-    from headrace.pipeline.state.repair import mend
+    from headrace.pipeline.state.ownership import mend
 
     with ExitStack() as stack:
         if not claim.is_held:

@@ -3,7 +3,6 @@
     tokens       text to tokens, each with its place
     statements   which statement is meant: ours, parsed here, or a query for Spark
     relations    the tables that a query names, and the query with Spark's names put in
-    definitions  the SQL of a view that CREATE VIEWS makes of a table: casts over the source's rows
     rawrows      a source as a relation: one array of text per row, as the source prints it
     session      one lake, one Spark: runs a statement and returns rows
     register     carries out our own statements

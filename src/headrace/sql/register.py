@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName, quote_identifier, split_identifiers
+from headrace.core.schema import TableSchema
 from headrace.lake.format import formatfile
 from headrace.lake.format.registry import RegisteredSource, RegisteredView, Registry
 from headrace.lake.read.cut import Cut
@@ -30,9 +31,9 @@ from headrace.lake.store.open import open_store
 from headrace.pipeline.commands import ask, drop_source
 from headrace.pipeline.state import last_config
 from headrace.pipeline.state.records import SourceRecord
+from headrace.sources.contract.decoder import Decoder
 from headrace.sources.registry import by_address, declaration, kind_of, kinds
 from headrace.sql import rawrows
-from headrace.sql.definitions import definition
 from headrace.sql.relations import mentions_in
 from headrace.sql.statements import (
     CreateSource,
@@ -275,7 +276,7 @@ class _ShowAnswers:
         cut = self._cut()
         name = _meant_table(text, cut.standings.names())
         known = rawrows.read_records(cut, name)
-        return definition(name[1].name, name[0], known.table.number, known.table.schema, known.decoder)
+        return _view_statement(name[1].name, name[0], known.table.number, known.table.schema, known.decoder)
 
 
 def _meant_table(text: str, names: list[Name]) -> Name:
@@ -315,3 +316,30 @@ def _options(source: RegisteredSource | None, run: SourceRecord | None) -> Mappi
     """The options that were registered; once the source ran, with the names of its objects upstream."""
     registered = {} if source is None else source.options
     return registered if run is None else {**registered, **run.facts.objects}
+
+
+def _view_statement(view: str, source: str, oid: int, schema: TableSchema, decoder: Decoder) -> str:
+    """The statement that makes a view, as SQL that anyone can run: casts over the source's rows of text.
+
+        CREATE VIEW "orders" AS
+        SELECT
+          CAST(row_data[0] AS BIGINT) AS `id`,
+          row_data[1] AS `code`
+        FROM "shop" WHERE oid = 16385
+
+    Each cast does in Spark's functions what the decoder of the column's form does. A value that the lake's
+    type can't hold is NULL in both. Headrace itself does not run it: the view's table is mirrored with types.
+    """
+    columns = [
+        f"  {decoder.cast(column, f'row_data[{i}]')} AS `{column.name.replace('`', '``')}`"
+        for i, column in enumerate(schema.columns)
+    ]
+    return (
+        f"CREATE VIEW {_quote(view)} AS\nSELECT\n"
+        + ",\n".join(columns)
+        + f"\nFROM {_quote(source)} WHERE oid = {oid}"
+    )
+
+
+def _quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"' if quote_identifier(name) == name else quote_identifier(name)

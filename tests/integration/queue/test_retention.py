@@ -13,7 +13,8 @@ import pytest
 from headrace.core.errors import Misconfigured, Transient
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
-from headrace.sources.queue import log_end, readers, tick
+from headrace.sources.queue import health as queue_health
+from headrace.sources.queue import readers, tick
 from headrace.sources.queue.batch import TxidSnapshot
 from headrace.sources.queue.creation import ensure_queue
 from headrace.sources.queue.health import health
@@ -240,11 +241,11 @@ def test_a_reading_of_the_clock_is_of_the_newest_tick_and_takes_none(
     objects = LAKE.objects
     first = tick.take(queue.session, objects)
     executed(database, ["INSERT INTO t (v) VALUES ('x')"])
-    read = log_end.clock(queue.session, LAKE)
+    read = queue_health.clock(queue.session, LAKE)
     assert (read.at, read.position) == (first.taken_at, first.position(LAKE.log)), "x may be older than now"
     assert tick.newest(queue.session, objects).tick == first
     second = tick.take(queue.session, objects)
-    read = log_end.clock(queue.session, LAKE)
+    read = queue_health.clock(queue.session, LAKE)
     assert read.position == second.position(LAKE.log)
     assert second.taken_at < read.at < tick.take(queue.session, objects).taken_at
 

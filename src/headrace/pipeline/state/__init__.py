@@ -5,9 +5,10 @@
     live_tables   the source's Delta tables, and the facts about their files
     records       the catalog's records of a source and its tables; table_state: the life of a table
     kept_files    the kept stream of tables that are being copied, as the catalog names it
-    place         where a source is run; owner: who has its fence, and work beside it; ownership: who is alive
-    lake_copy     the objects upstream of a copied lake
-    config        the user's configuration; last_config: the part of it that a lake remembers
+    place         where a source is run; owner: who has its fence, and work beside it
+    ownership     whether an owner is alive; takes back epochs that a power cut has torn
+    config        the user's configuration; last_config: the part of it that a lake remembers,
+                  and what becomes of a copied lake
     choice        which tables of a source are mirrored; arrivals: tables that come into the marks
     schema_check  compares tables with their records before a mark; the way back
     reach         waiting for a mark at a position
@@ -15,7 +16,6 @@
     acknowledger  acknowledges marks upstream
     policy        the reaction to each family of errors; the only place where reactions live
     stops         the epoch in which a table stops, while the others go on
-    repair        epochs that a power cut has torn
 
 Only the owner of the fence changes a source, and only one of its threads at a time.
 """

@@ -33,6 +33,7 @@ from headrace.pipeline.state import kept_files
 from headrace.pipeline.state.epoch import Epoch, Records
 from headrace.pipeline.state.kept_files import KEY, LateFile, kept_of
 from headrace.pipeline.state.live_tables import LiveTables, folders_of
+from headrace.pipeline.state.ownership import mend
 from headrace.pipeline.state.planner import Planner, moved_error, rests_on
 from headrace.pipeline.state.records import (
     SOURCE_KEY,
@@ -42,7 +43,6 @@ from headrace.pipeline.state.records import (
     source_of,
     tables_of,
 )
-from headrace.pipeline.state.repair import mend
 from headrace.pipeline.state.table_state import State
 from headrace.pipeline.tasks.routing import Routes
 from headrace.pipeline.tasks.table_task import LakeAddress, TableTask

@@ -7,6 +7,9 @@ source whose owner is alive gets an error instead of the source.
 An owner writes the status record about once a second. It is alive if its record changes while we watch, by
 our own clock alone: two hosts may disagree about the time. A process on this machine, with the same clock,
 needs no watching: it is gone, or it wrote a moment ago.
+
+The owner also repairs what a power cut left (`lake.log.recovery`). A run does so before it reads any state of
+its source; a command, if no living run owns the source. A reader never does: its error says that a run will.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from typing import Any
 from headrace.core.errors import Misconfigured
 from headrace.lake.format import placefile, statusfile
 from headrace.lake.format.status import SourceStatus
+from headrace.lake.log import recovery
 from headrace.lake.store.contract import Store
 from headrace.spool.origin import running_since, runs
 
@@ -98,3 +102,18 @@ def _moves(store: Store, source: str, before: SourceStatus, within: float = FRES
         if now is not None and now.record.updated_at != before.updated_at:
             return now.record.state not in ENDED
     return False
+
+
+def mend(store: Store, source: str) -> None:
+    """Take back the epochs that a power cut has torn; only the source's owner, old or new, may call this."""
+    if recovery.is_settled(store, source):
+        return
+    from headrace.pipeline.state import kept_files
+
+    recovery.recover(store, source, lambda plan: kept_files.whole(store, source, plan.state))
+
+
+def mend_if_nobody_lives(store: Store, source: str) -> None:
+    """Take back torn epochs, unless a living run owns the source."""
+    if not recovery.is_settled(store, source) and living_owner(store, source) is None:
+        mend(store, source)

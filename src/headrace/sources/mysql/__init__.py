@@ -11,7 +11,6 @@
 
     stream_source      the half of the contract that a receiver needs
     mirror             the contract, on one connection
-    capture            the tables that may be followed
     origin             the start of a stream, and the check that the server still has the settings for one
     successor          another server in place of the one that was followed
     upstream           the record of the mirror

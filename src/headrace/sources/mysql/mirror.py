@@ -1,4 +1,8 @@
-"""A connection and its mirrors as `sources.contract` wants them. Other rooms do the work: no logic."""
+"""A connection and its mirrors as `sources.contract` wants them. Other rooms do the work: no logic.
+
+A binlog has the changes of every table. Nothing captures a table, and nothing releases it: the receiver picks
+tables by the lake's own records.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ from headrace.sources.contract.values import (
     TableDef,
     Waiting,
 )
-from headrace.sources.mysql import capture, origin
+from headrace.sources.mysql import origin
 from headrace.sources.mysql.copy.measure import MysqlTableSizes, measure
 from headrace.sources.mysql.copy.plan import (
     MysqlCopyPlan,
@@ -30,7 +34,7 @@ from headrace.sources.mysql.copy.plan import (
     to_compare,
 )
 from headrace.sources.mysql.ddl import schema_check
-from headrace.sources.mysql.preflight import binlog
+from headrace.sources.mysql.preflight import MysqlWish, binlog, examine_tables, list_unmirrored
 from headrace.sources.mysql.session import clock, log_end
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.identity import MysqlIdentity, prove
@@ -82,8 +86,9 @@ class MysqlMirror:
     def establish(self, order: StreamOrder, waiting: Waiting) -> StreamOrigin:
         address, identity = self.connection.address, self.connection.actual_identity
         found = origin.establish(address, identity, self.upstream, order, waiting)
-        tables = capture.define(self.session, MysqlUpstream.of(found.upstream), order.tables)
-        return replace(found, tables=tables)
+        # The stream tells of a table that was made again since, so the name is enough.
+        begun = replace(self, upstream=MysqlUpstream.of(found.upstream))
+        return replace(found, tables=begun.examine(order.names))
 
     def confirm(self, identity: Json, received_until: Position) -> Successor | None:
         found = successor(
@@ -100,7 +105,7 @@ class MysqlMirror:
     # --- its tables
 
     def examine(self, names: Sequence[TableName]) -> ExaminedTables:
-        return capture.examine(self.session, self.upstream, names)
+        return examine_tables(self.session, names, self._wish(()))
 
     def check(self, records: Mapping[str, TableDef], log: StatementLog | None = None) -> SchemaCheck:
         return schema_check.check(self.session, self.upstream, records, log)
@@ -108,7 +113,10 @@ class MysqlMirror:
     def find_unmirrored(
         self, patterns: Sequence[str], mirrored_tables: Collection[TableName]
     ) -> dict[TableName, HeadraceError | None]:
-        return capture.find_unmirrored(self.session, self.upstream, patterns, mirrored_tables)
+        return list_unmirrored(self.session, self._wish(patterns), mirrored_tables)
+
+    def _wish(self, patterns: Sequence[str]) -> MysqlWish:
+        return MysqlWish(patterns, accepts_cascades=self.upstream.accepts_cascades)
 
     # --- how far it is
 

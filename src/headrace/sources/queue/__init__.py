@@ -14,7 +14,7 @@ It uses PostgreSQL's sessions, catalog, types, snapshots and COPY from the folde
     triggers     read, make and drop the triggers of one table
     capture      the tables that have triggers, for each lake
     removal      remove a lake, and the queue after the last lake
-    health       the size of the queue, and the lakes that hold it back
+    health       the end of the queue and its clock, its size, and the lakes that hold it back
 
     preflight/   what would go wrong, and a script for a user who may make what we may not
     ddl/         altered tables and their older rows
@@ -30,7 +30,6 @@ It uses PostgreSQL's sessions, catalog, types, snapshots and COPY from the folde
     readers                                the lakes that read the queue, each with its tick
     proof                                  the proof that it is the same queue, with our newest tick
     stream_source                          the half of the contract that a receiver needs
-    log_end                                the end of the queue, and its clock
     origin                                 the start of a stream
     mirror, source                         the contract, implemented
 """

@@ -35,7 +35,7 @@ from headrace.sources.postgres.copy.measure import PostgresMeasure, measure
 from headrace.sources.postgres.copy.plan import PostgresHeldSnapshot
 from headrace.sources.postgres.session.identity import PostgresIdentity
 from headrace.sources.postgres.session.statements import Session
-from headrace.sources.queue import capture, health, log_end, origin, proof, trust
+from headrace.sources.queue import capture, health, origin, proof, trust
 from headrace.sources.queue.catalog.definitions import LookMemory, entry_of
 from headrace.sources.queue.copy.plan import QueueCopyPlan, QueueCopyTarget, plan, to_compare
 from headrace.sources.queue.ddl import schema_check
@@ -127,13 +127,13 @@ class QueueMirror:
     # --- how far it is
 
     def end(self) -> Position:
-        return log_end.position(self.session, self.upstream)
+        return health.position(self.session, self.upstream)
 
     def clock(self) -> ClockReading | None:
-        return log_end.clock(self.session, self.upstream)
+        return health.clock(self.session, self.upstream)
 
     def is_quiet(self, start: Position, stop: Position) -> bool:
-        return log_end.is_quiet(self.session, self.upstream, start, stop)
+        return health.is_quiet(self.session, self.upstream, start, stop)
 
     def health(self, limit: int | None = None) -> Health:
         return health.health(self.session, self.upstream, limit)
@@ -167,7 +167,7 @@ class QueueCaptures:
     def capture(self, names: Sequence[TableName]) -> CapturedTables:
         with translate_missing_queue(self.session, self.upstream):
             found = capture.capture(self.session, self.upstream, names)
-        return CapturedTables(found, log_end.position(self.session, self.upstream))
+        return CapturedTables(found, health.position(self.session, self.upstream))
 
     def captured_tables(self) -> frozenset[TableName]:
         with translate_missing_queue(self.session, self.upstream):
@@ -185,5 +185,5 @@ class QueueCaptures:
         return columns_left_out(entry_of(details))
 
     def advance_log(self) -> bool:
-        log_end.advance(self.session, self.upstream)
+        health.advance(self.session, self.upstream)
         return True

@@ -16,10 +16,10 @@ from headrace.sources.mysql.catalog import definitions
 from headrace.sources.mysql.catalog.candidates import candidates, sizes
 from headrace.sources.mysql.catalog.definitions import look
 from headrace.sources.mysql.catalog.table_def import TableLook, definition, recorded_look, schema_of
-from headrace.sources.mysql.decode.layouts import positions
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.statements import MysqlConnection
+from headrace.sources.mysql.types.columns import positions
 from headrace_testing.mysql import Database, Server
 from tests.integration.mysql.types.binlogs import Tail
 

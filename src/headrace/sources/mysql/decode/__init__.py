@@ -2,7 +2,6 @@
 
     decoder   the contract's decoder: where bytes may be cut, and what they have for some tables
     changes   from frames to change batches
-    layouts   whether the stream describes a table as it was recorded
     context   what bytes must be told to be decoded
 
 The kernels over whole buffers are `headrace.decode.mysql`: pure, and held against slow twins.

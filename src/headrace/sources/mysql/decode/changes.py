@@ -53,7 +53,7 @@ from headrace.sources.mysql.catalog.table_def import ColumnRow, table_number
 from headrace.sources.mysql.ddl.known_statements import columns_before, explained_times
 from headrace.sources.mysql.ddl.volatile import volatile_stored
 from headrace.sources.mysql.decode.context import MysqlOpenTransaction, MysqlStreamContext, number_of
-from headrace.sources.mysql.decode.layouts import positions, positions_in
+from headrace.sources.mysql.types.columns import positions, positions_in
 
 
 @dataclass(frozen=True)
