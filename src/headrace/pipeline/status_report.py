@@ -510,6 +510,7 @@ def _table(
         last_change=reporter.facts.last_change(folder),
         error=to_record(reason),
         stopped_at=None if record.stopped_at is None else str(record.stopped_at),
+        stopped_since=None if record.stopped_since is None else record.stopped_since.isoformat(),
         schema_version=record.schema.version,
         schema_since=None if record.alteration is None else str(record.alteration.at),
         copy=None if progress is None else _copy(progress),

@@ -199,6 +199,7 @@ def _recorded_tables(store: Store, name: str, epoch: int) -> dict[str, TableStat
                 since=None if since is None or near is None else show_position(spelling, since, near),
                 error=record["error"],
                 stopped_at=None if at is None else str(at),
+                stopped_since=record.get("stopped_since"),
                 schema_version=record["schema"]["version"],
                 schema_since=_altered_at(record.get("alteration")),
             )

@@ -164,7 +164,8 @@ def _of_table(lake: str, source: str, name: str, table: TableStatus) -> Iterator
         problem = _from(table.error, GRAVE if stopped else MILD, place, lake, source, name)
         if stopped:
             where = "" if table.stopped_at is None else f", at {table.stopped_at}"
-            more = f"It can be read as of its last exact mark{where}."
+            since = words.clock_and_age(words.moment(table.stopped_since))
+            more = f"Stopped {since}. " * bool(since) + f"It can be read as of its last exact mark{where}."
             detail = more if problem.detail is None else f"{problem.detail}. {more}"
             problem = replace(problem, detail=detail, brief="stopped")
         elif table.state == "stopped":

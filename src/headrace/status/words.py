@@ -63,3 +63,8 @@ def clock(at: datetime | None) -> str:
 def ago(at: datetime | None) -> str:
     """The duration since a time."""
     return "" if at is None else f"{span(max(0.0, (datetime.now(UTC) - at).total_seconds()))} ago"
+
+
+def clock_and_age(at: datetime | None) -> str:
+    """`14:03:22 UTC, 4 min ago`."""
+    return "" if at is None else f"{clock(at)}, {ago(at)}"

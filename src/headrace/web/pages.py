@@ -307,9 +307,17 @@ def _proof(place: Place) -> str | Html:
     proofs = place.source.proofs
     if not proofs:
         return tag("code", f"headrace verify --lake {shlex.quote(place.lake)}")
-    counts = Counter(proof.outcome for proof in proofs.values())
+    # A table that stopped may differ from its source by now.
+    tables = {name: table.state for name, table in place.source.tables.items()} or dict.fromkeys(proofs, "")
+    going_on = [
+        proofs[name].outcome for name, state in tables.items() if state != "stopped" and name in proofs
+    ]
+    counts = Counter(going_on)
+    equal = counts.pop("equal", 0)
+    of = "" if equal == len(tables) else f" of {len(tables):,}"
+    rest = (f"{count:,} {outcome}" for outcome, count in counts.most_common())
+    said = ", ".join([f"{equal:,}{of} equal", *rest])
     newest = max((at for proof in proofs.values() if (at := words.moment(proof.at))), default=None)
-    said = ", ".join(f"{count:,} {outcome}" for outcome, count in counts.most_common())
     return f"{said}, {words.ago(newest)}"
 
 
@@ -404,9 +412,9 @@ def _table_facts(place: Place, name: str, table: TableStatus) -> Iterator[tuple[
     yield "Rows", None if table.rows is None else words.number(table.rows)
     if table.size_bytes is not None and table.files is not None:
         yield "Size", f"{words.size(table.size_bytes)} in {words.count_of(table.files, 'file')}"
-    changed = words.moment(table.last_change)
-    yield "Last change", None if changed is None else f"{words.clock(changed)}, {words.ago(changed)}"
+    yield "Last change", words.clock_and_age(words.moment(table.last_change)) or None
     yield "Exact from", None if table.since is None else str(table.since)
+    yield "Stopped", words.clock_and_age(words.moment(table.stopped_since)) or None
     yield "Stopped at", None if table.stopped_at is None else str(table.stopped_at)
     proof = place.source.proofs.get(name)
     yield "Last verify", None if proof is None else f"{proof.outcome}, {words.ago(words.moment(proof.at))}"

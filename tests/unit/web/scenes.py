@@ -77,7 +77,7 @@ def healthy() -> SourceStatus:
 def stopped_table() -> SourceStatus:
     said = healthy()
     assert said.tables is not None
-    stopped = _table(7, state="stopped", error=REASON, stopped_at="16/B3700000")
+    stopped = _table(7, state="stopped", error=REASON, stopped_at="16/B3700000", stopped_since=_ago(47 * 60))
     return replace(said, tables={**said.tables, "public.invoices": stopped})
 
 

@@ -150,6 +150,7 @@ class TableStatus:
     last_change: str | None = None
     error: Mapping[str, Any] | None = None
     stopped_at: Any = None
+    stopped_since: str | None = field(default=None, metadata=on_disk(sparse=True))
     schema_version: int | None = None  # the number of the history that goes on under its columns
     schema_since: Any = None
     unseen_since: str | None = None  # since when it is in no mark, as somebody may be altering it

@@ -69,6 +69,7 @@ def staged_record(record: TableRecord, copy_id: str, position: Position) -> Tabl
         raw_columns=(),
         error=None,
         stopped_at=None,
+        stopped_since=None,
         copy_id=copy_id,
         old_rows=None,
     )

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
@@ -113,6 +114,7 @@ class TableRecord:
     raw_columns: tuple[int, ...] = ()
     error: HeadraceError | None = None
     stopped_at: Position | None = None
+    stopped_since: datetime | None = field(default=None, metadata=on_disk(sparse=True))  # by our clock
     late: bool = field(default=False, metadata=on_disk("added_live"))
     copy_id: str | None = None
     old_rows: OldRows | None = field(default=None, metadata=on_disk(optional=True))
@@ -151,7 +153,7 @@ class TableRecord:
         """Return the record of a table that stops here; a stopped table keeps the place where it stopped."""
         if self.state is State.STOPPED:
             return self.on(TableEvent.FAILED, error=error or self.error)
-        return self.on(TableEvent.FAILED, error=error, stopped_at=at)
+        return self.on(TableEvent.FAILED, error=error, stopped_at=at, stopped_since=datetime.now(UTC))
 
     @property
     def stop(self) -> HeadraceError | None:

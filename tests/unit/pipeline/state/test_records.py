@@ -29,5 +29,7 @@ def test_a_table_that_stops_says_why_and_up_to_where_it_was_followed() -> None:
 
 
 def test_a_table_that_is_stopped_already_stays_where_it_stopped() -> None:
-    stopped = LIVE.with_error(ERROR, place_at(0x15)).with_error(OTHER, place_at(0x99))
+    first = LIVE.with_error(ERROR, place_at(0x15))
+    stopped = first.with_error(OTHER, place_at(0x99))
     assert (stopped.error, stopped.stopped_at) == (OTHER, place_at(0x15))
+    assert stopped.stopped_since == first.stopped_since is not None
