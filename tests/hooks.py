@@ -28,6 +28,7 @@ class HookServer:
         self.events: list[dict[str, Any]] = []  # one that came again, after a crash, is not counted twice
         self.asked = 0
         self.answers: int | str = 200
+        self.refuses = ""  # a kind of event, whatever it answers to others
         self.over = threading.Event()
 
     @property
@@ -70,9 +71,10 @@ def hook_server() -> Iterator[HookServer]:
                 self.end_headers()
             else:
                 again = "id" in event and event["id"] in {each["id"] for each in hook.events}
-                if hook.answers == 200 and not again:
+                status = 400 if event["kind"] == hook.refuses else int(hook.answers)
+                if status == 200 and not again:
                     hook.events.append(event)
-                self.send_response(int(hook.answers))
+                self.send_response(status)
                 self.end_headers()
 
         def log_message(self, *_: object) -> None:

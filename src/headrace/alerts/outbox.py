@@ -99,6 +99,14 @@ class Outbox:
                 self._dropped -= int(event["dropped"])
                 self._is_changed = True
 
+    def put_off(self, event: Mapping[str, Any]) -> str:
+        """Have all others delivered before this event; return the `id` of the next one."""
+        with self._change:
+            if self._events and self._events[0]["id"] == event["id"]:
+                self._events.rotate(-1)
+                self._is_changed = True
+            return str(self._events[0]["id"]) if self._events else ""
+
     def close(self) -> None:
         """Nothing more is added; who waits for the next event learns of the end."""
         with self._change:
@@ -126,3 +134,8 @@ def _write(path: Path, data: bytes) -> None:
         out.flush()
         os.fsync(out.fileno())
     new.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)  # else a power cut may bring back the file of before
+    finally:
+        os.close(folder)

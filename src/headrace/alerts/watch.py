@@ -2,7 +2,8 @@
 
     on_status   leaves a status, from any thread, and returns at once
     watch       compares it with what each hook knows, writes the outbox, wakes the hook's thread
-    deliver     the oldest event, again and again with longer pauses, until the hook takes it; then the next
+    deliver     the oldest event, again and again with longer pauses, until the hook takes it; then the next.
+                After `REFUSALS` refusals of one event the others go before it
 
 `close` gives the hooks `GRACE_SECONDS` for the last words of a run; what they did not take then, the next run
 delivers. This is one of the named supervisors: whatever fails here is a warning of the run, and no end of it.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -29,9 +30,11 @@ from headrace.lake.format.status import SourceStatus
 from headrace.lake.store.contract import Store
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
+REFUSALS = 8  # within about four minutes
 GRACE_SECONDS = 10.0
 TURN_SECONDS = 1.0
 PROOF_SECONDS = 5.0
+_REFUSED = ("ALERT_HOOK_REFUSED", "ALERT_COMMAND_FAILED")  # it may take another event
 _STATUSES = 64  # that wait to be looked at; the oldest goes
 
 
@@ -143,12 +146,16 @@ class AlertWatch:
     # --- from events to hooks ---------------------------------------------------------------------
 
     def _deliver(self, hook: Hook, outbox: Outbox) -> None:
-        pause = FIRST_PAUSE
+        pause, refusals = FIRST_PAUSE, Counter[str]()
         while (event := outbox.next()) is not None:
-            if self._attempt(hook, event):
+            error = self._attempt(hook, event)
+            if error is None:
                 outbox.take(event)
                 self._wake.set()  # to be written down soon: until then a crash delivers it again
                 pause = FIRST_PAUSE
+                continue
+            refusals[event["id"]] += error.code in _REFUSED
+            if refusals[event["id"]] >= REFUSALS and not refusals[outbox.put_off(event)]:
                 continue
             if self._closing.wait(pause):
                 if pause == 0.0:
@@ -157,16 +164,18 @@ class AlertWatch:
             else:
                 pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _attempt(self, hook: Hook, event: Mapping[str, object]) -> bool:
+    def _attempt(self, hook: Hook, event: Mapping[str, object]) -> HeadraceError | None:
+        """Deliver an event once; the error if the hook did not take it, also as a warning of the run."""
         try:
             deliver(hook, event)
-            self._warnings.pop(hook.label, None)
-            return True
         except HeadraceError as error:
             self._warnings[hook.label] = error
+            return error
         except Exception as error:  # noqa: BLE001 - the end of a thread, which nobody else would learn of
-            self._warnings[hook.label] = _fault(error)
-        return False
+            self._warnings[hook.label] = fault = _fault(error)
+            return fault
+        self._warnings.pop(hook.label, None)
+        return None
 
 
 def _fault(error: Exception) -> Transient:

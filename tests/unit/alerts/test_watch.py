@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -72,6 +74,34 @@ def test_a_hook_that_was_down_hears_each_event_once_it_is_back(tmp_path: Path) -
         assert len({event["id"] for event in hook.events}) == 4
         assert hook.events[1]["lake"] == str(tmp_path / "lake")
         assert CANARY not in _files(tmp_path)
+
+
+def test_an_event_that_a_hook_always_refuses_does_not_block_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "LONGEST_PAUSE", 0.05)
+    with hook_server() as hook, _watching(tmp_path, oncall=hook.url) as alerts:
+        hook.refuses = "table_stopped"
+        for said in (SAID, STOPPED, SAID):
+            alerts.on_status(said)
+        hook.until(lambda: hook.kinds == ["run_started", "table_live"], "the event behind it")
+        assert alerts.warnings.keys() == {"ALERT_HOOK_REFUSED"}
+        hook.refuses = ""
+        hook.until(lambda: hook.kinds[2:] == ["table_stopped"], "the event itself")
+
+
+def test_an_outbox_is_synced_and_then_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced, sync, path = list[tuple[bool, bool]](), os.fsync, tmp_path / "alerts" / "a.webhook.json"
+
+    def fsync(file: int) -> None:
+        synced.append((stat.S_ISDIR(os.fstat(file).st_mode), path.exists()))
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    box = Outbox(path, "id", "lake")
+    box.add([_event(1)], KnownStates())
+    box.save()
+    assert synced == [(False, False), (True, True)]
 
 
 def test_what_was_not_delivered_is_by_the_next_run_and_nothing_twice(tmp_path: Path) -> None:
