@@ -56,7 +56,7 @@ def _error(trouble: int, row: int) -> Definite:
         "PG_BAD_COPY_ROW",
         "a row of the snapshot can't be read",
         detail=f"row {row} of the buffer: {_WORDS[trouble]}",
-        hint="report it with the server's version; the table is copied again when it is added again",
+        hint="report it with the server's version; headrace tables resync copies the table again",
     )
 
 

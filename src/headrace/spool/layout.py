@@ -177,7 +177,7 @@ def damaged_error(what: str, segment: int) -> SpoolSpoilt:
         "SPOOL_DAMAGED",
         f"the spool's {what} fails its check",
         detail=f"segment {segment}",
-        hint="erase the spool and start again: the source sends everything that is not in the lake",
+        hint="nothing to do: headrace streams all of it again; if it comes back, the disk is failing",
     )
 
 

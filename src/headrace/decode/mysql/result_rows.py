@@ -76,7 +76,7 @@ def columns_of(block: RowBlock, ncols: int) -> list[TextColumn]:
             "MY_BAD_RESULT_ROW",
             "a row of the snapshot can't be read",
             detail=f"row {row} of the buffer: {_WORDS[trouble]}",
-            hint="report it with the server's version; the table is copied again when it is added again",
+            hint="report it with the server's version; headrace tables resync copies the table again",
         )
     return [TextColumn(kinds[i], starts[i], lengths[i], block.data) for i in range(ncols)]
 
