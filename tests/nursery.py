@@ -6,6 +6,9 @@
                                  └── run          `headrace run` without Spark (`tests.without_spark`)
                                        └── nursery ── minder ── receiver
 
+A run ends when the nursery does: a pytest that is killed leaves none behind. Receivers end by
+themselves when their driver is gone, which tests try.
+
 They are forked from one that is ready. Each is a process that leads a session of its own, with the pipes, the
 arguments and the environment that it is given; only its parent is another, so its end is told by a pipe.
 
@@ -15,6 +18,7 @@ The fixtures are imported by the `conftest` of folders whose tests start receive
 from __future__ import annotations
 
 import atexit
+import ctypes
 import faulthandler
 import json
 import os
@@ -177,8 +181,13 @@ def _mind(order: list[Any], given: list[int]) -> None:
     """Tell the process's pid, and its exit code when it has one."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     *streams, told = given
+    dies_along = order[0] == "run"
+    if dies_along:
+        _die_with_parent()
     pid = os.fork()
     if pid == 0:
+        if dies_along:
+            _die_with_parent()
         os.setsid()
         for target, each in enumerate(streams):
             os.dup2(each, target)
@@ -190,6 +199,14 @@ def _mind(order: list[Any], given: list[int]) -> None:
     _, status = os.waitpid(pid, 0)
     os.write(told, b"%d" % os.waitstatus_to_exitcode(status))
     os._exit(0)
+
+
+_PR_SET_PDEATHSIG = 1
+
+
+def _die_with_parent() -> None:
+    """Have the kernel kill this process when its parent, which has one thread, has ended."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _live(life: str, arguments: list[str], environment: dict[str, str]) -> int:
