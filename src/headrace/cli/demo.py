@@ -9,6 +9,7 @@ The servers and their workloads are in `demo_scenes`.
 from __future__ import annotations
 
 import argparse
+import signal
 import tempfile
 import time
 from pathlib import Path
@@ -57,6 +58,8 @@ def run(args: argparse.Namespace) -> int:
             hint='pip install "headrace[demo,local]"',
         ) from None
 
+    # As Ctrl-C does, so that server and mirror end with us.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     console = Console(highlight=False, soft_wrap=True)
     lake = _place(args.lake)
     with SCENES[args.source](args) as scene:

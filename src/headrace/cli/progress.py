@@ -146,7 +146,8 @@ class ProgressView:
         turned = self._states.get(source) != said.state
         self._states[source] = said.state
         if turned or facts - told.keys():
-            yield summary(said)
+            # The error that ends a run of one source is printed whole when the command ends.
+            yield summary(said, code_only=said.state == "failed" and len(self._newest) == 1)
         elif self._live is None and now - self._copies_at.get(source, now) >= COPY_SECONDS:
             yield from self._copying(said)
         self._facts[source] = dict.fromkeys(facts, now) | {
@@ -257,7 +258,7 @@ def _state(table: TableStatus) -> str:
     return "pending" if table.follows else table.state
 
 
-def summary(status: SourceStatus) -> str:
+def summary(status: SourceStatus, *, code_only: bool = False) -> str:
     """A status in one line."""
     tables = (status.tables or {}).values()
     counts = Counter(_state(table) for table in tables if not table.is_missing)
@@ -272,7 +273,9 @@ def summary(status: SourceStatus) -> str:
     # Without the seconds, so that they make no new line.
     if status.work is not None and _is_busy(status):
         parts.append(f"busy: {status.work.what}")
-    if status.error:
+    if status.error and code_only:
+        parts.append(status.error["code"])
+    elif status.error:
         error = status.error
         # The detail says who holds the source up.
         detail = f" ({error['detail']})" if error.get("detail") else ""

@@ -80,6 +80,19 @@ def test_what_differs_in_numbers_alone_is_said_once_and_a_turn_every_time(capsys
     assert sum(line.startswith("main running: ") for line in told) == 5
 
 
+def test_the_error_that_ends_a_run_is_left_to_the_end_of_the_command(capsys: Captured) -> None:
+    with ProgressView() as view:
+        view.tell(replace(RUNNING, state="waiting", error=ERROR))
+        view.tell(replace(RUNNING, state="failed", error=ERROR))
+        said = lines(capsys)
+        view.tell(replace(RUNNING, source="other"))
+        view.tell(replace(RUNNING, source="other", state="failed", error=ERROR))
+    assert said[0].endswith("PG_LOST: the server is gone")
+    assert said[1].endswith("bytes behind, PG_LOST")
+    # Of several sources the others go on: nothing else may say it for days.
+    assert lines(capsys)[-1].endswith("PG_LOST: the server is gone")
+
+
 def test_a_table_that_is_locked_for_long_is_an_event_and_so_is_its_return(capsys: Captured) -> None:
     long_ago = moment_text(0)
     with ProgressView() as view:
