@@ -63,8 +63,13 @@ class Lazy(Generic[T]):
     @property
     def _failed_for_now(self) -> bool:
         """Tell whether the start failed for a transient reason, so that another try may succeed."""
+        return self.has_failed and isinstance(self._opened.exception(), Transient)
+
+    @property
+    def has_failed(self) -> bool:
+        """Tell whether its last start failed."""
         over = self._opened.done() and not self._opened.cancelled()
-        return over and isinstance(self._opened.exception(), Transient)
+        return over and self._opened.exception() is not None
 
     def _start(self) -> None:
         with _one_at_a_time:

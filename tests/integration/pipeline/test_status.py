@@ -343,7 +343,7 @@ def test_a_run_that_is_refused_or_stopped_ends_though_spark_is_starting(
     assert not slow_start.is_set()
 
 
-def test_a_first_run_whose_spark_does_not_come_leaves_nothing_upstream(
+def test_a_first_run_whose_spark_does_not_come_leaves_nothing(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database.execute("CREATE TABLE t (id int PRIMARY KEY)", user="app")
@@ -367,4 +367,5 @@ def test_a_first_run_whose_spark_does_not_come_leaves_nothing_upstream(
     with pytest.raises(HeadraceError) as caught:
         headrace.mirror(config, once=True)
     assert caught.value.code == "SPARK_START_FAILED"
+    assert leaves_nothing(tmp_path / "lake")
     assert upstream(database) == (set(), set())

@@ -6,20 +6,24 @@ it is first needed. Handed to whoever owns a source; it holds no connection and 
 
 from __future__ import annotations
 
+import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.lake.format import formatfile, layout, placefile
+from headrace.core.errors import HeadraceError
+from headrace.lake.format import formatfile, layout, mark_log, placefile, statusfile
 from headrace.lake.format.placefile import Elsewhere
+from headrace.lake.log import catalog
 from headrace.lake.store.contract import Store
 from headrace.lake.store.local import LocalStore
 from headrace.lake.store.open import open_store
 from headrace.pipeline.state.config import Config, LakeConfig, SourceConfig
+from headrace.pipeline.state.records import SOURCE_KEY
 from headrace.spark.depot import Depot
 from headrace.spark.jobs import DriverRunner, Jobs, Runner
 from headrace.spark.lazy import LazyJobs, Opened, Shortage
@@ -61,9 +65,11 @@ def open_contexts(
     """Make the places of the sources; Spark is started when it is first needed, or at once if `soon`.
 
     Raises where the lake lies elsewhere than it did and `elsewhere` does not say why, unless the caller only
-    `reads`: a copy of a lake must not touch what the original has upstream.
+    `reads`: a copy of a lake must not touch what the original has upstream. Where Spark does not come up for
+    a new lake, nothing of it is left: nothing was made upstream by then.
     """
     store = open_store(config.lake.path)
+    is_new = formatfile.is_new(store)
     lake_id, copy_of = formatfile.create_lake(store).lake_id, None
     if not reads:
         known = placefile.settle(store, elsewhere)
@@ -74,21 +80,44 @@ def open_contexts(
     with closing(engine):
         if soon:
             engine.begin()
-        yield [
-            RunContext(
-                name=name,
-                config=source,
-                store=store,
-                spool=_spool(store, name, lake_id),
-                driver=DriverRunner(),
-                spark=engine,
-                lake_id=lake_id,
-                copy_of=copy_of,
-                ships_bytes=not local and not isinstance(store, LocalStore),
-                lake=config.lake,
-            )
-            for name, source in config.sources.items()
-        ]
+        try:
+            yield [
+                RunContext(
+                    name=name,
+                    config=source,
+                    store=store,
+                    spool=_spool(store, name, lake_id),
+                    driver=DriverRunner(),
+                    spark=engine,
+                    lake_id=lake_id,
+                    copy_of=copy_of,
+                    ships_bytes=not local and not isinstance(store, LocalStore),
+                    lake=config.lake,
+                )
+                for name, source in config.sources.items()
+            ]
+        except HeadraceError:
+            if is_new and engine.has_failed:
+                _take_away(store, config)
+            raise
+
+
+def _take_away(store: Store, config: Config) -> None:
+    """Remove a lake in which none of these sources has begun, and that has no others."""
+    if not config.sources.keys() >= set(statusfile.sources(store)) or any(_begun(store, config.sources)):
+        return
+    if isinstance(store, LocalStore):
+        shutil.rmtree(store.path, ignore_errors=True)
+    else:
+        for key in store.list(""):
+            store.delete(key)
+
+
+def _begun(store: Store, names: Iterable[str]) -> Iterator[bool]:
+    """Tell of each source whether the lake has its record; a takeover alone has a mark and no record."""
+    for name in names:
+        epoch = mark_log.newest_epoch(store, name)
+        yield bool(epoch) and SOURCE_KEY in catalog.load(store, name, epoch).records
 
 
 def _start(
