@@ -51,6 +51,7 @@ from headrace.spool.places import Places
 
 WATCH_SECONDS = 5.0
 CLOCK_SECONDS = 1.0
+PROOF_SECONDS = 1.0
 
 Follows = Callable[[Ledger, Mapping[TableName, schema_check.AlteredTable]], Epoch]
 
@@ -87,6 +88,7 @@ class Run:
     statements: Statements = field(default_factory=Statements)
     caught_up_at: float | None = None
     proven_from: dict[str, Position] = field(default_factory=dict)  # where marks may begin to name a table
+    proof_until: float | None = None  # a mark waits no longer for it
 
     def __post_init__(self) -> None:
         self.receiver, self.runner = self.receiving.receiver, self.receiving.runner
@@ -176,8 +178,10 @@ class Run:
             return False
         if not len(batch.transactions):
             self.cursor = batch.next_address  # nothing for us lies before this, now or later
+        if _awaits_proof(self, attached, batch):
+            return False
         check = self.cadence.check_for(self, batch, attached)
-        if check is None or self.statements.wait(check, batch):
+        if check is None or self.statements.wait(check, batch) or _awaits_proof(self, attached, batch):
             return False
         if check.wider_tables:
             failpoint("evolve.add.before")
@@ -240,21 +244,28 @@ class Run:
         self.reporter.watch.hears()
         if check.upstream_error is not None:
             raise check.upstream_error
+        self._prove(records, check)
+        unproven = frozenset() if batch is None else _unproven(self, records, batch.frontier)
+        check = replace(check, proven_from=self.proven_from, locked_tables=check.locked_tables | unproven)
         others = self.ledger.tables.keys() - {record.name for record in records}
         self.reporter.facts.on_look(check, others)
-        return replace(check, proven_from=self._prove(records, check))
+        return check
 
-    def _prove(
-        self, records: Sequence[TableRecord], check: schema_check.RecordsCheck
-    ) -> Mapping[str, Position]:
-        """Find from where marks may name tables that waited and that this look alone does not prove."""
-        new = {r.key for r in records if _has_waited(r)} & check.unproven - self.proven_from.keys()
+    def _prove(self, records: Sequence[TableRecord], check: schema_check.RecordsCheck) -> None:
+        """Note from where on marks may name tables that this look alone does not prove."""
+        waited = {record.key for record in records if _has_waited(record)}
+        new = {
+            key: at
+            for key, at in check.unproven.items()
+            if (at is None and key in waited - self.proven_from.keys())
+            or (at is not None and at > self.ledger.position and at != self.proven_from.get(key))
+        }
         if new:
             # On an idle server the log must move on, or no frontier comes past the position.
             if self.mirror.captures is not None:
                 self.mirror.captures.advance_log()
-            self.proven_from |= dict.fromkeys(new, check.behind or self.mirror.end())
-        return self.proven_from
+            end = self.mirror.end()
+            self.proven_from |= {key: end if at is None else at for key, at in new.items()}
 
     def reach(self, frontier: Position) -> None:
         """Ask for a mark at this frontier as soon as the stream is there."""
@@ -276,8 +287,10 @@ class Run:
         self.copied_parts.forget(gone)
         for step, seconds in self.ledger.log.durations.items():
             self.reporter.totals.took(step, seconds)
+        self.proof_until = None
         waited = {record.key for record in self.ledger.present if _has_waited(record)}
-        self.proven_from = {key: at for key, at in self.proven_from.items() if key in waited}
+        ahead = {key for key, at in self.proven_from.items() if at > self.ledger.position}
+        self.proven_from = {key: at for key, at in self.proven_from.items() if key in waited | ahead}
         self.published_at = time.monotonic()
         self.acknowledger.on_published(plan, self.ledger.position)
         self.reporter.on_published(plan)
@@ -301,6 +314,21 @@ class Run:
         self.reporter.facts.on_health(health)
         if health.excess is not None and self.place.config.on_max_wal == "stop":
             raise health.excess
+
+
+def _unproven(run: Run, records: Sequence[TableRecord], frontier: Position) -> frozenset[TableName]:
+    """Find the tables that a mark at this frontier may not name, apart from those that waited."""
+    ahead = {key for key, at in run.proven_from.items() if at > frontier}
+    return frozenset(r.name for r in records if r.key in ahead and not _has_waited(r))
+
+
+def _awaits_proof(run: Run, attached: Sequence[TableRecord], batch: batches.EpochBatch) -> bool:
+    """Tell whether to wait a moment with a mark, because a later one need not leave out a table."""
+    if batch.more or not _unproven(run, attached, batch.frontier):
+        return False
+    now = time.monotonic()
+    run.proof_until = now + PROOF_SECONDS if run.proof_until is None else run.proof_until
+    return now < run.proof_until
 
 
 def _has_waited(record: TableRecord) -> bool:

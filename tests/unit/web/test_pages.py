@@ -161,8 +161,8 @@ def test_a_stopped_table_says_since_when_and_counts_as_proved_no_more(tmp_path: 
     with serving(WEB, [scene(tmp_path / "lake", "stopped-table")]) as url:
         overview, table = (get(url, path).text for path in ("/", "/table?name=public.invoices"))
     assert "30 of 31 equal, 3 h ago" in overview
-    assert re.search(r"Stopped [\d: -]+UTC, 47 min ago\. It can be read as of its last exact mark", overview)
-    assert re.search(r"<dt>Stopped</dt>\s*<dd>[\d: -]+UTC, 47 min ago</dd>", table)
+    assert re.search(r"Stopped [\d: -]+UTC, \d+ min ago\. It can be read as of its last exact mark", overview)
+    assert re.search(r"<dt>Stopped</dt>\s*<dd>[\d: -]+UTC, \d+ min ago</dd>", table)
     with serving(WEB, [scene(tmp_path / "healthy", "healthy")]) as url:
         assert "30 equal, 3 h ago" in get(url, "/").text
 

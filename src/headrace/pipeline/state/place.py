@@ -104,7 +104,7 @@ def open_contexts(
 
 def _take_away(store: Store, config: Config) -> None:
     """Remove a lake in which none of these sources has begun, and that has no others."""
-    if not config.sources.keys() >= set(statusfile.sources(store)) or any(_begun(store, config.sources)):
+    if not config.sources.keys() >= set(statusfile.sources(store)) or any(_have_begun(store, config.sources)):
         return
     if isinstance(store, LocalStore):
         shutil.rmtree(store.path, ignore_errors=True)
@@ -113,7 +113,7 @@ def _take_away(store: Store, config: Config) -> None:
             store.delete(key)
 
 
-def _begun(store: Store, names: Iterable[str]) -> Iterator[bool]:
+def _have_begun(store: Store, names: Iterable[str]) -> Iterator[bool]:
     """Tell of each source whether the lake has its record; a takeover alone has a mark and no record."""
     for name in names:
         epoch = mark_log.newest_epoch(store, name)

@@ -86,9 +86,7 @@ class RecordsCheck:
     half_told: frozenset[TableName] = frozenset()  # of the changed: the stream may explain it soon
     unreadable: Mapping[TableName, TableDenied] = field(default_factory=dict)  # a copy would fail
     busy: Mapping[TableName, TableBusy] = field(default_factory=dict)  # of the locked, where it is known
-    # By the record's key: for those that waited, in no mark from before this look.
-    unproven: frozenset[str] = frozenset()
-    behind: Position | None = None  # this look
+    unproven: Mapping[str, Position | None] = field(default_factory=dict)  # by the record's key
     proven_from: Mapping[str, Position] = field(default_factory=dict)  # of those, where a mark may name them
 
     def changed_tables(self, records: Iterable[TableRecord]) -> dict[TableName, HeadraceError]:
@@ -144,7 +142,6 @@ def check_records(
         unreadable={known[key].name: error for key, error in check.unreadable.items()},
         busy={known[key].name: error for key, error in check.busy.items()},
         unproven=check.unproven,
-        behind=check.behind,
     )
 
 

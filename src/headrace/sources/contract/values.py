@@ -199,11 +199,10 @@ class SchemaCheck:
     denials: Mapping[str, HeadraceError] = field(default_factory=dict)  # we may not see its definition now
     unreadable: Mapping[str, TableDenied] = field(default_factory=dict)  # it is followed, and can't be copied
     busy: Mapping[str, TableBusy] = field(default_factory=dict)  # the errors of locked tables, where known
-    # Tables with a history that is not wholly known since the look of their records. If no look saw such a
-    # table in between, marks may name it only from `behind` on, which lies behind this look. A source that
-    # can't tell that position leaves it None: then the log is moved on, and its new end is the position.
-    unproven: frozenset[str] = frozenset()
-    behind: Position | None = None
+    # Tables that may have been changed and changed back before this look: marks may name each only from its
+    # position on. None stands for the end of the log, moved on behind this look; it concerns only tables that
+    # waited for their copy, which no look saw in between.
+    unproven: Mapping[str, Position | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

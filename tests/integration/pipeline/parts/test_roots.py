@@ -9,14 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import pytest
 
 from headrace.core.errors import HeadraceError
 from headrace.lake.read.lake import Lake
 from headrace.pipeline import loop
+from headrace.pipeline.state import schema_check
 from headrace.pipeline.state.records import Way
 from headrace.pipeline.state.table_state import State
+from headrace.pipeline.stream.cadence import Cadence
+from headrace.sources.postgres.position import Lsn
 from headrace_testing import validators
 from headrace_testing.postgres import Database, Server
 from headrace_testing.postmaster import wait_for
@@ -24,6 +29,7 @@ from tests import without_spark
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.holding import held_up
 from tests.integration.pipeline.parts.comparing import differing
+from tests.integration.pipeline.serving import serving
 from tests.integration.pipeline.verifying import outcomes, verified
 
 pytestmark = pytest.mark.server
@@ -331,3 +337,48 @@ def test_a_partition_that_passes_while_its_root_is_copied_is_in_no_mark_without_
     assert passed
     assert validators.exact(mirrors.lake, database.url(), values=True) == []
     assert all(mark.time > passed[0] for mark in mirrors.lake.marks() if "public.r" in mark.versions)
+
+
+def test_a_partition_that_passes_between_two_looks_is_in_no_mark_without_its_rows(
+    mirrors: Mirrors, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes right before the look, when the stream is behind it: both looks show one tree."""
+    database.execute(
+        "CREATE TABLE r (k int PRIMARY KEY, v text) PARTITION BY RANGE (k);"
+        "CREATE TABLE r_0 PARTITION OF r FOR VALUES FROM (0) TO (10) PARTITION BY RANGE (k);"
+        "CREATE TABLE r_00 PARTITION OF r_0 FOR VALUES FROM (0) TO (5);"
+        "CREATE TABLE p (LIKE r INCLUDING ALL); INSERT INTO p VALUES (7, 'passes');"
+        "CREATE TABLE other (k int PRIMARY KEY)",
+        user="app",
+    )
+    mirrors.options |= {"tables": ["public.r", "public.other"]}
+    mirrors.once()
+    since = mirrors.record("public.r").since
+    attached, gone, look = list[Lsn](), list[Lsn](), schema_check.check_records
+
+    def end() -> Lsn:
+        return Lsn.parse(database.execute("SELECT pg_current_wal_insert_lsn()::text")[0][0])
+
+    def look_late(*arguments: Any, **options: Any) -> schema_check.RecordsCheck:
+        if attached and not gone:
+            gone.append(end())
+            database.execute("ALTER TABLE r_0 DETACH PARTITION p", user="app")
+        return look(*arguments, **options)
+
+    with serving(mirrors) as served:
+        database.execute("INSERT INTO other VALUES (1)", user="app")
+        served.until(partial(served.holds, "public.other", 1), "a mark by a look of this run")
+        monkeypatch.setattr(schema_check, "check_records", look_late)
+        with monkeypatch.context() as held:
+            held.setattr(Cadence, "rests", lambda *_: True)
+            begun = end()
+            database.execute("ALTER TABLE r_0 ATTACH PARTITION p FOR VALUES FROM (5) TO (10)", user="app")
+            database.execute("INSERT INTO other VALUES (2)", user="app")
+            attached.append(end())
+            served.until(lambda: served.received(attached[0]), "the commit behind it")
+        served.until(partial(served.holds, "public.other", 2), "that commit")
+        served.until(partial(served.holds, "public.r", 0), "the root")
+    passing = [m for m in mirrors.lake.marks() if int(begun) < m.time < int(gone[0])]
+    assert [mark for mark in passing if "public.r" in mark.versions] == []
+    assert mirrors.record("public.r").since == since, "nothing was copied"
+    assert validators.exact(mirrors.lake, database.url(), values=True) == []

@@ -44,6 +44,8 @@ from headrace.sources.postgres.catalog.table_def import (
     TableEntry,
     watched_columns,
 )
+from headrace.sources.postgres.position import Lsn
+from headrace.sources.postgres.session.log_end import behind_all
 from headrace.sources.postgres.session.refusals import CatalogMoved
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.types.columns import TypeEntry
@@ -373,6 +375,7 @@ def candidates(connection: Session) -> list[PostgresCandidate]:
 
 
 Types = Mapping[int, TypeEntry]
+_STATEMENTS = 8  # different sets of roots that one session watches side by side
 _SPARE = 100  # rows to remember beyond twice the last look's tables
 
 
@@ -393,6 +396,58 @@ class TableRow:
 
 
 @dataclass(slots=True)
+class TreeWatch:
+    """The partitioned tables that one session watches: was a tree changed and changed back between two looks?
+
+    A partition that is attached with rows and goes again leaves no trace in the catalog, and no message. But
+    the server tells every session when a root changes, because sessions cache its definition. The watch is a
+    prepared statement that names the roots. After such a change the server analyzes it anew, and reads the
+    literal 'now' in it again. So its result differs in the first look after a change.
+
+        ATTACH, DETACH    in the log ── visible ── sessions are told ── locks released
+        a look            locks ── the watch ── the catalog
+
+    If a look finds no lock, the session was told of the change before it asks the watch. Other changes count
+    as well (an index, ANALYZE of the root), and so do more changes than a session has room for. They only
+    cost a moment:
+
+        look ── attach ── commit ── detach ── look, P ── commit ── look
+                                              changed              unchanged: one tree since P
+    """
+
+    _times: dict[frozenset[int], str] = field(
+        default_factory=dict
+    )  # of the analysis, by what the statement names
+    _unchanged_from: dict[int, Lsn] = field(default_factory=dict)
+
+    def look(self, connection: Session, roots: Mapping[int, Collection[int]]) -> Mapping[int, Lsn]:
+        """Tell from which position on each root's tree is known not to have changed, up to now.
+
+        Call it between the look at the locks and the one at the catalog. `roots`: by oid, each with the
+        partitioned tables beneath it.
+        """
+        if not roots:
+            return {}
+        oids = frozenset(roots).union(*roots.values())
+        at = _ask(connection, oids)
+        if self._times.pop(oids, None) != at:
+            self._unchanged_from |= dict.fromkeys(roots, behind_all(connection))
+        # The statement that was asked last stands last.
+        self._times[oids] = at
+        for forgotten in list(self._times)[:-_STATEMENTS]:
+            del self._times[forgotten]
+        return {oid: self._unchanged_from[oid] for oid in roots}
+
+
+def _ask(connection: Session, oids: Collection[int]) -> str:
+    """Ask when the server analyzed the statement. It locks none of the tables, and needs no privilege."""
+    names = ", ".join(f"regclass '{oid}'" for oid in sorted(oids))
+    statement = f"SELECT (timestamptz 'now')::text WHERE ARRAY[{names}] IS NOT NULL"
+    [(at,)] = query(connection, statement.encode(), prepare=True)
+    return str(at)
+
+
+@dataclass(slots=True)
 class EntryMemory:
     """The tables and types of the last looks over one connection."""
 
@@ -400,6 +455,7 @@ class EntryMemory:
     _types: tuple[Sequence[tuple[Any, ...]], Types] = ((), {})
     _same: dict[str, tuple[Json, TableEntry]] = field(default_factory=dict)
     partitions: ReadablePartitions = field(default_factory=ReadablePartitions)
+    trees: TreeWatch = field(default_factory=TreeWatch)
 
     def row(self, oid: int, text: str, unread: Callable[[str], TableRow]) -> TableRow:
         """The table's row; the remembered one if the server's text is the same."""

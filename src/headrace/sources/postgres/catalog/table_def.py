@@ -31,7 +31,7 @@ from headrace.core.names import TableName
 from headrace.core.records import from_record, on_disk, to_record
 from headrace.core.schema import TableSchema
 from headrace.sources.contract.values import TableDef
-from headrace.sources.postgres.catalog.partition_tree import Branch, identity_differs, leaves
+from headrace.sources.postgres.catalog.partition_tree import ROOT, Branch, identity_differs, leaves
 from headrace.sources.postgres.types.columns import TypeEntry, column_of, enum_of
 
 ORDINARY, PARTITIONED = "r", "p"
@@ -246,6 +246,11 @@ def definition(entry: TableEntry) -> TableDef:
 def tree_of(record: Mapping[str, Any]) -> tuple[Branch, ...]:
     """Read from a look's record the tree beneath a partitioned table."""
     return tuple(from_record(Branch, branch) for branch in record.get("tree", ()))
+
+
+def partitioned_below(record: Mapping[str, Any]) -> frozenset[int]:
+    """The partitioned tables (by oid) in the tree beneath a root, out of a look's record."""
+    return frozenset(branch["oid"] for branch in record.get("tree", ()) if branch["kind"] == ROOT)
 
 
 def is_listed(record: Mapping[str, Any]) -> bool:

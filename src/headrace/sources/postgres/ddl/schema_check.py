@@ -6,6 +6,9 @@ stream holds already shows in one of the two, or on the catalog rows that it rep
 if it waits for a standby, every look still shows the replaced rows, and those have an xmax
 (`TableEntry.replacing`).
 
+A partition that came and went again between two looks shows in neither: `TreeWatch`, asked between the two,
+notices that the tree was changed.
+
 Two changes replace no row: a partition that is a member by its root gets an entry and a filter of its own; or
 a partition is attached. Both take a lock that VACUUM takes too, but VACUUM hardly ever has a transaction id
 at the same time.
@@ -38,6 +41,8 @@ from headrace.sources.postgres.catalog.table_def import (
     PARTITIONED,
     TableEntry,
     definition,
+    is_root,
+    partitioned_below,
 )
 from headrace.sources.postgres.ddl.alteration import derive, differs, is_news, parts_of
 from headrace.sources.postgres.ddl.emptiness import with_emptiness
@@ -135,6 +140,8 @@ def check(
     memory = EntryMemory() if memory is None else memory
     [row] = query(connection, _SERVER, [upstream.publication])
     server = _Server(*row)
+    roots = {t.number: partitioned_below(t.details) for t in records.values() if is_root(t.details)}
+    same = memory.trees.look(connection, roots)
     numbers = sorted({table.number for table in records.values()})
     entries = definitions.read_entries(connection, numbers, [upstream.publication], memory).values()
     now: Mapping[int, TableEntry] = {entry.oid: entry for entry in entries}
@@ -179,8 +186,7 @@ def check(
         upstream_error=remade(upstream, server.publication),
         unreadable=memory.partitions.denials(connection, trees) | rows_hidden(connection, policed),
         busy=busy(connection, {key: (number, records[key].name) for key, number in locked.items()}),
-        unproven=frozenset(trees),  # nothing shows a partition that came and went
-        behind=upstream.position(behind_all(connection)) if trees else None,
+        unproven={key: upstream.position(same[records[key].number]) for key in trees},
     )
 
 

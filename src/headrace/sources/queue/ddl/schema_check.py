@@ -102,7 +102,7 @@ def _look(
         now = {**now, **{oid: replace(each, look_tick=newest.number) for oid, each in roots.items()}}
         looked = ColumnFollowing.look(connection, upstream, sight, last, now)
         shown = tick.shown_places(connection, upstream.objects, newest.number, known)
-        unproven = tick.unproven(connection, upstream.objects, newest.number, known)
+        unproven = dict.fromkeys(tick.unproven(connection, upstream.objects, newest.number, known))
     gone = tick.passing(shown, known, {oid: each.entry.tree for oid, each in roots.items()})
     looked.settle(connection, known)
     changes, news = {}, {}
