@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -106,11 +106,15 @@ def _take_away(store: Store, config: Config) -> None:
     """Remove a lake in which none of these sources has begun, and that has no others."""
     if not config.sources.keys() >= set(statusfile.sources(store)) or any(_have_begun(store, config.sources)):
         return
-    if isinstance(store, LocalStore):
-        shutil.rmtree(store.path, ignore_errors=True)
-    else:
-        for key in store.list(""):
+    for folder in ("_headrace", layout.MARKS):  # and nothing that somebody put beside them meanwhile
+        if isinstance(store, LocalStore):
+            shutil.rmtree(Path(store.path) / folder, ignore_errors=True)
+            continue
+        for key in store.list(f"{folder}/"):
             store.delete(key)
+    if isinstance(store, LocalStore):
+        with suppress(OSError):
+            Path(store.path).rmdir()
 
 
 def _have_begun(store: Store, names: Iterable[str]) -> Iterator[bool]:
