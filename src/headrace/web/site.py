@@ -1,7 +1,7 @@
 """The site: the answer of each path, and who may ask.
 
     /healthz      this process answers
-    /readyz       tells whether every source of the lakes has a run that keeps up
+    /readyz       tells whether every source of the lakes has tables in its marks, and a run that keeps up
     /metrics      Prometheus' text, or OpenMetrics
     /api/status   what `headrace status --json` prints
     / and below   the page (`pages`); /assets/...: its style sheet, script and icon
@@ -253,6 +253,14 @@ def _unready(source: SourcePicture, ready_lag: float) -> Mapping[str, Any] | Non
             hint="wait; headrace status --lake DIR says what for",
         )
         return to_record(waits)
+    states = {table.state for table in (source.status.tables or {}).values()}
+    if states and "live" not in states:
+        copying = Transient(
+            "WEB_COPYING",
+            f'no table of source "{source.name}" is in a mark yet',
+            hint="wait; headrace status --lake DIR shows how far the first copy is",
+        )
+        return to_record(copying)
     return to_record(next(faults.behind(source, ready_lag), None))
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.lake.format.status import TableStatus
 from headrace.web import server
 from headrace.web.server import serving
 from headrace.web.settings import settings
@@ -218,6 +219,7 @@ def test_what_keeps_a_source_from_being_ready_is_told(tmp_path: Path) -> None:
             RUNNING, position=replace(position, waiting_since="2026-01-01T00:00:00+00:00")
         ),
         "WEB_NOT_RUNNING": replace(RUNNING, state="waiting"),
+        "WEB_COPYING": replace(RUNNING, tables={"public.new": TableStatus("pending")}),
         "PG_GONE": replace(RUNNING, state="failed", error={"code": "PG_GONE", "primary": "x", "hint": "y"}),
         "STATUS_NOT_RUNNING": replace(RUNNING, state="stopped"),
     }
