@@ -50,7 +50,7 @@ def test_the_manifest_follows_kubernetes_schemas(record: dict[str, Any]) -> None
 @pytest.mark.full
 def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     unit = (DEPLOY / "headrace@.service").read_text("utf-8")
-    installed = unit.replace("/opt/headrace/bin", str(Path(sys.executable).parent))
+    installed = unit.replace("/srv/headrace/bin", str(Path(sys.executable).parent))
     (tmp_path / "headrace@.service").write_text(installed, "utf-8")
     analyze = program("systemd-analyze", "systemd")
     told = subprocess.run(
@@ -193,7 +193,7 @@ def test_the_image_mirrors_on_a_root_that_is_read_only(database: Database, tmp_p
     assert mirror.returncode == 0, said[-3000:]
     answer = image.start(mounts, [*image.entrypoint, "sql", "--lake", "/lake/shop", "SELECT sum(id) FROM t"])
     assert "500500" in answer.communicate(timeout=300)[0]
-    refused = image.start(mounts, ["touch", "/opt/headrace/written"])
+    refused = image.start(mounts, ["touch", "/srv/headrace/written"])
     assert "Read-only file system" in refused.communicate(timeout=60)[0]
 
 
