@@ -1,15 +1,15 @@
-"""MySQL and MariaDB as they introduce themselves (`sources.contract.values`): two kinds, of one folder.
+"""The declarations of MySQL and MariaDB (`sources.contract.values`): two kinds in one folder.
 
-The address says which of the two a server is, since a lake's records do: its positions are spelled otherwise.
+The address says which of the two a server is, because a lake's records do: their positions are spelled
+differently.
 
-The options that a mirror of MySQL or MariaDB has beside those of every source.
+`handoff` decides how a copy takes its moments. Either all tables and readers share one moment, under read
+locks that are held for some milliseconds. Or each chunk of a table has a moment of its own, under a lock of
+its own.
 
-`handoff` says how a copy comes to its moments: all tables and readers in one, under read locks that are held
-for some milliseconds, or a chunk of a table at a time, each under a lock of its own.
-
-`unlogged_cascades` is the one way to mirror what we cannot see to be exact: a table that has a foreign key by
-whose rule the server changes or removes its rows, and writes nothing of it into its log. Whoever accepts that
-answers for it that the application never changes a row to which such a rule applies.
+`unlogged_cascades` allows a table that we cannot prove to be exact: a foreign key lets the server change or
+remove its rows, and the server does not log that. A user who accepts this guarantees that the application
+never changes a row to which such a rule applies.
 """
 
 from __future__ import annotations

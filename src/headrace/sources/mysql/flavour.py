@@ -1,10 +1,10 @@
-"""The two kinds of server, MySQL and MariaDB, and all that they differ in, as data.
+"""The two kinds of server, MySQL and MariaDB, and all their differences, as data.
 
-`session` finds the release once for each connection, by the server's own answer, and hands it out as
-`MysqlConnection.release`. Every other room asks it instead of comparing the texts of versions.
+`session` finds the release once for each connection, from the server's own answer, and returns it as
+`MysqlConnection.release`. All other rooms use that, and never compare the texts of versions.
 
-MariaDB may be told to give any version at all; its greeting leaves out one capability that every MySQL
-has (`CLIENT_LONG_PASSWORD`), by which it says that it is not MySQL.
+MariaDB may be configured to report any version. But its greeting lacks one capability that every MySQL has
+(`CLIENT_LONG_PASSWORD`), and so shows that it is not MySQL.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-_MARIADB_PREFIX = "5.5.5-"  # for clients that would not talk to a version 10
+_MARIADB_PREFIX = "5.5.5-"  # for old clients that refuse a version 10
 _CAPABILITY_OF_MYSQL = 1
 _NUMBER = re.compile(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?")
 
 
 class Flavour(Enum):
-    """One of the two kinds."""
+    """A kind of server."""
 
     MYSQL = "mysql"
     MARIADB = "mariadb"
 
     @property
     def label(self) -> str:
-        """The name as a person writes it."""
+        """The name for people."""
         return "MySQL" if self is Flavour.MYSQL else "MariaDB"
 
 
@@ -45,7 +45,7 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A server's own word of its kind and version."""
+    """The kind and version that a server reports."""
 
     flavour: Flavour
     number: Number
@@ -69,11 +69,11 @@ class Release:
 
     @property
     def words(self) -> FlavourWords:
-        """The spellings of this server, of what the two spell differently."""
+        """The words that the two kinds spell differently, in this server's spelling."""
         return WORDS[self.flavour]
 
     def at_least(self, mysql: Number | None = None, mariadb: Number | None = None) -> bool:
-        """Tell whether it is of its kind's given release or a later one; never if that kind has none."""
+        """Tell whether it is its kind's given release or a later one; False if none is given for its kind."""
         least = mariadb if self.is_mariadb else mysql
         return least is not None and self.number >= least
 
@@ -83,13 +83,13 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class FlavourWords:
-    """Variables and statements that do the same on both and are called otherwise."""
+    """Variables and statements that mean the same on both kinds and have different names."""
 
     isolation: str
     read_only: str
     executed_variable: str  # the variable that holds what the server has committed
     log_status: str  # the statement that shows its newest file
-    replicas: str  # the statement that lists those who read the binlog
+    replicas: str  # the statement that lists the readers of the binlog
 
 
 WORDS: Mapping[Flavour, FlavourWords] = {

@@ -1,19 +1,18 @@
-"""GTID sets: which transactions a MySQL server has executed, exactly, with gaps and tags.
+"""GTID sets: the exact set of transactions that a MySQL server has executed, with gaps and tags.
 
-A transaction's name is a GTID: the server it was first committed on, an optional tag, and a number.
-A set of them is kept as disjoint, sorted intervals per (server, tag), half-open inside:
+A transaction's name is a GTID: the server that first committed it, an optional tag, and a number. A set is
+stored as disjoint, sorted, half-open intervals per (server, tag):
 
     uuid:1-5:7            (uuid, ''):    [1, 6) [7, 8)
     uuid:1-3:audit:1-2    (uuid, ''):    [1, 4)         (uuid, 'audit'): [1, 3)
 
-Sets are only partly ordered (by inclusion): of two servers' histories neither need hold the other.
-Nothing here may round a set to its greatest number: gaps are real (parallel appliers commit out of
-order, and a purged or skipped GTID stays away), and what lies in a gap has not happened.
+Sets are only partly ordered (by inclusion): of two servers' histories, neither may include the other. Nothing
+here may round a set to its greatest number. Gaps are real (parallel appliers commit out of order, and a
+purged or skipped GTID never comes), and a transaction in a gap has not happened.
 
-The spelling read and printed is the server's own (`@@gtid_executed`). Such sets stand at three borders of a
-stream, and nowhere between its marks: where a snapshot is joined to it (`core.handoff.BySet`), where a server
-is asked whether it can go on, and where somebody names a place in it. The names of many transactions are an
-Arrow array of texts, as `Gtid` prints them.
+It reads and prints the server's own spelling (`@@gtid_executed`). Sets are used at three places of a stream:
+to join a snapshot to it (`core.handoff.BySet`), to find out whether a server can go on, and to name a place
+in it. The names of many transactions are an Arrow array of texts, as `Gtid` prints them.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ class GtidSet:
 
     @classmethod
     def parse(cls, text: str) -> GtidSet:
-        """Read the server's spelling; blanks and line ends between parts mean nothing."""
+        """Read the server's spelling; blanks and line breaks between parts are ignored."""
         found: dict[GtidOrigin, list[Interval]] = {}
         for part in filter(None, (piece.strip() for piece in text.lower().split(","))):
             server, *fields = (field.strip() for field in part.split(":"))
@@ -126,7 +125,7 @@ class GtidSet:
 
     def mask(self, names: Any) -> pa.BooleanArray:
         """Tell for each of these GTIDs whether it is in the set."""
-        # A receiver counts with sets too, and shall be there before Arrow would be.
+        # Imported late: a receiver uses sets too, and must start before Arrow would be loaded.
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -138,13 +137,13 @@ class GtidSet:
             raise ValueError("a transaction without a GTID")
         origins, numbers = said.field("origin"), said.field("number").cast(pa.int64()).to_numpy()
         inside = np.zeros(len(said), np.bool_)
-        # One round for each origin of the set, not for each GTID: a set has a handful of them.
+        # Loop over the origins of the set, not over the GTIDs: a set has few origins.
         for origin, spans in self.parts:
             inside |= _equal(origins, str(origin)) & _within(numbers, spans)
         return pa.array(inside).take(coded.indices)
 
     def intervals(self, origin: GtidOrigin) -> tuple[Interval, ...]:
-        """The intervals of one origin, in order; none where the set holds nothing of it."""
+        """The intervals of one origin, in order; none if the set has no transaction of it."""
         return dict(self.parts).get(origin, ())
 
 
@@ -164,7 +163,7 @@ def _within(numbers: Any, spans: tuple[Interval, ...]) -> Flags:
 def _read_fields(text: str, server: str, fields: list[str], found: dict[GtidOrigin, list[Interval]]) -> None:
     """Read `1-5:7:tag:1-3`: an interval belongs to the last tag before it."""
     origin = GtidOrigin(server)
-    awaited = True  # a tag, like a server, must be followed by an interval
+    awaited = True  # an interval must follow a tag, as it must follow a server
     for field in fields:
         interval = _INTERVAL.match(field)
         if interval:
@@ -192,7 +191,7 @@ def _merge(spans: Iterable[Interval]) -> tuple[Interval, ...]:
 
 
 def _holds(spans: tuple[Interval, ...], wanted: Interval) -> bool:
-    """Tell whether one of the sorted, disjoint, never adjoining `spans` holds all of `wanted`."""
+    """Tell whether one of the sorted, disjoint, non-adjacent `spans` contains all of `wanted`."""
     at = bisect_right(spans, (wanted[0], 1 << 64)) - 1
     return at >= 0 and spans[at][0] <= wanted[0] and wanted[1] <= spans[at][1]
 

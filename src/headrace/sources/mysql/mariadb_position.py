@@ -1,18 +1,18 @@
 """MariaDB's GTID positions: the last transaction of each domain, `domain-server-sequence`.
 
-A *domain* is one stream of commits: within it the numbers grow, whichever server gives them out, and a
-position names the newest transaction of each. What a position covers follows from its numbers alone:
+A *domain* is one stream of commits: within it the numbers grow, whichever server assigns them. A position
+names the newest transaction of each domain. Its numbers alone decide which transactions it covers:
 
     0-1-100,7-2-5      domain 0: all up to 100, the last of them from server 1
                        domain 7: all up to 5, the last of them from server 2
 
-Numbers may have gaps, so that a position is no count of transactions; but they never go back, as long as the
-server keeps to `gtid_strict_mode`. Of two positions the one that is further in some domains need not be so in
-others: the order is partial. Two that name *different servers* for one number of a domain are of histories
-that have parted there: neither is before the other, and no position is the first behind both.
+Numbers may have gaps, so a position is no count of transactions. But they never go back as long as the server
+has `gtid_strict_mode`. The order is partial: of two positions, one may be ahead in some domains and behind in
+others. If two positions name *different servers* for one number of a domain, their histories have parted
+there: neither is before the other, and no position is the first behind both.
 
-The spelling read and printed is the server's own (`@@gtid_binlog_pos`), in the order of the domains. The
-names of many transactions are an Arrow array of texts.
+It reads and prints the server's own spelling (`@@gtid_binlog_pos`), in the order of the domains. The names of
+many transactions are an Arrow array of texts.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 _GTID = re.compile(r"(0|[1-9][0-9]{0,9})-(0|[1-9][0-9]{0,9})-([1-9][0-9]{0,18})\Z")
 _NAME = r"^(?P<domain>[0-9]+)-[0-9]+-(?P<number>[0-9]+)$"
 _LARGEST_ID = (1 << 32) - 1  # of domains and servers
-_LARGEST_NUMBER = (1 << 59) - 1  # the server counts further; the lake's times, eight times as many, do not
+_LARGEST_NUMBER = (1 << 59) - 1  # servers count further, but the lake's times are eight times the number
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class MariadbGtid:
-    """The name of one transaction: its domain, the server that gave it out, and its number in the domain."""
+    """The name of one transaction: its domain, the server that assigned it, and its number in the domain."""
 
     domain: int
     server: int
@@ -71,7 +71,7 @@ class MariadbPosition:
 
     @classmethod
     def parse(cls, text: str) -> MariadbPosition:
-        """Read the server's spelling; blanks between parts mean nothing."""
+        """Read the server's spelling; blanks between parts are ignored."""
         parts = [part for part in text.split(",") if part.strip()]
         newest = {gtid.domain: gtid for gtid in map(MariadbGtid.parse, parts)}
         if len(newest) != len(parts):
@@ -80,7 +80,7 @@ class MariadbPosition:
 
     @classmethod
     def parse_list(cls, text: str) -> MariadbPosition:
-        """Read the list at the head of a binlog file, which names each server of a domain."""
+        """Read the list at the head of a binlog file, which has an entry for each server of a domain."""
         named = [MariadbGtid.parse(part) for part in text.split(",") if part.strip()]
         return cls.of({gtid.domain: gtid for gtid in sorted(named, key=_number)}.values())
 
@@ -93,7 +93,7 @@ class MariadbPosition:
         return last is not None and gtid.number <= last.number
 
     def __le__(self, other: MariadbPosition) -> bool:
-        """Tell whether the other one is the same or behind this one: as far in all domains, or further."""
+        """Tell whether the other one is as far as this one, or further, in all domains."""
         return all(_is_reached(gtid, other.last(gtid.domain)) for gtid in self.newest)
 
     @property
@@ -102,7 +102,7 @@ class MariadbPosition:
         return sum(gtid.number for gtid in self.newest)
 
     def last(self, domain: int) -> MariadbGtid | None:
-        """The newest transaction of a domain; None where the position holds nothing of it."""
+        """The newest transaction of a domain; None if the position has none."""
         return next((gtid for gtid in self.newest if gtid.domain == domain), None)
 
     def behind(self, gtid: MariadbGtid) -> MariadbPosition:
@@ -110,14 +110,14 @@ class MariadbPosition:
         return MariadbPosition.of([gtid, *(each for each in self.newest if each.domain != gtid.domain)])
 
     def union(self, other: MariadbPosition) -> MariadbPosition | None:
-        """The first position that is behind both; None where their histories have parted."""
+        """The first position that is behind both; None if their histories have parted."""
         both = {gtid.domain: gtid for gtid in sorted((*self.newest, *other.newest), key=_number)}
         found = MariadbPosition.of(both.values())
         return found if self <= found and other <= found else None
 
     def mask(self, names: Any) -> pa.BooleanArray:
         """Tell for each of these transactions of this history whether the position covers it."""
-        # A receiver counts with positions too, and shall be there before Arrow would be.
+        # Imported late: a receiver uses positions too, and must start before Arrow would be loaded.
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -129,7 +129,7 @@ class MariadbPosition:
             raise ValueError("a transaction without a GTID")
         domains, numbers = (said.field(each).cast(pa.int64()).to_numpy() for each in ("domain", "number"))
         covered = np.zeros(len(said), np.bool_)
-        # One round for each domain, not for each transaction: a server has a handful of them.
+        # Loop over the domains, not over the transactions: a server has few domains.
         for gtid in self.newest:
             covered |= (domains == gtid.domain) & (numbers <= gtid.number)
         return pa.array(covered).take(coded.indices)

@@ -1,7 +1,7 @@
-"""A connection and its mirrors as `sources.contract` wants them. Other rooms do the work: no logic.
+"""MySQL's and MariaDB's `Connection` and `Mirror` (`sources.contract.mirror`). Other rooms do the work.
 
-A binlog has the changes of every table. Nothing captures a table, and nothing releases it: the receiver picks
-tables by the lake's own records.
+A binlog has the changes of every table. So nothing captures or releases a table: the receiver picks tables by
+the lake's own records.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class MysqlServerConnection:
 
 @dataclass(frozen=True, slots=True)
 class MysqlMirror:
-    """Tables of a binlog, which holds the changes of every table there is."""
+    """Tables of a binlog, which holds the changes of every table of the server."""
 
     captures: ClassVar[None] = None
 

@@ -1,16 +1,18 @@
-"""Find where a stream begins, and see that the server still is as one needs it. Nothing is made there.
+"""Find the start of a stream, and check that the server still has the settings for one. Nothing is made
+there.
 
-    LOCK TABLES of the mirror ─► what was executed: the start ─► UNLOCK TABLES ─► the server's clock
+    LOCK TABLES of the mirror ─► the executed transactions: the start ─► UNLOCK TABLES ─► the server's clock
 
-A transaction comes whole, with its commit, so that of what is merely open at the start nothing is missing.
-But one that is *prepared* there (XA) has its rows before the start and its end behind it: the stream brings
-its end alone, as if it concerned none of our tables. While the tables are locked no such one exists that
-wrote them (`copy.locks`). So the locks are tried once. Where others hold them for longer, the stream
-begins all the same, and is not *fresh*: a table is exact from its copy on, which needs the locks, too.
+A transaction comes whole, with its commit, so nothing is missing of a transaction that is merely open at the
+start. But a transaction that is *prepared* then (XA) has its rows before the start and its end after it: the
+stream brings its end alone, as if it concerned none of our tables. While the tables are locked, no prepared
+transaction has written them (`copy.locks`). So the locks are tried once. If other sessions hold them for
+longer, the stream begins all the same, and is not *fresh*: a table is then exact from its copy on, which
+needs the locks too.
 
-After a lost position the start need not hold what was reached: the server was set back, or another has taken
-its place. Then its times would say something else than ours did before. In the life that begins there, the
-base of all times is larger.
+After a lost position the start may not include everything that was received: the server was set back, or
+another has taken its place. Then its times would mean other transactions than before. So a new life begins,
+with a larger base for all times.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ from headrace.sources.mysql.upstream import MysqlUpstream
 
 @dataclass(frozen=True, slots=True)
 class MysqlStart:
-    """The start of a stream, as the life counts that was before, and what was reached in that."""
+    """The start of a stream in the former life's times, and the position received in that life."""
 
     identity: MysqlIdentity
     upstream: MysqlUpstream
@@ -55,7 +57,7 @@ def establish(
     order: StreamOrder,
     waiting: Waiting,
 ) -> StreamOrigin:
-    """Find where the stream of these tables begins, on a connection of its own."""
+    """Find the start of a stream of these tables, over a connection of its own."""
     with closing(connect(address, role="begin")) as session:
         verify(identify(session), identity)
         upstream = replace(
@@ -63,7 +65,7 @@ def establish(
         )
         end = history.end_of_log(session, identity)
         executed, fresh = _executed_gtids(session, order.names, waiting)
-        # The other order would take what is unlogged from now on for something that the start holds.
+        # In the other order, later unlogged transactions would count as included in the start.
         position = history.start(session, log_end.count(session, upstream.log, executed), end)
         begun = clock.begin(session)
     return origin_of(
@@ -79,7 +81,7 @@ def _folds(session: MysqlConnection) -> bool:
 def _executed_gtids(
     session: MysqlConnection, names: Sequence[TableName], waiting: Waiting
 ) -> tuple[str, bool]:
-    """Ask what was executed, and whether no transaction is prepared there that has rows of these tables."""
+    """The executed transactions, and whether it is certain that no prepared one has rows of these tables."""
     if not names:
         return log_end.executed_gtids(session), True
     try:
@@ -92,7 +94,7 @@ def _executed_gtids(
 
 
 def origin_of(stream_start: MysqlStart, *, fresh: bool, begun_at: int | None) -> StreamOrigin:
-    """The beginning of a stream; after a lost position it lies behind what was reached."""
+    """The start of a stream; after a lost position it lies behind the received position."""
     upstream, start, reached = stream_start.upstream, stream_start.position, stream_start.received_until
     parted = reached is not None and not holds(start.text, reached.text)
     if reached is not None and parted:
@@ -109,7 +111,7 @@ def origin_of(stream_start: MysqlStart, *, fresh: bool, begun_at: int | None) ->
 
 
 def confirm(session: MysqlConnection) -> None:
-    """Refuse a server whose settings or privileges are not those any more that a stream needs."""
+    """Refuse a server whose settings, or our privileges, do not allow a stream any more."""
     findings = check_server(session, rights(session), copy_bytes=0)
     error = next((each.error for each in findings if each.level is Level.ERROR), None)
     if error is not None:

@@ -1,36 +1,39 @@
-"""Positions in a binlog: which transactions it has brought, which of those are prepared, and their times.
+"""Positions in a binlog: the transactions that it has brought, those of them that are prepared, and their
+times.
 
-    R         the names of all transactions that the stream has brought, where it began included
+    R         the names of all transactions that the stream has brought, with those before its start
     count     MySQL: |R|     MariaDB: the sum of the domains' numbers     it grows with each transaction
     time      8 x count + base + 1; a transaction's own time is 8 x (the count before it + 1) + base
 
-So a position lies right behind its last transaction, and there is room between it and the next one's time for
-the marks of tables that are copied anew, though nothing else happens on the server.
+So a position lies right behind its last transaction. Before the next one's time there is room for marks of
+tables that are copied anew, even if nothing else happens on the server.
 
-So a time follows from a text. It is sound because a server executes in the order of its binlog: of two sets
-that one server has had, the larger one holds the smaller one. Two servers of one history may differ in the
-order, and then agree wherever both have the same set.
+So a time follows from a text. This is sound because a server executes in the order of its binlog: of two sets
+that one server has had, the larger one includes the smaller one. Two servers of one history may differ in the
+order, but they agree wherever both have the same set.
 
-A *prepared* XA transaction is brought by the name of its PREPARE, and its rows count at another name, that of
-its end. Until then its text says so, and from where on the server has to send it again:
+A *prepared* XA transaction comes under the name of its PREPARE. Its rows count under another name, that of
+its end. Until then the text names it, and says from where on the server must send it again:
 
     MySQL      uuid:1-5:7 open uuid:6            all of 1-7 was brought; the server sends 6 again, as it is
                                                  not in the set that it is asked to go on from
     MariaDB    0-1-5 read 0-1-9 open 0-1-6       all up to 9 was brought; it is sent again from behind 5 on
 
-Without prepared transactions a text is the server's own spelling alone. `count` is of all that was brought.
+Without prepared transactions a text is the server's own spelling alone. `count` counts all brought
+transactions.
 
-Names do not tell one life of a server from another that gave them out again. So a text of the stream's says
-behind it where the last transaction stands in the log, on MariaDB that of each domain:
+Names do not distinguish one life of a server from another life that assigned the same names again. So a text
+from the stream also says where the last transaction stands in the log; on MariaDB, the last one of each
+domain:
 
     uuid:1-5 last uuid:5@1763856000123456@1234@6f2c01aa@binlog.000002
                   its name, its time, its place in the file, whose file, the file
 
-It means nothing to the order of positions, and a text that a person types has none.
+This part does not matter to the order of positions, and a text that a person types has none.
 
-A server that was set back, or replaced by another, counts from a smaller number on: `MysqlTimeline` holds the
-base that lets times grow on, as PostgreSQL's does (`sources.postgres.position`). Nothing here may round a set
-to its greatest number.
+A server that was set back or replaced counts from a smaller number on. The base in `MysqlTimeline` makes
+times grow all the same, as for PostgreSQL (`sources.postgres.position`). Nothing here may round a set to its
+greatest number.
 """
 
 from __future__ import annotations
@@ -45,15 +48,15 @@ from headrace.core.position import RECOGNISED, STEP, Position
 from headrace.sources.mysql.gtid_set import Gtid, GtidOrigin, GtidSet
 from headrace.sources.mysql.mariadb_position import MariadbGtid, MariadbPosition
 
-FURTHER = 1 << 32  # by multiples of this a base grows
+FURTHER = 1 << 32  # a base grows by multiples of this
 _OPEN, _READ, _LAST = " open ", " read ", RECOGNISED
-_ESCAPES = "surrogateescape"  # a file may be called anything
+_ESCAPES = "surrogateescape"  # a file's name may have any bytes
 _LOGGED = re.compile(r"([^@\s]*)@(\d+)@(\d+)@([0-9a-f]*)@([^@\s]+)\Z")
 _NO_GTIDS, _NOWHERE = GtidSet(), MariadbPosition()
 
 
 class LoggedTransaction(NamedTuple):
-    """A transaction as it stands in a file of its server's log; without a name the end of what was there."""
+    """The place of a transaction in a file of its server's log; without a name, the log's end back then."""
 
     gtid: str
     commit_ts: int
@@ -66,7 +69,7 @@ class LoggedTransaction(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> LoggedTransaction:
-        """Read what `str` makes."""
+        """Read a text that `str` made."""
         found = _LOGGED.match(text)
         if found is None:
             raise _malformed_error(text)
@@ -76,7 +79,7 @@ class LoggedTransaction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MysqlProgress:
-    """The transactions that a MySQL binlog has brought: those that ended, and those that are prepared."""
+    """The transactions that a MySQL binlog has brought: ended and prepared ones."""
 
     ended_gtids: GtidSet = _NO_GTIDS
     prepared_gtids: GtidSet = _NO_GTIDS
@@ -105,7 +108,7 @@ class MysqlProgress:
 
     @property
     def brought_gtids(self) -> GtidSet:
-        """All that came, prepared or ended."""
+        """All transactions that came, prepared or ended."""
         return self.ended_gtids | self.prepared_gtids
 
     @property
@@ -120,7 +123,7 @@ class MysqlProgress:
         return replace(self, ended_gtids=self.ended_gtids | one)
 
     def without_open(self, gtid: Gtid) -> MysqlProgress:
-        """Return the progress once a prepared transaction has ended, by the name of its PREPARE."""
+        """Return the progress after the end of a prepared transaction, given by the name of its PREPARE."""
         kept = {
             origin: [piece for span in spans for piece in _cut(span, gtid, origin)]
             for origin, spans in self.prepared_gtids.parts
@@ -130,9 +133,9 @@ class MysqlProgress:
 
 @dataclass(frozen=True, slots=True)
 class MariadbProgress:
-    """The place up to which a MariaDB binlog was read, and where its oldest prepared transaction begins.
+    """The place up to which a MariaDB binlog was read, and the start of its oldest prepared transaction.
 
-    `start` is the place before the oldest of `prepared`; without any it is `read`.
+    `start` is the place before the oldest prepared transaction; if there is none, it equals `read`.
     """
 
     read: MariadbPosition = _NOWHERE
@@ -180,39 +183,39 @@ BinlogProgress = MysqlProgress | MariadbProgress
 
 
 def parse(text: str) -> BinlogProgress:
-    """Read a text of either kind; of an empty one, which is of both, as MySQL's."""
-    # The first part of a set begins with a server's UUID, that of a position with two short numbers.
+    """Read a text of either kind of server; an empty text, which both have, counts as MySQL's."""
+    # A set begins with a server's UUID, a position with two short numbers.
     first = text.strip().split(",")[0]
     mariadb = first.startswith("read ") or ":" not in f" {first}".partition(_LAST)[0]
     return parse_of(text, mariadb=mariadb and bool(_split_text(text.strip())[0].strip()))
 
 
 def parse_of(text: str, *, mariadb: bool) -> BinlogProgress:
-    """Read a text of a server of one kind, which may have executed nothing yet."""
+    """Read a text of one kind of server, which may have executed nothing yet."""
     return (MariadbProgress if mariadb else MysqlProgress).parse(text.strip())
 
 
 def count(text: str) -> int:
-    """Count the transactions that a text stands for, as times count them."""
+    """The count of a text, from which its time follows."""
     return parse(text).count
 
 
 def holds(text: str, other: str) -> bool:
-    """Tell whether one position has brought all that the other one has, of one history."""
+    """Tell whether a position has brought everything that another one has, within one history."""
     one, another = parse(text), parse(other)
     if isinstance(one, MysqlProgress) and isinstance(another, MysqlProgress):
         return another.brought_gtids <= one.brought_gtids
     if isinstance(one, MariadbProgress) and isinstance(another, MariadbProgress):
         return another.read <= one.read
-    return not another.count  # of an empty text nobody can tell which kind it is
+    return not another.count  # an empty text may be of either kind
 
 
 @dataclass(frozen=True, slots=True)
 class MysqlTimeline:
-    """One life of a server's binlog: what is added to its counts to make times of them.
+    """One life of a server's binlog: the base that is added to make times of its counts.
 
-    `unlogged_gtids` are the transactions that count as executed there and never were in it: those that did
-    when the stream began (`session.log_end`).
+    `unlogged_gtids` are the transactions that counted as executed when the stream began, and never were in
+    the log (`session.log_end`).
     """
 
     base: int = 0
@@ -223,21 +226,21 @@ class MysqlTimeline:
         return STEP * count + self.base + 1
 
     def next_time(self, count: int) -> int:
-        """The own time of the transaction that comes behind so many."""
+        """The own time of the transaction that follows so many."""
         return STEP * (count + 1) + self.base
 
     def position(self, text: str) -> Position:
-        """A place in the binlog as one of our positions."""
+        """Convert a place in the binlog to our position."""
         return Position(self.time(count(text)), text)
 
     def behind(self, frontier: Position, start: str) -> MysqlTimeline:
-        """The next life, whose binlog is read from `start` on: its times lie behind all that was reached."""
+        """The next life, whose binlog is read from `start` on: all its times are later than `frontier`."""
         missing = max(0, frontier.time - self.position(start).time)
         return replace(self, base=self.base + (missing // FURTHER + 1) * FURTHER)
 
 
 def _split_text(text: str) -> tuple[str, tuple[LoggedTransaction, ...]]:
-    """A text without its last transactions, and these."""
+    """Split a text into its main part and its last transactions."""
     brought, _, last = f" {text}".partition(_LAST)
     return brought, tuple(map(LoggedTransaction.parse, last.split()))
 
@@ -255,7 +258,7 @@ def _overlap(one: GtidSet, other: GtidSet) -> bool:
 
 
 def _cut(span: tuple[int, int], gtid: Gtid, origin: GtidOrigin) -> list[tuple[int, int]]:
-    """The interval of an origin without a transaction; what is empty of it means nothing."""
+    """An origin's interval without a transaction, in two parts, of which one may be empty."""
     start, stop = span
     if gtid.origin != origin:
         return [span]

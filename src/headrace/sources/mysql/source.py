@@ -1,6 +1,7 @@
-"""MySQL and MariaDB as `sources.contract` wants them: what the modules beside this one do. No logic.
+"""The `Source` of MySQL and MariaDB (`sources.contract.source`): each method calls the module that does the
+work.
 
-`SOURCE` is what `sources.registry` hands out for MySQL, `MARIADB_SOURCE` for its flavour.
+There is no logic here. `sources.registry` hands out `SOURCE` for MySQL, and `MARIADB_SOURCE` for its flavour.
 """
 
 from __future__ import annotations

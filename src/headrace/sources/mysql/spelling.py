@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 class GtidSpelling:
     """The spelling of both (`core.position.Spelling`): sets of GTIDs, and MariaDB's positions by domain.
 
-    A text gives its time, as if it were a position of the history that is asked: that it is one, `agree` and
-    `covering` find out. A time gives no text: only the server knows which transaction came when, but for the
-    position that is known already.
+    A text gives a time, as if it were a position of the history in question; `agree` and `covering` find out
+    if it is. A time gives no text, except for the position that is known already: only the server knows which
+    transaction came when.
     """
 
     def reads(self, text: str) -> bool:
@@ -43,7 +43,7 @@ class GtidSpelling:
 
 
 def _base(near: Position) -> int:
-    # Marks of tables that were copied anew lie a little behind the place that their text says.
+    # Marks of tables that were copied anew lie a little behind the place in their text.
     return near.time // STEP * STEP - STEP * count(near.text)
 
 

@@ -1,6 +1,6 @@
 """MySQL's and MariaDB's half of the contract that a receiver needs: its stream, under the contract's names.
 
-No logic stands here, and no Arrow is loaded for it.
+There is no logic here, and no Arrow is loaded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headrace.sources.mysql.upstream import MysqlUpstream
 
 @dataclass(frozen=True, slots=True)
 class MysqlStream:
-    """A dump, of which the server remembers nothing."""
+    """The stream of a dump; the server does not remember how far it was read."""
 
     feedback: ClassVar[None] = None
 
@@ -47,7 +47,7 @@ class MysqlStream:
 class MysqlStreamSource:
     """Dumps of binlogs."""
 
-    at: ClassVar[None] = None  # a set of transactions does not follow from how many they are
+    at: ClassVar[None] = None  # a count of transactions does not tell their set
 
     def open_stream(self, orders: Orders) -> MysqlStream:
         upstream = MysqlUpstream.of(orders.upstream)
@@ -62,7 +62,7 @@ class MysqlStreamSource:
         return MysqlStream(BinlogDump.open(MysqlAddress.parse(orders.address), wanted))
 
     def picking(self, upstream: Json, tables: Collection[TableName], options: Mapping[str, str]) -> Json:
-        """Add these tables to the record: the binlog has those of the whole server."""
+        """Add these tables to the record: the binlog has all tables of the server."""
         names = tuple(sorted((each.schema, each.name) for each in tables))
         return to_record(replace(MysqlUpstream.of(upstream), tables=names))
 

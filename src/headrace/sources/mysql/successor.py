@@ -1,12 +1,13 @@
-"""Another server in the place of the one that was followed: may it go on where that was left?
+"""Another server in place of the one that was followed: may it go on from there?
 
-    it has executed all that was reached    MySQL by its set, MariaDB in each domain
-    and purged nothing else                 what follows is still in its log
-    and begins to send it                   MariaDB: what a dump brought there is executed, and in no log
+    it has executed all that was received   MySQL by its set, MariaDB in each domain
+    it has purged nothing else              later transactions are still in its log
+    it begins to send them                  MariaDB: transactions that a restored dump brought are executed
+                                            there, and in no log
 
-By names: a name is of the transaction wherever it is executed. Where it may not, a person has to look:
-the address may be wrong, and then nothing shall be copied anew from there. Called where an attempt begins.
-The stream asks the same of it again, as of any server (`stream.dump`).
+Names decide: a transaction has the same name wherever it is executed. If the server may not go on, a person
+must look: the address may be wrong, and then nothing must be copied anew from there. This is checked when an
+attempt begins. The stream checks it again, as for any server (`stream.dump`).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def successor(
     upstream: MysqlUpstream,
     received_until: Position,
 ) -> Successor | None:
-    """The server here, where it is another one than was followed; None where it is the same."""
+    """The server here, if it is another one than was followed, or has another log; None if it is the same."""
     if identity.lasting_part() == record:
         return _with_another_log(session, record, upstream, received_until)
     if identity.flavour != record["flavour"]:
@@ -62,14 +63,17 @@ def successor(
 def _with_another_log(
     session: MysqlConnection, known: Json, upstream: MysqlUpstream, reached: Position
 ) -> Successor | None:
-    """Accept this server with a log that begins anew behind all that the lake holds, or forgot a domain.
+    """Accept the same server if its log begins anew behind everything that the lake holds, or forgot a
+    domain.
 
-    MySQL    under another basename. What was in the old files is executed, and in no log any more; the lake
-             has all of it, and no more than that.
-    MariaDB  by FLUSH BINARY LOGS DELETE_DOMAIN_ID. In the log one of another domain that the lake holds stood
-             behind that domain's last transaction; the stream sees that it still does (`stream.history`).
-             And that one was the domain's last: the server forgets no domain that is in a file, so nothing
-             of it came later where the file of the other is there, or the oldest file begins behind it.
+    MySQL    The log has another basename. The transactions of the old files are executed, and in no log any
+             more; the lake has exactly these.
+    MariaDB  FLUSH BINARY LOGS DELETE_DOMAIN_ID removed a domain. In the log, a transaction of another domain
+    that
+             the lake holds stood behind the last one of the removed domain; the stream checks that it still
+             stands there (`stream.history`). And that was the domain's last one: the server removes no domain
+             that is in a file. So nothing of it came later if the other's file still exists, or if the oldest
+             file begins behind it.
     """
     progress = parse_of(reached.text, mariadb=session.release.is_mariadb)
     if isinstance(progress, MariadbProgress):
@@ -91,7 +95,7 @@ def _with_another_log(
 def forgotten_gtids(
     progress: MariadbProgress, at: MariadbPosition, begin: MariadbPosition, files: Container[str]
 ) -> list[MariadbGtid] | None:
-    """Find the last transactions of the domains that the log has no more; None where nothing proves them.
+    """Find the last transactions of the domains that the log does not have any more; None if not proven.
 
     `begin` is the place behind which the oldest of the log's `files` begins.
     """
@@ -109,7 +113,7 @@ def forgotten_gtids(
 
 
 def _is_behind(one: LoggedTransaction, other: LoggedTransaction) -> bool:
-    """Tell whether a transaction stands behind another one in the log of one server."""
+    """Tell whether a transaction stands behind another one in the same server's log."""
     (name, number), (base, least) = (place.file.rpartition(".")[::2] for place in (one, other))
     if (one.server, name) != (other.server, base) or not (number.isdigit() and least.isdigit()):
         return False

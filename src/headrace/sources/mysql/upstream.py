@@ -1,8 +1,8 @@
-"""The record of what a mirror follows at its server: which tables, and which life of the binlog.
+"""The record of a mirror at its server: the tables, and the life of the binlog.
 
-A lake stores it, and hands it back with whatever it asks for. Nothing of ours exists at the server, so there
-is nothing to make, and nothing to remove. The tables are named for a receiver alone, by the lake's own
-records; where it is stored there are none.
+A lake stores it, and hands it back with each request. No object of ours exists at the server, so nothing is
+made or removed. Only a receiver's copy of the record names tables, from the lake's own records; the stored
+one names none.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ from headrace.sources.mysql.position import MysqlTimeline
 
 @dataclass(frozen=True, slots=True)
 class MysqlUpstream:
-    """The tables that are picked out of the binlog, and what is added to counts to make times of them.
+    """The tables that are picked out of the binlog, and the base that makes times of counts.
 
-    `base` makes times grow for ever though the server was set back. `unlogged_gtids` are the transactions
-    that counted as executed and never were in the log, when the stream began
-    (`session.log_end.unlogged_gtids`). By `accepts_cascades` somebody says that no foreign key ever changes a
-    row unlogged. `case_insensitive` is of a server for which names mean the same in any case.
+    With `base` times grow for ever even if the server was set back. `unlogged_gtids` are the transactions
+    that counted as executed when the stream began, and never were in the log
+    (`session.log_end.unlogged_gtids`). With `accepts_cascades` the user guarantees that no foreign key
+    changes a row unlogged. With `case_insensitive` a name means the same in any case.
     """
 
     tables: tuple[tuple[str, str], ...] = ()  # database, table
     base: int = 0
     unlogged_gtids: str = field(default="", metadata=on_disk("unlogged"))
     accepts_cascades: bool = False
-    # Earlier versions did not ask.
+    # Records of earlier versions lack it.
     case_insensitive: bool = field(default=False, metadata=on_disk("folded", optional=True))
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> MysqlUpstream:
-        """Read the record of it, which the lake stores and hands back."""
+        """Read the record that the lake stores and hands back."""
         return from_record(cls, record)
 
     @property
     def log(self) -> MysqlTimeline:
-        """The server's binlog, in this life of it."""
+        """The binlog's timeline, in this life of it."""
         return MysqlTimeline(self.base, self.unlogged_gtids)
 
 
 def plan(options: Mapping[str, str]) -> MysqlUpstream:
-    """The record of a mirror that is to be, by the options of its user."""
+    """The record of a planned mirror, from its options."""
     return MysqlUpstream(accepts_cascades=options.get(UNLOGGED_CASCADES.name) == ACCEPT)
 
 
 def options(upstream: MysqlUpstream) -> dict[str, str]:
-    """The options that say the same."""
+    """The options of a record."""
     return {UNLOGGED_CASCADES.name: ACCEPT if upstream.accepts_cascades else REFUSE}

@@ -1,8 +1,8 @@
 """decode: the bytes of a binlog's stream as changes of tables.
 
-    decoder   the contract's decoder: where bytes may be cut, and what they have for some tables
+    decoder   the contract's decoder: cuts bytes, and picks those of some tables
     changes   from frames to change batches
-    context   what bytes must be told to be decoded
+    context   the state that decoding needs besides the bytes
 
-The kernels over whole buffers are `headrace.decode.mysql`: pure, and held against slow twins.
+The kernels over whole buffers are in `headrace.decode.mysql`.
 """

@@ -9,13 +9,13 @@ the BEGIN before it, and its ordinal: its number within its transaction and tabl
 
 A TRUNCATE is no row change, but takes an ordinal; `truncations` finds them without reading a row.
 
-Rows from before a statement that was followed come under the columns of then. Which these are says the time
-of the statement, never a name: each stretch of rows between two statements has one layout, or fails.
+Rows from before a followed statement have the columns of that time. The time of the statement decides which
+these are, never a name: all rows between two statements have one layout, or fail.
 
-A table map that no longer says what was recorded, a change that was logged without its rows, an image that
-lacks columns: a failure of its table at its time, a value and not an exception, so that the other tables of
-the slice go on. Of a table that fails, what came before it is still taken. What can't be read at all is
-raised: it concerns the whole source.
+These are failures of a table at its time: a table map that differs from the record, a change that was logged
+without its rows, an image that lacks columns. A failure is a value and not an exception, so that the other
+tables of the slice go on. Changes of the table before the failure still count. Bytes that can't be read at
+all raise: that concerns the whole source.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from headrace.sources.mysql.types.columns import positions, positions_in
 
 @dataclass(frozen=True)
 class MysqlSliceData:
-    """Frames and all that is known of them before a row is read; each part is found when it is asked for."""
+    """A slice's frames, and the facts that need no row; each is computed when first used."""
 
     data: Bytes
     context: MysqlStreamContext
@@ -70,7 +70,7 @@ class MysqlSliceData:
 
     @cached_property
     def tables(self) -> Ints:
-        """The number of the table of each event of rows and of each TRUNCATE; -1 for other events."""
+        """The table number of each event of rows and each TRUNCATE; -1 for other events."""
         found = np.full(len(self.events), -1, np.int64)
         if self.events.maps:
             of_map = np.array([number_of(frame) for frame in self.events.maps], np.int64)
@@ -82,7 +82,7 @@ class MysqlSliceData:
 
     @cached_property
     def layouts(self) -> list[TableMapLayout | Definite]:
-        """Each distinct table map, read; or why it cannot be."""
+        """The layout of each distinct table map, or the error if it cannot be read."""
         return [_layout(frame, self.mariadb) for frame in self.events.maps]
 
     @cached_property
@@ -97,7 +97,7 @@ class MysqlSliceData:
 
     @cached_property
     def altered_events(self) -> list[tuple[int, int, str, str]]:
-        """The events that tell what rows do not: reason, database, table. An empty name stands for all."""
+        """The effects that no row shows: event, reason, database, table. An empty name means all."""
         rows = np.flatnonzero(self.events.kind == ALTERED)
         return [
             (int(row), int(self.data[self.events.body[row]]), *self._names_at(int(row), 1)) for row in rows
@@ -107,15 +107,15 @@ class MysqlSliceData:
         return table_named(self.data, int(self.events.body[row]) + at, int(self.events.stop[row]))
 
     def steps(self, row: int) -> bytes | None:
-        """The steps behind the names of an ALTERED, if its statement has them."""
+        """The steps behind the names in an ALTERED frame, if its statement has them."""
         return behind_names(self.data, int(self.events.body[row]) + 1, int(self.events.stop[row])) or None
 
     def time(self, row: int) -> int:
-        """The time of the transaction that an event is of."""
+        """The time of an event's transaction."""
         return int(self.heads.time[self.events.transaction[row] + 1])
 
     def sizes(self, rows: Ints) -> tuple[Ints, dict[int, Definite]]:
-        """Count the ordinals that each event takes, and find the layouts whose events cannot be read."""
+        """The number of ordinals that each event takes, and the errors of layouts with unreadable events."""
         sizes = np.ones(len(rows), np.int64)
         failed: dict[int, Definite] = {}
         of_rows = self.events.is_rows[rows]
@@ -138,7 +138,7 @@ class MysqlSliceData:
 
 @dataclass(frozen=True, slots=True)
 class _Heads:
-    """The heads of transactions; the first is of the one that was open before."""
+    """The heads of transactions; the first is that of the transaction that was open before."""
 
     time: Ints
     commit_ts: Ints
@@ -158,7 +158,7 @@ def _layout(frame: bytes, mariadb: bool) -> TableMapLayout | Definite:
 def decode(
     stretch: MysqlSliceData, tables: Mapping[int, TableFilter]
 ) -> Iterator[TableChanges | TableFailure]:
-    """All changes of the wanted tables."""
+    """Decode all changes of the wanted tables."""
     for number, wanted in tables.items():
         yield from _Table(stretch, number, wanted).decode()
 
@@ -166,7 +166,7 @@ def decode(
 def statements(
     stretch: MysqlSliceData, tables: Mapping[int, TableFilter]
 ) -> dict[int, list[StatementEffect]]:
-    """Find the statements on these tables, and on all, of which nobody knows yet."""
+    """Find the statements on these tables, or on all tables, that are not explained yet."""
     found: dict[int, list[StatementEffect]] = {}
     for row, reason, database, table in stretch.altered_events:
         time = stretch.time(row)
@@ -184,18 +184,18 @@ def _counts(wanted: TableFilter, time: int) -> bool:
 
 
 def _has_volatile_stored(wanted: TableFilter) -> bool:
-    """Tell whether columns of the table are others once a session has had it copied."""
+    """Tell whether stored columns of the table may change when a session has it copied."""
     columns = wanted.details.get("columns", ())
     return bool(volatile_stored([from_record(ColumnRow, each) for each in columns]))
 
 
 def concerns(table_filter: TableFilter, database: str, table: str) -> bool:
-    """Tell whether an event that names these is of the table; an empty name stands for all."""
+    """Tell whether an event with these names concerns the table; an empty name means all."""
     return database in ("", table_filter.name.schema) and table in ("", table_filter.name.name)
 
 
 def truncations(stretch: MysqlSliceData, tables: Mapping[int, int]) -> dict[int, Truncations]:
-    """Find where the tables (by number: the time from which on it matters) are emptied."""
+    """Find the truncations of tables; `tables` has by number the time from which on they count."""
     emptied = stretch.events.kind == TRUNCATE
     found: dict[int, Truncations] = {}
     for number in tables if emptied.any() else ():
@@ -217,7 +217,7 @@ def _truncation(stretch: MysqlSliceData, row: int, ordinal: int) -> Truncation:
 
 
 def _number_events(stretch: MysqlSliceData, number: int) -> tuple[Ints, Ints, Ints, dict[int, Definite]]:
-    """The events of a table, the ordinal that each begins with, how many it takes, and bad layouts."""
+    """The events of a table, the first ordinal of each, the number of its ordinals, and bad layouts."""
     rows = np.flatnonzero(stretch.tables == number)
     sizes, failed = stretch.sizes(rows)
     inside = stretch.context.inside
@@ -226,7 +226,7 @@ def _number_events(stretch: MysqlSliceData, number: int) -> tuple[Ints, Ints, In
 
 
 def ordinals(transaction: Ints, sizes: Ints, before: int) -> Ints:
-    """The ordinal that each event begins with; the transaction that was open already had `before`."""
+    """The first ordinal of each event; the open transaction had `before` already."""
     begun = np.cumsum(sizes) - sizes
     edges = np.flatnonzero(np.diff(transaction, prepend=-2))
     started = np.repeat(begun[edges], np.diff(edges, append=len(transaction)))
@@ -235,7 +235,7 @@ def ordinals(transaction: Ints, sizes: Ints, before: int) -> Ints:
 
 @dataclass(frozen=True)
 class _Table:
-    """The changes of one table in a stretch."""
+    """The changes of one table in a slice."""
 
     stretch: MysqlSliceData
     number: int
@@ -243,11 +243,11 @@ class _Table:
 
     @property
     def since(self) -> int:
-        """The time from which on what happened to it counts."""
+        """The time from which on effects on the table count."""
         return max(self.table_filter.since, self.table_filter.history_start)
 
     def decode(self) -> Iterator[TableChanges | TableFailure]:
-        """The changes, run by run of one layout, up to the first failure."""
+        """Decode the changes, one run of a layout after another, up to the first failure."""
         rows, first, sizes, failed = _number_events(self.stretch, self.number)
         events = self.stretch.events
         new = events.is_rows[rows] & (self._time(rows) >= self.since)
@@ -258,7 +258,7 @@ class _Table:
             number = int(events.map[rows[low]])
             error = failed.get(number)
             if isinstance(error, BadEvent) and rows[low] < error.event:
-                error = None  # it is of a later run
+                error = None  # the bad event is in a later run
             found = self._run(rows[low:high], first[low:high], sizes[low:high], number, error)
             yield found
             if isinstance(found, TableFailure):
@@ -267,14 +267,14 @@ class _Table:
             yield failure
 
     def _runs(self, rows: Ints) -> Iterator[tuple[int, int]]:
-        """The events that share a layout, and a version of the table."""
+        """The runs of events that share a layout and a version of the table."""
         maps = self.stretch.events.map[rows]
         versions = np.searchsorted(self._ends, self._time(rows), "right")
         edges = [np.diff(each, prepend=-2, append=-2) != 0 for each in (maps, versions)]
         return pairwise(map(int, np.flatnonzero(edges[0] | edges[1]))) if len(rows) else iter(())
 
     def _fine_runs(self, rows: Ints, failed: Mapping[int, Definite]) -> Iterator[tuple[int, int]]:
-        """The runs, each cut before an event that cannot be read: what came before it is taken."""
+        """The runs, cut before each event that cannot be read: the events before it still count."""
         bad = [error.event for error in failed.values() if isinstance(error, BadEvent)]
         for low, high in self._runs(rows):
             cuts = sorted(cut for cut in map(int, np.searchsorted(rows, bad)) if low < cut < high)
@@ -289,7 +289,7 @@ class _Table:
         return np.array([known.until for known in self._earlier], np.int64)
 
     def _version(self, time: int) -> Conversion | None:
-        """The way from the columns of a time to those of now; None where they are these."""
+        """The conversion from the columns of a time to those of now; None if they are the same."""
         place = int(np.searchsorted(self._ends, time, "right"))
         return self._earlier[place] if place < len(self._earlier) else None
 
@@ -297,7 +297,7 @@ class _Table:
         return self.stretch.heads.time[self.stretch.events.transaction[rows] + 1]
 
     def _end(self) -> tuple[int, TableFailure | None]:
-        """The event from which on nothing of the table holds, and why."""
+        """The event at which the table fails, and its failure; without one, the end and None."""
         for row, reason, database, table in self.stretch.altered_events:
             time = self.stretch.time(row)
             if not (concerns(self.table_filter, database, table) and _counts(self.table_filter, time)):
@@ -309,7 +309,7 @@ class _Table:
     def _run(
         self, rows: Ints, first: Ints, sizes: Ints, number: int, failed: Definite | None
     ) -> TableChanges | TableFailure:
-        """The changes of events that share a layout."""
+        """Decode the events of a run."""
         time = int(self._time(rows[:1])[0])
         layout = self.stretch.layouts[number]
         if isinstance(layout, Definite) or failed is not None:
@@ -338,7 +338,7 @@ class _Table:
                 self._meta(rows, first, sizes),
                 way.before,
             )
-        except Definite as error:  # of a value
+        except Definite as error:  # a value can't be read
             return TableFailure(self.number, _within(error, self.table_filter, time))
         return TableChanges(self.number, taken.batch, taken.bad)
 
@@ -357,7 +357,7 @@ class _Table:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """The way from rows of a layout to those of the table."""
+    """The conversion from rows of a layout to those of the table."""
 
     positions: Ints
     before: Before | None = None
@@ -369,7 +369,7 @@ def _way_of_now(layout: TableMapLayout, wanted: TableFilter) -> _Way | None:
 
 
 def _way(layout: TableMapLayout, wanted: TableFilter, version: Conversion) -> _Way | None:
-    """The way from rows of a version: the layout has to be the one that the table had then."""
+    """The conversion from rows of a version; None unless the table had this layout then."""
     columns = columns_before(wanted.details, version.until)
     if columns is None:
         return None
@@ -389,9 +389,9 @@ def _way(layout: TableMapLayout, wanted: TableFilter, version: Conversion) -> _W
 
 # ── failures of a table ─────────────────────────────────────────────────────────────────────────────
 
-# By the reason that the stream's frame gives (`stream.frames.Reason`).
+# By the reason in the stream's frame (`ddl.steps.Reason`).
 _DEFAULTS, _REBUILT = 10, 11
-_HARMLESS = (_DEFAULTS, _REBUILT)  # to rows, but for columns that are computed anew
+_HARMLESS = (_DEFAULTS, _REBUILT)  # except for stored columns that are computed again
 _SHAPED = {
     1: "was dropped",
     2: "was renamed, or another table to its name",
@@ -413,13 +413,13 @@ _REPLACED = frozenset((1, 2, 7))  # of `_SHAPED`
 
 
 class ChangesUntold(RowsUntold):
-    """The log has a change of a table, and not of which rows."""
+    """The log has a change of a table without the rows."""
 
     codes = ("MY_CHANGES_UNTOLD",)
 
 
 def _happened_error(wanted: TableFilter, reason: int, time: int) -> Definite:
-    """DDL is followed. Rows that the log does not tell may come again at any moment: a person has to know."""
+    """The error of an effect on a table. DDL is followed; unlogged rows may recur, so a person must know."""
     seen = f"seen in the transaction of _time {time}"
     if reason in _SHAPED:
         return ShapeChanged(
@@ -455,7 +455,7 @@ def _bare(wanted: TableFilter, time: int) -> Definite:
 
 
 def _within(error: Definite, wanted: TableFilter, time: int) -> Definite:
-    """The error of an event, with the table that it is of."""
+    """The error of an event, with its table."""
     detail = f"{wanted.name}, in the transaction of _time {time}"
     return Definite(
         error.code,

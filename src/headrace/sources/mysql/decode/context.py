@@ -1,14 +1,14 @@
 """The context of bytes of the stream: the transaction that they begin in, and its table maps.
 
-Between two transactions there is nothing to tell: each writes the maps of its tables before its rows.
+Between two transactions the context is empty: each writes the maps of its tables before its rows.
 
     BEGIN ─ MAP t ─ ROWS t │ ROWS t ─ MAP u ─ ROWS u │ ROWS u   BEGIN ...    cut between frames
            nothing before    t; 2 of t                 t, u; 3 of t, 1 of u
 
-A transaction has no end among its frames. So what follows bytes is always in the middle of the one that
+A transaction has no frame for its end. So the bytes that follow others always belong to the transaction that
 begins last in them, until another one begins.
 
-Made and read by the decoder alone; everybody above carries it without a look inside.
+Only the decoder makes and reads contexts; the rooms above carry them and never look inside.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from headrace.sources.mysql.catalog.table_def import table_number
 
 @dataclass(frozen=True, slots=True)
 class MysqlOpenTransaction:
-    """The transaction in whose middle bytes begin, with the changes that each table had before."""
+    """The transaction in which bytes begin, with the number of changes that each table had before."""
 
     time: int
     name: str = field(metadata=on_disk("gtid"))
     commit_ts: int
     ordinals: Mapping[int, int]  # by the table's number
-    maps: tuple[bytes, ...] = ()  # whole frames, of each id the newest
+    maps: tuple[bytes, ...] = ()  # whole frames, the newest of each id
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class MysqlStreamContext:
         return () if self.inside is None else self.inside.maps
 
     def only(self, tables: Collection[int]) -> MysqlStreamContext:
-        """Keep the part that speaks of these tables."""
+        """Keep the part that concerns these tables."""
         if self.inside is None:
             return self
         maps = tuple(frame for frame in self.inside.maps if number_of(frame) in tables)
@@ -55,11 +55,11 @@ class MysqlStreamContext:
 
 
 def own(context: Context) -> MysqlStreamContext:
-    """The context that came back from above."""
+    """Assert that a context is ours, for the type checker."""
     assert isinstance(context, MysqlStreamContext)
     return context
 
 
 def number_of(frame: bytes) -> int:
-    """The number of the table that a table map is of."""
+    """The table number of a table map."""
     return table_number(TableName(*table_map.names(frame[HEADER:])))

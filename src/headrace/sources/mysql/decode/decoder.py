@@ -1,12 +1,12 @@
 """The decoder of MySQL's and MariaDB's streams: `contract.decoder.Decoder`, over `changes`.
 
-Bytes of the stream, cut and chosen: rows are counted, and none is decoded.
+It cuts and picks bytes of the stream without decoding a row:
 
-    split    where a large transaction may be cut, and what the piece behind must be told
-    select   what a stretch of bytes has for some tables: their changes, maps, and the transactions' heads
-    whole    a transaction that came while it ran, as if it had come in one
+    split    the place where a large transaction may be cut, and the context of the piece after it
+    select   the bytes that some tables need: their changes, their maps, and the transactions' heads
+    whole    a transaction that came while it ran, as an ordinary one
 
-Cutting, choosing and joining never change what is decoded (`tests/laws/sources/mysql`).
+To split, select or join never changes what is decoded (`tests/laws/sources/mysql`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from headrace.sources.mysql.types import printing
 
 
 def split(stretch: MysqlSliceData) -> tuple[int, MysqlStreamContext]:
-    """Count the bytes that are whole frames, and give the context behind them."""
+    """Count the bytes that are whole frames, and return the context of the bytes after them."""
     events = stretch.events
     last = int(events.transaction[-1]) if len(events) else -1
     inside = stretch.context.inside
@@ -67,7 +67,7 @@ def split(stretch: MysqlSliceData) -> tuple[int, MysqlStreamContext]:
 
 
 def select(stretch: MysqlSliceData, tables: Collection[int]) -> SelectedBytes | None:
-    """The frames that say something of the tables, and the begins of their transactions."""
+    """Pick the frames that the tables need, and the begins of their transactions."""
     events = stretch.events
     ours = np.isin(stretch.tables, np.array(sorted(tables), np.int64))
     altered, met = _altered_events(stretch, tables)
@@ -89,7 +89,7 @@ def select(stretch: MysqlSliceData, tables: Collection[int]) -> SelectedBytes | 
 
 
 def _altered_events(stretch: MysqlSliceData, tables: Collection[int]) -> tuple[Flags, frozenset[int]]:
-    """The events that tell of the tables what rows do not, and the tables; an empty name stands for all."""
+    """The events with effects on the tables that no row shows, and those tables; an empty name means all."""
     found, met = np.zeros(len(stretch.events), np.bool_), set[int]()
     for row, _, database, table in stretch.altered_events:
         of = set(tables) if not table else {table_number(TableName(database, table))} & set(tables)
@@ -99,7 +99,7 @@ def _altered_events(stretch: MysqlSliceData, tables: Collection[int]) -> tuple[F
 
 
 def _with_begins(events: EventFrames, changed: Flags) -> Flags:
-    """These events, and the begins of their transactions."""
+    """Flag these events and the begins of their transactions."""
     concerned = np.zeros(int(events.transaction[-1]) + 2 if len(events) else 1, np.bool_)
     concerned[events.transaction[changed] + 1] = True
     return np.asarray(changed | ((events.kind == BEGIN) & concerned[events.transaction + 1]), np.bool_)
@@ -115,7 +115,7 @@ def _only(data: Bytes, events: EventFrames, wanted: Flags) -> Bytes:
 
 
 def whole(data: Bytes, context: MysqlStreamContext) -> Bytes:
-    """All of a transaction's bytes behind a BEGIN of its own."""
+    """All of a running transaction's bytes, after a BEGIN."""
     inside = context.inside
     assert inside is not None
     head = frames.frame(frames.BEGIN, 0, 0, frames.begin(inside.time, inside.commit_ts, inside.name))
@@ -127,9 +127,9 @@ _BEGIN_HEAD = frames.HEADER.size + 18
 
 @dataclass(frozen=True, slots=True)
 class MysqlDecoder:
-    """Binlog events, as the spool keeps them, of one kind of server."""
+    """Decodes binlog events, as the spool keeps them, of one kind of server."""
 
-    transaction_id: ClassVar[None] = None  # a GTID is no number
+    transaction_id: ClassVar[None] = None  # GTIDs are no numbers
 
     flavour: Flavour
 
@@ -177,7 +177,7 @@ class MysqlDecoder:
         return changes.decode(self._stretch(data, context), tables)
 
     def transaction_name(self, transaction: RunningTransaction) -> str:
-        """The GTID in the BEGIN that is the message of its end; "" while it runs."""
+        """The GTID in the BEGIN that marks its end; "" while it runs."""
         return transaction.end[_BEGIN_HEAD:].decode("ascii")
 
     def print_values(self, values_: pa.Array) -> pa.Array:

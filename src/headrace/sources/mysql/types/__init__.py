@@ -1,5 +1,5 @@
-"""types: how the values of a server's types stand in the lake, and how they are printed.
+"""types: the lake types of the servers' types, and the printing of values.
 
-columns   from a type of the catalog to a column of the lake, and how a copy selects it
+columns   from a type of the catalog to a column of the lake, and the expression by which a copy selects it
 printing  values of the lake as text, and back in Spark's SQL
 """

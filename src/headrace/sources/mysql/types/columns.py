@@ -1,8 +1,8 @@
-"""Types: from MySQL's and MariaDB's catalogs to a column of the lake, how a copy selects it, and how the
-stream describes it.
+"""Types: from MySQL's and MariaDB's catalogs to a column of the lake, the expression that a copy selects, and
+the stream's description of the column.
 
-The catalog calls `column_of` once when a table is chosen, with what `information_schema.columns` says; the
-answer is recorded with the table and never changes.
+The catalog calls `column_of` once when a table is chosen, with the facts of `information_schema.columns`. The
+answer is recorded with the table and never recomputed.
 
     tinyint … bigint            int8 … int64        int        unsigned: the next wider, at last decimal(20,0)
     decimal(p,s), p <= 38       decimal128          decimal    (more digits: string, digits)
@@ -17,14 +17,14 @@ answer is recorded with the table and never changes.
     enum, set                   string              enum, set  alike; the label, the labels
     json                        string              json       (as the server prints it; MariaDB: text)
     binary, varbinary, blob     binary              bytes
-    geometry and its kind       binary              bytes      its SRID, 4 bytes, and its WKB behind it
+    geometry and its kinds      binary              bytes      its SRID, 4 bytes, then its WKB
     vector                      list<float32>       vector
     uuid, inet4, inet6          string              uuid, inet4, inet6
 
-The form says how both the text of a result set and the bytes of a row event are read (`decode.mysql.forms`).
-A text in a charset of its own is selected as its bytes, so that both ways decode the very same ones, and the
-session's charset plays no part. All columns are nullable in the lake, whatever the source's constraints say:
-a value without a faithful form becomes NULL there and a row of the errors table.
+The form decides how both the text of a result set and the bytes of a row event are read
+(`decode.mysql.forms`). A text in another charset is selected as its bytes, so that both ways decode the same
+bytes, and the session's charset does not matter. All columns are nullable in the lake, whatever the source's
+constraints are: a value that the lake's type can't hold becomes NULL there and a row of the errors table.
 
 Pure.
 """
@@ -80,19 +80,19 @@ _FIXED: Mapping[str, Kind] = {
     ),
 }
 _TEXTS = frozenset(("char", "varchar", "tinytext", "text", "mediumtext", "longtext"))
-# Their bytes are UTF-8 already.
+# Charsets whose bytes are UTF-8.
 _UTF8 = frozenset(("utf8mb4", "utf8mb3", "utf8", "ascii"))
-# How the server marks columns that it has kept in a layout of before MySQL 5.6.
+# The server's mark of columns that it still keeps in a layout from before MySQL 5.6.
 _OLD_LAYOUT = re.compile(r"/\* (mariadb-5\.3|5\.5 binary format) \*/")
 _WORD = re.compile(r"\w+")
 _ARGUMENTS = re.compile(r"\((\d+)(?:,(\d+))?\)")
 
 
 def column_of(name: str, column_type: str, charset: str | None) -> Column:
-    """The column of the lake; a type, layout or charset that we cannot read is refused.
+    """The column of the lake; raises for a type, layout or charset that we cannot read.
 
-    `column_type` and `charset` are what `information_schema.columns` says: with lengths, labels, UNSIGNED and
-    ZEROFILL, and of texts, enums and sets alone.
+    `column_type` and `charset` are from `information_schema.columns`. The type has lengths, labels, UNSIGNED
+    and ZEROFILL; only texts, enums and sets have a charset.
     """
     arrow, form = _kind(name, column_type, (charset or "").lower())
     return Column(name=name, type=arrow, form=form, source_type=column_type)
@@ -163,7 +163,7 @@ def is_unsigned(column_type: str) -> bool:
 
 
 def arguments(column_type: str) -> tuple[int, int]:
-    """The numbers in the parentheses of a type; 0 where there is none."""
+    """The two numbers in the parentheses of a type; 0 for a missing one."""
     found = _ARGUMENTS.search(column_type)
     return (int(found[1]), int(found[2] or 0)) if found else (0, 0)
 
@@ -171,9 +171,9 @@ def arguments(column_type: str) -> tuple[int, int]:
 def select_expression(column: Column) -> str:
     """The expression that a copy selects, so that nothing of the value is lost.
 
-    The text of a FLOAT has six digits, and that of ZEROFILL more than the number; of BIT come bytes. A text
-    in another charset than UTF-8 comes as its bytes. The rest is as the text protocol has it, under the
-    session's pins: `time_zone = '+00:00'`, `character_set_results` utf8mb4 or none.
+    The plain text of a FLOAT has only six digits, that of ZEROFILL has padding, and that of BIT is bytes. A
+    text in another charset than UTF-8 comes as its bytes. All other values come as the text protocol has
+    them, under the session's pins: `time_zone = '+00:00'`, `character_set_results` utf8mb4 or none.
     """
     name = quote(column.name)
     if column.form == "float":
@@ -192,19 +192,19 @@ def quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-# Why a column of this form makes a doubtful key: what the source may hold and the lake cannot.
+# The values that make a column of this form a doubtful key: the source may hold them, and the lake cannot.
 _DOUBTFUL_KEYS: Mapping[str, str] = {"date": "zero dates", "timestamp": "zero dates"}
 
 
 def doubtful_key(column: Column) -> str | None:
-    """The values that a key column of this form may hold in the source and cannot in the lake."""
+    """The values that make a key column of this form doubtful; None if there are none."""
     return _DOUBTFUL_KEYS.get(column.form)
 
 
 # --- the stream's description of a column ----------------------------------------------------------
 
 _LABEL = re.compile(r"'((?:[^']|'')*)'")
-# How the catalog writes what would not stand well within quotes.
+# The catalog's escapes within quotes.
 _ESCAPE = re.compile(r"''|\\(.)")
 _ESCAPED = {"0": "\0", "n": "\n", "r": "\r"}
 _BLOBS = frozenset(
@@ -235,22 +235,22 @@ _HASH = re.compile(r"DB_ROW_HASH_\d+")
 
 
 def positions(layout: TableMapLayout, schema: TableSchema) -> Ints | None:
-    """The position in the schema of each column of a layout, -1 if it is hidden; None: it does not fit."""
+    """The schema's position of each column of a layout, -1 if hidden; None if the layout doesn't fit."""
     return positions_in(layout, schema.names, schema.columns, schema.key)
 
 
 def positions_in(
     layout: TableMapLayout, names: Sequence[str], columns: Sequence[Column | None], key: Collection[str]
 ) -> Ints | None:
-    """Find the positions of columns of these names; the type of some does not matter.
+    """Find the positions of columns with these names; a column that is None may have any type.
 
-    What counts is what a value's decoding hangs on: names and their order, types, signs, digits, charsets,
-    labels, and the primary key. A longer VARCHAR, a larger TEXT, another collation of the same charset change
-    no value. DDL that was taken back is seen here and nowhere else, and so is the end of a unique key that
-    rows were known by: no statement says that it was this one.
+    It compares all facts that the decoding of a value depends on: names and their order, types, signs, digits,
+    charsets, labels, and the primary key. A longer VARCHAR, a larger TEXT, or another collation of the same
+    charset changes no value. Only here DDL that was undone shows, and so does the end of a unique key that
+    identified rows: no statement says that it was this key.
 
-    MariaDB keeps a hash of a unique key over a long column in a column of its own, which its catalog does not
-    show: `DB_ROW_HASH_1`. Such columns are stepped over.
+    MariaDB keeps a hash of a unique key over a long column in a column that its catalog does not show:
+    `DB_ROW_HASH_1`. Such columns are skipped.
     """
     if not layout.is_full:
         return None
@@ -273,7 +273,7 @@ def _is_hash(column: LayoutColumn) -> bool:
 
 
 def _fits(column: Column, layout: LayoutColumn) -> bool:
-    """Tell whether values of this layout are those that the column was recorded with."""
+    """Tell whether a column of the layout has the values of the recorded one."""
     base = base_of(column.source_type)
     if base in _INTEGER_CODES:
         return layout.type == _INTEGER_CODES[base] and layout.is_unsigned == is_unsigned(column.source_type)
@@ -295,7 +295,7 @@ def _is_other(column: Column, layout: LayoutColumn, charset: str | None) -> bool
 
 
 def _is_vector(column: Column, layout: LayoutColumn, charset: str | None) -> bool:
-    """MySQL has a type of its own for vectors; MariaDB logs one as so many bytes."""
+    """Tell whether it is a vector: MySQL has a type for it, MariaDB logs it as bytes."""
     size = 4 * arguments(column.source_type)[0]
     return layout.type == table_map.VECTOR or (
         (layout.type, layout.first, layout.collation) == (table_map.VARCHAR, size, BINARY)

@@ -1,8 +1,7 @@
-"""Values of the lake as text, and back in Spark's SQL: what `Decoder.print_values` and `Decoder.cast` are.
+"""Values of the lake as text, and back in Spark's SQL: `Decoder.print_values` and `Decoder.cast`.
 
-The text is the one that a literal of SQL holds, and that says the value exactly. It hangs on the type of the
-lake alone: a fraction of a second has six digits, or none; bytes are hexadecimal, as the servers' clients
-show them.
+The text is exact, and is the inside of an SQL literal. It depends only on the lake's type: a fraction of a
+second has six digits, or none; bytes are hexadecimal, as the servers' clients show them.
 
     boolean  1  0           double     0.1  1e20     timestamp, timestamp_ntz   2016-11-04 13:51:30.100000
     binary   0x00FF         decimal    -12.50        array<float>               [1.5,2]
@@ -40,7 +39,7 @@ def _booleans(values: Any) -> Any:
 
 
 def _floats(values: Any) -> Any:
-    # The shortest digits of a float mean it as a float, and a double would be another number.
+    # The shortest digits of a float identify it as a float; read as a double they are another number.
     exact = pc.fill_null(values.cast(pa.float64()), 0.0).to_numpy()
     return pc.if_else(values.is_valid(), doubles.texts(exact), pa.scalar(None, pa.string()))
 
@@ -75,7 +74,7 @@ _KINDS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], Any]], ...] =
 
 
 def cast(column: Column, text: str) -> str:
-    """The inverse as an expression of Spark's SQL: a column's value from the text that is printed."""
+    """The inverse: a Spark SQL expression for a column's value from its printed text."""
     kind = column.type
     if pa.types.is_string(kind):
         return text
