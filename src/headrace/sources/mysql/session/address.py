@@ -1,15 +1,15 @@
-"""Address: where a server is, who we are there, and whom we tell the password; alone it holds that.
+"""The address of a server, our user there, and the rules for the password, which only this object holds.
 
     mysql://user:password@host:3306/database?ssl-mode=VERIFY_IDENTITY&ssl-ca=/etc/ca.pem
     mariadb://user@/?socket=/run/mysqld/mysqld.sock
 
-Both schemes mean the same: what a server is, it says itself. Every part may be percent-encoded, no database
-need be named, `localhost` is reached by TCP. The options have the names that the servers' own programs give
-them. What is no option is refused, and what cannot be read is never quoted: it may be the password.
+Both schemes are parsed alike. Every part may be percent-encoded, the database may be left out, and
+`localhost` is reached by TCP. The options have the names that the servers' own programs use. An unknown
+option is refused. Text that cannot be parsed is never quoted: it may be the password.
 
-The password stands in the URL, in MYSQL_PWD, or in the section `[client]` of the option file that
-`defaults-file=` names, and is looked for in this order. No option file is read that nobody named: a
-`~/.my.cnf` says for which server it is no more than this does (`with_password`).
+The password is taken from the URL, else from MYSQL_PWD, else from the section `[client]` of the option file
+that `defaults-file=` names (`with_password`). No other option file is read: a `~/.my.cnf` does not say for
+which server its password is.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?")
 
 
 class SslMode(Enum):
-    """MySQL's five: whether the connection is encrypted, and whether we know who is at its other end."""
+    """MySQL's five modes: whether the connection is encrypted, and how the other end proves who it is."""
 
     DISABLED = "DISABLED"
     PREFERRED = "PREFERRED"
@@ -49,7 +49,7 @@ class SslMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """The encryption of a connection, and the files that it takes."""
+    """The encryption of a connection, and its files."""
 
     mode: SslMode = SslMode.PREFERRED
     ca: str | None = None
@@ -60,7 +60,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MysqlAddress:
-    """The place of a server, and our account there; it holds the password, and shows everything else."""
+    """The address of a server and our account there; it holds the password and never shows it."""
 
     user: str
     host: str
@@ -92,11 +92,11 @@ class MysqlAddress:
 
     @property
     def text(self) -> str:
-        """The URL with its password: it travels sealed, and is in no message."""
+        """The URL with its password: it travels sealed, and no message shows it."""
         return self._spell(self.password)
 
     def without_secrets(self) -> str:
-        """The URL as it may be written down."""
+        """The URL without its password: it may be stored."""
         return self._spell(None)
 
     def safe(self) -> str:
@@ -131,12 +131,12 @@ class MysqlAddress:
 
 
 def _read(text: str) -> MysqlAddress:
-    """The address of a URL; what cannot be read is a ValueError."""
+    """Parse a URL; raises ValueError if that fails."""
     if _CONTROL.search(text) or (not text.isascii() and not text.isprintable()):
         raise ValueError
     parts = urlsplit(text)
     scheme = parts.scheme.lower()
-    # An "@" or ":" where none may stand is a password that was not encoded.
+    # An "@" or ":" in a wrong place comes from a password that was not encoded.
     if scheme not in _SCHEMES or parts.fragment or "#" in text or re.search("[@:/]", parts.path[1:]):
         raise ValueError
     userinfo, _, _ = parts.netloc.rpartition("@")
@@ -162,7 +162,7 @@ def _read(text: str) -> MysqlAddress:
 
 
 def _place(netloc: str, hostname: str | None, options: Mapping[str, str]) -> tuple[str, str | None]:
-    """The host, and the socket's path if one is named: in the host's place or as an option."""
+    """The host, and the socket's path, which may be in the host's place or an option."""
     socket = options.get("socket")
     name = _decode(netloc)
     if name.startswith("/"):
@@ -215,12 +215,12 @@ _OPTIONS = (
 
 
 def _options(query: str) -> dict[str, str]:
-    """The options by name; `_` stands for `-`, as the servers' programs take it."""
+    """The options by name; `_` means `-`, as in the servers' programs."""
     options: dict[str, str] = {}
     for pair in filter(None, query.split("&")):
         name, _, value = pair.partition("=")
         name = _decode(name).lower().replace("_", "-")
-        # Not quoted: it may be the end of a password with a "?" in it.
+        # Don't quote it: it may be the end of a password with a "?" in it.
         if name not in _OPTIONS:
             raise _bad_option("the address has an option that nobody knows")
         if name in options:
@@ -233,7 +233,7 @@ def _tls(options: Mapping[str, str]) -> Tls:
     wanted = options.get("ssl-mode")
     ca, capath = options.get("ssl-ca"), options.get("ssl-capath")
     if wanted is None:
-        # As the mysql program has it: who names an authority wants to hear of others.
+        # As in the mysql program: if the user names an authority, its certificates are required.
         mode = SslMode.VERIFY_CA if ca or capath else SslMode.PREFERRED
     elif wanted.upper() in SslMode.__members__:
         mode = SslMode[wanted.upper()]
@@ -272,7 +272,7 @@ def _bad_option(primary: str) -> Misconfigured:
 
 
 def _options_of(address: MysqlAddress) -> list[tuple[str, str]]:
-    """The options that are not what they are by default, in an order of their own."""
+    """The options that differ from their defaults, in a fixed order."""
     tls = address.tls
     mode = None if tls.mode is _tls({"ssl-ca": tls.ca or tls.capath or ""}).mode else tls.mode.value
     said = {
@@ -299,10 +299,10 @@ def _password_of(path: str) -> str | None:
     )
     try:
         lines = Path(path).expanduser().read_text(encoding="utf-8").splitlines()
-        # Of another file's options, which may not lie here, none is asked for.
+        # Skip the directives that include other files: these may not exist here.
         parser.read_string("\n".join(line for line in lines if not line.lstrip().startswith("!")))
     except (OSError, ValueError, configparser.Error):
-        # `from None`: the parser quotes the line that it cannot read.
+        # `from None`: the parser quotes the bad line.
         raise Misconfigured(
             "MY_OPTION_FILE",
             "the option file with the password cannot be read",
@@ -317,7 +317,7 @@ _ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "r": "\r", "\\": "\\", "s": " "}
 
 
 def _unquote(value: str) -> str:
-    """A value as the servers' programs understand it: within quotes, or up to a comment; their escapes."""
+    """A value as the servers' programs read it: within quotes, or up to a comment, with their escapes."""
     within = re.fullmatch(r"""(["'])(.*?)\1\s*(#.*)?""", value)
     value = within[2] if within else value.partition("#")[0].rstrip()
     return re.sub(r"\\([btnr\\s])", lambda found: _ESCAPES[found[1]], value)

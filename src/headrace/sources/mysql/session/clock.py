@@ -1,19 +1,21 @@
-"""The server's clock, held against its binlog: what is committed from a position on bears a later time.
+"""The server's clock, read with its binlog: every commit from a position on has a later time than the
+reading.
 
-    a commit     begins its statement ─► notes the time ─► is written ─► is among what was executed
-    a reading    notes the time ─► looks who is running a statement ─► asks what was executed
+    a commit     begins its statement ─► notes the time ─► is written ─► counts as executed
+    a reading    notes the time ─► looks which statements run ─► asks which transactions are executed
 
-A commit that is not in the reading's position was either within a statement when the reading looked, and
-then bears a time behind that statement's beginning; or its statement began later, behind the reading's time.
-So the reading says the earlier of the two. MySQL notes the time when it writes the commit; MariaDB has that
-of the statement's beginning, in whole seconds. The server lists how long a statement runs in whole seconds.
+A commit that is not in the reading's position has one of two causes. Its statement was running when the
+reading looked: then its time is later than that statement's start. Or its statement began afterwards: then
+its time is later than the reading's. So the reading takes the earlier of the two. MySQL notes the time when
+it writes the commit. MariaDB has the time of the statement's start, in whole seconds. The server lists the
+duration of statements in whole seconds.
 
-Whose statements run is shown to those who have the privilege PROCESS; without it a user sees only their own,
-and there is no reading. Nor is there one where the server applies another's changes: those threads are no
-statements, and what they commit bears times of elsewhere. A clock that is set back, or a session that sets
-its own (`SET timestamp`), no reading is proof against.
+Only users with the privilege PROCESS see other users' statements; without it there is no reading. There is
+none either if the server applies another server's changes: these threads are no statements, and their commits
+have times of elsewhere. No reading is proof against a clock that is set back, or a session that sets its own
+(`SET timestamp`).
 
-Reads only. Of the position, only its time is of use: its text doesn't say which transactions are prepared.
+Reads only. Only the time of the position is of use: its text does not name prepared transactions.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from headrace.sources.shared.refusals import PrivilegeMissing
 
 _SECOND = 1_000_000
 _NOW = "SELECT CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)"
-# Refused to whoever would not see the others' statements.
+# The server refuses this to users who don't see others' statements.
 _SEES_OTHERS = "SELECT COUNT(*) FROM information_schema.innodb_trx"
 _RUNNING = """
 SELECT COUNT(*), COALESCE(MAX(time), 0), COALESCE(SUM(user = 'system user'), 0)
@@ -36,7 +38,7 @@ SELECT COUNT(*), COALESCE(MAX(time), 0), COALESCE(SUM(user = 'system user'), 0)
 
 
 def read(session: MysqlConnection, log: MysqlTimeline) -> ClockReading | None:
-    """Read the server's clock; None where nobody can tell what is about to be committed."""
+    """Read the server's clock; None if we can't see the transactions that are about to commit."""
     at = begin(session)
     try:
         query(session, _SEES_OTHERS)
@@ -54,7 +56,7 @@ def read(session: MysqlConnection, log: MysqlTimeline) -> ClockReading | None:
 
 
 def begin(session: MysqlConnection) -> int:
-    """A moment that no commit before any position that was had by now is later than."""
+    """Read a time that no commit before an already known position is later than."""
     [(now,)] = query(session, _NOW)
     return _whole(now)
 

@@ -1,24 +1,23 @@
-"""Connections: how every connection to a MySQL or MariaDB server is made and pinned.
+"""Connections: open every connection to a MySQL or MariaDB server, and pin its settings.
 
-Everything that talks to the source comes through here: preflight, the catalog, snapshot leader and readers,
+All code that talks to the source connects here: preflight, the catalog, the snapshot's leader and readers,
 the receiver. Three promises hold for each connection:
 
-pinned      What a server prints, and what a statement means, hangs on the session's settings, whose defaults
-            come from the server and from its `init_connect`. So the settings of `PINS` are set by one
-            statement and read back by another, and what is answered is compared. A transaction that
-            `init_connect` left open is rolled back: it would show a state of then. All transactions of ours
-            only read: the server itself refuses a change.
-ended       Whatever of ours waits for a lock is ended by the *server*, after `lock_wait_timeout`. Whatever we
-            wait for has an end here (`statements`), and a silent death of the network is noticed within
-            half a minute (keepalives).
-ours        Each session holds a user-level lock with a name of chance. By it a second connection strikes a
-            statement of ours, and can't strike another's: at another server, or after a restart, nobody holds
-            that lock. It goes to the very machine that was reached, whatever the name leads to by then.
-            Who must not wait for it to log in has it logged in beforehand (`Canceller.ready`).
+pinned      The session's settings decide what the server prints and what a statement means. Their defaults come
+            from the server and from its `init_connect`. So one statement sets the settings of `PINS`, another
+            reads them back, and the answers are compared. A transaction that `init_connect` left open is
+            rolled back: it would show an old state. All our transactions are read-only: the server itself
+            refuses a change.
+ended       After `lock_wait_timeout` the *server* ends our wait for a lock. Our own waits have an end here
+            (`statements`), and a silent death of the network is noticed within half a minute (keepalives).
+ours        Each session holds a user-level lock with a random name. A second connection uses that name to
+            kill our statement. It can't kill another's: on another server, or after a restart, nobody holds
+            that lock. It connects to the very machine that was reached, wherever the host name leads by then.
+            A caller that can't wait for its login logs it in beforehand (`Canceller.ready`).
 
-That it leads to the same server as before is proved by `identity`; what goes wrong is classified in
-`refusals`. Who we are is in the comment before each statement, where a server lists those that run, and in
-the attributes of the connection.
+`identity` proves that a connection reached the same server as before; `refusals` classifies errors. Our role
+is in a comment before each statement, which shows in the server's list of running statements, and in the
+connection's attributes.
 """
 
 from __future__ import annotations
@@ -44,10 +43,10 @@ from headrace.sources.mysql.session.statements import (
     query,
 )
 
-# As the server prints them back; compared after every connect.
+# Values in the server's own spelling; its answers are compared with them after every connect.
 PINS: Mapping[str, str] = {
     "time_zone": "+00:00",
-    # No mode by which a literal means something else, or CHAR is padded; a zero date may be compared with.
+    # No mode that changes the meaning of literals or pads CHAR; comparisons with zero dates are allowed.
     "sql_mode": "ALLOW_INVALID_DATES",
     "character_set_client": "utf8mb4",
     "character_set_connection": "utf8mb4",
@@ -78,7 +77,7 @@ PINS_OF: Mapping[Flavour, Mapping[str, str]] = {
         "transaction_isolation": "REPEATABLE-READ",
         "transaction_read_only": "1",
         "max_execution_time": "0",
-        "use_secondary_engine": "OFF",  # another copy of the table, which may be behind
+        "use_secondary_engine": "OFF",  # it has another copy of the table, which may lag
     },
     Flavour.MARIADB: {
         "tx_isolation": "REPEATABLE-READ",
@@ -89,13 +88,13 @@ PINS_OF: Mapping[Flavour, Mapping[str, str]] = {
         "idle_write_transaction_timeout": "0",
         "old_mode": "UTF8_IS_UTF8MB3",
         "system_versioning_asof": "DEFAULT",
-        "max_error_count": "1024",  # a warning says what an answer leaves out (`catalog.questions`)
+        "max_error_count": "1024",  # warnings name tables that an answer lacks (`catalog.questions`)
     },
 }
 
 # Settings that older servers do not know: (first version, pins).
 NEWER_PINS: tuple[tuple[Number, Mapping[str, str]], ...] = (
-    # Else a key column that the server made by itself is in the rows and not in the catalog.
+    # Else a key column that the server itself made is in the rows and not in the catalog.
     (Number(8, 0, 30), {"show_gipk_in_create_table_and_information_schema": "1"}),
 )
 
@@ -104,7 +103,7 @@ _ROLE = re.compile(r"[A-Za-z0-9 _.:-]{1,48}")
 
 
 def connect(address: MysqlAddress, *, role: str) -> MysqlConnection:
-    """A connection in autocommit mode, pinned; `role` says in the server's lists what for."""
+    """Open a connection in autocommit mode, pinned; the server's lists show `role`, its purpose."""
     if not _ROLE.fullmatch(role):
         raise ValueError("a role stands in comments: plain words only")
     settled = address.with_password()
@@ -121,7 +120,7 @@ def connect(address: MysqlAddress, *, role: str) -> MysqlConnection:
 
 
 def pins(release: Release) -> dict[str, str]:
-    """The settings of a session on such a server, as it prints them."""
+    """The pinned settings for such a server, in its own spelling."""
     newer = {} if release.is_mariadb else dict(_newer(release))
     return {**PINS, **PINS_OF[release.flavour], **newer}
 
@@ -135,7 +134,7 @@ def _newer(release: Release) -> Mapping[str, str]:
 
 
 def _logged_in(address: MysqlAddress, role: str, peer: str | None) -> tuple[PacketStream, Release, int]:
-    """A connection that the server has accepted: to `peer`, or to where the address leads."""
+    """Log in at `peer`, or else at the address."""
     try:
         from headrace.sources.mysql.session.login import log_in
     except ModuleNotFoundError as error:
@@ -145,7 +144,7 @@ def _logged_in(address: MysqlAddress, role: str, peer: str | None) -> tuple[Pack
 
 
 def _line(address: MysqlAddress, peer: str | None) -> socket.socket:
-    """An open socket."""
+    """Open a socket."""
     try:
         if address.socket is not None:
             line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -164,7 +163,7 @@ def _line(address: MysqlAddress, peer: str | None) -> socket.socket:
 
 
 def _pin(session: MysqlConnection, token: str) -> None:
-    """Set every pin, compare what the server made of it, and see that no proxy sits in between."""
+    """Set every pin, compare the server's answers, and refuse a proxy in between."""
     wanted = pins(session.release)
     query(
         session, "SET " + ", ".join(f"@@session.{name} = {_spell(value)}" for name, value in wanted.items())
@@ -195,13 +194,13 @@ def _pin(session: MysqlConnection, token: str) -> None:
 
 
 def _spell(value: str) -> str:
-    """A setting as a statement spells it: numbers and the word DEFAULT are no texts."""
+    """Spell a setting for a statement: numbers and the word DEFAULT get no quotes."""
     return value if re.fullmatch(r"[0-9.]+|DEFAULT", value) else f"'{value}'"
 
 
 @dataclass(eq=False)
 class Canceller:
-    """Strikes the statement of whoever holds the lock: one session of ours, at one server, or nobody."""
+    """Kills the statement of the session that holds the lock: one session of ours, at one server, or none."""
 
     address: MysqlAddress
     peer: str | None
@@ -209,7 +208,7 @@ class Canceller:
     _session: MysqlConnection | None = field(default=None, repr=False)
 
     def __call__(self) -> None:
-        """Strike once."""
+        """Kill the statement once."""
         if self._session is not None and not self._session.is_closed:
             _strike(self._session, self.token, READY_SECONDS)
             return
@@ -218,7 +217,7 @@ class Canceller:
 
     @contextmanager
     def ready(self) -> Iterator[MysqlConnection]:
-        """Log in now, so that nothing but one statement lies between a decision to strike and the strike."""
+        """Log in now, so that a later decision to kill costs only one statement."""
         with self._connect() as self._session:
             try:
                 yield self._session

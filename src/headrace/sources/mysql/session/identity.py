@@ -1,15 +1,15 @@
 """Identity: the proof that two connections reached the same server.
 
-A MySQL server has a `server_uuid`, made when its data folder is first used without one. MariaDB has none:
-there `server_id`, host and `gtid_domain_id` stand for it, and `server_uid`, a digest of the machine and the
-port, where its release has that.
+A MySQL server has a `server_uuid`, made when its data folder is first used without one. MariaDB has none.
+There `server_id`, host and `gtid_domain_id` stand for it, and in newer releases `server_uid`, a digest of the
+machine and the port.
 
-    the record   all that is known, for connections made at the same time as this one: a name that leads to
-                 two servers, or a copy of the data folder started beside the first, shows in host and port
-    known        what lasts over restarts: by it the lake knows the source again
+    whole identity  for connections at the same time as this one: if a name leads to two servers, or a copy of
+                    the data folder runs beside the first, host and port show it
+    lasting part    the part that survives restarts, by which the lake recognises the source
 
-Neither tells a server from one whose data folder was put back to an earlier state. That shows in its log: the
-transactions that it has executed no longer hold all that we have (the stream looks, at each connect).
+Neither shows that a data folder was set back to an earlier state. The log shows that: the executed
+transactions no longer include all that we have. The stream checks it at each connect.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from headrace.sources.mysql.session.statements import MysqlConnection, query
 
 @dataclass(frozen=True, slots=True)
 class MysqlIdentity:
-    """The marks by which two connections are known to reach the same server."""
+    """The identity of a server: two connections with equal identities reached the same one."""
 
     flavour: str
-    server: str  # MySQL's uuid; of MariaDB its id, domain, host and, where it has one, uid
+    server: str  # MySQL's uuid; MariaDB's id, domain, host and, if it has one, uid
     server_id: int
     host: str
     port: int
@@ -36,12 +36,12 @@ class MysqlIdentity:
     version: str
 
     def lasting_part(self) -> Json:
-        """The part that lasts: by it the lake knows the source again."""
+        """The lasting part, by which the lake recognises the source."""
         return {"flavour": self.flavour, "server": self.server}
 
 
 class AnotherMysqlServer(Misconfigured, PositionDoubtful):
-    """The address leads elsewhere."""
+    """The address leads to another server."""
 
     codes = ("MY_ANOTHER_SERVER",)
 
@@ -50,7 +50,7 @@ _COMMON = "@@global.server_id, @@global.hostname, @@global.port, @@global.datadi
 
 
 def identify(session: MysqlConnection) -> MysqlIdentity:
-    """Ask which server this connection reached."""
+    """Identify the server that this connection reached."""
     release = session.release
     own = "@@global.gtid_domain_id" if release.is_mariadb else "@@global.server_uuid"
     [(server_id, host, port, folder, mark)] = query(session, f"SELECT {_COMMON}, {own}")
@@ -69,7 +69,7 @@ def identify(session: MysqlConnection) -> MysqlIdentity:
 
 
 def _uid(session: MysqlConnection) -> str:
-    """MariaDB's digest of its machine and port, where it has one."""
+    """MariaDB's digest of its machine and port, if it has one."""
     [*found] = query(session, "SHOW GLOBAL VARIABLES LIKE 'server_uid'")
     return f" {found[0][1]!s}" if found else ""
 
@@ -98,7 +98,7 @@ def verify(actual: MysqlIdentity, expected_identity: MysqlIdentity) -> None:
 
 
 def prove(actual: MysqlIdentity, record: Json) -> None:
-    """Refuse a server that is not the one of a record: an identity, or what lasts of it."""
+    """Refuse a server that is not the one of a record; the record is an identity or its lasting part."""
     if "folder" in record:
         verify(actual, from_record(MysqlIdentity, record))
     elif actual.lasting_part() != {name: record.get(name) for name in ("flavour", "server")}:
@@ -106,7 +106,7 @@ def prove(actual: MysqlIdentity, record: Json) -> None:
 
 
 def prove_kind(actual: MysqlIdentity, flavour: Flavour) -> None:
-    """Refuse a server of the other kind: a lake's positions are of the kind that its address names."""
+    """Refuse a server of the other kind: a lake has positions of the kind that its address names."""
     if actual.flavour != flavour.value:
         there = Flavour(actual.flavour)
         raise Misconfigured(

@@ -1,23 +1,24 @@
-"""The transactions that a server has executed, as one of our positions: a count that its stream comes to.
+"""The transactions that a server has executed, as our position: a count that its stream reaches.
 
-    executed    all that was committed on the server, or that it was told was
-    purged      of these, what is in no log any more, and what never was in one
-    unlogged    the second half of that: purged, but not said to lie before the oldest log
+    executed    all transactions that were committed on the server, or were declared as executed
+    purged      those of them that are in no log any more, or never were in one
+    unlogged    those that never were: purged, but not before the start of the oldest log
 
-A stream counts what the log brings, and a position counts what was executed. So the two agree only while
-nothing becomes executed without a log: by `SET GLOBAL gtid_purged = '+...'`, as in dumps of mysqldump, or by
-a server that ran for a while without its binlog. What was `unlogged_gtids` when the stream began is in the
-set that it began at, and stays as it is over purges and restarts; it stands in `upstream`. Whoever makes a
-position of what a server has executed asks here, where any other set is refused.
+A stream counts the transactions in the log, and a position counts the executed ones. So the two agree only as
+long as no transaction becomes executed without a log: by `SET GLOBAL gtid_purged = '+...'`, as in dumps of
+mysqldump, or because the server ran for a while without its binlog. The `unlogged_gtids` of the stream's
+start are in the set at which it began, and stay the same over purges and restarts; `upstream` has them. Code
+that makes a position from executed transactions must do it here, where any other unlogged set is refused.
 
-The order of the questions matters: first what was executed, then what is purged, then where the oldest log
-begins. Of two transactions that were unlogged by then none is missed, and a purge in between hides nothing.
+The order of the queries matters: first the executed transactions, then the purged ones, then the start of the
+oldest log. Then no unlogged transaction is missed, and a purge in between hides nothing.
 
-MySQL counts a transaction as executed once it is in the log, and visible; MariaDB's position is of its log
-alone. `FLUSH BINARY LOGS DELETE_DOMAIN_ID` takes a domain out of that, whose transactions the stream has
-counted: `unlogged_gtids` remembers its last one, once the lake is seen to hold it (`successor`).
+MySQL counts a transaction as executed once it is in the log and visible. MariaDB's position is that of its
+log alone. `FLUSH BINARY LOGS DELETE_DOMAIN_ID` removes a domain from it, whose transactions the stream has
+counted. Then `unlogged_gtids` remembers the domain's last transaction, once it is proven that the lake holds
+it (`successor`).
 
-So DDL before the end is seen in the catalog by whoever looks afterwards (`ddl.schema_check`).
+So a look at the catalog after reading the end sees all DDL before that end (`ddl.schema_check`).
 """
 
 from __future__ import annotations
@@ -33,30 +34,30 @@ from headrace.sources.mysql.session.statements import MysqlConnection, literal, 
 
 
 class GtidsUnlogged(Definite, PositionLost):
-    """The server counts transactions as executed that no log of it ever held."""
+    """The server counts transactions as executed that were never in its log."""
 
     codes = ("MY_GTIDS_UNLOGGED",)
 
 
 class DomainForgotten(Transient):
-    """The server has forgotten a domain of its log: the next attempt sees whether anything is lost."""
+    """The server has forgotten a domain of its log: the next attempt finds out if anything is lost."""
 
     codes = ("MY_DOMAIN_FORGOTTEN",)
 
 
 def executed_gtids(session: MysqlConnection) -> str:
-    """Ask what the server has executed."""
+    """The executed transactions, as the server spells them."""
     [(text,)] = query(session, f"SELECT @@global.{session.release.words.executed_variable}")
     return str(text)
 
 
 def position(session: MysqlConnection, log: MysqlTimeline) -> Position:
-    """Ask how far the server is."""
+    """The position behind everything that the server has executed."""
     return count(session, log, executed_gtids(session))
 
 
 def count(session: MysqlConnection, log: MysqlTimeline, text: str) -> Position:
-    """The position of what this server had executed a moment ago; refused where no stream counts so far."""
+    """The position of the executed transactions that were just read; raises if no stream counts so far."""
     if session.release.is_mariadb:
         at = MariadbPosition.parse(text)
         _refuse_forgotten(session, at)
@@ -66,39 +67,40 @@ def count(session: MysqlConnection, log: MysqlTimeline, text: str) -> Position:
 
 
 def with_forgotten(at: MariadbPosition, log: MysqlTimeline) -> MariadbPosition:
-    """The position of a MariaDB server, with the domains that its log was told to forget."""
+    """The position of a MariaDB server, completed with the domains that were removed from its log."""
     forgotten = MariadbPosition.parse(log.unlogged_gtids)
     return MariadbPosition.of([*at.newest, *(gtid for gtid in forgotten.newest if not at.last(gtid.domain))])
 
 
 def is_quiet(start: Position, stop: Position) -> bool:
-    """Tell whether no transaction at all lies in between: whose tables one is of only the log tells."""
+    """Tell whether no transaction at all lies in between: only the log shows which tables one concerns."""
     return not start < stop
 
 
 def unlogged_gtids(session: MysqlConnection) -> GtidSet:
-    """Ask which transactions count as executed, and never were in a log; MariaDB has none."""
+    """The transactions that count as executed and never were in a log; MariaDB has none."""
     if session.release.is_mariadb:
         return GtidSet()
     return _unlogged_gtids(session, _purged_gtids(session))
 
 
 def purged_gtids(session: MysqlConnection) -> str:
-    """Ask what is not in the log any more; on MariaDB, behind what its oldest file begins."""
+    """The transactions that are not in the log any more; on MariaDB, the position at which its oldest file
+    begins."""
     if not session.release.is_mariadb:
         return _purged_gtids(session)
     return str(begin_of_file(session))
 
 
 def begin_of_file(session: MysqlConnection, file: str | None = None) -> MariadbPosition:
-    """Ask behind what a file of MariaDB's log begins; None: the oldest."""
+    """The position at which a file of MariaDB's log begins; without a name, the oldest file."""
     asked = f"SHOW BINLOG EVENTS{'' if file is None else f' IN {literal(file)}'} LIMIT 4"
     lists = [row for row in query(session, asked) if row[2] == "Gtid_list"]
     return MariadbPosition.parse_list(str(lists[0][5]).strip("[]")) if lists else MariadbPosition()
 
 
 def _refuse_forgotten(session: MysqlConnection, at: MariadbPosition) -> None:
-    """Have the next attempt look what became of a domain that was in the log a moment ago."""
+    """Raise if a domain that was in the log before is gone: the next attempt finds out why."""
     domains = frozenset(gtid.domain for gtid in at.newest)
     if gone := session.domains - domains:
         raise domain_forgotten(gone)
@@ -133,7 +135,7 @@ def _purged_gtids(session: MysqlConnection) -> str:
 def _unlogged_gtids(session: MysqlConnection, gone: str) -> GtidSet:
     if not gone:
         return GtidSet()
-    # The second event of a file; where there is none the file begins with the first transaction.
+    # The second event of a file; without it the file begins with the first transaction.
     events = query(session, "SHOW BINLOG EVENTS LIMIT 2")
     before = next((str(event[5]) for event in events if event[2] == "Previous_gtids"), "")
     [(rest,)] = query(session, "SELECT GTID_SUBTRACT(%s, %s)", [gone, before])

@@ -1,10 +1,10 @@
-"""Login: PyMySQL says who we are, and hands over the socket. The only importer of PyMySQL.
+"""Login: PyMySQL logs in, and hands over the socket. The only importer of PyMySQL.
 
     socket ─► greeting ─► TLS, as the address asks ─► the account's method ─► OK ─► the socket is ours
 
-`connection` calls it, and imports it when the first login is made, so that who mirrors no MySQL needs no
-PyMySQL. It promises that a stranger is never told the password. Most methods send what proves that we know
-it; some send the password itself, and which of them is used is said by whoever answers. So it is sent only
+`connection` imports it at the first login, so PyMySQL is needed only to mirror MySQL or MariaDB. It promises
+never to send a stranger the password. Most methods send a proof that we know the password; some send the
+password itself, and the other end chooses the method. So the password is sent only
 
     over a socket of this machine, or to a loopback address
     by TLS whose certificate was verified (VERIFY_CA, VERIFY_IDENTITY)
@@ -12,11 +12,12 @@ it; some send the password itself, and which of them is used is said by whoever 
     encrypted with the server's RSA key, where the address names it, or demands that the server be asked
                                           (server-public-key-path, get-server-public-key)
 
-and never by default to another machine. `caching_sha2_password` sends it at the first login after a restart
-of the server alone: an account that uses it is refused from the beginning, not some night.
+and never by default to another machine. `caching_sha2_password` sends it only at the first login after a
+restart of the server. An account with this method is refused from the beginning, so that it does not fail
+some night.
 
-What the server says while we log in is read without a buffer, so that nothing of what follows is lost in it;
-all of the login has one deadline. Files are not sent (`LOAD DATA LOCAL`), statements come one by one.
+The login reads the socket without a buffer, so that no later byte is lost in one. The whole login has one
+deadline. No files are sent (`LOAD DATA LOCAL`), and statements are sent one at a time.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from headrace.sources.mysql.session.refusals import (
 )
 from headrace.sources.mysql.session.statements import LOGIN_SECONDS
 
-# Of what answers and speaks another protocol.
+# Errors of PyMySQL if the other end speaks another protocol.
 _GIBBERISH = (struct.error, IndexError, ValueError, AssertionError, TypeError, pymysql.err.InternalError)
 _METHOD = re.compile(r"plugin '?b?'?([A-Za-z0-9_]{1,64})")
 
@@ -59,11 +60,11 @@ class LoggedIn:
 
     packets: PacketStream
     release: Release
-    connection_id: int  # as the greeting has it: its lower 32 bits
+    connection_id: int  # from the greeting: its lower 32 bits
 
 
 def log_in(address: MysqlAddress, line: socket.socket, *, program: str) -> LoggedIn:
-    """Log in over an open socket, which is closed if that fails."""
+    """Log in over an open socket; close it if that fails."""
     try:
         login = _login(address, line, program)
         login.connect(line)
@@ -72,7 +73,7 @@ def log_in(address: MysqlAddress, line: socket.socket, *, program: str) -> Logge
         raise
     except (pymysql.err.MySQLError, RuntimeError, OSError, *_GIBBERISH) as error:
         line.close()
-        # `from None`: what was read and sent hangs on the error.
+        # `from None`: the error holds the data that was read and sent.
         raise _explained_error(address, error) from None
     return LoggedIn(
         PacketStream(login.take()),
@@ -86,7 +87,7 @@ def _login(address: MysqlAddress, line: socket.socket, program: str) -> _Login:
         address,
         line,
         user=address.user,
-        # PyMySQL would encode a text as latin1.
+        # PyMySQL would encode a str as latin1.
         password=(address.password or "").encode(),
         host=address.host,
         port=address.port,
@@ -107,7 +108,7 @@ def _login(address: MysqlAddress, line: socket.socket, program: str) -> _Login:
 class _Login(pymysql.connections.Connection):
     """PyMySQL's connection, up to its login."""
 
-    # Names that are private to PyMySQL, or that its types lack.
+    # Attributes that are private to PyMySQL, or missing in its types.
     server_version: str
     server_capabilities: int
     server_thread_id: tuple[int]
@@ -123,14 +124,14 @@ class _Login(pymysql.connections.Connection):
         self._secure = line.family == socket.AF_UNIX
 
     def take(self) -> socket.socket:
-        """The socket, which PyMySQL would close when this object is gone."""
+        """Take the socket out: PyMySQL would close it when this object is gone."""
         line: socket.socket = self._sock
         self._rfile.close()
         self._sock = self._rfile = None
         return line
 
     def demand_trust(self) -> None:
-        """Raise if whoever answers might be a stranger, and would be told the password now."""
+        """Raise if the other end may be a stranger: the password would be sent now."""
         if self.password and not self._may_know_password():
             raise Misconfigured(
                 "MY_PASSWORD_WITHHELD",
@@ -149,10 +150,10 @@ class _Login(pymysql.connections.Connection):
         return address.asks_public_key or address.public_key is not None
 
     def _get_server_information(self) -> None:
-        """Read the greeting, and decide by it on TLS and on the first method."""
+        """Read the greeting; decide on TLS and on the first method."""
         super()._get_server_information()  # type: ignore[misc]
         if self._auth_plugin_name == "sha256_password":
-            # PyMySQL would send the password at once. The server asks again for what it wants.
+            # PyMySQL would send the password at once. With this method the server asks for what it needs.
             self._auth_plugin_name = "caching_sha2_password"
         tls = self._address.tls
         is_offered = bool(self.server_capabilities & CLIENT.SSL)
@@ -166,7 +167,7 @@ class _Login(pymysql.connections.Connection):
             raise tls_refused(self._address.safe(), "the server offers no TLS")
 
     def _read_bytes(self, num_bytes: int) -> bytes:
-        """Read so many bytes and no more, before the deadline of the login."""
+        """Read exactly so many bytes, before the deadline of the login."""
         found = bytearray()
         while len(found) < num_bytes:
             left = self._deadline - time.monotonic()
@@ -180,11 +181,11 @@ class _Login(pymysql.connections.Connection):
         return bytes(found)
 
     def set_character_set(self, charset: str, collation: str | None = None) -> None:
-        """Nothing: it is one of the pins."""
+        """Do nothing: the character set is one of the pins."""
 
 
 class _Sha2:
-    """`caching_sha2_password`: a proof, or the password where the server remembers none."""
+    """`caching_sha2_password`: a proof, or the password if the server has none cached."""
 
     def __init__(self, login: _Login) -> None:
         self.login = login
@@ -205,7 +206,7 @@ class _Sha256(_Sha2):
 
 
 class _Clear(_Sha2):
-    """`mysql_clear_password`: the password, for a directory behind the server; never unencrypted."""
+    """`mysql_clear_password`: the password, for a directory service behind the server; never unencrypted."""
 
     def _answer(self, packet: Any) -> Any:
         if not self.login._secure:
@@ -215,7 +216,7 @@ class _Clear(_Sha2):
 
 
 class _RefusedMethod(_Sha2):
-    """A method that tells the password, or as good as that, and that nobody needs."""
+    """A method that sends the password, or something as good, and that nobody needs."""
 
     def authenticate(self, packet: Any) -> Any:
         raise method_unknown(self.login._address.safe(), "dialog, or mysql_old_password")
@@ -244,27 +245,27 @@ def _context(tls: Tls) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = tls.mode is SslMode.VERIFY_IDENTITY
     context.verify_mode = ssl.CERT_REQUIRED if tls.mode.verifies else ssl.CERT_NONE
-    # The authorities that servers make for themselves lack what it asks for.
+    # The certificates of authorities that servers generate do not meet this flag's rules.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if tls.ca or tls.capath:
         context.load_verify_locations(tls.ca, tls.capath)
     elif tls.mode.verifies:
         context.load_default_certs()
     if tls.cert:
-        # A key with a password would be asked for at the terminal.
+        # Without this, OpenSSL would ask at the terminal for the password of a key.
         context.load_cert_chain(tls.cert, tls.key, password=lambda: b"")
     return context
 
 
 def _explained_error(address: MysqlAddress, error: Exception) -> HeadraceError:
-    """The coded error of a login that failed."""
+    """The coded error of a failed login."""
     where = address.safe()
     if isinstance(error, RuntimeError):
         return driver_missing("cryptography" if "cryptography" in str(error) else "PyNaCl")
     if isinstance(error, pymysql.err.OperationalError) and hasattr(error, "original_exception"):
         error = error.original_exception
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLSyscallError):
-        return unreachable(where, _HUNG_UP)  # nobody refuses anything: the connection is lost
+        return unreachable(where, _HUNG_UP)  # no refusal: the connection was lost
     if isinstance(error, ssl.SSLError):
         reason = (
             getattr(error, "verify_message", "") or getattr(error, "reason", "") or "the handshake failed"

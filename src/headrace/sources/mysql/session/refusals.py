@@ -1,19 +1,19 @@
-"""Refusals: the coded error of a login that failed, and of a statement that the server did not run.
+"""Refusals: the coded error of a failed login, or of a statement that the server did not run.
 
-Servers number their errors, alike on both kinds but for a few, so the number alone decides:
+Servers number their errors, with few differences between the two kinds, so the number alone decides:
 
     LockTimeout          the server ended our wait for a lock
     StatementCancelled   after its time, or by somebody's hand
     StatementOverruled   in favour of another: a deadlock, DDL that came between
-    StatementRefused     what it asks for the server denies or can't do (privileges, the rest)
+    StatementRefused     the server denies the statement or can't run it (privileges, the rest)
     ConnectionLost       the server is gone, or going; nothing was decided (`packets`)
 
-Each of the first four is about the statement and not about the connection: whoever reads one table may say it
-of that table.
+Each of the first four is about the statement and not about the connection. So code that reads one table may
+raise it for that table.
 
-The server's message is passed on for the numbers of `_NAMES_ONLY` alone, whose texts hold names of users,
-hosts, tables and privileges. Any other may quote a value or the statement (a syntax error does, and a number
-that could not be read): of those only the number is said.
+The server's message is passed on only for the numbers in `_NAMES_ONLY`, whose texts hold names of users,
+hosts, tables and privileges. Any other message may quote a value or the statement (as a syntax error does, or
+a malformed number): of these only the number is shown.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from headrace.sources.shared.refusals import (
 
 
 class DatabaseDenied(PrivilegeMissing):
-    """We may not do it with any table of a database."""
+    """We lack a privilege on a whole database."""
 
     codes = ("MY_DATABASE_DENIED",)
 
@@ -67,7 +67,7 @@ _NAMES_ONLY = _PRIVILEGES | _GONE | _PASSWORD_REFUSED | frozenset((_DATABASE_UNK
 
 
 def detail_of(error: ServerError) -> str:
-    """Say of a server's error what is safe to say besides its code."""
+    """The part of a server's error that is safe to show besides its code."""
     number = f"error {error.number}" + (f" ({error.state})" if error.state else "")
     if error.number not in _NAMES_ONLY:
         return number
@@ -168,7 +168,7 @@ def unreachable(where: str, detail: str | None) -> Unreachable:
 
 
 def refused_error(error: ServerError) -> HeadraceError:
-    """The coded error of a statement of ours that the server did not carry out."""
+    """The coded error of our statement that the server did not run."""
     number, detail = error.number, detail_of(error)
     if number in _LOST:
         return connection_lost(detail)
@@ -194,7 +194,7 @@ def refused_error(error: ServerError) -> HeadraceError:
 
 
 def _denied_error(number: int, detail: str) -> PrivilegeMissing:
-    """The error of a statement that we may not run: by a privilege on a database, or on anything else."""
+    """The error of a statement for which we lack a privilege, on a database or on anything else."""
     primary = "the server denies what this needs"
     hint = "headrace check lists the missing privileges with the statements that grant them"
     if number == _DATABASE_DENIED:
@@ -203,7 +203,7 @@ def _denied_error(number: int, detail: str) -> PrivilegeMissing:
 
 
 def _interruption(number: int, detail: str) -> Transient | None:
-    """The error of a statement that might have succeeded at another moment."""
+    """The error of a statement that may succeed at another moment; None for any other number."""
     if number in _LOCKS:
         return LockTimeout(
             "MY_LOCK_TIMEOUT",

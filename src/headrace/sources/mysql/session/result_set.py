@@ -1,17 +1,17 @@
 """The answer to a statement by the text protocol: columns, then rows, then the end or an error.
 
-    found = answer(receive)              `receive` brings the next packets, or raises where none come in time
-    found.columns                        none of a statement that returns no rows
+    found = answer(receive)              `receive` returns the next packets, or raises if none come in time
+    found.columns                        empty for a statement that returns no rows
     for row in found.rows(): ...         each a tuple of bytes, None for NULL
-    for block in found.blocks(): ...     or megabytes of rows as they came, for a kernel
+    for block in found.blocks(): ...     or megabytes of raw rows, for a kernel
 
-A login of ours doesn't ask for `CLIENT_DEPRECATE_EOF`, `CLIENT_LOCAL_FILES` or several results, so there is
-one form of each thing: five bytes that begin with 254 end the columns, and the rows. A server that asks for a
-file of ours is hung up on. Until the last row was taken, or an error came amid them (`finished`), nothing
-else can be asked on the connection.
+Our login doesn't ask for `CLIENT_DEPRECATE_EOF`, `CLIENT_LOCAL_FILES` or several results. So each part has
+only one form: five bytes that begin with 254 end the columns, and the rows. If a server asks for a file of
+ours, we hang up. No other statement can be sent on the connection until the last row was read, or an error
+came among the rows (`finished`).
 
-A function whose result is larger than `max_allowed_packet` gives NULL, with no more than a warning: who
-copies rows must look at `warnings` when they have all come.
+A function whose result is larger than `max_allowed_packet` gives NULL, with only a warning. So code that
+copies rows must check `warnings` after the last row.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Receive = Callable[[], PacketBatch]
 
 @dataclass(frozen=True, slots=True)
 class ColumnDefinition:
-    """A column of a result as the server describes it; the numbers are the protocol's."""
+    """The server's description of a result's column; the numbers are the protocol's."""
 
     name: str
     table: str
@@ -52,7 +52,7 @@ class ColumnDefinition:
 
 @dataclass(frozen=True, slots=True)
 class ResultRows:
-    """Rows side by side, each as its packet had it: row i is `data[starts[i]:starts[i + 1]]`."""
+    """Rows side by side, each as in its packet: row i is `data[starts[i]:starts[i + 1]]`."""
 
     data: Bytes
     starts: Ints
@@ -86,7 +86,7 @@ class StatementAnswer:
                 raise bad_packet("no end of the columns")
 
     def rows(self) -> Iterator[tuple[bytes | None, ...]]:
-        """The rows that were not taken yet, one by one."""
+        """Yield the rows that were not read yet, one by one."""
         while not self.finished:
             packet = self._next()
             if is_row(packet[0], len(packet)):
@@ -95,7 +95,7 @@ class StatementAnswer:
                 self._end_with_eof(packet)
 
     def blocks(self, size: int = BLOCK) -> Iterator[ResultRows]:
-        """The rows that were not taken yet, some megabytes at a time; a larger row is a block of its own."""
+        """Yield the rows that were not read yet, some megabytes at a time; a larger row is its own block."""
         while not self.finished:
             filling = _Filling(size)
             while self._fill(filling):
@@ -104,7 +104,7 @@ class StatementAnswer:
                 yield filling.block()
 
     def _fill(self, filling: _Filling) -> bool:
-        """Move the rows that are here into the block; False once it is full, or they are all."""
+        """Move the rows that have come into the block; False once it is full, or all rows have come."""
         batch, at = self._packets.here()
         at = self._packets.at = filling.take(batch, at)
         if at == len(batch):
@@ -158,7 +158,7 @@ class _PacketReader:
         self.at = 0
 
     def here(self) -> tuple[PacketBatch, int]:
-        """A batch, and the packet of it that is next."""
+        """The current batch, and the index of its next packet."""
         if self._batch is None or self.at == len(self._batch):
             self._batch, self.at = self._receive(), 0
         return self._batch, self.at
@@ -171,7 +171,7 @@ class _PacketReader:
 
 
 class _Filling:
-    """A block that rows are laid into."""
+    """A block while it is filled with rows."""
 
     def __init__(self, size: int) -> None:
         self._rows: Bytes = np.empty(size, np.uint8)
@@ -179,14 +179,14 @@ class _Filling:
         self.count = 0
 
     def take(self, batch: PacketBatch, at: int) -> int:
-        """Append what are rows and fit, from packet `at` on; the packet that is next."""
+        """Append the rows that fit, from packet `at` on; return the index of the next packet."""
         at, self.count = gather(
             batch.data, batch.starts, batch.stops, at, self._rows, self._offsets, self.count
         )
         return at
 
     def fits(self, size: int) -> bool:
-        """Tell whether one more row goes in; the first one always does."""
+        """Tell whether one more row fits; the first one always does."""
         if not self.count and size > len(self._rows):
             self._rows = np.empty(size, np.uint8)
         return self.count < _ROWS and int(self._offsets[self.count]) + size <= len(self._rows)
@@ -201,7 +201,7 @@ def _is_eof(packet: bytes) -> bool:
 
 
 def _number(packet: bytes, at: int) -> tuple[int, int]:
-    """The number at `at`, whose first byte may say how many bytes it has, and what is behind it."""
+    """The number at `at`, whose first byte may tell its length, and the place behind it."""
     if at >= len(packet):
         raise bad_packet("a packet is too short")
     width = {0xFC: 2, 0xFD: 3, 0xFE: 8}.get(packet[at])

@@ -1,20 +1,20 @@
-"""Statements: one question, one answer, on a connection that is pinned; each wait has an end.
+"""Statements: run one on a pinned connection and return its rows; each wait has an end.
 
     query(session, "SELECT ... WHERE a = %s", [1])     rows as values
     with rows(session, "SELECT ...") as answer:        many rows, as bytes (`result_set`)
         for block in answer.blocks(): ...
 
-Parameters are put into the text here, in a form that means the same in every sql_mode: what is not plainly
-printable goes as hexadecimal digits. What fails is a coded error (`refusals`), which quotes neither statement
-nor row.
+Parameters are put into the text here, in a form that means the same in every sql_mode: text that is not plain
+ASCII is written in hexadecimal digits. A failure is a coded error (`refusals`), which quotes neither
+statement nor row.
 
-A statement that takes too long, or that nobody wants any more, is cancelled by `KILL QUERY` on a connection
-of its own. The server drops a request that comes before the statement began, so it is made again until the
-statement is over; one that comes after its end would strike the next one, which is why an empty statement
-follows. Only ever our own is struck: each session holds a lock with a name of chance at its server, and
-whoever holds that lock is who is named (`connection`). What will not end is hung up on.
+If a statement takes too long, or is not wanted any more, `KILL QUERY` on a connection of its own cancels it.
+The server ignores a request that comes before the statement has begun, so the request is repeated until the
+statement ends. A request that comes after its end would kill the next statement, so an empty statement
+follows. Only our own statement can be killed: each session holds a lock with a random name at its server, and
+the request names the holder of that lock (`connection`). If a statement does not end even so, we hang up.
 
-The bounds of waiting, in seconds; and who may end a wait before.
+The constants bound the waits, in seconds.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from headrace.sources.mysql.session.refusals import cancelled_error, refused_err
 from headrace.sources.mysql.session.result_set import ColumnDefinition, StatementAnswer, answer
 
 LOGIN_SECONDS = 15.0  # from the greeting to the server's OK
-ANSWER_SECONDS = 60.0  # of a question; a wait for locks the server ends before that (`connection`)
+ANSWER_SECONDS = 60.0  # for a statement; the server ends waits for locks before that (`connection`)
 COPY_SECONDS = 120.0  # between two parts of a copy's rows
-CHECK_SECONDS = 0.2  # between two looks whether it is wanted still
-CANCEL_SECONDS = 0.5  # for the answer to a cancellation, until it is asked for again
-STRIKE_SECONDS = 5.0  # for a request to cancel; its session is hung up on
-READY_SECONDS = 0.5  # the same, of a session that was ready before it was needed
-CANCEL_LIMIT = 30.0  # until a statement that will not end is hung up on
+CHECK_SECONDS = 0.2  # between two calls of `check`
+CANCEL_SECONDS = 0.5  # between two requests to cancel
+STRIKE_SECONDS = 5.0  # for a request to cancel; then we hang up its session
+READY_SECONDS = 0.5  # the same, if its session was logged in beforehand
+CANCEL_LIMIT = 30.0  # from the first request to cancel until we hang up
 
 
 def nobody() -> None:
-    """Nobody wants to end the wait before its time."""
+    """Never end the wait early."""
 
 
 Value = None | int | float | Decimal | str | bytes
@@ -62,42 +62,42 @@ Row = tuple[Value, ...]
 COM_QUIT, COM_QUERY = 1, 3
 _CANCELLED_BY_KILL = 1317
 _TOO_LARGE = 1153
-_LONG = 1 << 20  # bytes of an answer, from which on it is taken in large parts
-_LOW_WATER = 1 << 18  # bytes of such a part; what is there is taken once no more has come for a moment
+_LONG = 1 << 20  # after so many bytes an answer is read in large parts
+_LOW_WATER = 1 << 18  # bytes of such a part; a smaller one is read if no more comes for a moment
 _LULL_SECONDS = 0.01
 _PRINTABLE = re.compile(r"[ !#-&(-\[\]-~]*")  # neither quotes nor a backslash
 
 
 @dataclass(eq=False)
 class MysqlConnection:
-    """One connection, pinned; `close` it. It is one thread's, but for who keeps it awake (`ping`)."""
+    """One pinned connection; `close` it. It belongs to one thread; only `ping` may come from another."""
 
     packets: PacketStream
-    address: MysqlAddress  # as it means the same on another machine
+    address: MysqlAddress  # complete, so that it means the same on another machine
     release: Release
     connection_id: int
     role: str
-    # Strikes the statement that runs here, once; a session that has none is hung up on instead.
+    # Kills the statement that runs here, once; if it is None, we hang up instead.
     interrupt: Callable[[], None] | None = field(repr=False)
-    # Whoever strikes is logged in in the block, so that nothing need be waited for; it may be asked, too.
+    # Logs the killing session in for the block, so that a kill need not wait; it can run statements too.
     ready: Callable[[], AbstractContextManager[MysqlConnection | None]] = field(
         default=nullcontext, repr=False
     )
-    status: int = 0  # of the transaction, as the last answer said
-    is_asked: bool = False  # and has not answered in full
-    purged_gtids: str | None = None  # the server's gtid_purged, as `log_end` last looked into it
+    status: int = 0  # of the transaction, from the last answer
+    is_asked: bool = False  # a statement has not been answered in full
+    purged_gtids: str | None = None  # the server's gtid_purged at the last check by `log_end`
     domains: frozenset[int] = frozenset()  # of MariaDB's log, likewise
-    largest: int | None = None  # bytes of a packet that the server takes; it may hang up on a larger one
-    in_use: threading.RLock = field(default_factory=threading.RLock, repr=False)  # while it is asked
+    largest: int | None = None  # bytes of a packet that the server accepts; it may hang up on a larger one
+    in_use: threading.RLock = field(default_factory=threading.RLock, repr=False)  # held during a statement
 
     @property
     def is_closed(self) -> bool:
         return self.packets.is_closed
 
     def close(self) -> None:
-        """Say goodbye, or hang up amid an answer; the server ends what it holds for us."""
+        """Say goodbye, or hang up if an answer is incomplete; the server frees what it holds for us."""
         if not self.is_closed and not self.is_asked:
-            with suppress(ConnectionLost):  # a server notes in its log who goes without a word
+            with suppress(ConnectionLost):  # without COM_QUIT the server would log an aborted connection
                 self.packets.send(COM_QUIT)
         self.packets.close()
 
@@ -117,14 +117,14 @@ def query(
     limit: float = CANCEL_LIMIT,
     check: Callable[[], None] = nobody,
 ) -> list[Row]:
-    """Run one statement; its rows. After so many seconds it is cancelled on the server.
+    """Run one statement; return its rows. After so many seconds it is cancelled on the server.
 
-    If it goes on for the `limit` all the same, it is hung up on.
+    If it still has not ended after the `limit`, we hang up.
 
-    `check` is called all the while; what it raises is raised here, once the server has let go; what the
-    statement did may have been done by then, so whoever asked for a lock closes the session. A statement
-    without rows that ends while its time is being cancelled is done. Rows that come then are not taken: some
-    functions (SLEEP, GET_LOCK) answer a cancellation with a value.
+    `check` is called again and again; an error that it raises is raised here, once the server has ended the
+    statement. The statement may have had its effect by then, so a caller that asked for a lock must close the
+    session. If a statement without rows ends while it is being cancelled, it succeeded. Rows that come then
+    are discarded: some functions (SLEEP, GET_LOCK) answer a cancellation with a value.
     """
     with session.in_use:
         return _query(session, statement, parameters, _Patience(session, seconds, check, limit=limit))
@@ -143,7 +143,7 @@ def _query(
         session.is_asked = False
         refusal = refused_error(error)
     except BaseException:
-        session.close()  # nobody knows how much of the answer is still to come
+        session.close()  # the rest of the answer is of unknown length
         raise
     if patience.began_to_cancel:
         _absorb(session)
@@ -162,9 +162,9 @@ def rows(
     silence: float = COPY_SECONDS,
     check: Callable[[], None] = nobody,
 ) -> Iterator[StatementAnswer]:
-    """Run one statement whose rows are taken as they come; the session is closed if they aren't all taken.
+    """Run one statement whose rows are read as they come; if they aren't all read, close the session.
 
-    `silence` bounds the wait for the next of them, not the whole.
+    `silence` bounds the wait for the next rows, not the whole statement.
     """
     with session.in_use, _take(session, statement, parameters, silence, check) as answer:
         yield answer
@@ -190,7 +190,7 @@ def _take(
         raise (patience.reason or refused_error(error)) from None
     finally:
         if session.is_asked and not session.is_closed:
-            # The server would write on until it notices.
+            # Without this the server would go on writing until it notices.
             patience.strike()
         if session.is_asked or patience.began_to_cancel:
             session.close()
@@ -202,7 +202,7 @@ def execute(session: MysqlConnection, statement: str, parameters: Sequence[Param
 
 
 def ping(session: MysqlConnection) -> None:
-    """Keep a session awake that nobody asks just now, from any thread."""
+    """Keep an idle session awake; any thread may call it."""
     if not session.in_use.acquire(blocking=False):
         return
     try:
@@ -213,12 +213,12 @@ def ping(session: MysqlConnection) -> None:
 
 
 def quote(name: str) -> str:
-    """A name as a statement spells it."""
+    """Quote a name for a statement."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def literal(value: Parameter) -> str:
-    """A value as a statement spells it, whatever sql_mode and character set its reader has."""
+    """Spell a value for a statement, so that it means the same in every sql_mode and character set."""
     match value:
         case None:
             return "NULL"
@@ -228,7 +228,7 @@ def literal(value: Parameter) -> str:
             return _number(value)
         case bytes():
             return f"X'{value.hex()}'"
-        case date():  # a datetime, too
+        case date():  # or a datetime
             return f"'{value}'"
         case str() if _PRINTABLE.fullmatch(value):
             return f"'{value}'"
@@ -261,7 +261,7 @@ def _ask(
     parameters: Sequence[Parameter],
     receive: Callable[[], PacketBatch],
 ) -> StatementAnswer:
-    """Send a statement; the beginning of its answer. Its reader sees in the server's list who asks."""
+    """Send a statement; return the start of its answer. The server's list of statements shows our role."""
     if session.is_asked and not session.is_closed:
         raise RuntimeError("the answer to another statement has not been taken in full")
     session.is_asked = True
@@ -277,7 +277,7 @@ def _finish_answer(session: MysqlConnection, asked: StatementAnswer) -> None:
 
 
 class _Patience:
-    """The next packets of an answer, for as long as it is wanted; `answer` calls it."""
+    """Returns the next packets of an answer; cancels a statement that takes too long or is unwanted."""
 
     def __init__(
         self,
@@ -297,7 +297,7 @@ class _Patience:
         self._deadline = time.monotonic() + seconds
         self._checked = time.monotonic()
         self._struck = 0.0
-        self._limit: float | None = None  # when a statement that will not end is hung up on
+        self._limit: float | None = None  # the time to hang up, once the statement is being cancelled
         self.reason: HeadraceError | None = None
 
     @property
@@ -321,7 +321,7 @@ class _Patience:
                 return batch
 
     def _come(self) -> PacketBatch:
-        """Take what has come; of a long answer much at once, since each wakening costs."""
+        """Return the packets that have come; for a long answer wait for many, since each wakeup costs."""
         packets = self._session.packets
         if packets.received - self._begun >= _LONG:
             packets.wake_at(_LOW_WATER)
@@ -332,7 +332,7 @@ class _Patience:
         return packets.receive(CHECK_SECONDS)
 
     def _look(self) -> None:
-        """See whether the answer is wanted still, and in time."""
+        """Call `check`, and begin to cancel if it raised or the time is over."""
         now = time.monotonic()
         if now >= self._checked + CHECK_SECONDS:
             self._checked = now
@@ -345,7 +345,7 @@ class _Patience:
             self.strike()
 
     def strike(self) -> None:
-        """Have the server end the statement; where it can't be reached, it is tried again."""
+        """Ask the server to kill the statement; if it can't be reached, the next call tries again."""
         if self._session.interrupt is not None:
             with suppress(HeadraceError):
                 self._session.interrupt()
@@ -353,7 +353,7 @@ class _Patience:
 
 
 def _absorb(session: MysqlConnection) -> None:
-    """Let a cancellation that came too late strike a statement that does nothing."""
+    """Run an empty statement, for a late cancellation to kill."""
     for _ in range(2):
         try:
             _finish_answer(session, _ask(session, "DO 0", (), _Patience(session, CANCEL_LIMIT, nobody)))
@@ -382,7 +382,7 @@ def _row(values: tuple[bytes | None, ...], columns: tuple[ColumnDefinition, ...]
 
 
 def _value(value: bytes, column: ColumnDefinition) -> Value:
-    """A value by its column's type; moments and the like stay as the server prints them."""
+    """Convert a value by its column's type; dates, times and the like stay texts."""
     kind = column.type
     if kind in _INTEGERS:
         return int(value)
