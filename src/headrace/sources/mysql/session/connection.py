@@ -3,10 +3,10 @@
 All code that talks to the source connects here: preflight, the catalog, the snapshot's leader and readers,
 the receiver. Three promises hold for each connection:
 
-pinned      The session's settings decide what the server prints and what a statement means. Their defaults come
-            from the server and from its `init_connect`. So one statement sets the settings of `PINS`, another
-            reads them back, and the answers are compared. A transaction that `init_connect` left open is
-            rolled back: it would show an old state. All our transactions are read-only: the server itself
+pinned      The session's settings decide what the server prints and what a statement means. Their defaults
+            come from the server and from its `init_connect`. So one statement sets the settings of `PINS`,
+            another reads them back, and the answers are compared. A transaction that `init_connect` left open
+            is rolled back: it would show an old state. All our transactions are read-only: the server itself
             refuses a change.
 ended       After `lock_wait_timeout` the *server* ends our wait for a lock. Our own waits have an end here
             (`statements`), and a silent death of the network is noticed within half a minute (keepalives).

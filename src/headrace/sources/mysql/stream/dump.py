@@ -1,17 +1,17 @@
 """A binlog dump: a connection on which the server sends its log as it grows, from a set of GTIDs on.
 
-    connect ─► who answers? does it hold all that was received, and still have what follows? ─► dump
-               does what was received last still stand in its log? (`history`)                   │
+    connect ─► is it the server? does it have all that was received, and what follows? ────────► dump
+               do the last received transactions still stand in its log? (`history`)             │
                                                                                                  │
                Received ◄── transactions ◄── events ◄── packets ◄────────────────────────────────┘
 
-The server remembers nothing of us: it is told each time where to begin, and purges what it likes. So these
-questions are asked before anything is read, and the server's own refusal later on means the same. It ends an
-older dump of the same server id (MariaDB) or the same uuid (MySQL): ours are new with each connection and
-nobody else's, so that no replica is ever thrown out, nor one of another mirror.
+The server does not remember us: each time we tell it where to begin, and it purges its log as it likes. So
+these checks come before anything is read, and a later refusal by the server means the same. A server ends an
+older dump with the same server id (MariaDB) or uuid (MySQL). Ours are new and unique for each connection, so
+that no replica and no other mirror is ever disconnected.
 
-A read hands on at most about a megabyte, and goes on within a compressed transaction where the last one
-ended. What fails within a read fails behind all that came before it.
+A read returns at most about a megabyte, and may continue within a compressed transaction where the last one
+ended. An error within a read is raised after everything that came before it was returned.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ from headrace.sources.mysql.stream.transactions import MysqlTransactionFinder, W
 from headrace.sources.shared.refusals import PrivilegeMissing
 
 READ = 1 << 20  # bytes after which a read ends
-LOW_WATER = 1 << 18  # bytes that are waited for behind a backlog, for so many seconds
+LOW_WATER = 1 << 18  # after a backlog wait for so many bytes, for `PATIENCE` seconds
 PATIENCE = 0.005
-HEARTBEAT = 1.0  # seconds after which an idle server says so
-MANY = 8  # packets that are worth the kernel
-LONGEST_PAUSE = 64  # packets after which it is tried again, where it finds little
+HEARTBEAT = 1.0  # seconds after which an idle server sends a heartbeat
+MANY = 8  # fewer packets are not worth the kernel
+LONGEST_PAUSE = 64  # the most packets until the kernel is tried again, if it finds little
 SILENCE = 30.0
 ANSWER_WITHIN = 30.0
 
@@ -63,18 +63,18 @@ _COM_BINLOG_DUMP, _COM_REGISTER, _COM_BINLOG_DUMP_GTID = 0x12, 0x15, 0x1E
 _OK, _END = 0x00, 0xFE
 _NEVER_INNER = frozenset({events.PAYLOAD, events.FORMAT, events.ROTATE, events.HEARTBEAT, events.HEARTBEAT_2})
 _THROUGH_GTID = 4
-_FIRST_PLACE = 4  # behind the magic number of a file
+_FIRST_PLACE = 4  # after the magic number of a file
 
 
 @dataclass(frozen=True, slots=True)
 class DumpRequest:
-    """The order for a dump: which tables, from where on, and from whom."""
+    """The order for a dump: its tables, its start, and its server."""
 
     tables: tuple[Table, ...]
     frontier: Position  # what the lake holds
     received_until: Position  # what was ever received: the frontier, or past it
     log: MysqlTimeline
-    identity: Json | None = None  # None: whoever answers
+    identity: Json | None = None  # None: any server
     silence: float | None = None
 
 
@@ -82,15 +82,15 @@ class DumpRequest:
 class _Settings:
     """Settings of the server."""
 
-    clock: int  # what it says, in microseconds since 1970
-    folds: bool  # the case of names
-    checksums: bool  # behind what it writes by now
+    clock: int  # microseconds since 1970
+    folds: bool  # names mean the same in any case
+    checksums: bool  # events that it writes now have checksums
 
 
 class BinlogDump:
-    """An open dump. Made by `open`; of one thread."""
+    """An open dump, made by `open`. It belongs to one thread."""
 
-    pause = 1.0  # nothing is ever told to the server
+    pause = 1.0  # the server gets no feedback
 
     def __init__(
         self, session: MysqlConnection, wanted: DumpRequest, settings: _Settings, *, server: str
@@ -100,20 +100,20 @@ class BinlogDump:
         self._session = session
         self._silence = wanted.silence or SILENCE
         self._silent = 0.0
-        self._came = 0  # bytes, when it was looked at last
-        self._clock = settings.clock * 1000 - time.monotonic_ns()  # the server's, behind ours
+        self._came = 0  # bytes received at the last check
+        self._clock = settings.clock * 1000 - time.monotonic_ns()  # the server's clock minus ours
         self._reader = EventReader(is_checked=settings.checksums)
         tables = WantedTables(wanted.tables, settings.folds)
         self._finder = MysqlTransactionFinder(tables, progress, wanted.log, server)
         self.start = Position(self._finder.time, wanted.frontier.text)
         self._events: Iterator[BinlogEvent | None] | None = None
-        self._pause = 1  # of the kernel, in packets
-        self._backlog = False  # the last read brought a lot
+        self._pause = 1  # packets until the kernel is tried again
+        self._backlog = False  # the last read brought much data
         self._failure: HeadraceError | None = None
 
     @classmethod
     def open(cls, address: MysqlAddress, request: DumpRequest) -> BinlogDump:
-        """Connect, prove who answers, see that nothing is missing, and begin."""
+        """Connect, prove the server, check that nothing is missing, and begin."""
         session = connect(address, role="receiver")
         try:
             identity = identify(session)
@@ -130,11 +130,11 @@ class BinlogDump:
 
     @property
     def position(self) -> str:
-        """The text of the position behind the last transaction that was handed on."""
+        """The text of the position behind the last transaction that was returned."""
         return self._finder.frontier.text
 
     def read(self, timeout: float) -> StreamRead | None:
-        """Take what has come; None if nothing came in time. Valid until the next call."""
+        """Return the events that have come; None if none came in time. Valid until the next call."""
         if self._failure is not None:
             raise self._failure
         size, heard = 0, None
@@ -147,12 +147,12 @@ class BinlogDump:
             if self._finder.gathering.size >= READ or self._failure is not None:
                 break
             if size < READ:
-                size += self._more()  # TLS brings 16 kB at a time: what lies ready is one read
+                size += self._more()  # TLS brings 16 kB at a time: join what is ready
         self._backlog = size >= LOW_WATER // 4
         return self._finder.as_arrival(size, heard)
 
     def _receive(self, timeout: float) -> int:
-        """Have the events of the next packets at hand; how many bytes they are, 0 if none came in time."""
+        """Receive the next packets' events; return the number of bytes, 0 if none came in time."""
         begun = time.monotonic()
         batch = _packets(self._session, 0.0)
         if not len(batch) and timeout:
@@ -165,15 +165,15 @@ class BinlogDump:
         return int(batch.stops[-1] - batch.starts[0])
 
     def _more(self) -> int:
-        """Have further events at hand that lie ready; how many bytes they are."""
+        """Receive further events that are ready; return the number of bytes."""
         try:
             return self._receive(0.0)
         except HeadraceError as error:
-            self._failure = error  # behind what came before it
+            self._failure = error  # the next read raises it
             return 0
 
     def _await_batch(self, timeout: float) -> PacketBatch:
-        """The next packets; behind a backlog many at once, since the server sends each by itself."""
+        """Wait for the next packets; after a backlog for many at once: the server sends each by itself."""
         packets = self._session.packets
         if self._backlog:
             packets.wake_at(LOW_WATER)
@@ -199,7 +199,7 @@ class BinlogDump:
             )
 
     def _take(self, found: Iterator[BinlogEvent | None]) -> tuple[int, int] | None:
-        """Take events until there is enough; how far the server is, if it says that it is idle."""
+        """Take events until there are enough; return the server's end and clock if it sent a heartbeat."""
         heard = None
         try:
             for event in found:
@@ -212,7 +212,7 @@ class BinlogDump:
                 if self._finder.gathering.size >= READ:
                     return heard
         except HeadraceError as error:
-            self._failure = error  # behind what came before it
+            self._failure = error  # the next read raises it
         self._events = None
         return heard
 
@@ -222,7 +222,7 @@ class BinlogDump:
         return self._finder.time, (self._clock + time.monotonic_ns()) // 1000
 
     def _taken_apart(self, batch: PacketBatch) -> Iterator[BinlogEvent | None]:
-        """The events in packets, compressed ones one by one; None where enough was taken at once."""
+        """Yield the events in packets, unpacked one by one; None means that the kernel took enough."""
         whole = memoryview(batch.data)  # type: ignore[arg-type]
         starts, stops = batch.starts.tolist(), batch.stops.tolist()
         at = alone = 0
@@ -247,7 +247,7 @@ class BinlogDump:
                 yield event
 
     def _many(self, batch: PacketBatch, at: int) -> tuple[int, int]:
-        """Take ordinary events at once; the packet behind them, and the next one that is to be tried so."""
+        """Take ordinary events at once; return the packet behind them, and the next one to try this way."""
         trailer, group = self._reader.trailer, self._finder.group
         named_alone = group is not None and not group.is_open
         if trailer is None or self._finder.gathering.size >= READ or named_alone:
@@ -269,7 +269,7 @@ class BinlogDump:
 
 
 def refused_error(address: MysqlAddress, identity: MysqlIdentity, place: Position) -> HeadraceError | None:
-    """The reason why the server does not send what follows a place; None where it begins to."""
+    """The reason why the server does not send what follows a place; None if it begins to."""
     with closing(connect(address, role="receiver")) as session:
         verify(identify(session), identity)
         _begin(session, _progress(session, place))
@@ -287,7 +287,7 @@ def _answer(session: MysqlConnection) -> bytes:
 
 
 def _packets(session: MysqlConnection, seconds: float) -> PacketBatch:
-    """The packets that come within so many seconds; a server that goes may say so out of turn."""
+    """The packets that come within so many seconds; a server may announce its shutdown out of turn."""
     try:
         return session.packets.receive(seconds)
     except ServerError as error:
@@ -306,7 +306,7 @@ def _progress(session: MysqlConnection, place: Position) -> BinlogProgress:
 
 
 def _check_holds(session: MysqlConnection, wanted: DumpRequest) -> None:
-    """Refuse a server that lacks what was received, or that has purged what follows."""
+    """Refuse a server that lacks received transactions, or has purged what follows them."""
     reached, frontier = (_progress(session, place) for place in (wanted.received_until, wanted.frontier))
     if session.release.is_mariadb:
         at = with_forgotten(
@@ -325,7 +325,7 @@ def _check_holds(session: MysqlConnection, wanted: DumpRequest) -> None:
         )
     purged = GtidSet.parse(_text(session, "SELECT @@global.gtid_purged"))
     if isinstance(frontier, MysqlProgress) and not purged <= frontier.ended_gtids:
-        count(session, wanted.log, str(executed))  # of what is purged some never was in the log
+        count(session, wanted.log, str(executed))  # some purged ones were never in the log
         if purged <= frontier.brought_gtids:
             raise errors.prepared_purged(str(frontier.prepared_gtids))
         raise errors.purged_error(f"purged are {purged}, the lake holds {frontier.ended_gtids}")
@@ -347,7 +347,7 @@ def _settings(session: MysqlConnection) -> _Settings:
 
 
 def _begin(session: MysqlConnection, progress: BinlogProgress) -> int:
-    """Say who we are and where to begin; the server id that was chosen."""
+    """Start the dump at its place; return the server id that was chosen."""
     server_id = _server_id(session)
     period = int(HEARTBEAT * 1e9)
     execute(
@@ -376,10 +376,10 @@ def _begin(session: MysqlConnection, progress: BinlogProgress) -> int:
 
 
 def _server_id(session: MysqlConnection) -> int:
-    """A server id that nobody has who can be seen, from the half that people rarely use."""
+    """A server id that no visible replica has, from the half that people rarely use."""
     [(own,)] = query(session, "SELECT @@global.server_id")
     seen = {own}
-    with suppress(PrivilegeMissing):  # MariaDB shows its replicas to few; a number of chance is enough
+    with suppress(PrivilegeMissing):  # MariaDB shows its replicas to few users; a random number is enough
         seen.update(row[0] for row in query(session, session.release.words.replicas))
     while (chosen := 1 << 31 | secrets.randbits(31)) in seen:
         pass
@@ -387,7 +387,7 @@ def _server_id(session: MysqlConnection) -> int:
 
 
 def _register(session: MysqlConnection, server_id: int) -> None:
-    """Be seen in the server's list of replicas."""
+    """Appear in the server's list of replicas."""
     name = b"headrace"
     argument = struct.pack("<I", server_id) + bytes([len(name)]) + name + b"\0\0" + bytes(10)
     session.packets.send(_COM_REGISTER, argument)
@@ -397,7 +397,7 @@ def _register(session: MysqlConnection, server_id: int) -> None:
 
 
 def encode(gtids: GtidSet) -> bytes:
-    """A set of GTIDs as the command of a dump has it; with tags in a form that only newer servers know."""
+    """Encode a set of GTIDs for the command of a dump; with tags, in a form that only newer servers know."""
     tagged = any(origin.tag for origin, _ in gtids.parts)
     number = len(gtids.parts)
     found = struct.pack("<Q", 1 << 56 | number << 8 | 1 if tagged else number)

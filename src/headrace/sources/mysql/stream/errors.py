@@ -1,9 +1,8 @@
-"""The coded errors of a binlog's events. None holds any of a statement or of a row.
+"""The coded errors of a dump and of a binlog's events. None quotes a statement or a row.
 
-The coded errors of a dump: what the server says when it can't send on, and what we see before it begins.
-
-The server has one number for almost all of it, and tells its reasons apart in words. They hold names of files
-and sets of GTIDs, no values: those that are known here are told by a few of their words.
+A server that can't go on with a dump sends the same error number for almost every reason, and gives the
+reason in words. These hold names of files and sets of GTIDs, and no values. A few of the words identify the
+reasons known here.
 """
 
 from __future__ import annotations
@@ -21,19 +20,19 @@ from headrace.sources.mysql.session.refusals import refused_error
 
 
 class EventDamaged(Transient, PositionDoubtful):
-    """An event is not as the server wrote it: broken on the way, or in its file."""
+    """An event is not as the server wrote it: damaged on the way, or in its file."""
 
     codes = ("MY_EVENT_DAMAGED",)
 
 
 class EventUnknown(Misconfigured, PositionDoubtful):
-    """An event of a kind that is not known here, and that may not be passed over."""
+    """The event has a kind that is not known here, and must not be skipped."""
 
     codes = ("MY_EVENT_UNKNOWN",)
 
 
 class BinlogLost(Definite, PositionLost):
-    """The transactions behind our place can't be had by GTIDs: they are gone, or were never logged so."""
+    """The transactions behind our position can't be read by GTIDs: they are gone, or have none."""
 
     codes = ("MY_TRANSACTION_ANONYMOUS", "MY_INCIDENT", "MY_GTID_DISORDERED")
 
@@ -92,12 +91,12 @@ def disorder(detail: str) -> Definite:
 
 
 _CANNOT_READ = frozenset({29, 1236, 1945, 1950, 1951, 1955, 1957, 4052})
-# Of an event whose bytes are none: servers send larger ones than they take.
+# Words of errors about damaged events. Servers send larger events than they accept.
 _DAMAGED = ("checksum", "corrupt", "bogus", "truncated", "exceeded max_allowed_packet")
 
 
 class PositionGone(Definite, PositionLost):
-    """The binlog behind our place can't be had: it is purged, or the server never had it."""
+    """The binlog behind our position can't be read: it is purged, or the server never had it."""
 
     codes = ("MY_BINLOG_PURGED", "MY_SERVER_BEHIND", "MY_HISTORY_CHANGED")
 
@@ -125,7 +124,7 @@ def purged_error(detail: str) -> PositionGone:
 
 
 def prepared_purged(gtids: str) -> PositionGone:
-    """The rows of a prepared XA transaction stand in the log where it was prepared, and nowhere else."""
+    """The error if the log with a prepared XA transaction's rows is purged: they are nowhere else."""
     return PositionGone(
         "MY_BINLOG_PURGED",
         "the server has purged binlog with rows of XA transactions that are prepared still",
@@ -144,7 +143,7 @@ def server_behind(detail: str) -> PositionGone:
 
 
 def history_changed(count: int, again: int) -> PositionGone:
-    """It sent so many transactions once, and sends these many in their place."""
+    """The error of a server that sent `count` transactions, and now sends `again` in their place."""
     return PositionGone(
         "MY_HISTORY_CHANGED",
         "the server has another history than when it was followed",
@@ -154,7 +153,7 @@ def history_changed(count: int, again: int) -> PositionGone:
 
 
 def replaced_error(detail: str) -> PositionGone:
-    """Other transactions stand where those stood that were read last."""
+    """The error if other transactions stand where the last received ones stood."""
     return PositionGone(
         "MY_HISTORY_CHANGED",
         "the server has another history than when it was followed",
@@ -178,7 +177,7 @@ def lost_error(detail: str) -> Transient:
 
 
 def refusal(error: ServerError) -> HeadraceError:
-    """The coded error of what the server says in the place of an event."""
+    """The coded error of a server's error in place of an event."""
     if error.number not in _CANNOT_READ:
         return refused_error(error)
     said = error.message.lower()

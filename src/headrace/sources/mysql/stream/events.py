@@ -1,23 +1,23 @@
-"""The events of a binlog: taken apart as far as a stream needs them, with their checksums verified.
+"""The events of a binlog: parsed as far as a stream needs it, with their checksums verified.
 
     00 │ timestamp  kind  server  size  position  flags │ body ............. │ crc32
     ok   u32        u8    u32     u32   u32       u16                          if the file says so
 
-The stream begins with the description of its format, and so does each file that it goes through: it says
-whether checksums follow.
+The stream, and each file that it goes through, begins with a format description, which says whether checksums
+follow.
 
-An event of a kind that is not known here stops the source, unless the server marks it as one that may be
-passed over. Numbers of kinds are those of both servers: MySQL's own end below 160, where MariaDB's begin.
-Of a statement only what `statements` makes of it survives: no error here holds any of it.
+An event of an unknown kind stops the source, unless the server marks it as one that may be ignored. The
+numbers of kinds are those of both servers: MySQL's own are below 160, MariaDB's begin there. Only the effects
+that `statements` finds survive of a statement: no error here quotes it.
 
-Events that came compressed: whole transactions of MySQL by zstd, single events of MariaDB by zlib.
+Events may be compressed: MySQL compresses whole transactions with zstd, MariaDB single events with zlib.
 
     MySQL     Transaction_payload   │ fields │ zstd: event event event ... │     unpacked piece by piece
     MariaDB   rows, statements      │ head │ 1000 nnnn, size, zlib ....... │     each is as large as one event
 
-A payload may hold very much more than it weighs: its events are handed on one by one, and of what is unpacked
-no more than one event and one piece is held. Arrow's zstd is used, since it is there; it is loaded only once
-a payload comes.
+A payload may unpack to far more than its size. So its events are returned one by one, and memory holds only
+one event and one piece of the unpacked bytes. It uses Arrow's zstd, which is installed anyway, and loads it
+only when a payload comes.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ HEARTBEAT_2, GTID_TAGGED = 41, 42
 ANNOTATE, CHECKPOINT, MARIADB_GTID, GTID_LIST, ENCRYPTION, QUERY_COMPRESSED = 160, 161, 162, 163, 164, 165
 NAMES = frozenset({GTID, GTID_TAGGED, MARIADB_GTID})
 ROWS = frozenset({23, 24, 25, 30, 31, 32, PARTIAL_UPDATE})
-ROWS_COMPRESSED = {166: 23, 167: 24, 168: 25, 169: 30, 170: 31, 171: 32}  # and what they are unpacked
+ROWS_COMPRESSED = {166: 23, 167: 24, 168: 25, 169: 30, 170: 31, 171: 32}  # and their kinds when unpacked
 
-# Of no meaning for the rows of tables.
+# The kinds that mean nothing to the rows of tables.
 _PASSED_OVER = frozenset(
     {STOP, INTVAR, RAND, USER_VAR, APPEND_BLOCK, DELETE_FILE, BEGIN_LOAD, IGNORABLE, ROWS_QUERY}
     | {PREVIOUS_GTIDS, TRANSACTION_CONTEXT, VIEW_CHANGE, ANNOTATE, CHECKPOINT, GTID_LIST, ENCRYPTION}
@@ -81,18 +81,18 @@ class BinlogEvent(NamedTuple):
 
     @property
     def at(self) -> int:
-        """The place in its file where it begins."""
+        """The place of its start in its file."""
         return self.position - self.size
 
 
 class GroupStart(NamedTuple):
-    """The beginning of a group of events: its name."""
+    """The first event of a group, with the group's name."""
 
     gtid: Gtid | MariadbGtid
     commit_ts: int  # microseconds since 1970
     alone: bool = False  # one statement follows, and no end
-    xa: bool = False  # the rows of an XA transaction follow, and its PREPARE
-    is_open: bool = False  # rows follow, without a BEGIN of their own
+    xa: bool = False  # the rows of an XA transaction follow, then its PREPARE
+    is_open: bool = False  # rows follow at once, without a BEGIN
 
 
 class XaPrepare(NamedTuple):
@@ -103,23 +103,23 @@ class XaPrepare(NamedTuple):
 
 
 class EventReader:
-    """Takes the events of one connection apart; `read` is to be called with each of them, in order.
+    """Parses the events of one connection; call `read` with each of them, in order.
 
-    The first one names a file. No description says by then whether it has a checksum; the server's own
-    setting does (`is_checked`).
+    The first one names a file, and comes before any format description. So the server's setting says whether
+    it has a checksum (`is_checked`).
     """
 
     def __init__(self, *, is_checked: bool = False) -> None:
-        self._checksums: bool | None = None  # None before the first description of a format
+        self._checksums: bool | None = None  # None before the first format description
         self._is_checked = is_checked
 
     @property
     def trailer(self) -> int | None:
-        """The bytes of a checksum behind each event; None before that is said."""
+        """The bytes of a checksum behind each event; None before the first format description."""
         return None if self._checksums is None else _CHECKSUM * self._checksums
 
     def read(self, data: memoryview) -> BinlogEvent | None:
-        """An event as the server sent it; None where it has no meaning here."""
+        """Parse an event as the server sent it; None if it has no meaning here."""
         if len(data) < HEADER.size:
             raise errors.damaged_error("it is shorter than a header")
         timestamp, kind, server, size, position, flags = HEADER.unpack_from(data)
@@ -138,7 +138,7 @@ class EventReader:
         return None
 
     def read_inner(self, data: memoryview) -> BinlogEvent | None:
-        """An event of a compressed transaction: none of them has a checksum."""
+        """Parse an event of a compressed transaction, which has no checksum."""
         outer, self._checksums = self._checksums, False
         try:
             return self.read(data)
@@ -147,7 +147,7 @@ class EventReader:
 
 
 def _checksums(data: memoryview) -> bool:
-    """Tell whether the events of a file have checksums: its description always has one itself."""
+    """Tell whether a file's events have checksums, by its format description, which always has one itself."""
     if len(data) < HEADER.size + 2 + 50 + 4 + 1 + 1 + _CHECKSUM:
         raise errors.damaged_error("the description of the binlog's format is too short")
     if data[-_CHECKSUM - 1] == _CRC32:
@@ -167,14 +167,14 @@ def _without_checksum(data: memoryview) -> memoryview:
 
 
 def _verify(data: memoryview, kind: int, flags: int) -> memoryview:
-    """The event without its checksum, which fits."""
+    """The event without its checksum; raises if that is wrong."""
     if not _fits(data, kind, flags):
         raise errors.damaged_error(f"the checksum of an event of kind {kind} does not fit")
     return data[:-_CHECKSUM]
 
 
 def _fits(data: memoryview, kind: int, flags: int) -> bool:
-    """Tell whether the checksum at the end of an event is its own."""
+    """Tell whether the checksum at the end of an event is right."""
     body = data[:-_CHECKSUM]
     said = int.from_bytes(data[-_CHECKSUM:], "little")
     if zlib.crc32(body) == said:
@@ -182,13 +182,13 @@ def _fits(data: memoryview, kind: int, flags: int) -> bool:
     if kind != FORMAT:
         return False
     unused = bytearray(body)
-    # The description of a file that is being written: some servers mark it so behind the checksum.
+    # Some servers set the in-use flag of a format description after they have computed its checksum.
     unused[17:19] = _U16.pack(flags & ~_FLAG_IN_USE)
     return zlib.crc32(unused) == said
 
 
 def file_name(event: BinlogEvent) -> str:
-    """The name of the file that follows a ROTATE."""
+    """The name of the next file, from a ROTATE."""
     return bytes(event.body[8:]).decode("utf-8", "surrogateescape")
 
 
@@ -207,7 +207,7 @@ def _origin(server: bytes, tag: str = "") -> GtidOrigin:
 
 
 def _gtid(body: memoryview) -> GroupStart:
-    """flags u8, uuid, number u64, kind u8, two u64; commit_ts in 7 bytes, behind it the origin's."""
+    """Parse flags u8, uuid, number u64, kind u8, two u64; commit_ts in 7 bytes, then the origin's."""
     if len(body) < 49:
         raise errors.anonymous("it says no time of its commit")
     immediate = int.from_bytes(body[42:49], "little")
@@ -218,7 +218,7 @@ def _gtid(body: memoryview) -> GroupStart:
 
 
 def _mariadb(event: BinlogEvent) -> GroupStart:
-    """number u64, domain u32, flags u8; times are whole seconds, those of the header."""
+    """Parse number u64, domain u32, flags u8; the time is the header's, in whole seconds."""
     number, domain, flags = _MARIADB_GTID.unpack_from(event.body)
     gtid = MariadbGtid(domain, event.server, number)
     alone, xa = bool(flags & _STANDALONE), bool(flags & _PREPARED_XA)
@@ -226,7 +226,7 @@ def _mariadb(event: BinlogEvent) -> GroupStart:
 
 
 class _Message:
-    """The serialised fields of a tagged GTID: numbers of one to nine bytes, the low bits say how many."""
+    """The serialised fields of a tagged GTID: numbers of one to nine bytes; the low bits give the length."""
 
     def __init__(self, body: memoryview) -> None:
         self._body = body
@@ -281,7 +281,7 @@ def query(event: BinlogEvent) -> QueryEvent:
     _, _, length, error, variables = _QUERY.unpack_from(body)
     start = _QUERY.size
     if event.kind == EXECUTE_LOAD:
-        start += 13  # the file, where its name stands in the statement, and what happens to double rows
+        start += 13  # fields of LOAD DATA: the file, the places of its name, the handling of duplicates
     at = start + variables
     if at + length + 1 > len(body):
         raise errors.damaged_error("a statement is shorter than it says")
@@ -290,15 +290,15 @@ def query(event: BinlogEvent) -> QueryEvent:
     return QueryEvent(body[at + length + 1 :], database, mode, charset, databases, error)
 
 
-# The status variables of a statement that come before or between those that are read, with their lengths;
-# of those with None the first byte says how many follow.
+# The status variables of a statement that come before or between the needed ones, with their lengths. For
+# those with None the first byte is the length.
 _VARIABLES = {0: 4, 1: 8, 3: 4, 4: 6, 5: None, 6: None, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 16: 1, 17: 8, 18: 2}
 _SQL_MODE, _CHARSET, _INVOKER, _DATABASES = 1, 4, 11, 12
 _TOO_MANY = 254
 
 
 def _variables(found: bytes) -> tuple[int, int, tuple[bytes, ...] | None]:
-    """SQL mode, charset of the client, databases that changed; an unknown variable ends them."""
+    """The SQL mode, the client's charset, and the changed databases; an unknown variable ends the search."""
     mode, charset, databases, at = 0, 0, None, 0
     while at < len(found):
         code, at = found[at], at + 1
@@ -325,32 +325,32 @@ def _variables(found: bytes) -> tuple[int, int, tuple[bytes, ...] | None]:
 
 
 def table_key(body: memoryview) -> tuple[bytes, bytes]:
-    """The id of a table, and its names as they stand in a TABLE_MAP: lengths before, zeros behind."""
+    """The id of a table, and its names as in a TABLE_MAP: each with its length before, and a zero behind."""
     names = 8 + 1 + body[8] + 1
     end = names + 1 + body[names] + 1
     if end > len(body):
-        # As the beginning of another table's names it would be taken for that one.
+        # A cut key might match the names of another table.
         raise errors.damaged_error("a table map ends within its names")
     return bytes(body[:6]), bytes(body[8:end])
 
 
 def as_key(database: str, table: str) -> bytes:
-    """The names of a table as `table_key` has them."""
+    """The names of a table in the form of `table_key`."""
     parts = [name.encode() for name in (database, table)]
     return b"".join(bytes([len(part)]) + part + b"\0" for part in parts)
 
 
 def xa_prepare(event: BinlogEvent) -> XaPrepare:
-    """The end of an XA transaction's rows."""
+    """Parse the event at the end of an XA transaction's rows."""
     one_phase, form, first, second = _XID.unpack_from(event.body)
     data = bytes(event.body[_XID.size : _XID.size + first + second])
     return XaPrepare(xid(form, data[:first], data[first:]), one_phase)
 
 
 def xid(form: int, first: bytes, second: bytes) -> bytes:
-    """The name of an XA transaction in one piece.
+    """The name of an XA transaction as one value.
 
-    The number of its format has 64 bits in statements, and 32 in the event of its PREPARE.
+    The number of its format has 64 bits in statements, and 32 in the PREPARE event.
     """
     return struct.pack("<II", form & _FORM, len(first)) + first + second
 
@@ -358,12 +358,12 @@ def xid(form: int, first: bytes, second: bytes) -> bytes:
 PIECE = 256 * 1024
 _END, _SIZE, _TYPE = 0, 1, 2
 _ZSTD, _NONE = 0, 255
-_ZLIB = 0x80  # the only way of MariaDB's
+_ZLIB = 0x80  # MariaDB's only compression
 _LARGEST = 1 << 32  # bytes of an event
 
 
 def inner_events(event: BinlogEvent) -> Iterator[memoryview]:
-    """The events of a payload, one after the other, none of them with a checksum."""
+    """Yield the events of a payload, which have no checksums."""
     way, packed = _fields(event.body)
     held = bytearray()
     for piece in _pieces(way, packed):
@@ -383,7 +383,7 @@ def inner_events(event: BinlogEvent) -> Iterator[memoryview]:
 
 
 def _fields(body: memoryview) -> tuple[int, memoryview]:
-    """Read how a payload is compressed, and its bytes."""
+    """Parse a payload: its kind of compression, and its bytes."""
     way, at = _ZSTD, 0
     while True:
         field, at = packed_number(body, at)
@@ -396,7 +396,7 @@ def _fields(body: memoryview) -> tuple[int, memoryview]:
 
 
 def packed_number(body: memoryview, at: int) -> tuple[int, int]:
-    """A number of MySQL's one, three, four or nine bytes, and where it ends."""
+    """A number of MySQL's one, three, four or nine bytes, and its end."""
     if at >= len(body):
         raise errors.damaged_error("it ends within a number")
     first = body[at]
@@ -414,7 +414,7 @@ def _pieces(way: int, packed: memoryview) -> Iterator[bytes]:
         return
     if way != _ZSTD:
         raise errors.damaged_error(f"a transaction is compressed in a way that is not known: {way}")
-    # A receiver shall be there before Arrow would be; few servers compress.
+    # Imported late: a receiver must start before Arrow would be loaded, and few servers compress.
     import pyarrow as pa
 
     stream = pa.CompressedInputStream(pa.py_buffer(packed), "zstd")
@@ -426,10 +426,10 @@ def _pieces(way: int, packed: memoryview) -> Iterator[bytes]:
 
 
 def unpacked_rows(event: BinlogEvent) -> BinlogEvent:
-    """Rows of MariaDB that came compressed, as they are without that.
+    """Unpack MariaDB's compressed rows.
 
-    table u48, flags u16, in the second version a length and so much more; a number of columns, their bits,
-    of an update twice; behind that all is compressed.
+    Not compressed are: table u48, flags u16, in the second version a length and extra data of that length;
+    the number of columns, and their bits, for an update twice.
     """
     kind = ROWS_COMPRESSED[event.kind]
     body = event.body
@@ -443,13 +443,13 @@ def unpacked_rows(event: BinlogEvent) -> BinlogEvent:
 
 
 def unpacked_query(event: BinlogEvent) -> QueryEvent:
-    """A statement of MariaDB that came compressed, as it is without that."""
+    """Unpack MariaDB's compressed statement."""
     found = query(event)
     return found._replace(text=unpack(memoryview(found.text)))
 
 
 def unpack(data: memoryview) -> bytes:
-    """Unpack what MariaDB compressed: a byte says how, and how many bytes of size follow, big end first."""
+    """Unpack MariaDB's compressed bytes: a byte with the kind and the size's length; the size, big-endian."""
     if not data or data[0] & 0xF0 != _ZLIB:
         raise errors.damaged_error("an event is compressed in a way that is not known")
     head = 1 + (data[0] & 0x07)

@@ -1,14 +1,14 @@
-"""The frames that stand in the spool: binlog events without their checksums, and three kinds of our own.
+"""The frames in the spool: binlog events without their checksums, and three kinds of our own.
 
     event       timestamp u32, kind u8, server id u32, size u32, position u32, flags u16; then the body
     BEGIN       time i64, commit_ts i64 (microseconds since 1970), length u16, GTID in ASCII
     TRUNCATE    length u16, database, length u16, table: emptied here
-    ALTERED     reason u8, length u16, database, length u16, table: something happened that rows do not tell;
-                behind that what an ALTER TABLE did, where its statement is of a closed form (`steps`)
+    ALTERED     reason u8, length u16, database, length u16, table: an effect that no row shows; then
+                the steps of an ALTER TABLE in a closed form (`steps`)
 
-All numbers are little endian, names are utf8mb4. Written by `transactions`, read by the source's decoder. No
-statement and no annotation ever stands in a frame: they hold passwords and values. (A column's constant
-default is a value of the table, and may.)
+All numbers are little endian, names are utf8mb4. `transactions` writes frames, the source's decoder reads
+them. A frame never holds a statement or an annotation, which may have passwords and values. (It may hold a
+column's constant default, which is a value of the table.)
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The frontier of a stream as it grows: which transactions it has brought, counted as they come.
+"""The frontier of a stream as it grows: the transactions that it has brought, counted as they come.
 
-It says the same as `mysql.position` does of its text, at no cost for each transaction: sets and texts are
-made once a read. A transaction that comes a second time, or out of the order that its names promise, is
-refused.
+It gives the same result as `mysql.position` for its text, without a cost for each transaction: sets and texts
+are made once a read. It refuses a transaction that comes twice, or out of the order that its names promise.
 """
 
 from __future__ import annotations
@@ -16,40 +15,40 @@ from headrace.sources.mysql.mariadb_position import MariadbGtid, MariadbPosition
 from headrace.sources.mysql.position import BinlogProgress, LoggedTransaction, MariadbProgress, MysqlProgress
 from headrace.sources.mysql.stream import errors
 
-_NO_DOMAIN = -1  # of the end of a log
-_MOST = 1 << 59  # that is counted: times are eight times as many, and a base is added
+_NO_DOMAIN = -1  # for the end of a log
+_MOST = 1 << 59  # the greatest count: times are eight times as great, plus a base
 
 
 class Frontier(Protocol):
-    """The transactions that were brought so far."""
+    """The transactions that the stream has brought so far."""
 
-    count: int  # as `mysql.position` counts
+    count: int  # as in `mysql.position`
 
     def bring(self, gtid: Gtid | MariadbGtid, place: LoggedTransaction | None = None) -> None:
-        """A transaction has ended, which stands there in the log."""
+        """Note that a transaction has ended, with its place in the log."""
 
     def follows(self, gtid: Gtid | MariadbGtid) -> bool:
-        """Tell whether a transaction is the one behind the newest of its origin, or domain."""
+        """Tell whether a transaction is the next one of its origin or domain."""
 
     def bring_many(self, first: Gtid | MariadbGtid, count: int, place: LoggedTransaction) -> None:
-        """Note that `count` transactions have ended; the first `follows`, the last stands at `place`."""
+        """Note that `count` transactions have ended: the first one `follows`, the last one is at `place`."""
 
     def prepare(self, gtid: Gtid | MariadbGtid, place: LoggedTransaction | None = None) -> None:
-        """An XA transaction is prepared, and has to come again where the stream is begun anew."""
+        """Note that an XA transaction is prepared: it must come again if the stream is begun anew."""
 
     def end(self, gtid: Gtid | MariadbGtid) -> None:
-        """A prepared transaction, by the name of its PREPARE, need not come again."""
+        """Note that a prepared transaction need not come again; `gtid` is the name of its PREPARE."""
 
     def remember(self) -> None:
-        """A read has to say this place: that behind the last transaction that it hands on."""
+        """Remember this place for the current read: it is behind the last transaction that it returns."""
 
     @property
     def text(self) -> str:
-        """The position as `mysql.position` reads it."""
+        """The position as a text for `mysql.position`."""
 
     @property
     def remembered_text(self) -> str:
-        """The text of the remembered place. It costs nothing until it is asked for."""
+        """The text of the remembered place; computed only when it is used."""
 
 
 def frontier(progress: BinlogProgress) -> Frontier:
@@ -68,8 +67,8 @@ class MysqlFrontier:
             origin: [list(span) for span in spans] for origin, spans in progress.brought_gtids.parts
         }
         self._prepared: set[Gtid | MariadbGtid] = set(progress.prepared_gtids)
-        self._again = set(self._prepared)  # what is prepared comes again, and is counted already
-        self._since: list[Gtid] = []  # what came behind the remembered place
+        self._again = set(self._prepared)  # prepared ones come again, and are counted already
+        self._since: list[Gtid] = []  # the transactions since the remembered place
         self._prepared_then = self._prepared
         self._last = self._last_then = progress.last[0] if progress.last else None
 
@@ -143,13 +142,13 @@ class MysqlFrontier:
 
 
 class MariadbFrontier:
-    """The newest transaction of each domain; where the oldest prepared one begins."""
+    """The newest transaction of each domain, and the start of the oldest prepared one."""
 
     def __init__(self, progress: MariadbProgress) -> None:
-        # What lies behind the oldest prepared one comes again, in the same order, with the same times.
+        # All transactions from the oldest prepared one on come again, in the same order, with the same times.
         self.count = progress.start.count
         self._newest = {gtid.domain: gtid for gtid in progress.start.newest}
-        self._before: dict[MariadbGtid, MariadbPosition] = {}  # of those that are prepared, oldest first
+        self._before: dict[MariadbGtid, MariadbPosition] = {}  # by prepared transaction, the oldest first
         self._last = {_domain(each): each for each in progress.last}
         self.remember()
 
@@ -214,7 +213,7 @@ def _domain(place: LoggedTransaction) -> int:
 
 
 def _insert(spans: list[list[int]], gtid: Gtid) -> None:
-    """Add a number that is not the next one: a gap, or one that fills it."""
+    """Add a number that is not the next one: it leaves a gap, or fills one."""
     number = gtid.number
     at = bisect_right(spans, [number, 1 << 64])
     if at and number < spans[at - 1][1]:

@@ -1,15 +1,15 @@
-"""The bytes and records of one read of the stream, put together frame by frame.
+"""The bytes and records of one read of the stream, collected frame by frame.
 
     data       [BEGIN map rows rows] [BEGIN ALTERED] [BEGIN map rows ...    whole transactions, one open
     running    7: [map rows]                                                XA, until its end
 
-A BEGIN is written with the first frame behind it, and maps of tables with the first rows: of a transaction
-that has nothing of a wanted table there are no bytes.
+A BEGIN is written with the first frame after it, and table maps with the first rows. So a transaction that
+has nothing of a wanted table has no bytes.
 
-MariaDB logs a transaction that was rolled back, or a part of it, where it made a temporary table or changed
-one of an engine without transactions. Wanted tables keep nothing of it: its bytes are taken back. So a small
-transaction is held back while it is open; of a large one the tables that it touched are marked. Which of the
-two never hangs on where a read ends: what comes again after a restart has to be the same.
+MariaDB logs a rolled-back transaction, or the rolled-back part of one, if it made a temporary table or
+changed a table of an engine without transactions. Wanted tables keep nothing of it: its bytes are removed
+again. So a small transaction is held back while it is open. For a large one the tables that it touched are
+marked. The choice never depends on where a read ends, because the same bytes must come again after a restart.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from headrace.sources.mysql.stream.events import BinlogEvent
 from headrace.sources.mysql.stream.ordinary import FirstTransaction, Rows, TransactionRun
 
 Table = tuple[str, str]
-MOST_HELD = 1 << 19  # bytes of a transaction that is held back; less than a read
-MOST_SAVEPOINTS = 1 << 12  # of a transaction that are remembered
-MOST_WAITING = 1 << 12  # maps without rows so far, of which most say the same again
+MOST_HELD = 1 << 19  # the most bytes of a transaction to hold back; less than a read
+MOST_SAVEPOINTS = 1 << 12  # to remember of a transaction
+MOST_WAITING = 1 << 12  # maps that wait for rows; with more, repeated ones are dropped
 
 
 @dataclass(slots=True)
@@ -44,11 +44,11 @@ class EventGroup:
     gtid: Gtid | MariadbGtid
     time: int
     commit_ts: int
-    event: BinlogEvent  # that named it
+    event: BinlogEvent  # the event with its name
     alone: bool
     is_open: bool
     xa: bool
-    place: LoggedTransaction | None = None  # of its name in the log
+    place: LoggedTransaction | None = None  # the place of its name in the log
     number: int = 0
     has_rows: bool = False
     start: int = -1  # of its bytes in this read
@@ -57,14 +57,15 @@ class EventGroup:
     maps: dict[bytes, Table | None] = field(default_factory=dict)
     waiting: list[bytes] = field(default_factory=list)  # maps, until rows follow
     touched_tables: set[Table] = field(default_factory=set)
-    is_marked: bool = False  # something is said of it that no rollback takes back
+    is_marked: bool = False  # it has a mark, which no rollback removes
     savepoints: dict[bytes, tuple[int, int] | None] = field(default_factory=dict)  # None: set twice
 
     def await_rows(self, frame: bytes) -> None:
         """Keep a map until rows follow.
 
         A statement maps each table that it may write, so a transaction may have millions of maps of a wanted
-        table and no row of it. Of many the newest of each number are kept: no others mean anything.
+        table and no row of it. If there are many, only the newest of each number is kept: the others mean
+        nothing.
         """
         self.waiting.append(frame)
         if len(self.waiting) > MOST_WAITING:
@@ -73,7 +74,7 @@ class EventGroup:
 
 
 class Gathering:
-    """All that one read brings."""
+    """The result of one read, while it is collected."""
 
     def __init__(self) -> None:
         self._data = bytearray()
@@ -85,11 +86,11 @@ class Gathering:
 
     @property
     def size(self) -> int:
-        """The bytes that wait to be handed on."""
+        """The bytes that were collected."""
         return len(self._data) + sum(map(len, self._running.values()))
 
     def add_rows(self, group: EventGroup, event: BinlogEvent, table: Table) -> None:
-        """Rows of a wanted table."""
+        """Add rows of a wanted table."""
         out, size = self._out(group), frames.HEADER.size + len(event.body)
         out += frames.HEADER.pack(
             event.timestamp, event.kind, event.server, size, event.position, event.flags
@@ -99,7 +100,7 @@ class Gathering:
         group.touched_tables.add(table)
 
     def add_many(self, group: EventGroup, rows: Rows, tables: Sequence[Table]) -> None:
-        """Maps and rows of an open transaction that were taken at once."""
+        """Add maps and rows of an open transaction that the kernel took at once."""
         group.maps.update((number, tables[at] if at >= 0 else None) for number, at in rows.map_tables)
         if rows.changes:
             out = self._out(group)
@@ -108,7 +109,7 @@ class Gathering:
             group.touched_tables.update(tables[at] for at in rows.touched_tables)
 
     def add_whole(self, run: TransactionRun, first: FirstTransaction) -> None:
-        """Transactions that were taken at once, from the first on."""
+        """Add whole transactions that the kernel took at once, from the first on."""
         if not len(run.written_at):
             return
         ended = np.zeros(len(run.written_at), TRANSACTION)
@@ -126,7 +127,7 @@ class Gathering:
     def mark(
         self, group: EventGroup, event: BinlogEvent, reason: Reason | None, table: Table, steps: bytes = b""
     ) -> None:
-        """Write down that a table was emptied, or what else happened to it, and by which steps."""
+        """Write a frame for a truncation of a table, or for another effect on it, with its steps."""
         if reason is None:
             kind, body = frames.TRUNCATE, frames.truncate(*table)
         else:
@@ -138,10 +139,10 @@ class Gathering:
         group.is_marked = True
 
     def set_savepoint(self, group: EventGroup, name: bytes) -> None:
-        """Remember the place that a transaction may be rolled back to.
+        """Remember the place to which a transaction may be rolled back.
 
-        Of very many the first are: a rollback to a later one marks the tables that were touched. None is
-        forgotten, since within a function the same name is another savepoint.
+        If there are very many, only the first are remembered: a rollback to a later one marks the touched
+        tables. None is forgotten, since inside a function the same name is another savepoint.
         """
         if name in group.savepoints:
             group.savepoints[name] = None
@@ -151,7 +152,7 @@ class Gathering:
             )
 
     def roll_back(self, group: EventGroup, event: BinlogEvent, name: bytes | None = None) -> None:
-        """Roll back all that was logged, or what follows a savepoint."""
+        """Roll back the whole transaction, or the part after a savepoint."""
         place = (0, 0) if name is None else group.savepoints.get(name)
         if not group.has_rows:
             group.waiting.clear()
@@ -166,7 +167,7 @@ class Gathering:
             group.waiting.clear()
 
     def held_back(self, group: EventGroup | None) -> Gathering:
-        """The gathering of the next read: it has what is held back of this one."""
+        """The gathering of the next read, with the transaction that is held back from this one."""
         following = Gathering()
         if group is not None and group.has_rows and _holds(self._data, group):
             following._data = self._data[group.start :]
@@ -175,23 +176,23 @@ class Gathering:
         return following
 
     def end(self, group: EventGroup, frontier: int) -> None:
-        """The transaction has ended."""
+        """Record that a transaction has ended."""
         self._record(group, group, frontier, group.start)
 
     def end_running(self, end: EventGroup, own: EventGroup, frontier: int) -> None:
-        """A transaction that came while it ran has ended: its name stands at the place of the end."""
+        """Record that a running transaction has ended: write a BEGIN with the name of its end."""
         start = len(self._data)
         self._data += _begin_frame(end)
         self._aborted[own.number] = ()
         self._record(end, own, frontier, start, ran=True)
 
     def drop_running(self, own: EventGroup) -> None:
-        """A transaction that came while it ran was rolled back."""
+        """Record that a running transaction was rolled back."""
         self._gone.append(own.number)
 
     @property
     def last_end(self) -> int | None:
-        """The frontier behind the last transaction that ended; None where none did."""
+        """The frontier behind the last ended transaction; None if there is none."""
         if self._ended:
             return self._ended[-1][2]
         return int(self._ended_before[-1]["end"][-1]) if self._ended_before else None
@@ -203,7 +204,7 @@ class Gathering:
         positions: Sequence[Position],
         source_end: tuple[int, int] | None,
     ) -> StreamRead:
-        """All of it, of so many bytes; `group` goes on in the next read. The last place is complete."""
+        """The result of a read of `size` bytes. `group` goes on in the next one; the last position is complete."""
         opened, amid = None, False
         if group is not None and group.has_rows:
             opened, amid = (None, True) if group.xa else (Open(group.start, group.time), False)
@@ -224,7 +225,7 @@ class Gathering:
         )
 
     def _out(self, group: EventGroup) -> bytearray:
-        """The list that a frame of the transaction goes to; what stands before it is there."""
+        """The buffer for a frame of the transaction; first write its BEGIN and waiting maps to it."""
         if not group.has_rows:
             group.has_rows, group.number = True, _number(str(group.gtid))
             if not group.xa:
@@ -249,7 +250,7 @@ def _holds(data: bytearray, group: EventGroup) -> bool:
 
 
 def map_frame(event: BinlogEvent) -> bytes:
-    """The map of a table, to be written with its rows."""
+    """The frame of a table map, to be written with its rows."""
     return frames.frame(
         event.kind, event.timestamp, event.server, bytes(event.body), event.position, event.flags
     )
@@ -262,7 +263,7 @@ def _begin_frame(group: EventGroup) -> bytes:
 
 
 def _number(gtid: str) -> int:
-    """A number that stands for a name: it only tells one from the other."""
+    """A number for a name: it only distinguishes transactions."""
     return int.from_bytes(hashlib.sha256(gtid.encode()).digest()[:8], "big") >> 1
 
 

@@ -1,24 +1,26 @@
-"""A server's history held against what was read of it: the last transactions have to stand where they stood.
+"""The check of a server's history: the last received transactions must stand where they stood in its log.
 
-    uuid:5@1763856000123456@1234@6f2c01aa@binlog.000002       what a position says of them (`mysql.position`)
+    uuid:5@1763856000123456@1234@6f2c01aa@binlog.000002       the place of one (`mysql.position`)
 
-    the file is there      from that place on it is sent again: the same name, and the same time of commit;
-                           behind it no transaction without a name, up to the next one with a name. What
-                           can't be read there is damage, unless another event lies over the place
-    it is purged           only later files are left, and on MariaDB each of them begins behind it;
-                           in these, too, each transaction has a name, up to the next one
-    another server's       a file's name says nothing; what was executed and purged is compared, as ever
+    the file exists        The log from that place on is requested. It must begin with the same name and
+                           commit time, and have no transaction without a name before the next one that we
+                           lack. If the place can't be read, that is damage, unless another event covers it
+    the file is purged     Only later files may be left. On MariaDB each of them must begin behind the
+                           transaction. In them, too, each transaction up to the next one must have a name
+    another server         The file's name means nothing. Executed and purged transactions are compared, as
+                           always
 
-A server that was reset, or whose volume was set back, gives out the same names again for other transactions;
-once it has as many as before its sets tell nothing. Times of commits differ, by the microsecond on MySQL and
-the second on MariaDB.
+A server that was reset, or whose volume was set back, assigns the same names again to other transactions.
+Once it has as many as before, its sets do not show that. But the times of the commits differ: by microseconds
+on MySQL, by seconds on MariaDB.
 
-A MySQL server whose `gtid_mode` was turned off for a while has transactions without names. Who asks for what
-follows a set is sent nothing of a file that has no others: they would be missed without a word.
+A MySQL server whose `gtid_mode` was off for a while has transactions without names. If a client asks for the
+transactions after a set, the server sends nothing of a file that has only such ones: they would be missed
+silently.
 
-`dump` calls `check` before it begins, over a connection of its own. Who begins a stream makes its `start`:
-there is no transaction yet, and only the end of the log is known, where other transactions would hardly end
-as well. In a file of more than 4 GB nothing can be asked for by its place, so that nothing is compared.
+`dump` calls `check` before it begins, over a connection of its own. `start` makes the first position of a
+stream: there is no transaction yet, so it holds the end of the log, and another history would hardly end at
+the same place. In a file of more than 4 GB a place can't be requested, so nothing is compared.
 """
 
 from __future__ import annotations
@@ -56,27 +58,27 @@ from headrace.sources.mysql.stream.errors import EventDamaged, EventUnknown
 from headrace.sources.mysql.stream.events import BinlogEvent, EventReader, GroupStart
 
 _COM_BINLOG_DUMP = 0x12
-_TO_THE_END = 1  # a dump that ends with the file, and does not wait for more
+_TO_THE_END = 1  # the dump ends at the log's end, and does not wait for more
 _END = 0xFE
-_FIRST_PLACE = 4  # of a file, behind its magic number
+_FIRST_PLACE = 4  # in a file, after its magic number
 _LARGEST_PLACE = (1 << 32) - 1
 _ANSWER_WITHIN = 30.0
 _NUMBER = re.compile(r"(.*\.)(\d+)\Z", re.DOTALL)
 
 
 def mark(identity: MysqlIdentity) -> str:
-    """A digest that tells whose log a file belongs to."""
+    """A digest that identifies the server of a log file."""
     return hashlib.sha256(identity.server.encode()).hexdigest()[:8]
 
 
 def end_of_log(session: MysqlConnection, identity: MysqlIdentity) -> LoggedTransaction:
-    """The end of the log by now, to be asked before what was executed."""
+    """The present end of the log; read it before the executed transactions."""
     [(file, at, *_)] = query(session, session.release.words.log_status)
     return LoggedTransaction("", 0, int(str(at)), mark(identity), str(file))
 
 
 def start(session: MysqlConnection, here: Position, end: LoggedTransaction) -> Position:
-    """The position of a stream that begins here and has brought nothing: it knows where the log ended."""
+    """The position of a stream that begins here and has brought nothing; it holds the log's end."""
     progress = parse_of(here.text, mariadb=session.release.is_mariadb)
     return Position(here.time, str(replace(progress, last=(end,))))
 
@@ -88,7 +90,7 @@ def check(
     progress: BinlogProgress,
     log: MysqlTimeline,
 ) -> None:
-    """Refuse a server that has other transactions where those stood that were read last."""
+    """Refuse a server that has other transactions in the places of the last received ones."""
     forgotten = set() if isinstance(progress, MysqlProgress) else set(log.unlogged_gtids.split(","))
     places = [p for p in progress.last if p.server == mark(identity) and p.gtid not in forgotten - {""}]
     if not places:
@@ -107,14 +109,14 @@ def check(
 
 
 def _begins_anew(reached: BinlogProgress, log: MysqlTimeline) -> bool:
-    """Tell whether nothing of what was read is in this log: an attempt found so before (`successor`)."""
+    """Tell whether no received transaction is in this log: `successor` has accepted that before."""
     return isinstance(reached, MysqlProgress) and reached.brought_gtids == GtidSet.parse(log.unlogged_gtids)
 
 
 def _check_purged(
     session: MysqlConnection, files: list[str], place: LoggedTransaction, reached: BinlogProgress
 ) -> None:
-    """Only files behind that of the place are there, and they say that they come behind it."""
+    """Raise unless all files are later than the place's file, and begin behind its transaction."""
     first, gone = _NUMBER.match(files[0]), _NUMBER.match(place.file)
     later = first is not None and gone is not None and first[1] == gone[1] and int(first[2]) > int(gone[2])
     if not later:
@@ -124,7 +126,7 @@ def _check_purged(
     gtid = MariadbGtid.parse(place.gtid)
     for file in files:
         before = log_end.begin_of_file(session, file)
-        # The numbers of a domain that was forgotten, and that is there again, are of other transactions.
+        # If a domain was forgotten and came back, its numbers belong to other transactions.
         if gtid not in before:
             raise errors.replaced_error(f"{gtid} is purged, and {file} begins behind {before}")
 
@@ -148,15 +150,15 @@ def _check_same(
 
 
 def _stands(address: MysqlAddress, identity: MysqlIdentity, place: LoggedTransaction) -> bool:
-    """Tell whether an event begins where none can be read: the file is followed from its beginning."""
+    """Tell whether an event may begin at a place that can't be read, by reading the file from its start."""
     with closing(connect(address, role="receiver")) as session:
         verify(identify(session), identity)
         try:
             for event in _log_from(session, place._replace(at=_FIRST_PLACE)):
                 if event.position > place.at:
-                    return event.position - event.size == place.at  # by now it can be read
+                    return event.position - event.size == place.at  # now it can be read
         except (EventDamaged, EventUnknown):
-            return True  # nothing that could be read lies over the place
+            return True  # no readable event covers the place
     return False
 
 
@@ -167,7 +169,7 @@ def _check_name(event: BinlogEvent | None, place: LoggedTransaction) -> None:
 
 
 def _check_named(log: Iterator[BinlogEvent], reached: MysqlProgress) -> None:
-    """Refuse a log that has a transaction without a name before the next one that is sent."""
+    """Refuse a log that has a transaction without a name before the next one that we lack."""
     brought = reached.brought_gtids
     for event in log:
         if event.kind == events.ANONYMOUS:
@@ -178,14 +180,14 @@ def _check_named(log: Iterator[BinlogEvent], reached: MysqlProgress) -> None:
 
 
 def _group_start(event: BinlogEvent) -> GroupStart | None:
-    """The name of a transaction that an event is; without checksums anything may stand there."""
+    """The transaction's name in an event; None if it has none (without checksums it may be malformed)."""
     with suppress(struct.error, IndexError, ValueError):
         return events.group_start(event) if event.kind in events.NAMES else None
     return None
 
 
 def _log_from(session: MysqlConnection, place: LoggedTransaction) -> Iterator[BinlogEvent]:
-    """The events from a place on, up to the end of the log as it is by now."""
+    """The events from a place on, up to the present end of the log."""
     execute(
         session,
         "SET @source_binlog_checksum = @@global.binlog_checksum, @replica_uuid = %s, @slave_uuid = %s, "
@@ -200,7 +202,7 @@ def _log_from(session: MysqlConnection, place: LoggedTransaction) -> Iterator[Bi
 
 
 def _events(session: MysqlConnection) -> Iterator[BinlogEvent]:
-    """The events that a dump sends of the files themselves."""
+    """Yield the events in the files of a dump, without those that the dump adds."""
     reader, deadline, came = EventReader(), time.monotonic() + _ANSWER_WITHIN, 0
     while time.monotonic() < deadline:
         try:

@@ -1,25 +1,25 @@
-"""Ordinary transactions, many at a time: the kernel beside `transactions`, which stays the one that decides.
+"""Ordinary transactions, many at a time: a kernel beside `transactions`, which decides everything else.
 
-    taken here       GTID BEGIN map rows map rows XID      MariaDB: GTID map rows XID
-    left to it       everything else, event by event: it teaches the kernel which table a map's number means
+    the kernel takes  GTID BEGIN map rows map rows XID      MariaDB: GTID map rows XID
+    `transactions`    everything else, event by event; it teaches the kernel the table of each map's number
 
-Most of a binlog is small transactions of a few rows, and an event costs the interpreter some microseconds.
-The kernel takes whole transactions whose events are sound, small and known, and the rows of one that is open;
-it stops in front of what is not, and says nothing about it. So each event is judged once, there or here, and
-what is received is the same bit by bit (`tests/laws/sources/mysql`).
+Most of a binlog consists of small transactions of a few rows, and each event costs the interpreter some
+microseconds. The kernel takes whole transactions whose events are valid, small and known, and the rows of an
+open one. It stops before any other event, and does not judge it. So each event is judged once, there or here,
+and the received bytes are the same, bit by bit (`tests/laws/sources/mysql`).
 
-A server cuts rows to events of some kilobytes. One that is far larger holds a large row: it is left, so that
-the room of a run need not be larger than a read.
+A server cuts rows into events of some kilobytes. A far larger event holds a large row. The kernel leaves it,
+so that the buffer of a run need not be larger than a read.
 
-The checksum of an event (CRC-32, as zlib has it), for kernels: called by `ordinary`, bit by bit zlib's.
+`crc32` is the checksum of an event for kernels, equal to zlib's CRC-32:
 
     word        0   1   2   3   4   5   6   7   8   ...      eight bytes each
     register    a   b   c   a   b   c   a   b   c            three, which do not wait for each other
 
-A byte's part in a checksum hangs on its own value and on how many bytes follow it, on nothing else. So a
-register may leave out the words of the other two: its tables say for each byte of a word what it is worth
-three words later. At the end the registers are joined in the order of their last words. One register waits
-for its tables at each word, 2 GB/s; three fill that time, 4 GB/s, and more of them gain nothing.
+A byte's part in a checksum depends only on its value and on the number of bytes after it. So a register may
+skip the words of the other two: its tables give for each byte of a word its worth three words later. At the
+end the registers are joined in the order of their last words. One register waits for its tables at each word
+(2 GB/s). Three registers fill that time (4 GB/s), and more gain nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _U8, _I64, _U64 = types.uint8, types.int64, types.uint64
 
 
 def _tables(followed_by: int) -> npt.NDArray[np.uint32]:
-    """The worth of each value of each byte of a word, where so many zeros follow the word."""
+    """The worth of each value of each byte of a word that so many zeros follow."""
     worth: npt.NDArray[Any] = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         worth = (worth >> 1) ^ np.where(worth & 1, np.uint32(_REVERSED_POLYNOMIAL), np.uint32(0))
@@ -111,17 +111,17 @@ def crc32(data: Bytes, begin: int, end: int) -> int:
 
 LARGEST = 1 << 16  # bytes of an event
 OUT = 1 << 21  # bytes that one run may write
-_MARGIN = 4096  # bytes of it that a BEGIN never needs
+_MARGIN = 4096  # bytes of these to keep free; a BEGIN never needs so many
 _TRANSACTIONS = 1 << 13  # with rows, in one run
-_SLOTS, _KEY = 1 << 10, 520  # maps that are known, and bytes of the names in one
+_SLOTS, _KEY = 1 << 10, 520  # known maps, and bytes of a map's names
 _HEADER, _KIND, _SIZE, _POSITION = 19, 4, 9, 13
-_BEGIN, _TEXT = frames.BEGIN, 18  # of its body, before the name
+_BEGIN, _TEXT = frames.BEGIN, 18  # bytes of a BEGIN's body before the name
 _MARIADB_ORIGIN = 8  # bytes; MySQL's has 16
 _ANOTHER_WAY = 1 | 64 | 128  # flags of MariaDB: a statement alone, a prepared transaction or its end
 _FREE = -1
 _UNWANTED = -1
 
-# What a transaction with rows leaves, a column each.
+# The columns of the record of a transaction with rows.
 AT, COMMIT_TS, CHANGES, START, STOP, PLACE = range(6)
 
 
@@ -151,7 +151,7 @@ def _write(out: Bytes, at: int, value: int, size: int) -> None:
 
 @kernel(_I64, input_array(_U8), _I64, _I64, _I64)
 def _sound(data: Bytes, start: int, stop: int, trailer: int) -> int:
-    """Find the end of the body of a packet's event; -1 of one that is not sound, or large."""
+    """Find the end of the body of a packet's event; -1 if the event is not valid, or is large."""
     begin = start + 1
     size = stop - begin
     if size < _HEADER + trailer or size > LARGEST or data[start] != 0 or _u32(data, begin + _SIZE) != size:
@@ -163,7 +163,7 @@ def _sound(data: Bytes, start: int, stop: int, trailer: int) -> int:
 
 @kernel(_I64, _I64, input_array(_I64))
 def _slot(number: int, ids: Ints) -> int:
-    """Find the place of a map by its number; -1 of one that is not known."""
+    """Find the slot of a map by its number; -1 if it is not known."""
     slot = number % len(ids)
     while ids[slot] != -1:
         if ids[slot] == number:
@@ -174,7 +174,7 @@ def _slot(number: int, ids: Ints) -> int:
 
 @kernel(_I64, input_array(_U8), _I64, _I64, input_array(_I64), input_array(_I64), input_array(_U8, 2))
 def _find_map(data: Bytes, body: int, end: int, ids: Ints, lengths: Ints, keys: Bytes) -> int:
-    """Find the place of a map with the number and the names of this one; -1 where there is none."""
+    """Find the slot of a known map with the same number and names; -1 if there is none."""
     if end - body < 9:
         return -1
     slot = _slot(_number(data, body, 6), ids)
@@ -188,7 +188,7 @@ def _find_map(data: Bytes, body: int, end: int, ids: Ints, lengths: Ints, keys: 
 
 @kernel(_I64, input_array(_U8), _I64, _I64, _I64, output_array(_U8), _I64)
 def _copy(data: Bytes, begin: int, end: int, trailer: int, out: Bytes, used: int) -> int:
-    """Write an event as a frame; where that ends."""
+    """Write an event as a frame; return its end."""
     copy_bytes(data, begin, end, out, used)
     if trailer:
         _write(out, used + _SIZE, end - begin, 4)
@@ -201,7 +201,7 @@ _PACKETS = (
     input_array(_I64),
     _I64,
     _I64,
-)  # from one on, and the bytes of a checksum
+)  # the first packet, and the bytes of a checksum
 _KNOWN = (
     _I64,
     input_array(_I64),
@@ -210,7 +210,7 @@ _KNOWN = (
     input_array(_I64),
     output_array(_I64),
 )  # the transaction; maps
-_WRITTEN = (output_array(_U8), output_array(_U8))  # the tables that get rows, and what is to be handed on
+_WRITTEN = (output_array(_U8), output_array(_U8))  # the tables that get rows, and the output
 
 
 @kernel(several(_I64, _I64, _I64, _I64), *_PACKETS, *_KNOWN, *_WRITTEN, _I64)
@@ -232,8 +232,8 @@ def _rows(
 ) -> tuple[int, int, int, int]:
     """Take maps and rows of a transaction, up to a packet that is neither.
 
-    Returns that packet, where what is written ends, how many events of rows that were, and the first map
-    whose rows have not come; -1 where there is none.
+    Returns that packet, the end of the output, the number of row events, and the first map whose rows have
+    not come (-1 if there is none).
     """
     at, changes, waiting = first, 0, -1
     while at < len(starts):
@@ -275,7 +275,7 @@ def _rows(
 
 @kernel(_I64, input_array(_U8), input_array(_I64), input_array(_I64), _I64, _I64)
 def _behind_begin(data: Bytes, starts: Ints, stops: Ints, at: int, trailer: int) -> int:
-    """The packet behind the statement BEGIN; -1 where it is another one."""
+    """The packet after the statement BEGIN; -1 if the packet is no BEGIN."""
     begin, end = starts[at] + 1, _sound(data, starts[at], stops[at], trailer)
     if end < 0 or data[begin + _KIND] != QUERY or end - begin < 32:
         return -1
@@ -300,9 +300,9 @@ def _behind_begin(data: Bytes, starts: Ints, stops: Ints, at: int, trailer: int)
 def _find_start(
     data: Bytes, starts: Ints, stops: Ints, at: int, trailer: int, origin: Bytes, number: int
 ) -> tuple[int, int, int]:
-    """The beginning of a transaction with this name: the packet behind it, its time, its place in the log.
+    """The start of a transaction with this name: the packet after it, its time, its place in the log.
 
-    The packet is -1 where it begins in another way. MySQL's origin has 16 bytes, MariaDB's 8.
+    The packet is -1 if the transaction begins in another way. MySQL's origin has 16 bytes, MariaDB's 8.
     """
     nothing = (-1, 0, 0)
     if at + 1 >= len(starts):
@@ -341,7 +341,7 @@ def _find_start(
 def _begin(
     data: Bytes, event: int, time: int, commit_ts: int, prefix: Bytes, number: int, out: Bytes, used: int
 ) -> int:
-    """Write the BEGIN of a transaction, as `frames.begin` makes it; where it ends."""
+    """Write the BEGIN of a transaction, as `frames.begin` makes it; return its end."""
     digits, rest = 1, number
     while rest >= 10:
         digits, rest = digits + 1, rest // 10
@@ -365,9 +365,9 @@ def _begin(
 
 @kernel(_I64, input_array(_U8), input_array(_I64), input_array(_I64), _I64)
 def _end(data: Bytes, starts: Ints, stops: Ints, first: int) -> int:
-    """The packet that ends the transaction whose first packet this is, as far as kinds and sizes tell.
+    """The packet that ends the transaction which begins with this packet, by kinds and sizes alone.
 
-    Nothing is begun that cannot be ended. Negative, by one less, is a packet that stands in the way.
+    A transaction is taken only if its end is here. If packet n stands in the way, the result is -n - 1.
     """
     for at in range(first + 1, len(starts)):
         size = stops[at] - starts[at]
@@ -405,10 +405,10 @@ def _whole(
     time: int,
     records: Ints,
 ) -> tuple[int, int, int, int, int, int, int]:
-    """Take whole transactions whose numbers follow each other, until so much is written.
+    """Take whole transactions with consecutive numbers, until so much is written.
 
-    Returns the packet behind them, how many they are, how many of those have rows, where what is written
-    ends, the packet that is to be looked at more closely, and time and place of the last transaction.
+    Returns the packet after them, their number, the number of those with rows, the end of the output, the
+    packet to examine singly, and the time and place of the last transaction.
     """
     at, count, written, used, stopped = first, 0, 0, 0, first
     commit_ts, place = 0, 0
@@ -439,7 +439,7 @@ def _whole(
 
 @dataclass(frozen=True, slots=True)
 class ReadPackets:
-    """The packets of a read, from one on: each is an event, with a checksum of so many bytes."""
+    """The packets of a read from `first` on: each is an event, with a checksum of so many bytes."""
 
     data: Bytes
     starts: Ints
@@ -457,7 +457,7 @@ class ReadPackets:
 
 @dataclass(frozen=True, slots=True)
 class FirstTransaction:
-    """The first of some transactions: the bytes of its origin, its name up to the number, its own time."""
+    """The first transaction of a run: the bytes of its origin, its name up to the number, its own time."""
 
     origin: bytes
     prefix: bytes
@@ -467,29 +467,29 @@ class FirstTransaction:
 
 @dataclass(frozen=True, slots=True)
 class TransactionRun:
-    """Whole transactions that were taken."""
+    """Whole transactions that the kernel took."""
 
-    behind: int  # the packet
-    stopped_at: int  # the packet that is to be looked at more closely
+    behind: int  # the packet after them
+    stopped_at: int  # the packet to examine singly
     count: int
-    written_at: Ints  # of those with rows: see `AT` and its like
+    written_at: Ints  # a record for each with rows: see `AT` and the other columns
     data: Bytes
     newest: tuple[int, int]  # time and place of the last one
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Maps and rows of an open transaction that were taken."""
+    """Maps and rows of an open transaction that the kernel took."""
 
     behind: int
     changes: int
     data: Bytes
     touched_tables: list[int]  # the tables, by their numbers
-    map_tables: list[tuple[bytes, int]]  # maps by number, and their tables; -1 of nobody's
+    map_tables: list[tuple[bytes, int]]  # maps by number, and their tables; -1: not wanted
 
 
 class OrdinaryReader:
-    """The kernel with what it knows: which table the number of a map means."""
+    """The kernel, with the table of each known map's number."""
 
     def __init__(self, tables: Collection[object]) -> None:
         self._ids: Ints = np.full(_SLOTS, _FREE, np.int64)
@@ -498,17 +498,17 @@ class OrdinaryReader:
         self._wanted: Ints = np.full(_SLOTS, _UNWANTED, np.int64)
         self._described: Ints = np.zeros(_SLOTS, np.int64)
         self._touched: Bytes = np.zeros(max(1, len(tables)), np.uint8)
-        self._transaction = 1  # that is read: each has another number
-        self._learned: dict[bytes, tuple[bytes, int]] = {}  # names and slot of each number
+        self._transaction = 1  # the number of the current transaction
+        self._learned: dict[bytes, tuple[bytes, int]] = {}  # the names and slot of each number
         self._out: Bytes = np.empty(OUT, np.uint8)
         self._records: Ints = np.empty((_TRANSACTIONS, 6), np.int64)
 
     def begin(self) -> None:
-        """Another transaction begins."""
+        """Note that another transaction begins."""
         self._transaction += 1
 
     def learn(self, number: bytes, key: bytes, table: int | None) -> None:
-        """The open transaction has a map of this number, with these names; of which wanted table."""
+        """Note a map of the open transaction: its number, its names, and its wanted table or None."""
         if self._learned.get(number, (b"", 0))[0] != key:
             if len(self._learned) * 2 > _SLOTS:
                 self._learned.clear()
@@ -517,7 +517,7 @@ class OrdinaryReader:
         self._described[self._learned[number][1]] = self._transaction
 
     def _place(self, number: bytes, key: bytes, table: int | None) -> int:
-        """Write down a map; where."""
+        """Store a map; return its slot."""
         wanted = int.from_bytes(number, "little")
         slot = wanted % _SLOTS
         while self._ids[slot] not in (_FREE, wanted):
@@ -539,7 +539,7 @@ class OrdinaryReader:
         )
 
     def rows(self, packets: ReadPackets) -> Rows:
-        """Take maps and rows of the transaction that is open."""
+        """Take maps and rows of the open transaction."""
         before = self._described.copy()
         behind, used, changes, waiting = _rows(*(*self._arguments(packets), 0))
         described = [

@@ -1,15 +1,15 @@
-"""The transactions in the events of a binlog: found, filtered by tables, and handed on as `StreamRead`.
+"""The transactions in the events of a binlog: found, filtered by tables, and returned as `StreamRead`.
 
     events     GTID BEGIN map(t) rows map(u) rows XID   GTID DDL   GTID BEGIN map(u) rows XID
     data       [BEGIN map(t) rows]                      [BEGIN ALTERED]
     ended      (time, ...)                              (time, ...)         progress only: nobody mirrors u
 
-Nothing here looks at a row: whose it is says the newest map of its number within the transaction. Of a
-transaction in which nothing is of a wanted table only its name counts.
+This module looks at no row: the newest map of its number within the transaction tells a row event's table. A
+transaction without a change of a wanted table only counts by its name.
 
-The rows of an XA transaction are handed on apart, as of one that runs; at the place of its end in the order
-of commits stands the BEGIN with the name of the end. What a statement did to a wanted table is a frame at its
-exact place; the statement goes no further.
+The rows of an XA transaction are returned apart, like those of a running one. A BEGIN with the name of its
+end stands at the place of the end in the order of commits. The effect of a statement on a wanted table is a
+frame at its exact place; the statement itself goes no further.
 
     IDLE ── name ──► GROUP ── BEGIN, XA START ──► OPEN ── XID, COMMIT, ROLLBACK ──► IDLE
                        └───── a statement alone ─────────── PREPARE ───────────────► IDLE, prepared
@@ -47,13 +47,13 @@ from headrace.sources.mysql.stream.gathering import EventGroup, Gathering, Table
 from headrace.sources.mysql.stream.ordinary import OrdinaryReader, ReadPackets, TransactionRun
 
 _STATEMENTS = frozenset({events.QUERY, events.QUERY_COMPRESSED, events.EXECUTE_LOAD})
-_END_OF_STATEMENT = b"\xff\xff\xff\0\0\0"  # the table's number in rows that are none
+_END_OF_STATEMENT = b"\xff\xff\xff\0\0\0"  # the table's number in an empty row event
 _THREAD_SPECIFIC = 0x04
 _SAVEPOINT, _BACK_TO = b"SAVEPOINT ", b"ROLLBACK TO "
 _XA = re.compile(rb"XA (COMMIT|ROLLBACK) X'([0-9A-Fa-f]*)',X'([0-9A-Fa-f]*)',(-?\d+)\s*\Z")
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 _UNKNOWN: Table = ("", "")
-_SHORTEST_NAMES = {events.GTID: 49, events.MARIADB_GTID: 13}  # bytes of the body, of ordinary ones
+_SHORTEST_NAMES = {events.GTID: 49, events.MARIADB_GTID: 13}  # bytes of an ordinary one's body
 _NAMES: Mapping[type[BinlogProgress], frozenset[int]] = {
     MysqlProgress: frozenset({events.GTID, events.GTID_TAGGED}),
     MariadbProgress: frozenset({events.MARIADB_GTID}),
@@ -62,17 +62,17 @@ _NAMES: Mapping[type[BinlogProgress], frozenset[int]] = {
 
 @dataclass(frozen=True, slots=True)
 class WantedTables:
-    """The tables that are mirrored; `case_insensitive` where the server takes names in any case."""
+    """The mirrored tables; `case_insensitive` if names mean the same in any case."""
 
     tables: Collection[Table]
     case_insensitive: bool = False
 
     def by_key(self) -> dict[bytes, Table]:
-        """The tables by their names as maps have them."""
+        """The tables by their names in the form of `table_key`."""
         return {events.as_key(*table): table for table in self.tables}
 
     def concerned_tables(self, effect: Effect) -> Iterator[tuple[Reason | None, Table]]:
-        """The tables that an effect is on, each with what happened to it."""
+        """The wanted tables that an effect concerns, each with the reason."""
         for each in sorted(self.tables):
             meant = (self._means(each[0], effect.database), self._means(each[1], effect.table))
             if False in meant:
@@ -101,33 +101,33 @@ class MysqlTransactionFinder:
         self.frontier = frontier(progress)
         self._names = _NAMES[type(progress)]
         self._server = BinlogServer(mariadb=False, version=0)
-        self._mark, self._file = server, ""  # whose log it is, and which file of it
+        self._mark, self._file = server, ""  # the server's digest, and the current file of its log
         self._group: EventGroup | None = None
         self._prepared: dict[bytes, EventGroup] = {}  # by their XA names
         self.gathering = Gathering()
 
     @property
     def time(self) -> int:
-        """The time of the position behind the last transaction that ended."""
+        """The time of the position behind the last ended transaction."""
         return self._log.time(self.frontier.count)
 
     @property
     def group(self) -> EventGroup | None:
-        """The transaction that is being sent; None between two of them."""
+        """The transaction that is being sent; None between two transactions."""
         return self._group
 
     def take(self, event: BinlogEvent) -> None:
-        """The next event; a payload is taken apart before."""
+        """Take the next event; the caller has unpacked payloads."""
         try:
             self._take(event)
         except (struct.error, IndexError, ValueError) as error:
-            # Without checksums nobody else notices.
+            # Without checksums nothing else would notice it.
             raise errors.damaged_error(f"an event of kind {event.kind} is shorter than it says") from error
 
     def take_many(self, packets: ReadPackets, most: int) -> tuple[int, int]:
-        """Take what is ordinary at the beginning of these packets, until so many bytes wait to be handed on.
+        """Take the ordinary transactions at the start of these packets, until so many bytes are collected.
 
-        Returns the packet behind it, and the next one that has to be taken by itself.
+        Returns the packet after them, and the next one that must be taken singly.
         """
         group = self._group
         if group is None:
@@ -157,7 +157,7 @@ class MysqlTransactionFinder:
             if not brought and len(run.written_at):
                 self.frontier.remember()
             brought = count
-        # Of one that does not end in these packets the rows can be taken once it is open.
+        # If a transaction does not end in these packets, its rows can be taken once it is open.
         return run.behind, run.behind if run.stopped_at == len(packets.starts) else run.stopped_at
 
     def _take(self, event: BinlogEvent) -> None:
@@ -176,7 +176,7 @@ class MysqlTransactionFinder:
             self._prepare(event)
         elif kind == events.FORMAT:
             if self._group is not None:
-                # A server that died within it; MariaDB lets it stand. A new dump begins in the next file.
+                # The server died within it, and MariaDB leaves it there. A new dump begins in the next file.
                 raise errors.damaged_error("a file ends within a transaction")
             self._server = _server(event)
         elif kind == events.ROTATE:
@@ -185,7 +185,7 @@ class MysqlTransactionFinder:
             raise _refusal(event)
 
     def as_arrival(self, size: int, source_end: tuple[int, int] | None = None) -> StreamRead:
-        """Hand on what was gathered of so many bytes."""
+        """Return the collected result of a read of so many bytes."""
         gathered, group = self.gathering, self._group
         self.gathering = gathered.held_back(group)
         last, here = gathered.last_end, Position(self.time, self.frontier.text)
@@ -267,7 +267,7 @@ class MysqlTransactionFinder:
             self._commit(group)
 
     def _commit(self, group: EventGroup) -> None:
-        """The transaction has ended."""
+        """Record that the transaction has ended."""
         self._group = None
         if group.has_rows and group.xa:
             raise errors.disorder("an XA transaction that ends without its PREPARE")
@@ -290,7 +290,7 @@ class MysqlTransactionFinder:
         self._prepared[prepared.xid] = group
 
     def _end_prepared(self, group: EventGroup, text: bytes) -> None:
-        """XA COMMIT or XA ROLLBACK, by a name of its own, of a transaction that was prepared before."""
+        """Handle XA COMMIT or XA ROLLBACK of an earlier prepared transaction; it has a name of its own."""
         said = _XA.match(text)
         if said is None:
             raise errors.disorder("an end of an XA transaction that cannot be read")
@@ -300,7 +300,7 @@ class MysqlTransactionFinder:
         self._group = None
         self.frontier.bring(group.gtid, group.place)
         if prepared is None:
-            return  # nothing of it was ours
+            return  # it changed no wanted table
         self.frontier.end(prepared.gtid)
         if verb == b"COMMIT":
             self.gathering.end_running(group, prepared, self.time)
@@ -316,7 +316,7 @@ def _open_group(group: EventGroup | None) -> EventGroup:
 
 
 def _first(packets: ReadPackets, kinds: Collection[int]) -> BinlogEvent | None:
-    """The ordinary name of a transaction that stands at the beginning; its checksum is not looked at."""
+    """The event with an ordinary name at the start, if there is one; its checksum is not verified."""
     start, stop = int(packets.starts[packets.first]) + 1, int(packets.stops[packets.first])
     data = memoryview(packets.data)[start:stop]  # type: ignore[arg-type]
     if len(data) < HEADER.size:
@@ -328,7 +328,7 @@ def _first(packets: ReadPackets, kinds: Collection[int]) -> BinlogEvent | None:
 
 
 def _origin(gtid: Gtid | MariadbGtid, event: BinlogEvent, time: int) -> ordinary.FirstTransaction:
-    """The first of some transactions, as the kernel is told of it."""
+    """The first transaction of a run, for the kernel."""
     name, number = str(gtid), gtid.number
     prefix = name[: len(name) - len(str(number))].encode()
     if isinstance(gtid, MariadbGtid):
@@ -337,7 +337,7 @@ def _origin(gtid: Gtid | MariadbGtid, event: BinlogEvent, time: int) -> ordinary
 
 
 def _places(run: TransactionRun) -> Iterator[tuple[int, tuple[int, int]]]:
-    """Count those up to the last one that has rows, with its time and place; then all."""
+    """Yield the count up to the last transaction with rows, with its time and place; then that of all."""
     if len(run.written_at):
         last = run.written_at[-1].tolist()
         yield last[ordinary.AT] + 1, (last[ordinary.COMMIT_TS], last[ordinary.PLACE])
@@ -348,14 +348,14 @@ def _places(run: TransactionRun) -> Iterator[tuple[int, tuple[int, int]]]:
 
 
 def _place(event: BinlogEvent, named: GroupStart, server: str, file: str) -> LoggedTransaction | None:
-    """The place of a transaction's name; None where no file was named."""
+    """The place of a transaction's name in the log; None if no file was named yet."""
     if not file or event.at <= 0:
         return None
     return LoggedTransaction(str(named.gtid), named.commit_ts, event.at, server, file)
 
 
 def _server(event: BinlogEvent) -> BinlogServer:
-    """The server that a description of the format names."""
+    """The server that a format description names."""
     text = bytes(event.body[2:52]).rstrip(b"\0").decode("utf-8", "replace")
     number = _VERSION.search(text)
     if number is None:
