@@ -1,20 +1,21 @@
-"""Preflight: everything that would go wrong later, found before anything is made.
+"""Preflight: find everything that would go wrong later, before anything is made.
 
-`headrace check` prints what `examine` finds; `headrace run` refuses to start on an error among it. Each
-finding is a value with a stable code and, where a statement mends it, that statement, so that a test
-can run it and look again.
+`headrace check` prints the findings of `examine`; `headrace run` refuses to start if one is an error. A
+finding is a value with a stable code and the statements that mend it, if there are any, so a test can run
+them and look again.
 
     variables    the server's settings, and the statement that sets one
-    binlog       the log: whole rows, columns that say what they are, names, one order; how long it lasts
-    replication  a server that is a replica itself; filters; transactions that are prepared
-    grants       what this user may do, by the server's own answers
-    server       all of it that is not about a table
-    tables       what a pattern names, and whether each of those can be mirrored
-    examination  everything on one connection, by a wish in MySQL's words; costly changes of shape
-    script       the statements that mend what was found, in an order that works
+    binlog       the log: whole rows, described columns, names, one order, retention
+    replication  a server that is a replica itself; filters; prepared transactions
+    grants       our privileges, by the server's own answers
+    server       all checks that are not about a table
+    tables       the tables of a pattern, and whether each can be mirrored
+    examination  all checks on one connection, by a wish in MySQL's words; DDL that is costly for certain
+    tables
+    script       the statements that mend the findings, in an order that works
 
-Nothing here changes the source, and nothing of ours is ever made there. What is wrong with a table that only
-a wildcard names leaves it out (`CheckReport.left_out`) and stands against nothing else.
+Nothing here changes the source, and nothing of ours is ever made there. If only a wildcard names a table with
+an error, the table is left out (`CheckReport.left_out`) and the others are mirrored.
 """
 
 from headrace.sources.mysql.preflight.examination import MysqlWish, examine, examine_tables, list_unmirrored

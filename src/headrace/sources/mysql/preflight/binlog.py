@@ -1,23 +1,21 @@
-"""Preflight of the log: whether it holds every change, whole, under names that last.
+"""Preflight of the log: does it hold every change, with whole rows, under lasting names? How long does it
+last?
 
-A variable of the server is what new sessions begin with. One that is open keeps its own, and a session may
-set some of them for itself, so the stream checks each event again; this is about what is set for all.
+New sessions begin with the server's variables. An open session keeps its own values, and a session may set
+some of them for itself. So the stream checks each event again; these checks are about the values for all.
 
-Preflight of what the server keeps: how long its log lasts, and what a power cut may take from it.
+A mirror acknowledges nothing at the server: the server removes its log by age, even if a mirror still needs
+it.
 
-A mirror acknowledges nothing at the server: the log is removed by its age, whoever still needs it.
+lost commits  With sync_binlog other than 1 a power cut may remove the newest commits from the log. The server
+              then assigns their GTIDs to other transactions, which seem known to us already. With
+              innodb_flush_log_at_trx_commit other than 1 the log keeps commits that the tables lost. The
+              stream shows neither. Both are warnings, since killing the server's process is harmless at any
+              point; only its machine must not lose power.
 
-lost commits  With sync_binlog other than 1 a power cut may take the newest commits out of the log. The server
-              then gives their GTIDs to other transactions: to us these are known already. With
-              innodb_flush_log_at_trx_commit other than 1 the log keeps commits that the tables lost. Nothing
-              in the stream betrays either. They are warnings, since the server's process may be killed at any
-              point without harm; only its machine must not lose power.
-
-Say how long the server keeps its log, for `status`: it holds nothing for us, and removes it by its age.
-
-Whoever needs what was removed has lost its position, and hears of that when it connects (`stream.dump`). So
-there is nothing that might be too much, and all that can be said is how long the log lasts. Nothing is asked
-that costs the server more than a look at its variables.
+`health` tells `status` how long the server keeps its log. A mirror that needs removed log has lost its
+position, and learns that when it connects (`stream.dump`). So the server never holds too much for us.
+`health` costs the server only a look at its variables.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ _OPEN_SESSIONS = "sessions that are open keep what they have: let the applicatio
 
 
 def check_binlog(flavour: Flavour, variables: Variables) -> Iterator[Finding]:
-    """Everything about the log that holds for all tables."""
+    """Check everything about the log that concerns all tables."""
     if variables["log_bin"] != ON:
         yield Finding(
             Level.ERROR,
@@ -60,14 +58,14 @@ def check_binlog(flavour: Flavour, variables: Variables) -> Iterator[Finding]:
                 "then restart the server",
             ),
         )
-        return  # nothing of the rest is in force
+        return  # without a log the rest does not matter
     yield from _rows(flavour, variables)
     yield from _names(flavour, variables)
     yield from _order(variables)
 
 
 def _rows(flavour: Flavour, known: Variables) -> Iterator[Finding]:
-    """Find out whether whole rows are logged, and their columns described."""
+    """Check that whole rows are logged, with descriptions of their columns."""
     if known["binlog_format"] != "ROW":
         mend = (setting(flavour, "binlog_format", "ROW"),)
         yield Finding(
@@ -127,12 +125,12 @@ def _rows(flavour: Flavour, known: Variables) -> Iterator[Finding]:
         )
 
 
-# By steps, each of which waits for nobody; the servers of one history go through them together.
+# Steps that wait for nobody; all servers of one history must take each step together.
 _GTID_STEPS = ("OFF", "OFF_PERMISSIVE", "ON_PERMISSIVE", "ON")
 
 
 def _names(flavour: Flavour, known: Variables) -> Iterator[Finding]:
-    """Find out whether each transaction has a name that is the same on all servers of its history."""
+    """Check that each transaction has a name that is the same on all servers of its history."""
     if flavour is Flavour.MYSQL:
         yield from _gtids(known)
     elif known["gtid_strict_mode"] != ON:
@@ -160,7 +158,7 @@ def _names(flavour: Flavour, known: Variables) -> Iterator[Finding]:
 
 
 def _gtids(known: Variables) -> Iterator[Finding]:
-    """GTIDs of MySQL. The statements are for a person: with them some of the application's own fail."""
+    """Check MySQL's GTIDs. A person must switch them on: some of the application's statements fail then."""
     mode = known["gtid_mode"]
     steps = [] if known["enforce_gtid_consistency"] == ON else ["SET PERSIST enforce_gtid_consistency = ON"]
     steps += [f"SET PERSIST gtid_mode = {step}" for step in _GTID_STEPS[_GTID_STEPS.index(mode) + 1 :]]
@@ -179,7 +177,7 @@ def _gtids(known: Variables) -> Iterator[Finding]:
 
 
 def _order(known: Variables) -> Iterator[Finding]:
-    """Find out whether transactions become visible in the order of the log, and no other server makes any."""
+    """Check that transactions become visible in the order of the log, and that no other server adds any."""
     if known.get("binlog_order_commits", ON) != ON:
         mend = (setting(Flavour.MYSQL, "binlog_order_commits", ON),)
         yield Finding(
@@ -212,12 +210,12 @@ RETENTION = (
 )
 _DAY = 86400
 _KEPT = 7 * _DAY
-# What a copy reads per second, for an estimate.
+# Bytes per second of a copy, for an estimate.
 _COPY_RATE = 50_000_000
 
 
 def check_retention(flavour: Flavour, variables: Variables, copy_bytes: int) -> Iterator[Finding]:
-    """Find out whether the log outlasts the copy, and a day in which nobody mirrors."""
+    """Check that the log outlasts the copy, and a day without a run."""
     seconds = lasts(variables)
     copy_seconds = copy_bytes / _COPY_RATE
     if seconds is not None and seconds < max(_DAY, 2 * copy_seconds):
@@ -247,7 +245,7 @@ def check_retention(flavour: Flavour, variables: Variables, copy_bytes: int) -> 
 
 
 def lasts(variables: Variables) -> float | None:
-    """The seconds after which the server removes a file of the log; None: it never does."""
+    """The seconds after which the server removes a file of the log; None if it never does."""
     if variables.get("binlog_expire_logs_auto_purge", ON) != ON:
         return None
     seconds = float(variables.get("binlog_expire_logs_seconds", 0))
@@ -263,10 +261,10 @@ def long(seconds: float) -> str:
 
 
 def check_durability(flavour: Flavour, variables: Variables) -> Iterator[Finding]:
-    """Find out whether the server still has, after a power cut, all that it sent."""
+    """Check that after a power cut the server still has everything that it sent."""
     weak = [name for name in ("sync_binlog", "innodb_flush_log_at_trx_commit") if variables[name] != "1"]
     if weak:
-        # Not to be run unread: each commit of the application then waits for the disk.
+        # A person must decide this: each commit of the application then waits for the disk.
         statements = tuple(setting(flavour, name, 1) for name in weak)
         yield Finding(
             Level.WARNING,
@@ -284,7 +282,7 @@ _POSITIONS = ("gtid_executed", "gtid_purged", "gtid_binlog_pos")
 
 
 def health(session: MysqlConnection) -> Health:
-    """Say how long the log lasts, how far it is, and (MySQL) what of it is gone."""
+    """Report how long the log lasts, its end, and (MySQL) the purged part."""
     known = variables(session, [*RETENTION, *_POSITIONS])
     seconds = lasts(known)
     figures = {

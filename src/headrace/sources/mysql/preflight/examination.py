@@ -2,15 +2,14 @@
 
     the patterns' tables ─► each by itself ─► privileges ─► the server ─► Report
 
-A table that a pattern names outright is refused by what stands against it. What a wildcard swept in is
-left out instead, with the same code, and the others are mirrored.
+If a pattern without wildcards names a table, the table's fault is an error. If only a wildcard names it, the
+table is left out instead, with the same code, and the others are mirrored.
 
-Changes of shape that cost more of a table than of others: for `headrace check` to say beforehand.
+`costly_ddl` names the DDL that costs more for a table than for others, for `headrace check`. `docs/mysql.md`
+lists by statement the DDL that costs the same for all tables. The rest depends on the table: on its key, and
+on columns that the server computes. The verdicts are those of `ddl.evidence`.
 
-What holds for all tables stands in `docs/mysql.md`, by statement. Here is what depends on the table: on its
-key, and on columns that the server computes. The verdicts are those of `catalog.evidence`.
-
-A wish in MySQL's words: what is to be mirrored. All checks go by it.
+All checks take a `MysqlWish`: the tables to mirror.
 """
 
 from __future__ import annotations
@@ -54,14 +53,14 @@ from headrace.sources.mysql.session.statements import MysqlConnection
 
 @dataclass(frozen=True, slots=True)
 class MysqlWish:
-    """The wish to mirror tables. Nothing of ours is made upstream for it."""
+    """A wish to mirror tables. Nothing of ours is made upstream for it."""
 
     patterns: Sequence[str]
     connections: int = 4  # that the copy may open
-    accepts_cascades: bool = False  # somebody says that unlogged cascades never find a row
-    in_chunks: bool = False  # tables are to be copied in chunks, where their keys allow it
+    accepts_cascades: bool = False  # the user guarantees that unlogged cascades change no row
+    in_chunks: bool = False  # copy tables in chunks if their keys allow it
     identity: Json | None = None  # of the source that the lake already mirrors
-    flavour: Flavour | None = None  # as the address says
+    flavour: Flavour | None = None  # from the address
 
     @classmethod
     def of(cls, wish: Wish, flavour: Flavour | None = None) -> MysqlWish:
@@ -75,7 +74,7 @@ _CASE = "lower_case_table_names"
 
 
 def examine(address: MysqlAddress, wish: MysqlWish) -> CheckReport:
-    """Look at everything that the wish depends on. Raises only if the server cannot be asked at all."""
+    """Check everything that the wish depends on. Raises only if the server cannot be asked at all."""
     with closing(connect(address, role="check")) as connection:
         findings = list(check_version(connection.release))
         if any(finding.level is Level.ERROR for finding in findings):
@@ -119,9 +118,9 @@ def _identity(connection: MysqlConnection, wish: MysqlWish) -> list[Finding]:
 def examine_tables(
     connection: MysqlConnection, names: Sequence[TableName], wish: MysqlWish
 ) -> ExaminedTables:
-    """Examine the tables that are there: which can be mirrored as wished, and what stands against the others.
+    """Examine the tables that exist: those that can be mirrored as wished, and the errors of the others.
 
-    A table that the server does not show now keeps back no other: it has an error of its own.
+    A table that the server does not show now has an error of its own, and does not hold up the others.
     """
     looks, hidden = read_visible_tables(connection, names)
     there = [MysqlCandidate(each.name, each.kind, each.engine) for each in looks.values()]
@@ -133,7 +132,7 @@ def examine_tables(
 
 
 def _is_definable(each: TableLook) -> bool:
-    """Tell whether the lake has columns for all of the table's; else an error stands against it."""
+    """Tell whether the lake can have all columns of the table; if not, a check has an error for it."""
     try:
         schema_of(each)
     except HeadraceError:
@@ -144,9 +143,9 @@ def _is_definable(each: TableLook) -> bool:
 def list_unmirrored(
     connection: MysqlConnection, wish: MysqlWish, mirrored_tables: Collection[TableName]
 ) -> dict[TableName, HeadraceError | None]:
-    """Find what patterns match and nobody mirrors, with what stands against it; None: nothing does.
+    """Find the tables that the patterns match and are not mirrored, each with its error or None.
 
-    A mirror asks this beside its work: of a table that the server does not show now it is told, or later.
+    A mirror calls this beside its work: a table that the server does not show now may be absent until later.
     """
     chosen = _choose(connection, wish.patterns, without=mirrored_tables, whole=False)
     looks, hidden = read_visible_tables(connection, chosen.names)
@@ -164,7 +163,7 @@ def _choose(
     without: Collection[TableName] = (),
     whole: bool = True,
 ) -> ChosenTables:
-    """Find the tables that the patterns name, but for those that are known already."""
+    """Find the tables that the patterns name, except those that are known already."""
     lower = variables(connection, [_CASE])[_CASE] != "0"
     spelled = [pattern.lower() for pattern in patterns] if lower else patterns
     among = candidates(connection, spelled, whole=whole)
@@ -174,7 +173,7 @@ def _choose(
 def _look_at(
     connection: MysqlConnection, names: Sequence[TableName]
 ) -> tuple[list[TableLook], dict[TableName, TableSize]]:
-    """The tables as they are, by name, and their sizes; raises of one that another session alters now."""
+    """The looks at tables, by name, and their sizes; raises if another session is altering one."""
     looks, known = look(connection, names), sizes(connection, names)
     for name in names:
         if name not in looks or name not in known:
@@ -189,7 +188,7 @@ def _of_tables(
     meant: frozenset[TableName],
     wish: MysqlWish,
 ) -> list[Finding]:
-    """Collect the findings of the tables: of what they are, and of what we may do with them."""
+    """Collect the findings on the tables and on our rights on them."""
     names = [each.name for each in looks]
     cascades, generated = wish.accepts_cascades, logs_generated(connection.release)
     findings = [
@@ -206,7 +205,7 @@ def _refused_tables(findings: Iterable[Finding]) -> frozenset[TableName]:
 
 
 def _reasons(findings: Sequence[Finding]) -> dict[TableName, HeadraceError]:
-    """The first reason against each table that is refused."""
+    """The first error of each refused table."""
     reasons: dict[TableName, HeadraceError] = {}
     for finding in findings:
         for name in finding.concerned_tables if finding.refuses else ():
@@ -218,7 +217,7 @@ _NO_KEY = "written again in the lake by every added column: it has no key"
 
 
 def costly_ddl(look: TableLook) -> tuple[str, ...]:
-    """Say what is special of this table, the dearest first."""
+    """Say which DDL is costly for this table, the costliest first."""
     return tuple(_costs(look))
 
 

@@ -1,15 +1,17 @@
-"""Preflight of privileges: whether this user may lock tables, read the log, and read whole tables.
+"""Preflight of privileges: may this user lock tables, read the log, and read whole tables?
 
-Wherever the server decides before it does anything, it is asked: its answer counts in roles, wildcards,
-privileges that were revoked in part, and whatever a later version adds.
+If the server can answer without doing anything, we ask it: its answer includes roles, wildcards, partly
+revoked privileges, and whatever a later version adds.
 
-    LOCK TABLES          of a table that is not there. The server says "denied to database"; or that there is
-                         no table, or that this one may not be read: then we may lock those that we may read
-    REPLICATION SLAVE    SHOW REPLICAS (MySQL). MariaDB has no harmless statement for it: SHOW GRANTS is read
+    LOCK TABLES          of a table that does not exist. If the server says "denied to database", we may not.
+                         If it says that there is no table, or that it may not be read, we may lock the
+                         tables that we may read
+    REPLICATION SLAVE    SHOW REPLICAS (MySQL). MariaDB has no harmless statement for it: we read SHOW GRANTS
     REPLICATION CLIENT   the statement that shows the newest file of the log (MariaDB: BINLOG MONITOR)
-    SELECT               `information_schema.columns`, as `catalog` reads it. It shows columns that we may
-                         read and hides the others: who may read some sees a smaller table. SHOW GRANTS alone
-                         tells. A table of which it names columns is refused unless all of it is granted, too
+    SELECT               `information_schema.columns`, as `catalog` reads it. It shows the columns that we may
+                         read and hides the others. So with a right on some columns we see a smaller table,
+                         and only SHOW GRANTS tells. If that names columns of a table, the table is refused,
+                         unless the whole table is granted too
 
 Lines of SHOW GRANTS are never shown: MariaDB's hold a hash of the password.
 """
@@ -43,10 +45,10 @@ class ReplicationDenied(RightWithheld):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """One line of SHOW GRANTS: privileges on all (None, None), on a database, or on a table."""
+    """One line of SHOW GRANTS: privileges on everything (None, None), on a database, or on a table."""
 
     privileges: frozenset[str]
-    of_columns: frozenset[str]  # those that are granted for some columns only
+    of_columns: frozenset[str]  # the privileges that are granted on some columns only
     schema: str | None
     table: str | None
 
@@ -55,7 +57,7 @@ class Grant:
 
 
 def parse(line: str) -> Grant | None:
-    """Read a line of SHOW GRANTS; None of one that gives a role, or something that is no table's."""
+    """Parse a line of SHOW GRANTS; None if it grants a role, or a right that does not concern tables."""
     match = _GRANT.match(line)
     if match is None:
         return None
@@ -74,18 +76,18 @@ def _unquote(name: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """Our account, and the rights that SHOW GRANTS says it has."""
+    """Our account, and its rights by SHOW GRANTS."""
 
-    user: str  # as a statement names it
+    user: str  # as in a statement
     grants: tuple[Grant, ...]
     literal: bool  # the name of a database in a grant is no pattern
-    has_revokes: bool  # a privilege on everything is not one on every database
+    has_revokes: bool  # a privilege on everything may be revoked on single databases
 
     def everywhere(self, privilege: str) -> bool:
         return any(each.schema is None and each.has(privilege) for each in self.grants)
 
     def in_part(self, name: TableName) -> bool:
-        """Tell whether we see a smaller table than there is, as far as that is known."""
+        """Tell whether we may see only a part of the table's columns, as far as that is known."""
         of_it = [each for each in self.grants if each.schema == name.schema and each.table == name.name]
         if not any("SELECT" in each.of_columns for each in of_it):
             return False
@@ -94,7 +96,7 @@ class Rights:
         return not (everywhere or any(each.has("SELECT") for each in (*of_it, *wider)))
 
     def _means(self, granted: str | None, database: str) -> bool:
-        """Tell whether a grant on databases is one on this."""
+        """Tell whether a grant's database, which may be a pattern, means this one."""
         if granted is None or self.literal:
             return granted == database
         parts = re.findall(r"\\.|.", granted, re.DOTALL)
@@ -112,7 +114,7 @@ class Rights:
 
 
 def rights(connection: MysqlConnection) -> Rights:
-    """Ask who we are and what we may do, through the roles that are active, too."""
+    """Read our account and its rights, with those of active roles."""
     ((user,),) = query(connection, "SELECT CURRENT_USER()")
     name, _, host = str(user).rpartition("@")
     lines = [str(line) for (line,) in query(connection, "SHOW GRANTS")]
@@ -129,7 +131,7 @@ def rights(connection: MysqlConnection) -> Rights:
 
 
 def check_replication_rights(connection: MysqlConnection, ours: Rights) -> Iterator[Finding]:
-    """Find out whether we may be sent the log, and may ask about its files."""
+    """Check that we may read the log, and list its files."""
     release = connection.release
     lacking = [
         *(["REPLICATION SLAVE"] if not _may_follow(connection, ours) else []),
@@ -171,7 +173,7 @@ def _is_allowed(connection: MysqlConnection, statement: str) -> bool:
 
 
 def check_reading(looks: Iterable[TableLook], ours: Rights) -> Iterator[Finding]:
-    """Find out whether we may read whole tables."""
+    """Check that we may read whole tables."""
     for look in looks:
         if look.readable and not ours.in_part(look.name):
             continue
@@ -191,7 +193,7 @@ def check_reading(looks: Iterable[TableLook], ours: Rights) -> Iterator[Finding]
 
 
 def check_locking(connection: MysqlConnection, names: Sequence[TableName], ours: Rights) -> Iterator[Finding]:
-    """Find out whether we may lock the tables of each database for the moment in which a copy begins."""
+    """Check that we may lock the tables of each database, as a copy needs."""
     for schema in sorted({name.schema for name in names}):
         if may_lock(connection, schema):
             continue

@@ -1,8 +1,8 @@
-"""Preflight of a server that is itself a replica, and of transactions that are prepared and not ended.
+"""Preflight of a server that is itself a replica, and of prepared transactions.
 
-What a replica applies is in its own log only if it is told to write it there. MariaDB shows a replica's state
-to those with a privilege of its own (SLAVE MONITOR), that a mirror does not ask for: without it the server is
-taken for a replica once it has replicated anything.
+A replica's log has the changes that it applies only if it is configured so. MariaDB shows a replica's state
+only to users with a privilege of its own (SLAVE MONITOR), which a mirror does not need. Without it, a server
+that has ever replicated anything counts as a replica.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Status = Mapping[str, str]
 
 
 def check_filters(connection: MysqlConnection) -> Iterator[Finding]:
-    """Filters of the log: with one, statements are left out by the database that a session happens to use."""
+    """Refuse filters of the log: they leave out changes by the database that a session happens to use."""
     rows = status(connection, connection.release.words.log_status)
     filters = [f"{name.lower()} = {row[name]}" for row in rows for name in _FILTERS if row.get(name)]
     if filters:
@@ -45,7 +45,7 @@ def check_filters(connection: MysqlConnection) -> Iterator[Finding]:
 
 
 def check_replication(connection: MysqlConnection, variables: Variables) -> Iterator[Finding]:
-    """Everything that matters where the server is a replica."""
+    """Check everything that matters if the server is a replica."""
     flavour, statuses = connection.release.flavour, _statuses(connection)
     if flavour is Flavour.MYSQL:
         yield from _commit_order(variables, replicating=any(map(_is_applying, statuses)))
@@ -58,7 +58,7 @@ def check_replication(connection: MysqlConnection, variables: Variables) -> Iter
 
 
 def _statuses(connection: MysqlConnection) -> Sequence[Status]:
-    """The replications that the server is told to do; () where it is told none, or does not tell us."""
+    """The replications that are configured on the server; none also if we may not see them."""
     mariadb = connection.release.is_mariadb
     try:
         return status(connection, "SHOW ALL SLAVES STATUS" if mariadb else "SHOW REPLICA STATUS")
@@ -71,12 +71,12 @@ def _is_applying(known: Status) -> bool:
 
 
 def _of(known: Status, name: str) -> str:
-    """One value of a status, by the name that is the same on all servers."""
+    """One value of a status, by the part of its name that all servers share."""
     return next(known[key] for key in (f"Replica_{name}", f"Slave_{name}") if key in known)
 
 
 def _commit_order(known: Variables, *, replicating: bool) -> Iterator[Finding]:
-    """Asked of every MySQL: one that is no replica today may be one tomorrow, and still be our source."""
+    """Check every MySQL server: it may become a replica later, and still be our source."""
     if known["replica_preserve_commit_order"] == ON:
         return
     mend: tuple[str, ...] = (setting(Flavour.MYSQL, "replica_preserve_commit_order", ON),)
@@ -94,7 +94,7 @@ def _commit_order(known: Variables, *, replicating: bool) -> Iterator[Finding]:
 
 
 def _updates_unlogged(flavour: Flavour) -> Finding:
-    """MySQL remembers the statement until its restart; of MariaDB it stands in a file."""
+    """The finding of a replica that logs no changes. On MariaDB only the configuration file mends it."""
     mend = ("SET PERSIST_ONLY log_replica_updates = ON",) if flavour is Flavour.MYSQL else ()
     hint = hint_of(mend) or "write log_slave_updates in the section [mysqld] of its configuration file"
     return Finding(
@@ -110,7 +110,7 @@ def _updates_unlogged(flavour: Flavour) -> Finding:
 
 
 def _triggers_unlogged() -> Finding:
-    """Asked of every MariaDB, as the order of commits is of every MySQL."""
+    """The finding of every MariaDB server whose replica triggers may change rows unlogged."""
     mend = (setting(Flavour.MARIADB, "slave_run_triggers_for_rbr", "LOGGING"),)
     return Finding(
         Level.ERROR,
@@ -125,7 +125,7 @@ def _triggers_unlogged() -> Finding:
 
 
 def _replica(flavour: Flavour, known: Status) -> Iterator[Finding]:
-    """A replication that is behind by intention, is stopped, or leaves something out."""
+    """The findings on a replication that is delayed on purpose, is stopped, or filters changes."""
     delay = int(known.get("SQL_Delay") or 0)
     if delay:
         yield Finding(
@@ -167,11 +167,11 @@ def _filters(name: str) -> bool:
 
 
 def check_prepared(connection: MysqlConnection) -> Iterator[Finding]:
-    """Transactions that are prepared now: what they wrote is locked until somebody ends them."""
+    """Report prepared transactions: their rows are locked until somebody ends them."""
     try:
         rows = query(connection, "XA RECOVER")
     except PrivilegeMissing:
-        return  # MySQL wants XA_RECOVER_ADMIN for it
+        return  # MySQL requires XA_RECOVER_ADMIN for it
     if rows:
         yield Finding(
             Level.WARNING,

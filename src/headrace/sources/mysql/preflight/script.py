@@ -1,7 +1,7 @@
-"""The script: the statements that mend what was found, in an order in which they can be run.
+"""The script: the statements that mend the findings, in an order that works.
 
-`headrace check --sql` prints it. What a finding gives stays together and in its order; settings come before
-privileges, and what MySQL sets for its next start before the restart.
+`headrace check --sql` prints it. The statements of a finding stay together and in order. Settings come before
+privileges, and MySQL's settings for its next start come before the restart.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from headrace.sources.contract.findings import Finding
 
 
 def script(findings: Iterable[Finding]) -> list[str]:
-    """The statements of all findings, each once, in an order in which they can be run."""
+    """The statements of all findings, each once, in an order that works."""
     found = list(findings)
     now = [each for finding in found if not finding.restart for each in finding.mend]
     later = [each for finding in found if finding.restart for each in finding.mend]

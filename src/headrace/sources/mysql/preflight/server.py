@@ -1,4 +1,4 @@
-"""Preflight of the server: its release, its settings, and what this user may ask of it."""
+"""Preflight of the server: its release, its settings, and our privileges."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from headrace.sources.mysql.preflight.grants import Rights, check_replication_ri
 from headrace.sources.mysql.preflight.variables import ON, variables
 from headrace.sources.mysql.session.statements import MysqlConnection
 
-# Those that were run. Of an older one nobody has tried whether what it logs is what we read.
+# The oldest tested releases. The logs of older ones were never tested.
 OLDEST: Mapping[Flavour, Number] = {Flavour.MYSQL: Number(9, 7), Flavour.MARIADB: Number(10, 11)}
 NEWEST: Mapping[Flavour, Number] = {Flavour.MYSQL: Number(9, 7), Flavour.MARIADB: Number(10, 11)}
 
 
 def as_integer(number: Number) -> int:
-    """A release's number as MySQL itself writes it in one integer: 9.7.4 is 90704."""
+    """A release's number as one integer, as in MySQL: 9.7.4 is 90704."""
     return number.major * 10000 + number.minor * 100 + number.patch
 
 
 def check_version(release: Release) -> Iterator[Finding]:
-    """Find out whether this release can be mirrored."""
+    """Check that this release can be mirrored."""
     label, number = release.flavour.label, release.number
     oldest, newest = OLDEST[release.flavour], NEWEST[release.flavour]
     if number < oldest:
@@ -48,12 +48,12 @@ def check_version(release: Release) -> Iterator[Finding]:
 
 
 def logs_generated(release: Release) -> bool:
-    """Tell whether the images of rows have generated columns: MariaDB 10.11's have, 11.8's do not."""
+    """Tell whether row images have generated columns: those of MariaDB 10.11 do, those of 11.8 do not."""
     return not release.at_least(mariadb=Number(11))
 
 
 def check_server(connection: MysqlConnection, ours: Rights, copy_bytes: int) -> Iterator[Finding]:
-    """Everything about the server that a run depends on."""
+    """Check everything about the server that a run depends on."""
     flavour = connection.release.flavour
     known = variables(connection, [*binlog.NAMES, *replication.NAMES, *binlog.RETENTION])
     yield from binlog.check_binlog(flavour, known)

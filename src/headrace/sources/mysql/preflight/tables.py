@@ -1,4 +1,4 @@
-"""Preflight of the tables: what the patterns name, and whether each of those can be mirrored."""
+"""Preflight of the tables: those that the patterns name, and whether each can be mirrored."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _TRANSACTIONAL = "InnoDB"
 
 @dataclass(frozen=True, slots=True)
 class ChosenTables:
-    """The tables that patterns name and that can be followed, and what is to say of the others."""
+    """The tables that patterns name and that can be followed, and findings on the others."""
 
     names: tuple[TableName, ...]
-    named_tables: frozenset[TableName]  # of these, those that a pattern without wildcards names
+    named_tables: frozenset[TableName]  # those that a pattern without wildcards names
     findings: tuple[Finding, ...]
-    unopened_tables: Mapping[TableName, HeadraceError]  # what these are the server does not say now
+    unopened_tables: Mapping[TableName, HeadraceError]  # tables that the server can't show now
 
 
 def choose(
@@ -52,9 +52,9 @@ def choose(
     without: Collection[TableName] = (),
     databases: Collection[str] = (),
 ) -> ChosenTables:
-    """Match the patterns; `lower`: the server keeps all names in lower case, or compares them so.
+    """Match the patterns; with `lower` the server stores all names in lower case, or compares them so.
 
-    One with wildcards that means one of `databases` names what is there, though it be nothing by now.
+    A pattern with wildcards may match nothing yet if it means one of `databases`.
     """
     by_name = {each.name: each for each in among}
     selection = select(patterns, by_name, case_insensitive=lower)
@@ -78,7 +78,7 @@ def choose(
 
 
 def _nothing(pattern: Pattern, empty: Collection[str], near: str | None) -> Finding:
-    """The finding of a pattern that names no table; `empty` are databases without any that we may see."""
+    """The finding of a pattern that matches no table; `empty` are databases in which we see no table."""
     if pattern.excludes:
         return Finding(
             Level.WARNING,
@@ -124,7 +124,7 @@ def _why_unfollowed(candidate: MysqlCandidate) -> str | None:
 
 
 def _refusal(candidate: MysqlCandidate, why: str) -> Finding:
-    # To rebuild a table holds up its writers: for a person to read, not for a script to run.
+    # A rebuild holds up the table's writers: a person reads this, no script runs it.
     rebuild = f"ALTER TABLE {quote(candidate.name.schema)}.{quote(candidate.name.name)} ENGINE = InnoDB"
     leave = f"leave it out: '!{candidate.name}'"
     return Finding(
@@ -145,7 +145,7 @@ def _refusal(candidate: MysqlCandidate, why: str) -> Finding:
 def check_table(
     look: TableLook, *, accepts_cascades: bool = False, logs_generated: bool = True
 ) -> Iterator[Finding]:
-    """Everything about one table that decides whether and how it is mirrored."""
+    """Check everything about one table that decides whether and how it is mirrored."""
     yield from () if logs_generated else _unlogged_findings(look)
     yield from _cascades(look, Level.WARNING if accepts_cascades else Level.ERROR)
     yield from _volatile(look)
@@ -212,7 +212,7 @@ def _columns(look: TableLook) -> Iterator[Finding]:
     renamed = new_names([column.name for column in look.columns])
     if renamed:
         table = f"{quote(look.name.schema)}.{quote(look.name.name)}"
-        # To rename columns is the application's affair: for a person to read, not for a script to run.
+        # Only the application's owner may rename columns: a person reads these, no script runs them.
         statements = tuple(
             f"ALTER TABLE {table} RENAME COLUMN {quote(old)} TO {quote(new)}" for old, new in renamed.items()
         )
@@ -250,7 +250,7 @@ def _list_names(doubtful: Mapping[str, str]) -> str:
     return ", and ".join(f'{values} in "{name}"' for name, values in doubtful.items())
 
 
-# Forms that are text where one might look for another type.
+# Forms that are text in the lake, where one might expect another type.
 _AS_TEXT = ("digits", "time")
 
 
@@ -277,7 +277,7 @@ def _is_text(column: Column) -> bool:
 
 
 def check_numbers(names: Sequence[TableName]) -> Iterator[Finding]:
-    """Tables whose names make the same number: the stream could not tell them apart."""
+    """Refuse tables whose names make the same number: the stream could not distinguish them."""
     numbers = Counter(map(table_number, names))
     alike = tuple(name for name in names if numbers[table_number(name)] > 1)
     if alike:
@@ -294,7 +294,7 @@ def check_numbers(names: Sequence[TableName]) -> Iterator[Finding]:
 
 
 def check_chunks(looks: Iterable[TableLook]) -> Iterator[Finding]:
-    """The tables that are copied in one moment although chunks are asked for."""
+    """Name the tables that are copied in one moment although the option asks for chunks."""
     for each in looks:
         if reason := disorder(each):
             yield Finding(

@@ -1,4 +1,4 @@
-"""The server's variables and states: what they are now, and the statement that sets one."""
+"""The server's variables and status: their present values, and the statement that sets one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ON, OFF = "ON", "OFF"
 
 
 def variables(connection: MysqlConnection, names: Iterable[str]) -> Variables:
-    """Read the variables that this server has, as it prints them."""
+    """Read those of these variables that this server has, as it prints them."""
     wanted = list(names)
     listed = ", ".join(["%s"] * len(wanted))
     found = query(connection, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({listed})", wanted)
@@ -21,7 +21,7 @@ def variables(connection: MysqlConnection, names: Iterable[str]) -> Variables:
 
 
 def status(connection: MysqlConnection, statement: str) -> list[dict[str, str]]:
-    """Read the lines of a SHOW ... STATUS: by the names of its columns, what is not NULL."""
+    """Read the rows of a SHOW ... STATUS: the values that are not NULL, by column."""
     with rows(connection, statement) as answer:
         names = [column.name for column in answer.columns]
         lines = [zip(names, row, strict=True) for row in answer.rows()]
@@ -29,13 +29,13 @@ def status(connection: MysqlConnection, statement: str) -> list[dict[str, str]]:
 
 
 def setting(flavour: Flavour, name: str, value: str | int) -> str:
-    """The statement that sets a variable; MySQL keeps it over a restart."""
+    """The statement that sets a variable; on MySQL the value survives a restart."""
     scope = "PERSIST" if flavour is Flavour.MYSQL else "GLOBAL"
     return f"SET {scope} {name} = {value}"
 
 
 def remark(flavour: Flavour) -> str:
-    """The words of a hint behind such statements."""
+    """The end of a hint after such statements."""
     if flavour is Flavour.MYSQL:
         return ""
     return "; and write it in the server's configuration file, or a restart undoes it"

@@ -204,7 +204,7 @@ class Gathering:
         positions: Sequence[Position],
         source_end: tuple[int, int] | None,
     ) -> StreamRead:
-        """The result of a read of `size` bytes. `group` goes on in the next one; the last position is complete."""
+        """The result of a read of `size` bytes, up to the last position; `group` goes on in the next one."""
         opened, amid = None, False
         if group is not None and group.has_rows:
             opened, amid = (None, True) if group.xa else (Open(group.start, group.time), False)
