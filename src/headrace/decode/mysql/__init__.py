@@ -8,11 +8,12 @@
     framing        where each event of the spool is, and by which table map it is read
     table_map      how a table's rows are laid out in the binlog
     rows           the rows of events, as change batches
-    forms          the table of forms: which decoder reads which, in both ways; labels, vectors, compression
+    forms          the table of forms: which decoder reads which form, from a result set and from the binlog;
+                   also labels, vectors and compression
     numbers, times, addresses            the families of values
     json_tree, doubles    JSON as MySQL stores it, printed
     charsets, single_byte, collations    texts that are not UTF-8
 
 Both ways give the same bits for every value that a server accepts, whatever the settings of the session that
-wrote it. What the numbers of a type mean on the wire is said where it is read.
+wrote it. What a type looks like on the wire is written in the module that reads it.
 """

@@ -1,6 +1,6 @@
-"""BINARY of a fixed width, and MariaDB's uuid, inet4 and inet6, which are that in a row event.
+"""BINARY of a fixed width; also MariaDB's uuid, inet4 and inet6, which a row event holds as such a BINARY.
 
-The binlog leaves out zeros at the end of a fixed width: they are put back first.
+The binlog leaves out the zeros at the end of such a value. They are put back first.
 
     uuid     16 bytes    01020304-0506-0708-090a-0b0c0d0e0f10
     inet4     4 bytes    1.2.3.0

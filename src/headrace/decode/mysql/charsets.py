@@ -1,12 +1,13 @@
-"""Text in other charsets than UTF-8: the bytes that a column holds, to Unicode.
+"""Text in charsets other than UTF-8: the bytes that a column holds, to Unicode.
 
     one byte a character     a kernel over the tables of `single_byte`
-    two and more             Python's codecs, one value at a time: the slower path; and what they don't know:
-                             in ujis and eucjpms the user's own characters, in eucjpms those of NEC and IBM,
-                             in big5 those of ETEN
+    two and more             Python's codecs, one value at a time, which is slower; and the characters that
+                             these codecs lack: in ujis and eucjpms the user's own, in eucjpms those of NEC
+                             and IBM, in big5 those of ETEN
 
-A value comes as the bytes that the column holds, in a row event as in a result set, so both are decoded here
-and nowhere else. Bytes that mean no character are bad: the servers themselves would print a question mark.
+A row event and a result set both hold a value as the bytes of its column, so both are decoded here and
+nowhere else. A value with bytes that mean no character is bad. The servers themselves would print a question
+mark.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _OWN_ROWS, _CELLS = range(0xF5, 0xFF), range(0xA1, 0xFF)
 
 
 def _cells(codes: Iterable[bytes], codec: str) -> list[str]:
-    """The characters of these codes, of those that have one."""
+    """The characters of these codes; those that have none are left out."""
     return [text for code in codes if (text := _strictly(code, codec)) is not None]
 
 
@@ -43,7 +44,7 @@ def _additions_of_ujis() -> dict[bytes, str]:
 
 
 def _additions_of_eucjpms() -> dict[bytes, str]:
-    """Also row 13 as NEC has it, and behind all rows of 0212 what IBM has and 0208 and 0212 have not."""
+    """Those of ujis; row 13 as NEC has it; and, after the rows of 0212, IBM's that 0208 and 0212 lack."""
     trails = [*range(0x40, 0x7F), *range(0x80, 0xFD)]
     nec = {
         bytes([0xAD, cell]): _strictly(bytes([0x87, t]), "cp932")
@@ -80,7 +81,7 @@ _ADDITIONS: Mapping[str, Callable[[], dict[bytes, str]]] = {
 
 
 def _add_codes(charset: str, error: UnicodeError) -> tuple[str, int]:
-    """Read a code that the codec does not know, as a handler of its errors."""
+    """Read a code that the codec does not know. Python calls this as the handler of the codec's errors."""
     assert isinstance(error, UnicodeDecodeError)
     at = error.start
     code = error.object[at : at + (3 if error.object[at] == 0x8F else 2)]
@@ -98,7 +99,7 @@ _TILDE, _WAVE = b"\x8f\xa2\xb7", b"\xa1\xc1"  # no other code has the first byte
 
 @dataclass(frozen=True, slots=True)
 class _Codec:
-    """Python's codec, the characters that the servers read otherwise than it, and who reads what it can't."""
+    """Python's codec, what the servers read differently, and a reader of the characters that it lacks."""
 
     name: str
     instead: Mapping[int, str] = field(default_factory=dict)
@@ -139,7 +140,7 @@ def decode_text(column: TextColumn, charset: str) -> DecodedColumn:
 
 
 def decode_one(value: bytes, charset: str | None) -> str | None:
-    """One text; None if its bytes mean none. Without a charset it is UTF-8."""
+    """Decode one text; None if its bytes are not valid. Without a charset it is UTF-8."""
     if charset is None:
         return _strictly(value, "utf-8")
     if charset in CHARACTERS:
@@ -173,7 +174,7 @@ def _strictly(value: bytes, codec: str, errors: str = "strict") -> str | None:
 
 @cache
 def _table(charset: str) -> tuple[Bytes, Bytes]:
-    """Make a charset's tables: for each byte its character in UTF-8, and the length of that (0 for none)."""
+    """Make a charset's tables: each byte's character in UTF-8, and its length (0: the byte means nothing)."""
     lengths, codes = np.zeros(256, np.uint8), np.zeros((256, _LONGEST), np.uint8)
     for byte, character in enumerate(CHARACTERS[charset]):
         if character != UNDEFINED:
@@ -215,7 +216,7 @@ def _measure(
     offsets: Lengths,
     states: Bytes,
 ) -> int:
-    """Find where each text will end, and whether all of its bytes mean something."""
+    """Find where each text will end, and whether every byte of it means a character."""
     total = 0
     offsets[0] = 0
     for i in range(len(kinds)):

@@ -1,7 +1,7 @@
-"""Collations: which charset each of their numbers means, on MySQL (to 9.7) and MariaDB (to 11).
+"""Collations: which charset the number of each belongs to, on MySQL (up to 9.7) and MariaDB (up to 11).
 
-A table map names the collation of a column by number. Numbers never change their meaning, and the two
-servers give none of them a different one. Read from `information_schema.collations` of both.
+A table map names the collation of a column by its number. A number never changes its meaning, and it means
+the same on both servers. The numbers were read from `information_schema.collations` of both.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Doubles as MySQL and MariaDB print them, whole arrays at a time: the shortest digits that mean the number.
+"""Doubles as MySQL and MariaDB print them, whole arrays at a time: the fewest digits that mean the number.
 
     0.1   -0   1e20   1.5e-15   123456789012345.0
 
-Arrow finds the digits, a kernel sets the point: there is an exponent where the first digit stands more than
-14 places behind the point, or the last one more than 15 before it and all are zeros behind it.
+Arrow finds the digits, a kernel sets the point. A number is printed with an exponent if its first digit
+stands more than 14 places after the point. So is a whole number whose last digit stands more than 15 places
+before it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from numba import types
 
 from headrace.decode.kernel import Bytes, Lengths, input_array, kernel, output_array, several
 
-# The powers of ten between which a double has no exponent; nor has one with a digit behind its point.
+# Between these powers of ten a double has no exponent. One with a digit after its point has none either.
 _LEAST_POWER, _MOST_POWER = -14, 15
 _LONGEST = 48  # -0.00000000000000 and 17 digits, with some room
 _MOST_DIGITS = 24
@@ -25,7 +26,7 @@ _ZERO, _NINE, _MINUS, _POINT, _E = (ord(letter) for letter in "09-.e")
 
 
 def texts(values: npt.NDArray[np.float64], *, with_point: bool = False) -> Any:
-    """Print finite numbers; `with_point` as within JSON, where `.0` tells a double from an integer."""
+    """Print finite numbers; `with_point` as in JSON, where `.0` tells a double from an integer."""
     shortest = pa.array(values).cast(pa.string())
     offsets = np.empty(len(values) + 1, np.int32)
     joined = np.empty(len(values) * _LONGEST, np.uint8)
@@ -53,7 +54,7 @@ def texts(values: npt.NDArray[np.float64], *, with_point: bool = False) -> Any:
     output_array(types.uint8),
 )
 def _digits(text: Bytes, at: int, stop: int, digits: Bytes) -> tuple[int, int]:
-    """Take a number's digits without the zeros at both ends; count them, and those before the point."""
+    """Take a number's digits without the zeros at both ends. Count them, and those before the point."""
     count, point, before, behind = 0, 0, True, 0
     while at < stop and text[at] != _E:
         if text[at] == _POINT:
@@ -82,7 +83,7 @@ def _digits(text: Bytes, at: int, stop: int, digits: Bytes) -> tuple[int, int]:
     types.int64, input_array(types.uint8), types.int64, types.int64, output_array(types.uint8), types.int64
 )
 def _write_fixed_point(digits: Bytes, count: int, point: int, out: Bytes, to: int) -> int:
-    """Write digits with a point among, before or behind them; behind them it is left out."""
+    """Write digits, with the point before or among them. If it would stand after them, it is left out."""
     if point <= 0:
         out[to], out[to + 1] = _ZERO, _POINT
         to += 2

@@ -1,7 +1,8 @@
-"""The forms of MySQL and MariaDB: how a value becomes one of the lake, by name and in both ways.
+"""The forms of MySQL and MariaDB: how a value becomes one of the lake, from a result set and from a row
+event.
 
-A form is part of a table's record in the lake (`core.schema.Column.form`), so a name, once given, keeps its
-meaning. `sources.mysql.catalog.types` chooses form and Arrow type together.
+A form is part of a table's record in the lake (`core.schema.Column.form`), so a name never changes its
+meaning. `sources.mysql.types` chooses the form and the Arrow type together.
 
     form           Arrow type                   text of a result set        bytes of a row event
     int            int8 … int64                 -42                         little endian, 1 to 8
@@ -23,7 +24,7 @@ meaning. `sources.mysql.catalog.types` chooses form and Arrow type together.
 
 VECTOR: numbers of four bytes, as they lie in the column; any other length is bad.
 
-MariaDB's COMPRESSED columns: in a row event they lie as they are stored, one value at a time.
+MariaDB's COMPRESSED columns: a row event holds each value as it is stored.
 
 89 64 4b 4c ...      8 deflate, 9: its length in one byte (the low three bits); then deflate's bytes
 00 61 62 63          as it is; no byte at all is the empty value
@@ -33,8 +34,8 @@ ENUM and SET of a row event: a number, or bits, and the labels that the table ma
     ENUM    its label's number from 1, little endian; 0 is the error value, which prints as the empty text
     SET     a bit for each label, little endian
 
-Labels come in the column's charset, and are decoded once for a layout. A number without a label is no value
-of the column, and bad.
+Labels come in the column's charset and are decoded once for each layout. A number that has no label is not a
+value of the column, so it is bad.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ def sets(column: TextColumn, layout: LayoutColumn, charset: str | None) -> Decod
 
 
 def number_text(value: bytes, digits: int) -> str:
-    """A number that has no label."""
+    """The text of a number that has no label."""
     return str(int.from_bytes(value, "little"))
 
 
@@ -124,7 +125,7 @@ def _one(value: bytes) -> bytes:
     if method == _DEFLATE:
         length = int.from_bytes(value[1 : 1 + size], "big")
         try:
-            # No more than it says: of what is damaged nobody knows how much would come.
+            # No more than the stated length: damaged bytes could unpack to any size.
             plain = zlib.decompressobj(-zlib.MAX_WBITS).decompress(value[1 + size :], length + 1)
         except zlib.error:
             plain = None
@@ -141,7 +142,7 @@ _WIDTH = 4
 
 
 def decode_vector(column: TextColumn, type: pa.DataType) -> DecodedColumn:
-    """Form `vector`, in both ways."""
+    """Form `vector`, from a result set and from a row event."""
     odd = (column.kinds == TEXT) & (column.lengths % _WIDTH != 0)
     bad = np.flatnonzero(odd)
     good = column.without(bad) if len(bad) else column
@@ -156,7 +157,7 @@ def decode_vector(column: TextColumn, type: pa.DataType) -> DecodedColumn:
 
 TextDecoder = Callable[[TextColumn, pa.DataType], DecodedColumn]
 
-# What a form may have in parentheses.
+# Forms that may have a charset in parentheses.
 _WITH_CHARSET = frozenset(("text", "enum", "set"))
 NO_ROWS = np.empty(0, np.int64)
 
@@ -178,7 +179,7 @@ def decode_text(column: TextColumn, form: str, type: pa.DataType) -> DecodedColu
 
 
 def unknown_error(form: str) -> Misconfigured:
-    """The error of a form that this version does not know."""
+    """The error for a form that this version does not know."""
     return Misconfigured(
         "FORM_UNKNOWN",
         f'a column of the lake has the form "{form}", which this version does not know',
@@ -243,14 +244,14 @@ def decode_image(column: TextColumn, form: str, type: pa.DataType, layout: Layou
 
 
 def plain_bytes(column: TextColumn, layout: LayoutColumn) -> TextColumn:
-    """The values without what is done to them for the sake of space."""
+    """The values as they were before the server compressed or shortened them to save space."""
     if layout.type in (BLOB_COMPRESSED, VARCHAR_COMPRESSED):
         return unpack(column)
     return column
 
 
 def bad_texts(column: TextColumn, layout: LayoutColumn, rows: Ints) -> pa.Array:
-    """The texts of values that have no form in the lake, as the server prints them."""
+    """The texts of values that the lake cannot hold, as the server prints them."""
     show = _BAD_TEXTS.get(layout.type)
     if show is None:
         return raw(plain_bytes(column, layout), rows)
@@ -285,7 +286,7 @@ _IMAGES: Mapping[str, ImageDecoder] = {
     "inet4": lambda column, layout, type: addresses.inet4s(column),
     "inet6": lambda column, layout, type: addresses.inet6s(column),
 }
-# What a row event holds as a result set does.
+# Forms whose values look the same in a row event and in a result set.
 _ALIKE = frozenset(("text", "vector"))
 _BAD_TEXTS: Mapping[int, BadText] = {
     DATE: times.date_text,

@@ -1,4 +1,5 @@
-"""Frames of the spool: where each event stands, of which transaction, and by which table map it is read.
+"""Frames of the spool: where each event stands, of which transaction it is, and which table map it is read
+by.
 
     header 19: timestamp 4 │ kind 1 │ server 4 │ size 4 │ position 4 │ flags 2 ││ body
                                                  ↑ of all of it: no checksum is stored
@@ -7,12 +8,13 @@
        0        0          0         0          0         0          0        1        1      transaction
                 t          t         u          u         v          v                        layout
 
-Servers number tables anew whenever they like, so an id means the newest map of it within its transaction. A
-table map is written for every statement: here each gets the number of the first one that says the same, so
-that every distinct one is read once. What holds where bytes begin is passed in as frames of table maps.
+A server may give a table a new id at any time, so an id means the newest map with that id in its transaction.
+The server writes a table map for every statement. Here equal maps get the number of the first of them, so
+that each distinct one is read once. The caller passes the frames of the table maps that hold where its bytes
+begin.
 
-Nothing here looks into a row. A kind that is not stored, a size that no frame has, and rows without their map
-are definite errors: nothing behind them can be trusted.
+Nothing here looks into a row. A kind that is never stored, an impossible size, and rows without their map are
+definite errors: nothing after them can be trusted.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ INSERTS, UPDATES, DELETES = (23, 30), (24, 31), (25, 32)
 ROWS = (*INSERTS, *UPDATES, *DELETES, PARTIAL_UPDATE)
 _KIND, _SIZE, _TABLE_ID = 4, 9, 6
 
-# The bytes that a body has at least.
+# The least number of bytes of a body.
 _UNKNOWN = -1
 _LEAST = np.full(256, _UNKNOWN, np.int64)
 _LEAST[[TABLE_MAP, *ROWS]] = 8
@@ -61,8 +63,8 @@ class EventFrames:
     start: Ints
     stop: Ints
     kind: Bytes
-    transaction: Ints  # 0 is what begins in the buffer first, -1 what was open before
-    map: Ints  # of maps and rows: the number of the layout, see `maps`; else -1
+    transaction: Ints  # 0: the first that begins in the buffer; -1: the one that was open before it
+    map: Ints  # of maps and rows: the index of the layout in `maps`; else -1
     maps: tuple[bytes, ...]  # the distinct table maps, whole frames
     tail: int  # where the first incomplete frame begins
 
@@ -79,7 +81,7 @@ class EventFrames:
 
 
 def scan(data: Bytes, table_maps: Sequence[bytes] = ()) -> EventFrames:
-    """Find the events in a buffer, behind these table maps."""
+    """Find the events in a buffer, before which these table maps came."""
     count, tail = _count(data)
     places, kinds = np.empty((2, count), np.int64), np.empty(count, np.uint8)
     trouble, row = _fill(data, places, kinds)
@@ -99,7 +101,7 @@ def scan(data: Bytes, table_maps: Sequence[bytes] = ()) -> EventFrames:
 def newest(
     events: EventFrames, data: Bytes, table_maps: Sequence[bytes], transaction: int
 ) -> tuple[bytes, ...]:
-    """The table maps that hold at the end of the buffer, whose last transaction is this one."""
+    """The table maps that hold at the end of the buffer. `transaction` is its last one."""
     latest = {_table_id(frame): frame for frame in (table_maps if transaction < 0 else ())}
     for row in np.flatnonzero((events.kind == TABLE_MAP) & (events.transaction == transaction)):
         frame = data[events.start[row] : events.stop[row]].tobytes()
@@ -129,7 +131,7 @@ def _distinct(
     _digest(data, start[rows], stop[rows], digests)
     _, first, same = np.unique(digests, return_index=True, return_inverse=True)
     if not _agree(data, start[rows], stop[rows], first[same]):
-        # Two maps have one digest by chance: every map stands for itself then.
+        # Two different maps happen to have the same digest. Then every map is compared by its bytes.
         first = same = np.arange(len(rows))
     numbers: dict[bytes, int] = {}
     maps: list[bytes] = []
@@ -217,7 +219,7 @@ def _digest(data: Bytes, starts: Ints, stops: Ints, digests: npt.NDArray[np.uint
     input_array(types.int64),
 )
 def _agree(data: Bytes, starts: Ints, stops: Ints, first: Ints) -> bool:
-    """Tell whether each of these says the same as the one that stands for it."""
+    """Tell whether each of these maps equals the one that stands for it."""
     for i in range(len(starts)):
         j = first[i]
         if i == j:
@@ -252,7 +254,7 @@ def _id_at(data: Bytes, at: int) -> int:
 def _resolve(
     data: Bytes, starts: Ints, kinds: Bytes, numbers: Ints, known: Ints, told: Ints, found: Ints
 ) -> int:
-    """Fill the map of each event of rows; the first one without, or -1."""
+    """Fill in the map of each row event. Returns the first event that has none, or -1."""
     ids, maps = np.empty(len(known) + len(kinds), np.int64), np.empty(len(known) + len(kinds), np.int64)
     count = len(known)
     for i in range(count):
@@ -263,7 +265,7 @@ def _resolve(
             count = 0
         elif kind == TABLE_MAP or _IS_ROWS[kind] == 1:
             table = _id_at(data, starts[row])
-            # The newest first: rows stand right behind their map.
+            # The newest first: rows stand right after their map.
             at = count - 1
             while at >= 0 and ids[at] != table:
                 at -= 1
@@ -305,13 +307,13 @@ def begins(data: Bytes, events: EventFrames) -> TransactionHeads:
 
 
 def table_named(data: Bytes, at: int, stop: int) -> tuple[str, str]:
-    """The database and the table that stand in a TRUNCATE, or behind the reason of an ALTERED."""
+    """The database and the table in a TRUNCATE, or those after the reason of an ALTERED."""
     first, second, _ = _names(data, at, stop)
     return first, second
 
 
 def behind_names(data: Bytes, at: int, stop: int) -> bytes:
-    """The bytes of a frame behind those two names."""
+    """The bytes of a frame after those two names."""
     return data[_names(data, at, stop)[2] : stop].tobytes()
 
 

@@ -6,14 +6,15 @@
     object   count, size, (key offset, key length 2) each, (type 1, value or offset) each, keys, values
     array    count, size,                                  (type 1, value or offset) each,       values
 
-An offset counts from the count. Small integers and literals stand in their entries. Keys are printed in the
-order in which they stand: by length, then by bytes.
+An offset is counted from the `count` field. Small integers and literals stand in the entries themselves. Keys
+are printed in the order in which they stand: by length, then by bytes.
 
     {"a": [1, true, null, "x"], "d": 0.00000015, "cc": 1e20, "t": "2015-01-15 23:24:25.000000"}
 
-A kernel walks each tree twice: it measures the text and notes where doubles and opaque values lie, which are
-printed outside of it, all doubles at once; then it writes. So the time for a document grows as its size does.
-A tree whose offsets lead out of it, or to one value many times, is bad.
+A kernel walks each tree twice. The first walk measures the text and notes where doubles and opaque values
+lie. Those are then printed outside of the kernel, all doubles at once. The second walk writes the text. So
+the time for a document grows in proportion to its size. A tree whose offsets lead out of it, or to one value
+many times, is bad.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ _FIRST_INTEGER, _LAST_INTEGER, _DOUBLE, _STRING, _OPAQUE = 0x05, 0x0A, 0x0B, 0x0
 _WORDS = np.frombuffer(b"nulltruefalse", np.uint8)
 _WORD_ENDS = np.array([0, 4, 8, 13], np.int64)
 _DEEPEST = 100  # the server's own limit
-_LONGEST = 16  # characters of the text for a byte of the tree, at most
-_LEAST_APART = 5  # bytes that a double or an opaque value takes of its tree, at least
+_LONGEST = 16  # the most characters of text for each byte of the tree
+_LEAST_APART = 5  # the fewest bytes that a double or an opaque value takes in its tree
 _MALFORMED = -1
 _MOST = (1 << 31) - 1
 _NUMBER = -1  # in the place of a field's type: a double
@@ -94,7 +95,7 @@ def decode(column: TextColumn, type: pa.DataType) -> DecodedColumn:
 
 
 class _Texts:
-    """Texts one behind the other."""
+    """Texts, one after the other."""
 
     def __init__(self, array: Any) -> None:
         whole = array.cast(pa.large_string())
@@ -106,7 +107,7 @@ class _Texts:
 
 
 def _apart(data: Bytes, places: Ints) -> _Texts:
-    """Print the values that a kernel doesn't, in their order: most doubles and days at once."""
+    """Print the values that the kernel does not, in their order; most doubles and dates all at once."""
     view = memoryview(data)  # type: ignore[arg-type]
     found, rows = [pa.array([], pa.large_string())], [np.empty(0, np.int64)]
     rest = np.ones(len(places), np.bool_)
@@ -138,7 +139,7 @@ def _days(numbers: Ints) -> tuple[Any, Flags]:
 
 
 def _spell(numbers: Ints) -> tuple[npt.NDArray[np.uint8], Flags]:
-    """Print moments whose parts have the usual widths, and tell which have."""
+    """Print the moments whose parts have the usual widths, and tell which those are."""
     packed, micros = numbers >> 24, numbers & 0xFFFFFF
     fits = (numbers >= 0) & (packed >> 22 < 13 * 10_000) & (micros < 1_000_000)
     packed, micros = packed[fits], micros[fits]
@@ -158,7 +159,7 @@ def _of_one_width(letters: npt.NDArray[np.uint8]) -> Any:
     return pa.Array.from_buffers(pa.large_string(), len(letters), buffers)
 
 
-# Fields whose values are printed all at once: with which texts come those that they are of.
+# Fields whose values are printed all at once. Each function also tells which values it could print.
 _AT_ONCE: tuple[tuple[tuple[int, ...], Callable[[Ints], tuple[Any, Flags]]], ...] = (
     ((_NUMBER,), _doubles),
     ((_TIMESTAMP, _DATETIME, TIMESTAMP2), _moments),
@@ -170,14 +171,14 @@ _AT_ONCE: tuple[tuple[tuple[int, ...], Callable[[Ints], tuple[Any, Flags]]], ...
 
 
 def opaque(kind: int, value: Span) -> str:
-    """A value of a field's type, whose bytes are enough for one, as JSON."""
+    """Print a value of a field's type as JSON. The caller has checked that there are enough bytes."""
     if kind in _OPAQUE_TEXTS:
         return f'"{_OPAQUE_TEXTS[kind](value)}"' if kind != DECIMAL else _decimal(value)
     return f'"base64:type{kind}:{base64.b64encode(value).decode()}"'
 
 
 def _unpack_time(value: Span) -> tuple[int, int]:
-    """Read what stands before the second's fraction (below 0 for a time below 0), and the fraction's size."""
+    """Read what stands before a second's fraction (negative for a negative time), and the fraction's size."""
     number = int.from_bytes(value[:8], "little", signed=True)
     sign = -1 if number < 0 else 1
     return sign * (abs(number) >> 24), abs(number) & 0xFFFFFF
@@ -214,7 +215,7 @@ def _decimal(value: Span) -> str:
 
 
 def decimal_text(value: Span, precision: int, scale: int) -> str:
-    """A decimal in the layout of the engine, with all digits of its scale."""
+    """Print a decimal that is in the engine's layout, with all digits of its scale."""
     negative = not value[0] & 128
     number = int.from_bytes(value, "big") ^ (1 << (8 * len(value) - 1))
     if negative:
@@ -231,7 +232,7 @@ def decimal_text(value: Span, precision: int, scale: int) -> str:
 
 
 def _groups(digits: int, *, first: bool) -> list[int]:
-    """The groups of digits, the short one first or last."""
+    """The sizes of the groups of digits, with the short one first or last."""
     short = [digits % 9] if digits % 9 else []
     nines = [9] * (digits // 9)
     return short + nines if first else nines + short
@@ -255,8 +256,8 @@ _DECIMAL_WIDTHS = np.array([decimal_width(digits, 0) for digits in range(_MOST_D
 
 # ── kernels ─────────────────────────────────────────────────────────────────────────────────────────
 #
-# Each function that prints returns where the text goes on, or -1 for bytes that are no value. With no room in
-# `out` it measures alone.
+# Each function that prints returns where the text goes on, or -1 if the bytes are no value. If `out` has no
+# room, it only measures.
 
 
 @kernel(types.int64, input_array(types.uint8), types.int64, types.int64)
@@ -321,7 +322,7 @@ def _quote(data: Bytes, at: int, stop: int, out: Bytes, to: int) -> int:
 
 @kernel(several(types.int64, types.int64), input_array(types.uint8), types.int64, types.int64)
 def _length(data: Bytes, at: int, limit: int) -> tuple[int, int]:
-    """A length of seven bits a byte, and where what it is of begins; -1 if that is not all there."""
+    """Read a length, seven bits a byte, and where its value begins; -1 if the value is not all there."""
     length = 0
     for i in range(5):
         if at + i >= limit:
@@ -336,7 +337,7 @@ def _length(data: Bytes, at: int, limit: int) -> tuple[int, int]:
 
 @kernel(types.boolean, input_array(types.uint8), types.int64, types.int64, types.int64)
 def _is_field(data: Bytes, field: int, at: int, size: int) -> bool:
-    """Tell whether bytes are enough for a value of a field's type."""
+    """Tell whether there are enough bytes for a value of a field's type."""
     if size < _LEAST_BYTES[field]:
         return False
     if field != DECIMAL:
@@ -415,7 +416,7 @@ def _enter(data: Bytes, kind: int, at: int, limit: int, frame: Ints) -> bool:
     types.int64, input_array(types.uint8), input_array(types.int64), output_array(types.uint8), types.int64
 )
 def _lead(data: Bytes, frame: Ints, out: Bytes, to: int) -> int:
-    """Print what stands before the next value of a container: a comma, and its key."""
+    """Print what stands before the next value of a container: a comma and the key."""
     if frame[_NEXT] > 0:
         if len(out):
             out[to], out[to + 1] = _COMMA, _BLANK
@@ -470,7 +471,7 @@ def _place_value(
     out: Bytes,
     to: int,
 ) -> tuple[int, int]:
-    """Copy a value that was printed elsewhere; or note where it lies, and what it takes of the budget."""
+    """Copy a value that was printed elsewhere; or note where it lies, and count it against the limit."""
     if len(out):
         copy_bytes(apart, ends[place], ends[place + 1], out, to)
         return to + ends[place + 1] - ends[place], 0
@@ -504,7 +505,7 @@ def _tree(
     out: Bytes,
     to: int,
 ) -> tuple[int, int]:
-    """Print a tree: where the text goes on, and how many values were met that are printed elsewhere."""
+    """Print a tree. Returns where the text goes on, and how many values of it are printed elsewhere."""
     budget = to + _LONGEST * (stop - start + _LONGEST)
     kind, at, limit, depth = int(data[start]), start + 1, stop, 0
     while True:
@@ -547,7 +548,7 @@ def _tree(
     output_array(types.int64, 2),
 )
 def _measure(kinds: Bytes, starts: Ints, lengths: Lengths, data: Bytes, sizes: Ints, places: Ints) -> int:
-    """Measure each text without what is printed elsewhere, -1 for none; find and count the latter."""
+    """Measure each text (-1: bad) without the values printed elsewhere. Find those values and count them."""
     stack, none = np.empty((_DEEPEST + 1, _VALUES + 1), np.int64), np.empty(0, np.uint8)
     count, no_ends = 0, np.empty(0, np.int64)
     for i in range(len(kinds)):

@@ -9,9 +9,9 @@
     decimal(14,4)  1234567890.1234     81 0D FB 38 D2 04 D2      the first bit is turned, for order
                    ↑ 1 | 234567890 . 1234                        a negative number has all bits turned
 
-Decimals of up to 38 digits become decimal128, whose four limbs are built nine digits at a time as in
-`values.decimals`; longer ones become text with all digits of their scale. A group that holds more than its
-digits is no number of a server's: the value is bad.
+Decimals of up to 38 digits become decimal128. Its four limbs are built nine digits at a time, as in
+`values.decimals`. Longer decimals become text, with all digits of their scale. No server writes a group whose
+number has more digits than the group: such a value is bad.
 """
 
 from __future__ import annotations
@@ -41,27 +41,27 @@ _WIDTHS: dict[pa.DataType, npt.DTypeLike] = {
 _DIGITS = 9
 _SIGN = 0x80
 _ZERO, _MINUS, _POINT = ord("0"), ord("-"), ord(".")
-# Bytes of a group by its digits, and the tens.
+# The bytes of a group, by its number of digits; and the powers of ten.
 _GROUP_BYTES = np.array([0, 1, 1, 2, 2, 3, 3, 4, 4, 4], np.int64)
 _TENS = np.array([10**i for i in range(10)], np.int64)
 _MOST_DIGITS = 65
 
 
 def states_of(column: TextColumn) -> Bytes:
-    """The states of a column of which every value is good."""
+    """The states of a column whose values are all good."""
     states: Bytes = (column.kinds == TEXT).astype(np.uint8)
     return states
 
 
 def read_unsigned(column: TextColumn, width: int) -> npt.NDArray[np.uint64]:
-    """The numbers of so many bytes, little endian, 0 where there is none."""
+    """Read numbers of `width` bytes, little endian; 0 where there is no value."""
     values = np.empty(len(column), np.int64)
     _little(column.kinds, column.starts, column.data, width, False, values)
     return values.view(np.uint64)
 
 
 def integers(column: TextColumn, layout: LayoutColumn, type: pa.DataType) -> DecodedColumn:
-    """Form `int`, and of an unsigned bigint `decimal`."""
+    """Form `int`; also form `decimal` of an unsigned bigint."""
     values = np.empty(len(column), np.int64)
     _little(column.kinds, column.starts, column.data, layout.width, not layout.is_unsigned, values)
     if pa.types.is_decimal(type):
@@ -96,7 +96,7 @@ def floats(column: TextColumn, layout: LayoutColumn, type: pa.DataType) -> Decod
 
 
 def _unsigned_column(values: Ints, column: TextColumn, type: pa.DataType) -> DecodedColumn:
-    """64 bits without a sign, as decimal128."""
+    """Unsigned numbers of 64 bits, as decimal128."""
     pairs = np.zeros((len(values), 2), np.int64)
     pairs[:, 0] = values
     return fixed_width(type, pairs, states_of(column))
@@ -182,7 +182,7 @@ def _group(data: Bytes, start: int, at: int, count: int, mask: int) -> tuple[int
 
 @kernel(types.void, output_array(types.uint32, 2), types.int64, types.int64, types.int64)
 def _append(limbs: Limbs, row: int, digits: int, chunk: int) -> None:
-    """Put `digits` (at most nine) decimal digits, whose value is `chunk`, behind the number."""
+    """Append to a number `digits` (at most nine) decimal digits whose value is `chunk`."""
     carry, tens = chunk, int(_TENS[digits])
     for i in range(4):
         carry += int(limbs[row, i]) * tens
@@ -218,7 +218,7 @@ def _limbs(
             continue
         at = starts[i]
         mask = 0 if data[at] & _SIGN else 0xFF
-        # Before the point the short group comes first, behind it last.
+        # Before the point the short group comes first, after it last.
         count = whole % _DIGITS
         value, at = _group(data, starts[i], at, count, mask)
         too_large = value >= _TENS[count]
@@ -239,7 +239,7 @@ def _limbs(
 
 @kernel(types.int64, output_array(types.uint8), types.int64, types.int64, types.int64)
 def _spell(joined: Bytes, to: int, value: int, count: int) -> int:
-    """Write so many digits of a number; where the next ones go."""
+    """Write `count` digits of a number. Returns where the next ones go."""
     for j in range(to + count - 1, to - 1, -1):
         joined[j] = _ZERO + value % 10
         value //= 10
@@ -248,7 +248,7 @@ def _spell(joined: Bytes, to: int, value: int, count: int) -> int:
 
 @kernel(types.int64, output_array(types.uint8), types.int64, types.int64)
 def _without_zeros(joined: Bytes, first: int, stop: int) -> int:
-    """Drop the zeros in front of a number, but for one digit; where it ends then."""
+    """Drop the zeros in front of a number, but keep one digit. Returns where the number ends then."""
     start = first
     while start < stop - 1 and joined[start] == _ZERO:
         start += 1

@@ -2,12 +2,12 @@
 
     03 '1' '2' '3'   fb    fc e8 03 1000 bytes ...        length-encoded texts one after another, fb for NULL
 
-A row is the payload of one packet; what splits packets has joined those of 16 MB. Values are slices of the
-payloads themselves, so that numbers are parsed where they lie. From there on a copy goes the way of all text:
-`forms` to the bits that a row event gives as well, and what the lake has no form for comes with its text.
+A row is the payload of one packet; packets of 16 MB have been joined before. Values are slices of the
+payloads themselves, so numbers are parsed where they lie. `forms` turns the texts into the same bits that a
+row event gives. A value that the lake cannot hold comes with its text.
 
-A row that is not exactly as many values means that the bytes are not what we asked for: a definite error,
-since no value of the buffer can be trusted then.
+A row with another number of values is a definite error: the bytes are not what we asked for, and no value of
+the buffer can be trusted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from headrace.decode.mysql.forms import decode_text
 from headrace.decode.text import NULL, TEXT, TextColumn
 from headrace.decode.values import raw
 
-# What stands in the place of a length: NULL, or of how many bytes the length is.
+# What can stand in the place of a length: NULL, or how many bytes the length has.
 _NULL, _TWO, _THREE, _EIGHT = 0xFB, 0xFC, 0xFD, 0xFE
 _FINE, _TOO_SHORT, _TOO_LONG, _BAD_LENGTH = range(4)
 _WORDS = {
@@ -49,7 +49,7 @@ class RowBlock:
 
 
 def decode(block: RowBlock, columns: Sequence[Column]) -> CopiedRows:
-    """The rows of a block, which hold these columns, each selected as `selected` says, and no others."""
+    """The rows of a block. They hold exactly these columns, each selected as `selected` does it."""
     texts = columns_of(block, len(columns))
     decoded = [decode_text(text, c.form, c.type) for text, c in zip(texts, columns, strict=True)]
     schema = pa.schema([pa.field(c.name, c.type, nullable=c.nullable) for c in columns])

@@ -4,14 +4,14 @@
 
     row = null bits │ value │ value │ ...         an update's rows come in pairs: before, after
 
-A first walk counts the rows of each event, a second one notes where every value lies, column by column;
-nothing is copied. How wide a value is says the layout: so many bytes, or a length of so many bytes before it.
-A layout's columns are put at the positions that the table's schema has for them; a column at position -1 is
-stepped over.
+A first walk counts the rows of each event. A second one notes where every value lies, column by column.
+Nothing is copied. The layout tells how wide a value is: either its number of bytes, or how many bytes before
+it hold its length. A column of the layout goes to its position in the table's schema; at position -1 it is
+skipped.
 
-An event that does not hold every column was written under `binlog_row_image = MINIMAL` or NOBLOB, and a
-partial update of JSON under `binlog_row_value_options`: what they leave out nobody knows, so they are errors,
-each of its own, as is a row that does not end where its event ends.
+An event that lacks columns was written under `binlog_row_image = MINIMAL` or NOBLOB, and a partial update of
+JSON under `binlog_row_value_options`. We cannot know what they leave out, so each of the two is an error of
+its own. So is a last row that does not end where its event ends.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class MysqlChangeMeta:
-    """The facts about each row change that only its transaction knows."""
+    """The facts about each row change that come from its transaction."""
 
     time: Ints
     ordinal: Ints
@@ -67,7 +67,7 @@ class BadEvent(Definite):
     """An event whose rows cannot be read."""
 
     codes = ("MY_ROW_IMAGE_PARTIAL", "MY_ROW_JSON_PARTIAL", "MY_BAD_ROW")
-    event: int = -1  # its number among those that were scanned
+    event: int = -1  # its number among the events that were scanned
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,8 @@ class MysqlChanges:
 class Before:
     """The rows from before a change of the table's columns, by the schema's positions."""
 
-    columns: Mapping[int, Column] = field(default_factory=dict)  # what one was, by which it is decoded
-    values: Mapping[int, pa.Scalar] = field(default_factory=dict)  # of one that the layout does not have
+    columns: Mapping[int, Column] = field(default_factory=dict)  # the old columns, for decoding their values
+    values: Mapping[int, pa.Scalar] = field(default_factory=dict)  # of columns that the layout lacks
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ def changes(
     meta: MysqlChangeMeta,
     before: Before | None = None,
 ) -> MysqlChanges:
-    """Decode events of one layout, whose `counts` are known.
+    """Decode events of one layout; `event_rows` are their `counts`.
 
     `positions[i]` is the schema's position of the layout's column `i`, or -1 where it is not mirrored.
     """
@@ -249,7 +249,7 @@ def _decode(
 
 
 def _as_now(arrays: list[Any], schema: TableSchema, before: Before, there: Flags) -> list[Any]:
-    """Columns of then as those of now, in the rows that are there."""
+    """Turn the columns of then into those of now, in the rows that are there."""
     held = {i: pa.repeat(value, 1).take(_first_where(there)) for i, value in before.values.items()}
     return [
         held[i] if i in held else array.cast(column.type) if array.type != column.type else array
@@ -290,7 +290,7 @@ _HOP = several(types.int64, types.int64)
 
 @kernel(_HOP, input_array(types.uint8), types.int64, types.int64, types.int64, types.int64)
 def _head(data: Bytes, at: int, stop: int, kind: int, ncols: int) -> tuple[int, int]:
-    """The trouble with the head of an event, and where its rows begin."""
+    """What is wrong with the head of an event, and where its rows begin."""
     at += _POST_HEADER
     if kind > _V1_LAST:
         if stop - at < 2:
@@ -344,7 +344,7 @@ def _row(
     lengths: Lengths,
     row: int,
 ) -> tuple[int, int]:
-    """Walk one image: the trouble with it, and where it ends."""
+    """Walk one image. Returns what is wrong with it, and where it ends."""
     nulls = at
     at += (len(widths) + 7) // 8
     if at > stop:
@@ -403,7 +403,7 @@ def _walk(
     old_starts: Ints,
     old_lengths: Lengths,
 ) -> tuple[int, int]:
-    """Count the rows of each event; or write where their values lie, as many as were counted."""
+    """Count the rows of each event; or, if they were counted, write where their values lie."""
     row = 0
     for event in range(len(bodies)):
         kind, stop = event_kinds[event], stops[event]

@@ -1,8 +1,8 @@
 """Charsets of one byte a character: what each byte from 128 on means, as both servers convert it to Unicode.
 
-Read from the servers themselves (`CONVERT(_latin1 0x80 USING utf32)` and so on): their latin1 is cp1252 with
-five more letters, their koi8u, latin7, macce and others are no codec of Python's. U+FFFD stands where a byte
-means nothing. Below 128 all of them are ASCII, but for swe7, which has seven bits.
+The tables were read from the servers themselves (`CONVERT(_latin1 0x80 USING utf32)` and so on). Their latin1
+is cp1252 with five more letters. Python has no codec for their koi8u, latin7, macce and others. U+FFFD stands
+where a byte means nothing. Below 128 all of them are ASCII, except swe7, which has only seven bits.
 """
 
 from __future__ import annotations
@@ -246,7 +246,7 @@ _UPPER: Mapping[str, str] = {
 _ASCII = "".join(map(chr, range(128)))
 _SWEDISH = dict(zip(map(ord, "@[\\]^`{|}~\x7f"), "ÉÄÖÅÜéäöåü" + UNDEFINED, strict=True))
 
-# By charset, the character of each byte.
+# The character of each byte, by charset.
 CHARACTERS: Mapping[str, str] = {
     **{charset: _ASCII + upper for charset, upper in _UPPER.items()},
     "swe7": _ASCII.translate(_SWEDISH) + UNDEFINED * 128,

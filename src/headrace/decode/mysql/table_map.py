@@ -1,11 +1,11 @@
-"""TABLE_MAP events: which table a row event is of, and how its rows are laid out.
+"""TABLE_MAP events: which table a row event belongs to, and how its rows are laid out.
 
     table id 6 │ flags 2 │ database │ table │ n │ n types │ metadata │ null bits │ fields: type, length, ...
 
-Written before the rows of every statement, so a decoder reads each distinct one once. With
+The server writes one before the rows of every statement, so a decoder reads each distinct one once. With
 `binlog_row_metadata = FULL` the fields at the end hold signedness, charsets, names, labels and the primary
-key; an event without names says too little, and `TableMapLayout.is_full` tells. A length that runs past its
-event is a definite error: a layout that is misread would put values into the wrong columns.
+key. An event without names is of no use: `TableMapLayout.is_full` tells. A length that runs past the end of
+its event is a definite error: a misread layout would put values into the wrong columns.
 
 MySQL and MariaDB count the columns that have a charset differently: to MariaDB a geometry has one.
 """
@@ -53,10 +53,10 @@ _PLAIN_WIDTHS = {
     YEAR: 1,
 }
 _FRACTION_BASE = {TIMESTAMP2: 4, DATETIME2: 5, TIME2: 3}
-# The bytes before a value that say how many it has.
+# Types whose values have their length before them.
 _WITH_LENGTH = frozenset((TINY_BLOB, MEDIUM_BLOB, LONG_BLOB, BLOB, BLOB_COMPRESSED, VECTOR, JSON, GEOMETRY))
 _MOST_DIGITS, _MOST_DECIMALS, _MOST_OF_SECOND, _MOST_BITS = 65, 38, 6, 64
-# Bytes of the digits of a decimal that are not a group of nine.
+# How many bytes hold the digits of a decimal that do not fill a group of nine.
 _DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 _SIGNEDNESS, _DEFAULT_CHARSET, _COLUMN_CHARSET, _NAMES = 1, 2, 3, 4
@@ -68,8 +68,9 @@ _DEFAULT_LABEL_CHARSET, _LABEL_CHARSET, _VISIBILITY, _DIMENSIONS = 10, 11, 12, 1
 class LayoutColumn:
     """A column as a table map describes it. `first` and `second` are its metadata, by its type:
 
-    decimal: digits, and those behind the point; bit: bits; datetime2 and its like: digits of a second;
-    string, varchar: the most bytes; enum, set: bytes; blob and its like: bytes of its length.
+    decimal: all digits, and those after the point; bit: its bits; datetime2 and the like: the digits of a
+    second's fraction; string, varchar: the most bytes; enum, set: its bytes; blob and the like: how many
+    bytes hold the length.
     """
 
     type: int
@@ -82,7 +83,7 @@ class LayoutColumn:
 
     @property
     def width(self) -> int:
-        """The bytes of a value; of one that has its length before it, minus the bytes of that."""
+        """How many bytes a value has. If its length stands before it: minus the length's bytes."""
         kind = self.type
         if kind in _PLAIN_WIDTHS:
             return _PLAIN_WIDTHS[kind]
@@ -107,11 +108,11 @@ class TableMapLayout:
     table: str
     columns: tuple[LayoutColumn, ...]
     key: tuple[int, ...] = ()  # the primary key, by column
-    is_full: bool = False  # it names its columns
+    is_full: bool = False  # whether the map names its columns
 
 
 def decimal_width(precision: int, scale: int) -> int:
-    """The bytes of a decimal."""
+    """How many bytes a decimal has."""
     whole = precision - scale
     return whole // 9 * 4 + _DIGIT_BYTES[whole % 9] + scale // 9 * 4 + _DIGIT_BYTES[scale % 9]
 
@@ -158,14 +159,14 @@ def _malformed_error() -> Definite:
 
 
 def names(body: bytes) -> tuple[str, str]:
-    """The database and the table of a table map, given its body."""
+    """The names of the database and of the table in the body of a table map."""
     reader = _Reader(body)
     reader.take(8)
     return _names(reader)
 
 
 def layout(body: bytes, *, mariadb: bool) -> TableMapLayout:
-    """Read a table map, given its body."""
+    """Read the body of a table map."""
     reader = _Reader(body)
     reader.take(8)
     database, table = _names(reader)
@@ -210,14 +211,14 @@ def _column(kind: int, metadata: _Reader) -> LayoutColumn:
         return LayoutColumn(kind, low + 8 * high)
     if kind != STRING:
         return LayoutColumn(kind, low + 256 * high)
-    # The type of a string stands before its length; two bits of that are hidden in it, reversed.
+    # The type of a string stands before its length. It also holds two bits of the length, reversed.
     if low & 0x30 == 0x30:
         return LayoutColumn(low, high)
     return LayoutColumn(low | 0x30, high | (((low & 0x30) ^ 0x30) << 4))
 
 
 def _is_possible(column: LayoutColumn) -> bool:
-    """Tell whether a column may have this metadata: its width follows from that."""
+    """Tell whether a column may have this metadata, from which its width follows."""
     kind, first, second = column.type, column.first, column.second
     if kind in _WITH_LENGTH:
         return 1 <= first <= 4
@@ -244,7 +245,7 @@ def _unknown_error(kind: int) -> Definite:
 def _describe(
     columns: Sequence[LayoutColumn], fields: dict[int, bytes], mariadb: bool
 ) -> Iterator[LayoutColumn]:
-    """The columns with what the fields say of them."""
+    """The columns, with what the fields at the end say of them."""
     described = list(columns)
     numeric = [i for i, column in enumerate(columns) if column.type in _NUMERIC]
     for i, unsigned in zip(numeric, _bits(fields.get(_SIGNEDNESS, b"")), strict=False):

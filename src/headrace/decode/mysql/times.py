@@ -1,4 +1,4 @@
-"""Dates and times of a row event, packed by the engine; and the texts of those that the lake has no form for.
+"""Dates and times of a row event, packed by the engine; and the texts of those that the lake cannot hold.
 
     DATE         3 bytes, little endian        day 5 bits, month 4, year 15
     DATETIME2    5 bytes, big endian, fraction 1 (turned), year * 13 + month 17, day 5, hour 5, minute 6,
@@ -8,8 +8,8 @@
                                                negated, fraction included, for a negative time
     fraction     0 to 3 bytes, big endian      hundredths, ten thousandths, millionths, by the digits declared
 
-A zero or partial date, one of the year 0, and a day that its month has not (ALLOW_INVALID_DATES) is bad, and
-has the text that the server prints.
+A zero or partial date, a date of the year 0, and a day that its month does not have (ALLOW_INVALID_DATES) are
+bad. Their text is the one that the server prints.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headrace.decode.values.outcome import ABSENT, BAD, GOOD, DecodedColumn, fix
 
 _MONTHS = np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], np.int64)
 _DATETIME_BYTES, _TIMESTAMP_BYTES, _TIME_BYTES = 5, 4, 3
-# Of a unit of the fraction, by its bytes: microseconds.
+# The microseconds in a unit of the fraction, by the fraction's bytes.
 _UNITS = np.array([0, 10_000, 100, 1], np.int64)
 _ZERO, _MINUS, _POINT, _COLON = ord("0"), ord("-"), ord("."), ord(":")
 _LONGEST_TIME = 17
@@ -81,7 +81,7 @@ def datetime_text(value: bytes, digits: int) -> str:
 
 
 def timestamp_text(value: bytes, digits: int) -> str:
-    """The TIMESTAMP that is no time, as the server prints it."""
+    """A TIMESTAMP that is no moment, as the server prints it."""
     return "0000-00-00 00:00:00" + _fraction_text(value[_TIMESTAMP_BYTES:], digits)
 
 
@@ -96,7 +96,7 @@ def _fraction_text(value: bytes, digits: int) -> str:
 
 @kernel(types.int64, types.int64, types.int64, types.int64)
 def _days(year: int, month: int, day: int) -> int:
-    """Days since 1970-01-01; years of March to February, in eras of 400."""
+    """Days since 1970-01-01. Counts in years from March to February, and in eras of 400 years."""
     if month <= 2:
         year -= 1
     era = year // 400
@@ -184,7 +184,7 @@ def _timestamps(kinds: Bytes, starts: Ints, data: Bytes, extra: int, values: Int
             continue
         seconds = _number(data, starts[i], _TIMESTAMP_BYTES)
         micros = _number(data, starts[i] + _TIMESTAMP_BYTES, extra) * int(_UNITS[extra])
-        # 1970 itself is the zero date. MariaDB keeps a fraction of what it cuts to that: it is a moment.
+        # The start of 1970 is the zero date. With a fraction, which MariaDB keeps, it is a moment.
         states[i] = GOOD if seconds > 0 or micros > 0 else BAD
         if states[i] == GOOD:
             values[i] = seconds * 1_000_000 + micros
@@ -192,7 +192,7 @@ def _timestamps(kinds: Bytes, starts: Ints, data: Bytes, extra: int, values: Int
 
 @kernel(types.int64, output_array(types.uint8), types.int64, types.int64, types.int64)
 def _spell(joined: Bytes, to: int, value: int, count: int) -> int:
-    """Write a number with so many digits; where the next ones go."""
+    """Write a number with `count` digits. Returns where the next ones go."""
     for j in range(to + count - 1, to - 1, -1):
         joined[j] = _ZERO + value % 10
         value //= 10
@@ -229,7 +229,7 @@ def _times(
             to = _spell(joined, to + 1, clock & 63, 2)
             if digits > 0:
                 joined[to] = _POINT
-                # Of an odd number of digits one more is stored, and is zero.
+                # If the number of digits is odd, one more is stored, which is zero.
                 to = _spell(joined, to + 1, fraction, 2 * extra) - digits % 2
         offsets[i + 1] = to
     return to

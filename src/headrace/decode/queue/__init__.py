@@ -1,7 +1,7 @@
-"""queue: rows as PL/pgSQL writes them, whole, to the text columns that COPY would give.
+"""queue: whole rows, as PL/pgSQL writes them, to the text columns that COPY would give.
 
-texts of rows ── composite ──▶ text columns ──▶ values, as everybody's
+texts of rows ── composite ──▶ text columns ──▶ values, as for every source
 
-framing     the frames of the stream: which tick an event is of, what it says, where its row's text is
+framing     the frames of the stream: to which tick an event belongs, what it says, where its row's text is
 composite   the texts of one table's rows, split into their fields
 """

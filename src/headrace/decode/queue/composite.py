@@ -4,12 +4,12 @@
                                           a comma, a parenthesis, a quote, a backslash or white space
 
 Within quotes the server doubles quotes and backslashes and writes everything else as it is. Values are slices
-of the texts' own buffer; only if a value holds a doubled letter is the buffer copied, and such values are
-shortened where they lie in the copy.
+of the texts' own buffer. Only if a value holds a doubled letter is the buffer copied; such values are then
+shortened in place in the copy.
 
-A text with another number of fields is of another layout of the table, which its caller can tell: `fields`
-takes rows of several and says how many each has, `columns` those of one. A text that the server would not
-write is a definite error: no value of the row can be trusted then.
+A text with another number of fields has another layout of the table. `columns` takes rows of one layout.
+`fields` takes rows of several and returns how many fields each has. A text that the server would never write
+is a definite error: no value of its row can be trusted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OPEN, _CLOSE, _COMMA, _QUOTE, _BACKSLASH = (ord(letter) for letter in '(),"\\')
 
 
 class FieldsDiffer(Exception):
-    """A row has another number of fields than was asked for: it is of another layout of its table."""
+    """A row has another number of fields than was asked for: it has another layout of its table."""
 
     def __init__(self, row: int) -> None:
         super().__init__(f"row {row} has another number of fields")
@@ -33,7 +33,7 @@ class FieldsDiffer(Exception):
 
 
 def columns(rows: TextColumn, ncols: int) -> list[TextColumn]:
-    """The fields of these rows, none of which is NULL; all of them have so many."""
+    """The fields of these rows. No row may be NULL, and each must have `ncols` fields."""
     texts, counts = fields(rows, ncols)
     if len(others := np.flatnonzero(counts != ncols)):
         raise FieldsDiffer(int(others[0]))
@@ -41,9 +41,9 @@ def columns(rows: TextColumn, ncols: int) -> list[TextColumn]:
 
 
 def fields(rows: TextColumn, most: int) -> tuple[list[TextColumn], Lengths]:
-    """The fields of these rows, the first `most` of each, and how many it has; one more than that: too many.
+    """The first `most` fields of each row, and how many fields it has; `most + 1` means that it has more.
 
-    What a row has not is NULL.
+    A field that a row does not have is NULL.
     """
     nrows = len(rows)
     kinds, counts = np.full((most, nrows), NULL, np.uint8), np.zeros(nrows, np.int32)
@@ -63,7 +63,7 @@ def fields(rows: TextColumn, most: int) -> tuple[list[TextColumn], Lengths]:
     return [TextColumn(kinds[i], starts[i], lengths[i], data) for i in range(most)], counts
 
 
-# What a plain field ends at, or must not hold; and what is doubled within quotes.
+# The bytes that end a plain field or must not stand in one; and those that are doubled within quotes.
 _ENDS, _DOUBLED = np.zeros(256, np.uint8), np.zeros(256, np.uint8)
 _ENDS[[_OPEN, _CLOSE, _COMMA, _QUOTE, _BACKSLASH]] = 1
 _DOUBLED[[_QUOTE, _BACKSLASH]] = 1
@@ -71,12 +71,12 @@ _DOUBLED[[_QUOTE, _BACKSLASH]] = 1
 
 @kernel(several(types.int64, types.boolean), input_array(types.uint8), types.int64, types.int64)
 def _end_of_quotes(data: Bytes, at: int, last: int) -> tuple[int, bool]:
-    """Find the end of the quotes that were opened before `at`; tell whether letters are doubled in them."""
+    """Find the end of the quotes that open before `at`, and tell whether letters are doubled in them."""
     doubled = False
     while at < last:
         byte = data[at]
         if _DOUBLED[byte] != 0:
-            # The one behind it is the closing parenthesis at the latest.
+            # There is a next byte: at the latest the closing parenthesis.
             if data[at + 1] == byte:
                 doubled = True
                 at += 1
@@ -107,19 +107,19 @@ def _split(
     lengths: Lengths,
     counts: Lengths,
 ) -> tuple[int, bool]:
-    """Find each field; one whose kind is a backslash still holds doubled letters. A malformed row, or -1."""
+    """Find each field; one with doubled letters gets a backslash as kind. Returns a malformed row, or -1."""
     ncols, nrows = kinds.shape
     any_doubled = False
     for row in range(nrows):
         at = row_starts[row]
-        last = at + row_lengths[row] - 1  # of the closing parenthesis; no field goes beyond it
+        last = at + row_lengths[row] - 1  # the closing parenthesis; no field goes beyond it
         if row_kinds[row] != TEXT or at < 0 or last <= at or last >= len(data):
             return row, False
         if data[at] != _OPEN or data[last] != _CLOSE:
             return row, False
         count = 0
         while at < last and count < ncols:
-            at += 1  # behind the parenthesis, or the comma
+            at += 1  # past the parenthesis or the comma
             start = at
             if data[at] == _QUOTE:
                 start += 1

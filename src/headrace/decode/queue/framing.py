@@ -1,19 +1,19 @@
-"""Frames of a queue's stream: the tuples of COPY in binary, and one of our own before each tick's.
+"""Frames of a queue's stream: the tuples of a binary COPY, with one of our own before those of each tick.
 
     HEAD    fields 3 │ 8 time │ 8 commit_ts │ 8 tick
     EVENT   fields 6 │ 8 lsn │ 8 tx │ 4 relation │ 4 layout │ 2 diff │ n row, or NULL   as the server sends it
 
-Each field is its length and its bytes, all numbers big endian, so that one grammar holds for both. All events
-behind a head are of its tick. `layout` is the table whose columns the row has: the relation, or a partition
-of it. `diff` is 1 where a row came and -1 where it went. Without a row it is 0 where
-a TRUNCATE has emptied the table, 2 where one is about to, 3 where one has and rows were written meanwhile.
+Each field is its length and its bytes. All numbers are big endian, so both frames are read in the same way.
+All events after a head belong to its tick. `layout` is the table whose columns the row has: the relation, or
+a partition of it. `diff` is 1 if a row came and -1 if one went. Without a row it is 0 if a TRUNCATE has
+emptied the table, 2 if one is about to, 3 if one has and rows were written meanwhile.
 
-An event's number is made here: of the place in the server's log (`lsn`) at which it was written, and of the
-end of its transaction's id, for those that ask for the place at once. That is 47 bits of the one, which is a
-multiple of 8, and 16 of the other. A transaction's events have numbers in the order in which it wrote them.
+An event's number is made here, from two parts: 47 bits of the place in the server's log (`lsn`) at which the
+event was written, which is a multiple of 8; and the last 16 bits of its transaction's id, since several may
+read the same place. The numbers of a transaction's events follow the order in which it wrote them.
 
 Nothing here looks into a row. Another number of fields, or a field of another length, is a definite error:
-nothing behind it can be trusted.
+nothing after it can be trusted.
 """
 
 from __future__ import annotations
@@ -78,16 +78,16 @@ class QueueEvents:
     """The whole events of a buffer, in its order; positions are offsets into it."""
 
     start: Ints
-    head: Ints  # the number of the head before each; -1: none is
+    head: Ints  # the number of the head before each; -1 if there is none
     id: Ints
     tx: Ints
     relation: Ints
     layout: Ints  # the table whose columns its row has, in their order: the relation, or a partition of it
     diff: Ints
     row: Ints  # where its row's text begins
-    length: Ints  # of the text; NO_ROW where it has none
+    length: Ints  # of the text; NO_ROW if there is none
     heads: Heads
-    tail: int  # where the first frame begins that is not whole, or COPY's end
+    tail: int  # where the first incomplete frame begins, or COPY's end
 
     def __len__(self) -> int:
         return len(self.id)
@@ -98,7 +98,7 @@ class QueueEvents:
 
     @property
     def changes(self) -> Flags:
-        """Tell which of them say that a row came or went, or that a table was emptied."""
+        """Tell which events say that a row came or went, or that a table was emptied."""
         return np.asarray(self.diff != BEGUN, np.bool_)
 
 
@@ -131,7 +131,7 @@ def _error(trouble: int, at: int) -> Definite:
 
 @kernel(several(types.int64, types.int64), input_array(types.uint8), types.int64)
 def _head_at(data: Bytes, at: int) -> tuple[int, int]:
-    """The size of the head that begins here, 0 where it is not whole; or what is wrong with it."""
+    """The size of the head that begins here; 0 if it is incomplete; else what is wrong with it."""
     if at + 38 > len(data):
         return 0, _FINE
     for field in range(3):
@@ -161,7 +161,7 @@ def _event_at(data: Bytes, at: int) -> tuple[int, int]:
 
 @kernel(several(types.int64, types.int64, types.int64, types.int64), input_array(types.uint8))
 def _count(data: Bytes) -> tuple[int, int, int, int]:
-    """Count events and heads; where the first frame begins that is not whole, or cannot be."""
+    """Count events and heads. Also returns where the first frame begins that is incomplete or malformed."""
     at, events, heads = 0, 0, 0
     while at + 2 <= len(data):
         fields = int16_at(data, at)
