@@ -131,7 +131,7 @@ class Decoder(Protocol):
 
     @property
     def transaction_id(self) -> Callable[[int], int] | None:
-        """Convert the stream's number of a transaction to its id; None where ids are no numbers."""
+        """Convert the stream's number of a transaction to its id; None if ids are not numbers."""
         return None
 
     @property

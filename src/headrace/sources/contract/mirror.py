@@ -111,7 +111,7 @@ class Successor:
 
 @dataclass(frozen=True, slots=True)
 class CapturedTables:
-    """Tables whose changes are captured, and a position behind all that was committed by then."""
+    """Tables whose changes are captured, and a position after all that was committed by then."""
 
     examined_tables: ExaminedTables
     position: Position
@@ -133,7 +133,7 @@ class Health:
     lines: tuple[str, ...] = ()
     excess: HeadraceError | None = None
     retained_bytes: int | None = None  # of its log, for us
-    limit_bytes: int | None = None  # beyond so many bytes the server or headrace ends it
+    limit_bytes: int | None = None  # beyond this the server or headrace ends the stream
 
 
 class Connection(Protocol):
@@ -214,7 +214,7 @@ class Mirror(Protocol):
     # --- how far the source is: every second or so ------------------------------------------------
 
     def end(self) -> Position:
-        """The position behind every commit that the stream can bring by now."""
+        """The position after every commit that the stream can bring by now."""
 
     def clock(self) -> ClockReading | None:
         """Read the source's clock together with a position of its stream; None if that is not possible."""
@@ -272,7 +272,7 @@ class Captures(Protocol):
         """The tables whose changes are captured by name."""
 
     def release(self, names: Sequence[TableName]) -> None:
-        """Stop to capture these tables; a table that is not captured is skipped."""
+        """Stop capturing these tables; a table that is not captured is skipped."""
 
     def release_now(self, numbers: Collection[int]) -> None:
         """Release tables by number, whatever their names are now. Raises instead of waiting."""

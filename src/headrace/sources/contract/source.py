@@ -30,7 +30,7 @@ class Source(Protocol):
 
     @property
     def drop_reader(self) -> Callable[[Address, Json, str, bool], list[str]] | None:
-        """Remove what is there for another mirror of this name, which reads through the same objects.
+        """Remove what is there for another mirror, given by name, that reads through the same objects.
 
         None if each mirror of the source has objects of its own.
         """

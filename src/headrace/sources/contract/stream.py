@@ -56,7 +56,7 @@ TRANSACTION = np.dtype(
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """The transaction that is open where a read ends, of those that come whole."""
+    """The transaction that is open where a read ends. A running transaction is never meant."""
 
     start: int  # where it begins; -1: in an earlier read
     time: int
@@ -86,10 +86,10 @@ class StreamRead:
     size: int  # bytes that were read
     data: Bytes
     transactions: Transactions  # in their order
-    complete: int  # the source has sent all with a time before this; 0 if it does not say
+    complete: int  # the source has sent everything with a time before this; 0 if it does not say
     source_end: tuple[int, int] | None  # how far the source is, and its clock, microseconds since 1970
     open: Open | None = None
-    running: Mapping[int, Bytes] = field(default_factory=dict)  # by number; of some no bytes yet
+    running: Mapping[int, Bytes] = field(default_factory=dict)  # by number; may be empty
     rolled_back: Sequence[int] = ()  # running transactions that were rolled back
     aborted_parts: Mapping[int, Sequence[int]] = field(default_factory=dict)  # of those that ended
     layouts: Sequence[Layout] = ()
@@ -145,7 +145,7 @@ class StreamSource(Protocol):
 
     @property
     def at(self) -> Callable[[Json, int], Position] | None:
-        """Compute the position at a time, in the life of `upstream`; None where only the stream can tell."""
+        """Compute the position at a time, in the life of `upstream`; None if only the stream can tell."""
         return None
 
     @property

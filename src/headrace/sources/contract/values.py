@@ -168,7 +168,7 @@ class ColumnDerivation:
     """The origin of each column of `Change.now` in a row from before the change."""
 
     parts: tuple[Part, ...]
-    until: Position  # behind the change: from here on the stream brings no row from before it
+    until: Position  # after the change: from here on the stream brings no row from before it
     between: tuple[Conversion, ...] | None = None  # of the layouts in between; None: by column names alone
 
 
@@ -189,7 +189,7 @@ class Change:
 class SchemaCheck:
     """The outcome of one look at tables, by the caller's keys: a caller may have two records of one table."""
 
-    end: Position  # behind all that the stream can bring by now
+    end: Position  # after all that the stream can bring by now
     reference: int  # for `Source.decoder`
     changes: Mapping[str, Change]
     news: Mapping[str, TableDef] = field(default_factory=dict)  # new records; the details change no row

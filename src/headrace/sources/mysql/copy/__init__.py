@@ -6,7 +6,7 @@
     locks         the read locks on the tables of a copy, what delays them, and the keeper of sessions
     reader        on executors: pieces of a snapshot, or chunks, as rows of the lake
     selection     the rows of a SELECT as rows of the lake: read at once, decoded after the server is done
-    follower      a connection, on an executor, that sees the moment
+    follower      a connection on an executor that sees the moment
     ticket        the names of the locks by which a leader and its readers meet at the server
     key_range     single keys and key ranges, as conditions
     table_access  the proof that a table is the right one

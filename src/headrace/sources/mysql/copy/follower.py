@@ -25,7 +25,7 @@ from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import MysqlIdentity, identify, verify
 from headrace.sources.mysql.session.statements import MysqlConnection, Row, execute, nobody, query
 
-_GATE_SECONDS = 2  # of one wait at the gate, before it checks that there is a leader
+_GATE_SECONDS = 2  # of one wait at the gate, until it checks again that there is a leader
 _GLANCE = 0.01  # between two looks at the leader's decision
 
 
@@ -57,9 +57,9 @@ class MysqlFollower:
         self._role = role
         self._session: MysqlConnection | None = None
         self._witness: MysqlConnection | None = None
-        self.executed = ""  # what the server had executed while the view was opened: all that it shows
+        self.executed = ""  # what the server had executed when the view was opened: all that the view shows
         self._keeper = Keeper(lambda: (self._session, self._witness), self._look)
-        self._held: frozenset[TableName] = frozenset()  # tables that the server keeps from others for us
+        self._held: frozenset[TableName] = frozenset()  # tables that our view may keep others waiting for
         self._holds = 0  # how often they were released to others
         self._in_the_way: tuple[int, frozenset[int]] = (0, frozenset())  # who waited at the last look
         self._gave_way = False
@@ -105,9 +105,10 @@ class MysqlFollower:
 
     @contextmanager
     def holding(self, table: TableName) -> Iterator[None]:
-        """Look in the block for sessions that wait for the table; MariaDB lets them wait until the view ends.
+        """During the block, look for sessions that wait for the table.
 
-        The block ends with `GaveWay` if the reader was in a session's way.
+        The block ends with `GaveWay` if the reader was in a session's way. MariaDB lets sessions wait until
+        the view ends.
         """
         witness = self.witness()
         self._held |= {table}
@@ -136,7 +137,8 @@ class MysqlFollower:
     def witness(self) -> MysqlConnection:
         """A connection that sees tables, and the sessions that wait for them, as they are now.
 
-        MySQL's catalog is a part of the view: a query within it sees the table of that moment.
+        On MySQL the catalog is a part of the view: a query in the view's session sees the table of that
+        moment.
         """
         if self._witness is None or self._witness.is_closed:
             self._witness = connect(self._address, role=self._role)
@@ -183,9 +185,9 @@ def _wait_at_gate(session: MysqlConnection, ticket: Ticket, number: int, check: 
 
 
 def _is_member(session: MysqlConnection, ticket: Ticket) -> bool:
-    """Tell whether the leader has seen our view; raises once it can't happen any more.
+    """Tell whether the leader has seen our view. Raises once that can't happen any more.
 
-    The names are checked from left to right: the leader holds members before it closes.
+    The server evaluates the names from left to right, and the leader takes `member` names before `closed`.
     """
     names = (ticket.leader, ticket.closing_lock, ticket.member(session.connection_id))
     leader, closed, member = _owners(session, names)
@@ -227,7 +229,7 @@ def _gave_way(table: TableName) -> GaveWay:
 
 
 def late(detail: str) -> LeftOut:
-    """The error of a reader that has no view of the moment."""
+    """The error for a reader that has no view of the moment."""
     return LeftOut(
         "MY_READER_LATE",
         "a reader was not there when the snapshot was taken, or has lost it",

@@ -8,8 +8,8 @@ whole and decimal numbers, dates and times, bytes. For any other table `disorder
 
     (a, b) >= (1, 5)      a > 1 OR a = 1 AND b >= 5       the server finds no range in the former
 
-A reader that goes on behind a row (`beyond`) needs only the server's own order. The server sorts an ENUM by
-the numbers of its labels, and compares it by their letters, so the condition lists the later labels.
+A reader that goes on after a row (`beyond`) needs only the server's own order. The server sorts an ENUM by
+the numbers of its labels but compares it by their letters. So the condition lists the labels that come later.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MOST_DIGITS = 38  # of a decimal that the lake has as a number
 
 
 def bounds(schema: TableSchema, keys: pa.Table) -> list[Bound] | None:
-    """The bounds at these keys, as the lake has them; None where the source could not read one."""
+    """The bounds at these keys, as the lake has them; None if the source could not read one."""
     columns = [keys.column(name) for name in schema.key]
     codes = keycode(columns).to_pylist()
     texts = zip(*(print_values(column.combine_chunks()).to_pylist() for column in columns), strict=True)
@@ -84,7 +84,7 @@ def _limits(columns: Sequence[Column], span: KeySpan) -> Iterator[str]:
 
 
 def _beyond(columns: Sequence[Column], key: Key, sign: str, *, or_equal: bool) -> str:
-    """The keys above or below this one."""
+    """The condition of the keys above or below this one."""
     compared = list(zip(columns, key, strict=True))
     steps = [
         " AND ".join(
@@ -102,13 +102,13 @@ def _passes(column: Column, sign: str, text: str) -> str:
     if base_of(column.source_type) != "enum":
         return f"{name} {sign} {_spell(column, text)}"
     labels = _labels(column)
-    number = labels.index(text) + 1 if text in labels else 0  # of the value that stands for none
+    number = labels.index(text) + 1 if text in labels else 0  # 0: the error value
     others = range(number + 1, len(labels) + 1) if sign == ">" else range(number)
     return f"{name} IN ({', '.join(map(str, others)) or 'NULL'})"
 
 
 def beyond(columns: Sequence[Column], keys: pa.Table) -> str | None:
-    """The condition of the rows behind the one with this key; None if it can't be written.
+    """The condition of the rows after the one with this key; None if it can't be written.
 
     `keys` has the columns of the key and one row.
     """
@@ -116,7 +116,7 @@ def beyond(columns: Sequence[Column], keys: pa.Table) -> str | None:
     for column, text in zip(columns, texts, strict=True):
         is_label = base_of(column.source_type) == "enum"
         if text is None or (is_label and text not in ("", *_labels(column))):
-            return None  # no form in the lake; a label that the catalog prints with escapes
+            return None  # a value without a lake form, or a label that the catalog prints with escapes
     return _beyond(columns, tuple(texts), ">", or_equal=False)
 
 
@@ -127,7 +127,7 @@ def _labels(column: Column) -> list[str]:
 def walkable(column: Column) -> bool:
     """Tell whether rows can be read along this column of an index: each value must tell which rows follow.
 
-    A text does not if other bytes mean the same text, nor does a label that prints like none.
+    A text does not tell if other bytes mean the same text; nor does an empty label.
     """
     form, _, charset = column.form.rstrip(")").partition("(")
     if form == "enum" and "''" in LABEL.findall(column.source_type):
@@ -146,7 +146,7 @@ def _equal(columns: Sequence[Column], key: Key) -> Iterable[str]:
         name = quote(column.name)
         yield f"{name} = {_spell(column, text)}"
         if column.form.partition("(")[0] in _TEXTS:
-            # The key's index has found all that the column's collation calls equal.
+            # The condition on the key finds all rows that are equal by collation; this one picks the row.
             yield f"CAST(CONVERT({name} USING utf8mb4) AS BINARY) = {literal(text.encode())}"
 
 

@@ -1,4 +1,4 @@
-"""The leader of a snapshot: it locks the tables until every reader that is there has opened its view.
+"""The leader of a snapshot: it locks the tables until every reader that has come has opened its view.
 
     leader                                   reader (`follower`)
     hold leader, gates
@@ -121,9 +121,9 @@ class MysqlLeader:
     ) -> ByPosition:
         """Take the moment, once: as soon as the readers are there and the tables can be locked.
 
-        Waits for the readers, as many as the ticket's or fewer, so many seconds, and then for the locks. It
-        is a later second than those of the marks, so that whatever is done to a table from here on leaves
-        another one.
+        Waits up to `seconds` for `readers` readers (None: one for each place), and goes on with those that
+        have come. Then it waits as long for the locks. The moment lies in a later second than all `marks`, so
+        whatever is done to a table from here on leaves another mark.
         """
         self._wait_for_readers(self.ticket.readers if readers is None else readers, seconds, waiting)
         while query(self._session, "SELECT NOW()")[0][0] in marks:
@@ -137,7 +137,7 @@ class MysqlLeader:
         return handoff
 
     def handoff_of_none(self, log: MysqlTimeline) -> ByPosition:
-        """The handoff of no table at all."""
+        """The handoff of a snapshot without tables."""
         return ByPosition(position(self._session, log))
 
     @property
@@ -168,7 +168,7 @@ class MysqlLeader:
             time.sleep(_LOOK)
 
     def _open_gates(self) -> list[int]:
-        """Open the gates; who waits there."""
+        """Open the gates. Returns the places that readers hold."""
         ticket, numbers = self.ticket, range(self.ticket.readers)
         places = ", ".join(f"IS_USED_LOCK('{ticket.place(number)}')" for number in numbers)
         gates = ", ".join(f"RELEASE_LOCK('{ticket.gate(number)}')" for number in numbers)
@@ -176,8 +176,8 @@ class MysqlLeader:
         return [number for number in numbers if row[number] is not None]
 
     def _views(self, present: Sequence[int], since: float) -> tuple[tuple[int, ...], str]:
-        """The connections that open their views in time, as the session that holds the locks sees; and what
-        the server has executed, asked for after them.
+        """The connections that open their views in time, as the session with the locks sees them; and what
+        the server has executed, which it is asked afterwards.
         """
         views = [self.ticket.view(number) for number in present]
         looks = "".join(f"IS_USED_LOCK('{view}'), " for view in views)
@@ -189,7 +189,7 @@ class MysqlLeader:
             time.sleep(_GLANCE)
 
     def _close(self, locks: HeldLocks) -> None:
-        """Tell the members that they are, and of which tables their views are not right; others may leave."""
+        """Tell the members that they are members, and which tables no view shows; all others are left out."""
         self.held = locks.held_seconds
         unlocked = map(self.ticket.unlock_name, locks.missing)
         _hold(self._session, [*unlocked, *map(self.ticket.member, self.members), self.ticket.closing_lock])

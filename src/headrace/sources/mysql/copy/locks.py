@@ -27,15 +27,15 @@ If one does not end, we release the locks and wait without them.
 `measure` and preflight ask whether we may lock the tables of a database at all.
 
 A `Keeper` is a thread beside a reader or a leader. It keeps their sessions alive, and looks for sessions that
-wait for them. A view holds up the server's purge for as long as it is open, and a machine may vanish without
-a word. So the server ends a session of ours that is silent for `KEPT_SECONDS`, or that takes no rows for
-`UNREAD_SECONDS`, and the keeper pings each session that is idle.
+wait for them. A view holds up the server's purge for as long as it is open, and our machine may vanish
+without closing it. So the server ends a session of ours that is silent for `KEPT_SECONDS`, or that takes no
+rows for `UNREAD_SECONDS`, and the keeper pings each session that is idle.
 
 A session may wait for a table that is being read: for DDL, or for `FLUSH TABLES WITH READ LOCK` until the
 last row is sent. All writers wait behind it. If two looks in a row find a reader in the way, the keeper ends
 the reader's session, and the table is copied again later. The server shows waiting statements only to users
-with the privilege PROCESS. No server tells whom a statement waits for: every one counts that names our table,
-and every one that waits for a flush.
+with the privilege PROCESS. No server tells whom a statement waits for. So each one counts that names our
+table or waits for a flush.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ _FLUSH = "Waiting for table flush"
 
 
 class Keeper:
-    """A thread that keeps sessions alive, and calls `look` meanwhile; the first `start` begins it."""
+    """A thread that keeps sessions alive and calls `look` meanwhile. The first `start` begins it."""
 
     def __init__(
         self, sessions: Callable[[], Iterable[MysqlConnection | None]], look: Callable[[], None]
@@ -91,7 +91,7 @@ class Keeper:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin, once."""
+        """Start the thread; a second call does nothing."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._keep, name="headrace-keeper", daemon=True)
             self._thread.start()
@@ -139,7 +139,7 @@ _XA_GLANCE = 0.004  # between two looks whether prepared transactions have ended
 _OPENED_AT_ONCE = 50
 _STATE = "SELECT state FROM information_schema.processlist WHERE id ="
 _MOST_NAMED = 5
-_NO_TABLE = "headrace: no such table"  # as a name it is legal, and nobody's
+_NO_TABLE = "headrace: no such table"  # a legal name that no table has
 _HANG_UP_SECONDS = 1.0  # after a cancellation without effect, until the connection is closed
 
 
@@ -243,7 +243,7 @@ def lock_denied(schemas: Collection[str], detail: str | None = None) -> LockDeni
 
 
 def _lockable(session: MysqlConnection, tables: Sequence[TableName]) -> list[TableName]:
-    """Find the tables that exist and may be read, when all together could not be locked."""
+    """Find the tables that exist and that we may read, after a failed attempt to lock them all."""
     return [table for table in tables if _is_there(session, table)]
 
 
@@ -293,7 +293,7 @@ def _attempt(
     states: list[str] = []
 
     def look() -> None:
-        """Note what the server is at; a session is shown itself, whatever its privileges."""
+        """Note what our session waits for. Every user may see its own sessions."""
         if beside is not None and not beside.is_closed:
             asked = query(beside, f"{_STATE} {session.connection_id}", seconds=READY_SECONDS)
             states.extend(str(state) for (state,) in asked)
@@ -313,7 +313,7 @@ def _attempt(
         raise
     locks = HeldLocks(time.monotonic())
     if locks.since - begun > ATTEMPT_SECONDS:
-        # Nobody knows when the server granted them, and nobody may wait for us longer than that.
+        # We can't tell when the server granted the locks, and nobody may wait for us longer than one attempt.
         locks.release(session)
         raise _unlocked_error(session, states, "they were had too late")
     if session.release.is_mariadb and (hidden := _still_prepared(session, begun + ATTEMPT_SECONDS)):
@@ -323,7 +323,7 @@ def _attempt(
 
 
 def _unlocked_error(session: MysqlConnection, states: Sequence[str], detail: str | None) -> TablesHeld:
-    """The error of an attempt in vain: a session was in the way, or the server was opening tables."""
+    """The error for an attempt that failed: a session was in the way, or the server was opening tables."""
     if any(state.startswith("Waiting") for state in states):
         return _held_error(_prepared_xa(session), detail)
     error = TablesHeld(
@@ -342,12 +342,12 @@ def _still_prepared(session: MysqlConnection, deadline: float) -> frozenset[str]
     left = frozenset(_prepared_xa(session) or ())
     while left and time.monotonic() < deadline:
         time.sleep(_XA_GLANCE)
-        left = left.intersection(_prepared_xa(session) or ())  # a name may be used again
+        left = left.intersection(_prepared_xa(session) or ())  # a later transaction may reuse a name
     return left
 
 
 def _refuse_hidden(session: MysqlConnection, hidden: frozenset[str]) -> None:
-    """Raise while a transaction is still prepared that outlasted an attempt."""
+    """Raise while a transaction that outlasted an attempt is still prepared."""
     if hidden and (left := hidden.intersection(_prepared_xa(session) or ())):
         raise _hiding(left)
 

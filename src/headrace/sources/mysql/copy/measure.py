@@ -1,8 +1,8 @@
 """The sizes of tables, and the ranges of an index that large ones are cut into, each copied to its own files.
 
     integers        even steps from the least to the greatest
-    other types     steps of so many rows along the key's index, as long as there is time
-    no key, or a type that the server orders otherwise than it compares: one piece
+    other types     steps of a number of rows along the key's index, as long as there is time
+    no key, or a type that the server orders in one way and compares in another: one piece
 
     cuts     k1 < k2 < k3                      values of the key's first column, in the server's order
     pieces   key < k1 │ k1 <= key < k2 │ ...   the first is open to the left, the last to the right
@@ -44,7 +44,7 @@ class IndexRange(Piece):
     """The rows of a table from one value of its key's first column up to another; None means no limit."""
 
     table: TableName
-    mark: str  # of the table when it was measured; another table has another (`table_access`)
+    mark: str  # of the table when it was measured; another table has another mark (`table_access`)
     column: str | None  # the key's first; None: the whole table
     low: str | None
     high: str | None
@@ -82,7 +82,7 @@ def ranges(table: TableName, mark: str, size: TableSize, cuts: Cuts, target_byte
 def shares(pieces: Sequence[Piece], readers: int) -> list[list[Piece]]:
     """Deal pieces to the readers, about as many bytes to each; small tables come first in a share.
 
-    A reader that is left out takes with it every table that it has a piece of: so a table is dealt as a
+    If a reader is left out, every table that it has a piece of fails. So a table goes to one reader as a
     whole, unless it is larger than a reader's part.
     """
     held: Counter[TableName] = Counter()
@@ -98,7 +98,7 @@ def shares(pieces: Sequence[Piece], readers: int) -> list[list[Piece]]:
     for lot in sorted(lots.values(), key=_bytes, reverse=True):
         load, number = loads[0]
         dealt[number] += lot
-        # An empty table takes its time, too.
+        # An empty table takes time, too.
         heapreplace(loads, (load + _bytes(lot) + 1, number))
     return [sorted(share, key=lambda piece: held[piece.table]) for share in dealt if share]
 
@@ -108,7 +108,7 @@ def _bytes(pieces: Sequence[Piece]) -> int:
 
 
 def where(piece: IndexRange, more: str = "") -> str:
-    """The condition of a range, and one more."""
+    """The WHERE clause of a range, with one more condition if there is one."""
     limits = [more] if more else []
     if piece.column is not None:
         column = quote(piece.column)
@@ -118,7 +118,7 @@ def where(piece: IndexRange, more: str = "") -> str:
 
 
 def range_number(pieces: Sequence[IndexRange]) -> str:
-    """An expression for the number of the range, of all ranges of one table, that a row is in."""
+    """An expression for the number of the range that a row is in; `pieces` are all ranges of its table."""
     cases = [
         f"WHEN {quote(each.column or '')} < {each.high} THEN {number}"
         for number, each in enumerate(pieces)
@@ -128,7 +128,7 @@ def range_number(pieces: Sequence[IndexRange]) -> str:
 
 
 STEP_BYTES = 16 << 20  # between two places
-_MOST = 4096  # places in a table
+_MOST = 4096  # places to cut one table
 _WALK_SECONDS = 10.0  # for the steps through one table
 _INTEGERS = frozenset(("tinyint", "smallint", "mediumint", "int", "bigint"))
 _ORDERED = frozenset(
@@ -196,7 +196,7 @@ def _look_at(
 def _one_by_one(
     connection: MysqlConnection, names: Sequence[TableName]
 ) -> tuple[dict[TableName, TableSize], dict[TableName, str], dict[TableName, TableBusy]]:
-    """Measure tables one by one, where the server leaves out one of them."""
+    """Measure tables one by one, if the server left out one of them."""
     found: dict[TableName, TableSize] = {}
     known: dict[TableName, str] = {}
     held: dict[TableName, TableBusy] = {}
@@ -227,7 +227,7 @@ def _cuts(connection: MysqlConnection, table: TableDef, size: TableSize) -> Cuts
 
 
 def _even(connection: MysqlConnection, table: TableName, column: Column, steps: int) -> tuple[str, ...]:
-    """Whole numbers at even distances between the least and the greatest; the index has both at its ends."""
+    """Whole numbers at even distances between the least and the greatest, which the index has at its ends."""
     key = quote(column.name)
     [(least, greatest)] = query(connection, f"SELECT MIN({key}), MAX({key}) FROM {spell(table)}")
     if least is None or greatest is None:
@@ -238,7 +238,7 @@ def _even(connection: MysqlConnection, table: TableName, column: Column, steps: 
 
 
 def _walk(connection: MysqlConnection, table: TableName, column: Column, rows: int) -> tuple[str, ...]:
-    """Values that about so many rows lie between, as many as are found in time."""
+    """Values with about `rows` rows between them, as many as are found in time."""
     key, found = quote(column.name), list[str]()
     deadline = time.monotonic() + _WALK_SECONDS
     while len(found) < _MOST and (left := deadline - time.monotonic()) > 0:

@@ -1,12 +1,12 @@
-"""The plan of a copy: a moment whose readers are begun before it is taken, or chunks.
+"""The plan of a copy: a moment, whose readers are started before it is taken; or chunks.
 
     snapshot    a leader under the contract's names, for a copy or for a comparison
     shares      a share of the pieces for each reader; all readers must be there
     handoff     ask for it after the readers were started: it takes the moment
     key_walk    the driver's half of reading chunks: a walk along the primary key to the end of each chunk
 
-A plan notes no transactions to wait for: the locks wait for every one that has written one of the tables. A
-reader that was left out gives its tables back (`TableBusy`), and so does one whose table was gone.
+A plan notes no transactions to wait for: the locks wait for every one that has written one of the tables. If
+a reader was left out, its tables are given back (`TableBusy`). So is a table that was gone.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ class MysqlCopyPlan:
     by_ranges: frozenset[TableName]
 
     def snapshot(self, tables: Sequence[TableDef], waiting: Waiting) -> MysqlHeldSnapshot:
-        """Begin a snapshot of the tables, whose readers may come."""
+        """Begin a snapshot of the tables; its readers may be started now."""
         return _begin(self.server, self.order.readers, math.inf, waiting, reached=self.order.read_until)
 
     def key_walk(self, waiting: Waiting) -> MysqlKeyWalk:
-        """Open the walk's connection. Nothing bars a moment: each chunk waits for its own lock."""
+        """Open the walk's connection. It waits for nothing: each chunk waits for its own lock."""
         waiting.check()
         connection = connect(self.server.address, role="chunks")
         try:
@@ -78,10 +78,10 @@ class MysqlCopyPlan:
 
 
 def plan(connection: MysqlConnection, server: MysqlCopyTarget, order: CopyOrder) -> MysqlCopyPlan:
-    """Foresee a copy of these tables, which can be read."""
+    """Plan a copy of these tables, which can be read."""
     by_ranges: frozenset[TableName] = frozenset()
     if order.options.get(HANDOFF.name) == CHUNKS:
-        # One that is hidden or gone is none of them: whoever reads it finds that out.
+        # A table that is hidden or gone is left out here: its reader will find out.
         looks, _ = read_visible_tables(connection, [table.name for table in order.tables])
         by_ranges = frozenset(name for name, found in looks.items() if key_range.disorder(found) is None)
     return MysqlCopyPlan(server, order, by_ranges)
@@ -117,7 +117,7 @@ class MysqlKeyWalk:
 
 
 def to_compare(server: MysqlCopyTarget, readers: int, seconds: float) -> MysqlHeldSnapshot:
-    """Begin a snapshot for a comparison; its handoff tells transactions by their names (GTIDs)."""
+    """Begin a snapshot for a comparison; its handoff identifies transactions by their names (GTIDs)."""
     return _begin(server, readers, seconds, ALONE, named=True)
 
 
@@ -142,11 +142,11 @@ class MysqlHeldSnapshot:
     server: MysqlCopyTarget
     seconds: float
     waiting: Waiting
-    by_name: bool  # its handoff tells transactions by their names
-    read_until: Position | None  # of the stream that it is joined to
-    admits_later: bool = False  # only readers that were there see the moment
+    by_name: bool  # its handoff identifies transactions by their names
+    read_until: Position | None  # how far the stream that it joins was read
+    admits_later: bool = False  # only readers that came before the moment see it
     _begun_readers: int = 0  # readers that have a share
-    # Of the tables that they read; no others are locked.
+    # The marks of the tables that the readers read; no others are locked.
     _marks: Mapping[TableName, str] = field(default_factory=dict)
     _handoff: ByPosition | BySet | None = None
 
@@ -224,7 +224,7 @@ class MysqlHeldSnapshot:
 
 
 def names_of(text: str) -> GtidSet | MariadbPosition:
-    """The names of the transactions that a server has executed."""
+    """Parse the names of the transactions that a server has executed."""
     progress = parse(text)
     return progress.read if isinstance(progress, MariadbProgress) else progress.ended_gtids
 
@@ -255,6 +255,6 @@ def next_bound(
             hint="nothing to do: it is tried again",
         ) from None
     if not copied or copied[0].unrepresentable:
-        return None  # without a form in the lake: whoever copies that row will stop the table
+        return None  # the key has no lake form: the copy of that row will stop the table
     known = bounds(table.schema, copied[0].rows)
     return known[0] if known else None

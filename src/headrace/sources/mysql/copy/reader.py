@@ -169,13 +169,13 @@ _NUMBER = Column("\0number", pa.int32(), "int", "int")  # no identifier of a sou
 
 @dataclass(frozen=True, slots=True)
 class StepWalk:
-    """The order in which a table's rows are read: along an index that has each row at one place, or none."""
+    """The order in which rows are read: along an index that has each row once, or (None) in any order."""
 
     index: str | None
     columns: Sequence[Column]
 
     def origin(self, part: IndexRange, behind: str, limit: int, skip: int) -> str:
-        """The FROM clause of a step: `limit` rows of those behind a key, after `skip` rows."""
+        """The FROM clause of a step: `limit` rows under the condition `behind`, after `skip` rows."""
         if self.index is None:
             return f"FROM {spell(part.table)}{measure.where(part)}"
         order = ", ".join(quote(column.name) for column in self.columns)
@@ -266,9 +266,9 @@ class MomentReader:
                 yield session
 
     def _prove(self, session: MysqlConnection, part: IndexRange, columns: Sequence[Column]) -> None:
-        """The table is the one that was planned, as long as it is held.
+        """Raise unless the table is the one that was planned; that holds as long as the table is held.
 
-        MySQL itself refuses a view of columns that came later, and lets go of a table between two ranges.
+        MySQL releases the table between two ranges, but refuses by itself to show columns that came later.
         """
         known = part.table in self._proved
         if known and session.release.is_mariadb:
@@ -288,7 +288,7 @@ def _by_number(found: Iterator[CopiedRows]) -> Iterator[tuple[int, pa.Table]]:
 
 
 def of_moment(address: MysqlAddress, identity: MysqlIdentity, ticket: Json, *, role: str) -> MomentReader:
-    """A reader by a ticket of a snapshot; it connects when it is first asked for something."""
+    """Make a reader from a ticket of a snapshot; it connects at its first read."""
     follower = MysqlFollower(address, identity, Ticket.of(ticket["leader"]), role=role)
     return MomentReader(follower, MysqlTimeline(ticket["base"]))
 
@@ -299,7 +299,7 @@ def _range(piece: Piece) -> IndexRange:
 
 
 def reader(address: MysqlAddress, identity: MysqlIdentity, ticket: Json, *, role: str) -> Reader:
-    """A reader; it connects when it is first asked for something."""
+    """Make a reader from a ticket; it connects at its first read."""
     if "leader" in ticket:
         return of_moment(address, identity, ticket, role=role)
     return ChunkReader(address, identity, ticket, role=role)

@@ -1,7 +1,7 @@
-"""The rows of a SELECT as rows of the lake, none of which has lost a value.
+"""The rows of a SELECT as rows of the lake, with a proof that no value was lost.
 
-    fetch               runs a statement and takes all of its rows at once, as they come
-    FetchedRows.decode  makes rows of the lake of them, after the server is done
+    fetch               runs a statement and takes all of its rows as they come
+    FetchedRows.decode  makes rows of the lake from them, after the server is done
 
 A server keeps the tables of a SELECT open until the last row is sent. `FLUSH TABLES WITH READ LOCK` and DDL
 wait for it, and writers wait behind these. So we only fetch, and decode later: rows stay in memory up to
@@ -35,7 +35,7 @@ from headrace.sources.mysql.types.columns import quote, select_expression
 MEMORY_BYTES = 64 << 20
 _PROOF_SECONDS = 600.0  # to count the values of a table, or of a part of it
 _NUMBERS = np.dtype(np.int64)
-# A result larger than a packet; a text that is none in its charset, or has no place in another.
+# A result larger than a packet; a text that is not valid in its charset, or that another charset lacks.
 _TOO_LARGE = 1301
 _LOSSES = frozenset((_TOO_LARGE, 1300, 1977, 3854))
 
@@ -103,7 +103,7 @@ def fetch(
 ) -> FetchedRows:
     """Read all rows of a SELECT of these columns `origin`, which is its text from FROM on.
 
-    `before` lists what the first of the columns are, where they are none of the table.
+    If the first columns are not the table's own, `before` lists their expressions.
     """
     own = columns[bool(before) :]
     statement = f"SELECT {before}{', ' if before else ''}{list_columns(own)} {origin}"
@@ -117,12 +117,12 @@ def fetch(
 
 
 def _losses(session: MysqlConnection, columns: Sequence[Column], origin: str, warnings: int) -> list[int]:
-    """The codes of those warnings of the last statement that mean a loss."""
+    """The codes of the last statement's warnings that mean a loss."""
     codes = [int(str(code)) for _, code, _ in query(session, "SHOW WARNINGS")]
     known = sorted(_LOSSES.intersection(codes))
     if known or warnings <= len(codes):
         return known
-    # Plain values are sent as they are.
+    # Values of the other columns are sent as they are stored.
     converted = [column for column in columns if select_expression(column) != quote(column.name)]
     if not converted:
         return []

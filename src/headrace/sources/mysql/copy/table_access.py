@@ -79,14 +79,14 @@ def spell(name: TableName) -> str:
 
 
 def by_key(name: TableName, index: str = "PRIMARY") -> str:
-    """A table that is read along its primary key, or another index, whatever old statistics advise."""
+    """A table in a FROM clause, read along its primary key or another index, whatever the planner prefers."""
     return f"{spell(name)} FORCE INDEX ({quote(index)})"
 
 
 def orders(witness: MysqlConnection, name: TableName) -> dict[str, tuple[str, ...]]:
-    """The indexes along which the rows of a table can be read, each row at one place: their columns.
+    """The columns of each index along which a table can be read; such an index has each row exactly once.
 
-    The primary key comes first, by which InnoDB lays the rows.
+    The primary key comes first, since InnoDB stores the rows in its order.
     """
     shown = "ignored = 'NO'" if witness.release.is_mariadb else "is_visible = 'YES'"
     found: dict[str, list[tuple[int, str | None, bool]]] = {}
@@ -101,7 +101,7 @@ def orders(witness: MysqlConnection, name: TableName) -> dict[str, tuple[str, ..
 
 
 def marks(connection: MysqlConnection, names: Iterable[TableName]) -> dict[TableName, str]:
-    """The marks of those of the tables that are there."""
+    """The marks of the tables; those that are gone are left out."""
     return {name: str(made) for name, (made,) in of_tables(connection, _MARKS, names)}
 
 
@@ -124,7 +124,7 @@ def of_table(name: TableName, but: type[HeadraceError] | tuple[()] = ()) -> Iter
 
 
 def busy(name: TableName, error: HeadraceError) -> TableBusy:
-    """The error of a table that another look may find readable."""
+    """The error for a table that may be readable at another look."""
     kind: type[TableBusy] = TableBusy
     if isinstance(error, RightWithheld | TableDenied):
         kind = TableDenied
@@ -157,7 +157,7 @@ def hold(session: MysqlConnection, name: TableName) -> Iterator[None]:
 def _let_go(session: MysqlConnection) -> None:
     """Release the table. If the savepoint is gone, so is the view, and the session is closed.
 
-    A deadlock rolls back the whole transaction, and outside of one a statement sees the rows of now.
+    A deadlock rolls back the whole transaction. Afterwards a statement would see the rows as they are now.
     """
     try:
         execute(session, "ROLLBACK TO SAVEPOINT headrace")

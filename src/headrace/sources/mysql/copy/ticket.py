@@ -1,18 +1,18 @@
 """The ticket of a snapshot: the names of the user-level locks by which a leader and its readers meet.
 
-No connection travels between processes, so whoever is to see the same moment meets at the server. The server
-frees what a session holds when it ends, however it ends, so nobody is waited for who is dead.
+A connection can't be passed between processes, so those who are to see the same moment meet at the server.
+The server frees a session's locks when it ends, however it ends. So nobody waits for a process that is gone.
 
     leader               held by the leader for as long as its snapshot lasts
-    place N              held by a reader that is there; places are taken in turn
+    place N              held by a reader that has come; the lowest free place is taken first
     gate N               held by the leader until the tables are locked: the reader of place N waits for it
     view N               held by a reader that has opened its snapshot behind the gate
     member CONNECTION    held by the leader: it saw that connection's view while the tables were locked
-    closed               held by the leader after all members: who is none by then is left out
-    unlocked TABLE       held by the leader: the table was not there to be locked, so that no view is right
+    closed               held by the leader after all members: a reader that is no member then is left out
+    unlocked TABLE       held by the leader: the table could not be locked, so no view of it is right
 
-Names are 64 characters at most, and letter case means nothing in them. Only what the leader's own connection
-holds counts as the leader's. A ticket travels as JSON.
+Names have at most 64 characters, and their case does not matter. A lock counts as the leader's only if the
+leader's own connection holds it. A ticket travels as JSON.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Ticket:
 
     @classmethod
     def new(cls, connection: int, readers: int) -> Ticket:
-        """A ticket of chance for so many readers."""
+        """Make a ticket with a random name, for this many readers."""
         return cls(secrets.token_hex(12), connection, readers)
 
     @classmethod
