@@ -146,7 +146,7 @@ def parse_config(args: argparse.Namespace) -> Config:
             raise Misconfigured(
                 "RUN_INCOMPLETE",
                 f"--{next(iter(source_options(args)))} is given, and no source whose option it is",
-                hint="headrace run URL --lake DIR ..., or leave it out: the lake knows with which it is run",
+                hint="headrace run URL --lake DIR ..., or leave it out: the lake remembers its options",
             )
         from headrace.pipeline.state.last_config import configuration_of
 

@@ -237,8 +237,8 @@ def _unknown_error(kind: int) -> Definite:
     return Definite(
         "MY_UNKNOWN_COLUMN_TYPE",
         "a table map of the binlog has a column of a type that this version does not know",
-        detail=f"type {kind}; on MariaDB 7, 11 and 12 are times that are stored as before MySQL 5.6",
-        hint="ALTER TABLE ... FORCE stores old times anew; else upgrade headrace",
+        detail=f"type {kind}; on MariaDB 7, 11 and 12 are times in the format from before MySQL 5.6",
+        hint="ALTER TABLE ... FORCE converts such old times; else upgrade headrace",
     )
 
 

@@ -58,7 +58,7 @@ def check_options(options: Mapping[str, str]) -> None:
         raise Misconfigured(
             "PG_SLOT_WITHOUT_PUBLICATION",
             f'the slot "{slot}" is named, and no publication that is older than it',
-            detail="a slot cannot read of what its publication did not hold when it was written",
+            detail="a slot cannot bring changes from before the publication held their tables",
             hint="name both, with --publication too, or leave out the slot",
         )
 

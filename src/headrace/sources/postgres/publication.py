@@ -44,8 +44,8 @@ def late_tables_lost(version: int) -> Misconfigured | None:
         "PG_VERSION_LOSES",
         f"PostgreSQL {major}.{version % 10000} may leave out changes of a table that is added to a source "
         "which runs",
-        hint=f"install PostgreSQL {major}.{whole % 10000} or a later minor release before; "
-        "nothing has to be copied for it",
+        hint=f"first install PostgreSQL {major}.{whole % 10000} or a later minor release; "
+        "nothing has to be copied for that",
     )
 
 

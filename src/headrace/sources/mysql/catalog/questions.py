@@ -113,7 +113,7 @@ def denial(connection: MysqlConnection, table: TableName, columns: Iterable[str]
             error.code,
             f"{table} cannot be looked at: we may not read all of it any more",
             detail=error.detail,
-            hint=f"GRANT SELECT ON {target} TO our_user; nothing else to do: it is gone on with then",
+            hint=f"GRANT SELECT ON {target} TO our_user; nothing else to do: the mirror goes on by itself",
         )
     except (TableGone, LockTimeout, StatementCancelled, StatementOverruled):
         return None

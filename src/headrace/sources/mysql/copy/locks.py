@@ -315,7 +315,7 @@ def _attempt(
     if locks.since - begun > ATTEMPT_SECONDS:
         # We can't tell when the server granted the locks, and nobody may wait for us longer than one attempt.
         locks.release(session)
-        raise _unlocked_error(session, states, "they were had too late")
+        raise _unlocked_error(session, states, "the server granted the locks too late")
     if session.release.is_mariadb and (hidden := _still_prepared(session, begun + ATTEMPT_SECONDS)):
         locks.release(session)
         raise _hiding(hidden)

@@ -238,7 +238,7 @@ def _see_whether_stale(
         raise Transient(
             "MY_SESSION_STALE",
             "this session was denied a right that a new one has",
-            detail=f"a role, or a user who was made again; {len(denied)} tables, {len(now)} of a new session",
+            detail=f"for {len(denied)} tables, a new one for {len(now)}: a role or our user was made again",
             hint="nothing to do: the connection is made anew",
         )
 

@@ -170,7 +170,7 @@ def _gtids(known: Variables) -> Iterator[Finding]:
                 f"gtid_mode is {mode} and enforce_gtid_consistency is {known['enforce_gtid_consistency']}: "
                 "a place in the log would be of this server and its files alone",
                 detail="transactions that change tables of InnoDB and of another engine will be refused; "
-                "SET PERSIST enforce_gtid_consistency = WARN writes into the server's log which those are",
+                "with SET PERSIST enforce_gtid_consistency = WARN the server first lists them in its log",
                 hint=hint_of(tuple(steps)),
             ),
         )

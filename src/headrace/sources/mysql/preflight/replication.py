@@ -117,7 +117,7 @@ def _triggers_unlogged() -> Finding:
         Misconfigured(
             "MY_REPLICA_TRIGGERS",
             "slave_run_triggers_for_rbr is YES: no replica promises to log what its triggers change then",
-            detail="LOGGING runs them and promises it; 10.11 does the same under YES, against its manual",
+            detail="LOGGING runs them and promises it; 10.11 does so under YES too, but its manual denies it",
             hint=f"{hint_of(mend)}{remark(Flavour.MARIADB)}",
         ),
         mend=mend,
@@ -155,7 +155,7 @@ def _replica(flavour: Flavour, known: Status) -> Iterator[Finding]:
                 "the server is a replica that leaves something out: another server of its history has other "
                 "tables under the same GTIDs",
                 detail="; ".join(filters),
-                hint="never switch this mirror to a server whose filters are others",
+                hint="never switch this mirror to a server that has other filters",
             ),
         )
 

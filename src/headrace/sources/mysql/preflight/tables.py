@@ -170,7 +170,7 @@ def _cascades(look: TableLook, level: Level) -> Iterator[Finding]:
                 hint=f"leave it out: '!{look.name}'; or let the application do what they do, and make them "
                 "ON DELETE RESTRICT ON UPDATE RESTRICT; MySQL from 9.6 logs them, with "
                 f"innodb_native_foreign_keys = OFF; {UNLOGGED_CASCADES.name} = {ACCEPT} mirrors it all the "
-                "same, and is wrong after the first of them",
+                "same, but the mirror is wrong after the first such change",
             ),
             table=look.name,
         )

@@ -126,6 +126,6 @@ def another_server(detail: str) -> AnotherMysqlServer:
         "MY_ANOTHER_SERVER",
         "the address leads to another server than the mirror is of",
         detail=detail,
-        hint="correct the address; a server that has all that was read, and what follows, is gone on with by "
-        "headrace run; if it was replaced by another one: headrace run --reconcile",
+        hint="correct the address; headrace run goes on by itself with a server that has all that was read "
+        "and all that follows; if another one replaced it: headrace run --reconcile",
     )

@@ -321,7 +321,7 @@ def _log(facts: _Facts, copy_bytes: int) -> Iterator[Finding]:
             f"while tables are copied the lake will keep up to about {kept} of the stream",
             detail=f"copying {_size(copy_bytes)} takes {seconds / 60:.1f} min at {_size(_COPY_RATE)}/s; "
             f"the server writes {_size(int(facts.log_rate))}/s of log on average",
-            hint="see that the lake's disk has room; it goes once the tables have taken it",
+            hint="see that the lake's disk has room; it is freed once the stream is written to the tables",
         ),
     )
 

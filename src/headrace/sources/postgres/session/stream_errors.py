@@ -89,8 +89,9 @@ def filter_fails(detail: str) -> FilterFails:
         "PG_FILTER_STOPS_STREAM",
         "the server ended the stream at a change on which a row filter of the publication fails",
         detail=detail,
-        hint="the log keeps the filter of its time: publish the table with one that no row makes fail and "
-        "this user may evaluate, then headrace run --reconcile (make a slot of your own anew before that)",
+        hint="the server uses the filter as it was at the change: publish the table with one that fails on "
+        "no row and that this user may evaluate, then headrace run --reconcile (make a slot of your own anew "
+        "before)",
     )
 
 
@@ -119,8 +120,8 @@ def slot_active(slot: str, pid: int | None, detail: str) -> Transient:
         "PG_SLOT_ACTIVE",
         f'replication slot "{slot}" is in use by {who}',
         detail=detail,
-        hint="a connection that broke off is noticed by the server after wal_sender_timeout; if another "
-        "headrace reads it, stop that one: SELECT * FROM pg_stat_replication shows where it runs",
+        hint="the server notices a broken connection after wal_sender_timeout; if another headrace reads "
+        "the slot, stop that one: SELECT * FROM pg_stat_replication shows where it runs",
     )
 
 
