@@ -244,10 +244,10 @@ def positions_in(
 ) -> Ints | None:
     """Find the positions of columns with these names; a column that is None may have any type.
 
-    It compares all facts that the decoding of a value depends on: names and their order, types, signs, digits,
-    charsets, labels, and the primary key. A longer VARCHAR, a larger TEXT, or another collation of the same
-    charset changes no value. Only here DDL that was undone shows, and so does the end of a unique key that
-    identified rows: no statement says that it was this key.
+    It compares all facts that the decoding of a value depends on: names and their order, types, signs,
+    digits, charsets, labels, and the primary key. A longer VARCHAR, a larger TEXT, or another collation of
+    the same charset changes no value. Only here DDL that was undone shows, and so does the end of a unique
+    key that identified rows: no statement says that it was this key.
 
     MariaDB keeps a hash of a unique key over a long column in a column that its catalog does not show:
     `DB_ROW_HASH_1`. Such columns are skipped.
