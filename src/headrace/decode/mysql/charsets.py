@@ -44,7 +44,7 @@ def _additions_of_ujis() -> dict[bytes, str]:
 
 
 def _additions_of_eucjpms() -> dict[bytes, str]:
-    """Those of ujis; row 13 as NEC has it; and, after the rows of 0212, IBM's that 0208 and 0212 lack."""
+    """The additions of ujis; row 13 as NEC has it; after the rows of 0212, IBM's that 0208 and 0212 lack."""
     trails = [*range(0x40, 0x7F), *range(0x80, 0xFD)]
     nec = {
         bytes([0xAD, cell]): _strictly(bytes([0x87, t]), "cp932")

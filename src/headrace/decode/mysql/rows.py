@@ -290,7 +290,7 @@ _HOP = several(types.int64, types.int64)
 
 @kernel(_HOP, input_array(types.uint8), types.int64, types.int64, types.int64, types.int64)
 def _head(data: Bytes, at: int, stop: int, kind: int, ncols: int) -> tuple[int, int]:
-    """What is wrong with the head of an event, and where its rows begin."""
+    """Read the head of an event. Returns what is wrong with it, and where its rows begin."""
     at += _POST_HEADER
     if kind > _V1_LAST:
         if stop - at < 2:

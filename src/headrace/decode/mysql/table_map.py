@@ -83,7 +83,7 @@ class LayoutColumn:
 
     @property
     def width(self) -> int:
-        """How many bytes a value has. If its length stands before it: minus the length's bytes."""
+        """The number of bytes of a value. If its length stands before it: minus the length's bytes."""
         kind = self.type
         if kind in _PLAIN_WIDTHS:
             return _PLAIN_WIDTHS[kind]
@@ -112,7 +112,7 @@ class TableMapLayout:
 
 
 def decimal_width(precision: int, scale: int) -> int:
-    """How many bytes a decimal has."""
+    """The number of bytes of a decimal."""
     whole = precision - scale
     return whole // 9 * 4 + _DIGIT_BYTES[whole % 9] + scale // 9 * 4 + _DIGIT_BYTES[scale % 9]
 
