@@ -1,4 +1,4 @@
-"""Certificates for a server of a test: an authority of its own, and one server key signed by it.
+"""Certificates for a server of a test: an authority of its own, a server's pair, and one of its user `app`.
 
     certificates = issue(folder)
     with postgres(tls=certificates) as server:
@@ -25,24 +25,32 @@ from cryptography.x509.oid import NameOID
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """Files: the authority's certificate, the server's certificate and its key."""
+    """Files: the authority's certificate, the server's certificate and key, and those of the client."""
 
     authority: Path
     certificate: Path
     key: Path
+    client_certificate: Path
+    client_key: Path
 
     def install(self, data: Path, own: Callable[[Path], None]) -> dict[str, str | bool]:
-        """Copy the server's pair into its data folder; the settings that make it use them."""
-        for source, name in ((self.certificate, "server.crt"), (self.key, "server.key")):
+        """Copy the server's files into its data folder; the settings that make it use them."""
+        files = {"server.crt": self.certificate, "server.key": self.key, "root.crt": self.authority}
+        for name, source in files.items():
             target = data / name
             target.touch(mode=0o600)
             target.write_bytes(source.read_bytes())
             own(target)
-        return {"ssl": True, "ssl_cert_file": "server.crt", "ssl_key_file": "server.key"}
+        return {
+            "ssl": True,
+            "ssl_cert_file": "server.crt",
+            "ssl_key_file": "server.key",
+            "ssl_ca_file": "root.crt",
+        }
 
 
 def issue(folder: Path) -> Certificates:
-    """A new authority, and a server's certificate that it has signed."""
+    """A new authority, with a server's certificate and that of a client, which it has signed."""
     authority_key = ec.generate_private_key(ec.SECP256R1())
     # A name of its own: two authorities of one name are told apart by a failed signature only.
     authority_name = _name(f"headrace test authority {secrets.token_hex(4)}")
@@ -56,18 +64,32 @@ def issue(folder: Path) -> Certificates:
         ),
         critical=False,
     )
-    made = Certificates(folder / "authority.crt", folder / "server.crt", folder / "server.key")
+    client_key = ec.generate_private_key(ec.SECP256R1())
+    client = _builder(_name("app"), authority_name, client_key)
+    made = Certificates(
+        folder / "authority.crt",
+        folder / "server.crt",
+        folder / "server.key",
+        folder / "client.crt",
+        folder / "client.key",
+    )
     made.authority.write_bytes(_pem(authority.sign(authority_key, hashes.SHA256())))
     made.certificate.write_bytes(_pem(server.sign(authority_key, hashes.SHA256())))
-    made.key.touch(mode=0o600)
-    made.key.write_bytes(
+    made.client_certificate.write_bytes(_pem(client.sign(authority_key, hashes.SHA256())))
+    _write_key(made.key, key)
+    _write_key(made.client_key, client_key)
+    return made
+
+
+def _write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
+    path.touch(mode=0o600)
+    path.write_bytes(
         key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
             serialization.NoEncryption(),
         )
     )
-    return made
 
 
 def _name(text: str) -> x509.Name:

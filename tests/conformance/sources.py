@@ -5,9 +5,10 @@ docs/scenarios.md also says what a source lacks. A further source is a value mor
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from typing import Protocol
 
 import pymysql
 
@@ -19,7 +20,32 @@ from headrace_testing.mysql.server import open_server
 from headrace_testing.postgres import Database, Server
 from headrace_testing.postmaster import wait_for
 
-__all__ = ["SOURCES", "MysqlPlace", "Place", "SourceUnderTest", "execute", "session"]
+__all__ = [
+    "SOURCES",
+    "Account",
+    "MysqlPlace",
+    "Place",
+    "RotatingPlace",
+    "SourceUnderTest",
+    "execute",
+    "session",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A user, and how another password comes into force for him; that ends his sessions."""
+
+    address: str  # without a password
+    password: str
+    rotate: Callable[[str], None]
+
+
+class RotatingPlace(Place, Protocol):
+    """A place whose user may get other passwords."""
+
+    def rotating(self) -> AbstractContextManager[Account]:
+        """Make a user who may mirror it, for the block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +86,23 @@ class PostgresPlace:
             yield
         finally:
             self.database.execute("ALTER ROLE app LOGIN")
+
+    @contextmanager
+    def rotating(self) -> Iterator[Account]:
+        name, server = f"mirror_{self.database.name}", self.database.server
+
+        def rotate(password: str) -> None:
+            self.database.execute(f"ALTER ROLE {name} PASSWORD '{password}'")
+            ended = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{name}'"
+            self.database.execute(ended)
+
+        self.database.execute(f"CREATE ROLE {name} LOGIN REPLICATION IN ROLE app PASSWORD 'first/one'")
+        try:
+            bare = self.url.replace(self.database.url(user="app"), server.url(self.database.name, user=name))
+            yield Account(bare, "first/one", rotate)
+        finally:
+            rotate(server.password)
+            self.database.execute(f"REASSIGN OWNED BY {name} TO app; DROP OWNED BY {name}; DROP ROLE {name}")
 
     @contextmanager
     def unreadable(self, table: str) -> Iterator[None]:
@@ -138,13 +181,30 @@ class MysqlPlace:
         self.database.server.purge()
 
     @contextmanager
+    def rotating(self) -> Iterator[Account]:
+        def rotate(password: str) -> None:
+            self.database.execute("ALTER USER mirror IDENTIFIED BY %s", [password])
+            self._end_sessions()
+
+        try:
+            self.database.execute("ALTER USER mirror IDENTIFIED BY 'first/one'")
+            yield Account(
+                self.database.url(user="mirror", password="").replace(":@", "@"), "first/one", rotate
+            )
+        finally:
+            rotate(self.password)
+
+    def _end_sessions(self) -> None:
+        sessions = "SELECT id FROM information_schema.processlist WHERE user = 'mirror'"
+        for (number,) in self.database.execute(sessions):
+            with suppress(pymysql.err.OperationalError):  # it has ended by itself
+                self.database.execute(f"KILL {number}")
+
+    @contextmanager
     def barred(self) -> Iterator[None]:
         self.database.execute("ALTER USER mirror ACCOUNT LOCK")
         try:
-            sessions = "SELECT id FROM information_schema.processlist WHERE user = 'mirror'"
-            for (session,) in self.database.execute(sessions):
-                with suppress(pymysql.err.OperationalError):  # it has ended by itself
-                    self.database.execute(f"KILL {session}")
+            self._end_sessions()
             yield
         finally:
             self.database.execute("ALTER USER mirror ACCOUNT UNLOCK")

@@ -96,9 +96,9 @@ def storm(
         database = stack.enter_context(server.database())
         proxy = stack.enter_context(Proxy(server.host, server.port))
         conf = {"spark.eventLog.dir": events.as_uri()}
-        mirror = _mirror(where, database, proxy, conf, spark or {})
+        mirror = _mirror(where, database, proxy, conf, spark or {}, folder / "password")
         stack.callback(mirror.close)
-        outer = _mirror(where, database, proxy, conf, spark or {}, brief)
+        outer = _mirror(where, database, proxy, conf, spark or {}, None, brief)
         stack.callback(outer.close)
         with ExitStack() as writers:
             _write(writers, database, seed)
@@ -117,20 +117,28 @@ def storm(
 
 
 def _mirror(
-    lake: Path | str,
+    where: Path | str,
     database: Database,
     proxy: Proxy,
     conf: Mapping[str, str],
     spark: Mapping[str, Any],
+    password: Path | None,
     program: Program = COMMAND,
 ) -> Mirrored:
-    """Mirror as the ordinary user `app`, through the proxy, with Spark's event log and errors on."""
+    """Mirror as the ordinary user `app`, through the proxy, with Spark's event log and errors on.
+
+    It asks a command for the password, which prints a file, or without that takes it from the environment.
+    """
     conf = {"spark.eventLog.enabled": "true", "spark.eventLog.compress": "false", **conf}
     url = database.url(user="app", port=proxy.port)
+    options: dict[str, Any] = {"driver_epochs": 400}
+    if password is not None:
+        url = database.server.url(database.name, user="app", password="", port=proxy.port).replace(":@", "@")
+        password.write_text(database.server.password)
+        options["password_command"] = ["/bin/cat", str(password)]
     said = {"HEADRACE_SPARK_LOG": "ERROR"}
-    options = {"driver_epochs": 400}
     spark = {"conf": conf, **spark}
-    return Mirrored(lake, url, "public.*", environment=said, options=options, spark=spark, program=program)
+    return Mirrored(where, url, "public.*", environment=said, options=options, spark=spark, program=program)
 
 
 def _write(stack: ExitStack, database: Database, seed: int) -> None:

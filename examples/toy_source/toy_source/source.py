@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from headrace.core.credential import Credential
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.handoff import ByPosition
 from headrace.core.names import TableName
@@ -262,7 +263,7 @@ class ToyMirror(Mirror):
 class ToySource(Source):
     """SQLite files with a change table; nothing is made in them."""
 
-    def address(self, text: str) -> PlainAddress:
+    def address(self, text: str, credential: Credential | None = None) -> PlainAddress:
         return PlainAddress("toy://" + os.path.abspath(text.removeprefix("toy://")))
 
     def plan(self, lake_id: str, name: str, options: Mapping[str, str]) -> Json:

@@ -43,7 +43,7 @@ def test(args: argparse.Namespace) -> int:
     from headrace.pipeline.state import config as configuration
 
     config = configuration.read(args.config) if args.config else None
-    hooks = hooks_of(config.alerts if config else {}, os.environ)
+    hooks = hooks_of(config.alerts if config else configuration.beside_sources()[1], os.environ)
     names = sorted({hook.name for hook in hooks})
     wanted = [hook for hook in hooks if args.name in (None, hook.name)]
     if not wanted:

@@ -50,9 +50,11 @@ def register(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     # Imported late: whoever asks for --help or --version does not wait for all this.
     from headrace.pipeline.state import choice
-    from headrace.pipeline.state.config import parse_source
+    from headrace.pipeline.state.config import parse_source, with_environment
 
-    wanted = parse_source("main", {"url": args.url, "tables": args.tables or ["*.*"], **source_options(args)})
+    said = {"url": args.url, "tables": args.tables or ["*.*"], **source_options(args)}
+    given = with_environment({"source": {"main": said}}, wins=False)
+    wanted = parse_source("main", given["source"]["main"])
     report = choice.examine(wanted)
     if args.json:
         print(json.dumps(_record(report)))

@@ -135,24 +135,34 @@ def parse_config(args: argparse.Namespace) -> Config:
                 hint="give either --config FILE, or URL --lake DIR --tables PATTERN",
             )
         return _only(_in_lake(configuration.read(args.config), args.lake), args.source)
-    if not args.lake:
+    name, said = args.source or "main", _source_section(args)
+    raw = {"lake": {"path": args.lake} if args.lake else {}, "source": {name: said} if said else {}}
+    given = configuration.with_environment(raw, wins=False)
+    if "path" not in given["lake"]:
         raise Misconfigured(
             "RUN_INCOMPLETE",
             "it is not said which lake to run",
             hint="headrace run URL --lake DIR --tables 'public.*', or headrace run --config headrace.toml",
         )
-    if not args.url:
-        if source_options(args):
-            raise Misconfigured(
-                "RUN_INCOMPLETE",
-                f"--{next(iter(source_options(args)))} is given, and no source whose option it is",
-                hint="headrace run URL --lake DIR ..., or leave it out: the lake remembers its options",
-            )
-        from headrace.pipeline.state.last_config import configuration_of
+    if args.url:
+        return _only(configuration.parse(given), name)
+    if any("url" in section for section in given["source"].values()):  # by variables
+        return _only(configuration.parse(given), args.source)
+    if source_options(args):
+        raise Misconfigured(
+            "RUN_INCOMPLETE",
+            f"--{next(iter(source_options(args)))} is given, and no source whose option it is",
+            hint="headrace run URL --lake DIR ..., or leave it out: the lake remembers its options",
+        )
+    from headrace.pipeline.state.last_config import configuration_of
 
-        return _only(configuration_of(args.lake), args.source)
-    source: dict[str, Any] = {"url": args.url, "tables": list(args.tables), **source_options(args)}
-    return configuration.parse({"lake": {"path": args.lake}, "source": {args.source or "main": source}})
+    return _only(configuration_of(given["lake"]["path"]), args.source)
+
+
+def _source_section(args: argparse.Namespace) -> dict[str, Any]:
+    """The section of a source that the command line means."""
+    said = {"url": args.url, "tables": list(args.tables), **source_options(args)}
+    return {key: value for key, value in said.items() if value}
 
 
 def with_pace(config: Config, every: str | None) -> Config:

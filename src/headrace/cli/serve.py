@@ -51,6 +51,7 @@ def run(args: argparse.Namespace) -> int:
     from headrace.web.settings import DEFAULT_LISTEN
 
     config = configuration.read(args.config) if args.config else None
+    web = config.web if config else configuration.beside_sources()[0]
     lakes = args.lake or ([config.lake.path] if config else [])
     if not lakes:
         raise Misconfigured(
@@ -58,7 +59,6 @@ def run(args: argparse.Namespace) -> int:
             "it is not said which lake to serve",
             hint="headrace serve --lake DIR, or headrace serve --config headrace.toml",
         )
-    web = config.web if config else configuration.WebConfig()
     wanted = web_settings(args.listen or web.listen or DEFAULT_LISTEN, web)
     for lake in lakes:
         open_lake(lake)

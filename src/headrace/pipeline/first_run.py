@@ -144,7 +144,7 @@ def _source(met: Attempt) -> SourceRecord:
     source = registry.by_address(config.url)
     return SourceRecord(
         kind=registry.kind_of(config.url),
-        address=source.address(config.url).without_secrets(),
+        address=config.address().without_secrets(),
         identity=met.connection.identity,
         upstream=source.plan(place.lake_id, place.name, config.options),
         start=ORIGIN,

@@ -216,7 +216,7 @@ def _attempt(
             mend(place.store, place.name)
         reporter.resumes(Marks(place.store, place.name).newest())
         kind = registry.by_address(place.config.url)
-        connection = stack.enter_context(closing(kind.connect(kind.address(place.config.url), role="run")))
+        connection = stack.enter_context(closing(kind.connect(place.config.address(), role="run")))
         reporter.has_answered = True
         reporter.watch.hears()
         ledger = Ledger(place.store, place.name, strict=place.config.strict, claim=claim)

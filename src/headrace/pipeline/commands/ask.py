@@ -128,7 +128,7 @@ class Alone:
             known = self.ledger.source
             assert known is not None
             source = registry.by_kind(known.kind)
-            connection = source.connect(source.address(self.place.config.url), role="request")
+            connection = source.connect(self.place.config.address(), role="request")
             self._stack.callback(connection.close)
             self._mirror = connection.mirror(known.upstream, known.identity)
         return self._mirror

@@ -11,7 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.core.errors import Misconfigured, Transient
@@ -20,6 +20,7 @@ from headrace.lake.format.formatfile import open_lake
 from headrace.lake.read.lake import Lake
 from headrace.lake.store.contract import Store
 from headrace.pipeline.state import last_config
+from headrace.pipeline.state.config import Config, LakeConfig, SourceConfig, add_variables
 from headrace.pipeline.state.ownership import is_beside, living_owner
 from headrace.pipeline.state.records import SourceRecord
 from headrace.sources import registry
@@ -41,7 +42,7 @@ def drop(
     known = _known_objects(path, store, only)
     for name, made in known.items():
         _free(store, name, stop)
-        removed = _drop(url or made.address, made.record)
+        removed = _drop(_source(path, name, url, made), made.record)
         yield from (f"{name}: dropped {each}" for each in removed)
         if not removed:
             yield f"{name}: nothing of ours was there"
@@ -55,7 +56,8 @@ def drop_reader(path: str, reader: str, *, url: str | None = None, only: str | N
     """Remove another mirror that reads through the same objects as this lake's; this one may be running."""
     known = _known_objects(path, Lake(path).store, only)
     for name, made in known.items():
-        yield from (f"{name}: dropped {each}" for each in _drop(url or made.address, made.record, reader))
+        removed = _drop(_source(path, name, url, made), made.record, reader)
+        yield from (f"{name}: dropped {each}" for each in removed)
     if not known:
         yield _NOTHING
 
@@ -66,7 +68,7 @@ def removable(
     """The objects that `drop`, or with a reader `drop_reader`, would remove now; nothing is changed."""
     found = []
     for name, made in _known_objects(path, Lake(path).store, only).items():
-        gone = _drop(url or made.address, made.record, reader, rehearse=True)
+        gone = _drop(_source(path, name, url, made), made.record, reader, rehearse=True)
         found += [f"{name}: {each}" for each in gone]
     return found
 
@@ -139,13 +141,21 @@ def _end(store: Store, name: str, owner: Mapping[str, Any]) -> None:
         time.sleep(0.1)
 
 
-def _drop(address: str, upstream: Json, reader: str | None = None, *, rehearse: bool = False) -> list[str]:
-    source = registry.by_address(address)
-    place = source.address(address)
+def _source(path: str, name: str, url: str | None, made: _Upstream) -> SourceConfig:
+    """The source as it is reached now: by `--url`, by what variables say, or where it was."""
+    config = add_variables(Config(LakeConfig(path), {name: SourceConfig(url=made.address)})).sources[name]
+    return config if url is None else replace(config, url=url)
+
+
+def _drop(
+    config: SourceConfig, upstream: Json, reader: str | None = None, *, rehearse: bool = False
+) -> list[str]:
+    source = registry.by_address(config.url)
+    place = config.address()
     if reader is None:
         return [] if source.drop is None else source.drop(place, upstream, rehearse)
     if source.drop_reader is None:
-        title = registry.declaration(registry.kind_of(address)).title
+        title = registry.declaration(registry.kind_of(config.url)).title
         raise Misconfigured(
             "SOURCE_WITHOUT_READERS",
             f"{title} has no readers that share anything: each mirror has its own",

@@ -24,7 +24,7 @@ from headrace.core.errors import HeadraceError, Transient
 from headrace.core.handoff import Handoff
 from headrace.core.names import TableName
 from headrace.pipeline.tasks.copy import Answer, PiecesTask, RangeDone, answers, copy_pieces
-from headrace.pipeline.tasks.source_access import SourceAccess
+from headrace.pipeline.tasks.source_access import SourceAccess, SourceDoor
 from headrace.pipeline.tasks.table_task import Errors, LakeAddress, NewFile, TableTask, pack
 from headrace.sources.contract.copying import Piece
 from headrace.sources.contract.errors import TableBusy
@@ -32,7 +32,7 @@ from headrace.sources.contract.mirror import Address
 from headrace.sources.contract.values import Json, Waiting
 from headrace.spark.jobs import Background, Jobs
 from headrace.spark.lazy import LazyJobs
-from headrace.spark.secrets import Key, seal
+from headrace.spark.secrets import Key
 
 FREE_SECONDS = 0.2
 
@@ -192,8 +192,7 @@ class SourceCopyContext(CopyContext):
 
     def readers(self, ticket: Json, role: str) -> Readers:
         """The readers that use this ticket."""
-        sealed, key = seal(self.address.text)
-        return Readers(self, SourceAccess(self.kind, self.identity, sealed, ticket, role), key)
+        return Readers(self, SourceDoor(self.kind, self.identity, self.address, ticket, role))
 
     @property
     def waiting(self) -> Waiting:
@@ -209,11 +208,15 @@ class Readers:
     """Tasks that read pieces of tables by one ticket."""
 
     site: SourceCopyContext
-    access: SourceAccess
-    key: Key
+    door: SourceDoor
 
     def copy(self, pieces: Iterable[tuple[TableTask, Piece]]) -> tuple[Answer, ...]:
         """Copy pieces, one after another over one connection."""
-        task = PiecesTask(self.access, self.site.epoch, self.site.lake, tuple(pieces))
-        [answer] = self.site.jobs.run(partial(copy_pieces, self.key), [pack(task)])
-        return answers(answer)
+        wanted = tuple(pieces)
+
+        def job(access: SourceAccess, key: Key) -> tuple[Answer, ...]:
+            task = PiecesTask(access, self.site.epoch, self.site.lake, wanted)
+            [answer] = self.site.jobs.run(partial(copy_pieces, key), [pack(task)])
+            return answers(answer)
+
+        return self.door.run(job)

@@ -7,8 +7,8 @@
     kept_files    the kept stream of tables that are being copied, as the catalog names it
     place         where a source is run; owner: who has its fence, and work beside it
     ownership     whether an owner is alive; takes back epochs that a power cut has torn
-    config        the user's configuration; last_config: the part of it that a lake remembers,
-                  and what becomes of a copied lake
+    config        the user's configuration; environment: variables that give its keys
+    last_config   the part of it that a lake remembers, and what becomes of a copied lake
     choice        which tables of a source are mirrored; arrivals: tables that come into the marks
     schema_check  compares tables with their records before a mark; the way back
     reach         waiting for a mark at a position

@@ -34,7 +34,7 @@ def wish(config: SourceConfig) -> Wish:
 def examine(config: SourceConfig) -> CheckReport:
     """Examine the source, and find which of its tables have no place in a lake."""
     source = registry.by_address(config.url)
-    report = source.examine(source.address(config.url), wish(config))
+    report = source.examine(config.address(), wish(config))
     meant_first = sorted(
         (table.name for table in report.tables), key=lambda name: name not in report.named_tables
     )

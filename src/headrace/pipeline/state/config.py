@@ -3,26 +3,35 @@
 Everything inward takes these values; the options of one kind of source, which it declares
 (`sources.contract.values`), are handed on to it as they were given. An unknown key is an error, so
 that a misspelt option can't be silently without effect. Passwords may stand in a URL here; the value
-is kept in `SourceConfig.url`, which is never printed and never written to the lake.
+is kept in `SourceConfig.url`, which is never printed and never written to the lake. Nor is the origin of a
+password (`PASSWORDS`): whoever may write a lake would choose a command that a run executes.
+
+Variables (`environment`) win over a file, and a command line wins over them.
 """
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.alerts import hooks
 from headrace.alerts.hooks import HookConfig
+from headrace.core.credential import Credential
 from headrace.core.durations import duration
 from headrace.core.errors import Misconfigured
 from headrace.core.near import did_you_mean
 from headrace.lake.retain.thinning import GRACE, MARKS, Keeping
+from headrace.pipeline.state import environment
 from headrace.sources import registry
 from headrace.sources.contract.values import Option
+
+if TYPE_CHECKING:  # it loads Arrow
+    from headrace.sources.contract.mirror import Address
 
 T = TypeVar("T")
 
@@ -55,7 +64,22 @@ class SourceConfig:
     new_tables: str = "ask"
     max_wal: int | None = None
     on_max_wal: str = "warn"
+    password_command: tuple[str, ...] = field(default=(), repr=False)
+    password_file: str | None = None
+    password_ttl: str = "0s"
     options: Mapping[str, str] = field(default_factory=dict)  # those of its kind that were given
+
+    @property
+    def credential(self) -> Credential | None:
+        """The origin of its password; None if the address or the environment has it."""
+        if not self.password_command and self.password_file is None:
+            return None
+        ttl = duration(self.password_ttl, "password_ttl").total_seconds()
+        return Credential(self.password_command, self.password_file, ttl)
+
+    def address(self) -> Address:
+        """The address that its connections are made with."""
+        return registry.by_address(self.url).address(self.url, self.credential)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +112,8 @@ class Config:
     alerts: Mapping[str, HookConfig] = field(default_factory=dict)  # by their names
 
 
+PASSWORDS = ("password_command", "password_file", "password_ttl")
+
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "streaming": ("auto", "off"),
     "on_max_wal": ("warn", "stop"),
@@ -118,7 +144,7 @@ def read(path: str | Path) -> Config:
             hint="give the path of a headrace.toml with --config",
         ) from None
     try:
-        return parse(tomllib.loads(text))
+        raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise Misconfigured(
             "CONFIG_MALFORMED",
@@ -126,6 +152,54 @@ def read(path: str | Path) -> Config:
             detail=str(error).rpartition("(")[2].rstrip(")"),
             hint="see docs/configure.md for an example",
         ) from None
+    return parse(_complete(raw))
+
+
+def _complete(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace `${NAME}` in what a person wrote, and add the keys that variables give."""
+    return with_environment(environment.expand(raw, os.environ))
+
+
+def with_environment(raw: Mapping[str, Any], *, wins: bool = True) -> dict[str, Any]:
+    """A configuration with the keys that variables give; a command line wins over them."""
+    options = chain.from_iterable(registry.declaration(kind).options for kind in registry.kinds())
+    source = _types(SourceConfig) | {option.name: "str" for option in options}
+    known = {
+        "lake": _types(LakeConfig),
+        "source": source,
+        "spark": _types(SparkSettings),
+        "web": _types(WebConfig),
+        "alerts": _types(HookConfig),
+    }
+    return environment.overlay(raw, os.environ, known, wins=wins)
+
+
+def add_variables(config: Config) -> Config:
+    """Add the keys that variables give to what a lake remembers: it never remembers a password."""
+    sources = {name: _section_of(each) | dict(each.options) for name, each in config.sources.items()}
+    raw = {"lake": _section_of(config.lake), "source": sources}
+    changed = with_environment(raw)
+    return config if changed == raw else parse(changed)
+
+
+def beside_sources() -> tuple[WebConfig, dict[str, HookConfig]]:
+    """The sections that need no source, without a file: as variables give them."""
+    raw = with_environment({})
+    return _value(WebConfig, "web", raw.get("web", {})), _alerts(raw.get("alerts", {}))
+
+
+def _types(kind: type[Any]) -> dict[str, str]:
+    return {each.name: str(each.type) for each in fields(kind) if each.name != "options"}
+
+
+def _section_of(value: LakeConfig | SourceConfig) -> dict[str, Any]:
+    """The options as a file would have them, without those that are as by default."""
+    said = {each.name: (getattr(value, each.name), each.default) for each in fields(value)}
+    return {
+        name: list(given) if isinstance(given, tuple) else given
+        for name, (given, default) in said.items()
+        if name != "options" and given != default
+    }
 
 
 def parse(raw: Mapping[str, Any]) -> Config:
@@ -183,8 +257,19 @@ def parse_source(name: str, raw: Mapping[str, Any]) -> SourceConfig:
         frozenset(declared),
     )
     duration(source.every, "every")
+    _refuse_two_passwords(section, source)
     own = {key: _own(section, declared[key], value) for key, value in raw.items() if key in declared}
     return replace(source, options=own)
+
+
+def _refuse_two_passwords(section: str, source: SourceConfig) -> None:
+    duration(source.password_ttl, "password_ttl")
+    if source.password_command and source.password_file is not None:
+        raise Misconfigured(
+            "PASSWORD_TWICE",
+            f"[{section}] has both a password_command and a password_file",
+            hint="leave one of them out",
+        )
 
 
 def _options_of(raw: Mapping[str, Any]) -> Iterable[Option]:
@@ -255,7 +340,13 @@ _EXAMPLES: Mapping[type[Any], str] = {
     list: '["public.*"]',
     dict: '{ "spark.sql.shuffle.partitions" = "4" }',
 }
-_DURATIONS = {"every": "5s", "retention": "30d", "marks": MARKS, "grace": GRACE}  # examples, with their units
+_DURATIONS = {
+    "every": "5s",
+    "password_ttl": "5m",
+    "retention": "30d",
+    "marks": MARKS,
+    "grace": GRACE,
+}  # examples, with their units
 
 
 def _example(name: str, value: object, wanted: type[Any]) -> str:
@@ -316,5 +407,5 @@ def config_of(config: Config | Mapping[str, Any] | str | Path) -> Config:
     if isinstance(config, Config):
         return config
     if isinstance(config, Mapping):
-        return parse(config)
+        return parse(_complete(config))
     return read(config)

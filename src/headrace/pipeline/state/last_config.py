@@ -38,7 +38,7 @@ from headrace.lake.log.marks import Marks
 from headrace.lake.read.lake import Lake
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
-from headrace.pipeline.state.config import Config, LakeConfig, SourceConfig
+from headrace.pipeline.state.config import PASSWORDS, Config, LakeConfig, SourceConfig, add_variables
 from headrace.pipeline.state.ownership import mend_if_nobody_lives
 from headrace.pipeline.state.records import SourceRecord, source_of
 from headrace.sources import registry
@@ -82,7 +82,8 @@ def configuration_of(path: str) -> Config:
             f'the lake at "{path}" does not know a source yet',
             hint="headrace run URL --lake DIR --tables 'public.*', or CREATE SOURCE in headrace sql",
         )
-    return Config(lake, known)
+    config = add_variables(Config(lake, known))
+    return replace(config, lake=replace(config.lake, path=path))
 
 
 def _from_registry(source: RegisteredSource) -> SourceConfig:
@@ -98,8 +99,8 @@ def _from_record(record: SourceRecord) -> SourceConfig:
 
 def remember(store: Store, name: str, config: SourceConfig, lake: LakeConfig) -> None:
     """Write down what a run is configured to do; whole or not at all, and durable."""
-    address = registry.by_address(config.url).address(config.url)
-    source = to_record(config) | {"url": address.without_secrets()}
+    address = config.address()
+    source = _without_passwords(to_record(config) | {"url": address.without_secrets()})
     source |= source.pop("options")  # beside the others, as in a configuration
     kept = {key: value for key, value in to_record(lake).items() if key != "path"}
     data = json.dumps({"lake": kept, "source": source}, sort_keys=True).encode()
@@ -161,7 +162,13 @@ def _source(record: Mapping[str, Any]) -> SourceConfig:
     """The options of its kind stand beside the others; those that were not given may stand there as null."""
     declared = registry.declaration(registry.kind_of(record["url"])).options
     options = {each.name: record[each.name] for each in declared if record.get(each.name) is not None}
-    return _value(SourceConfig, {**record, "tables": tuple(record["tables"]), "options": options})
+    known = _without_passwords(record)
+    return _value(SourceConfig, {**known, "tables": tuple(record["tables"]), "options": options})
+
+
+def _without_passwords(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out the origin of a password: whoever writes here must not choose what a run executes."""
+    return {key: value for key, value in record.items() if key not in PASSWORDS}
 
 
 def _value(kind: type[T], record: Mapping[str, Any]) -> T:

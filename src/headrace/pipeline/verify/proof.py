@@ -51,7 +51,7 @@ from headrace.pipeline.state.schema_check import RecordsCheck
 from headrace.pipeline.state.table_state import State
 from headrace.pipeline.tasks.compare.proofs import Answer, Projection, RowSums
 from headrace.pipeline.tasks.copy import FILE_BYTES
-from headrace.pipeline.tasks.source_access import SourceAccess
+from headrace.pipeline.tasks.source_access import SourceDoor
 from headrace.pipeline.tasks.table_task import from_ipc
 from headrace.pipeline.verify.drill_down import (
     DrillDown,
@@ -68,7 +68,6 @@ from headrace.sources.contract.errors import MISSED_SECONDS, MomentMissed
 from headrace.sources.contract.mirror import Mirror
 from headrace.sources.shared.patterns import select
 from headrace.spark.jobs import Background
-from headrace.spark.secrets import seal
 
 WAIT_SECONDS = 120.0
 LEAD_SECONDS = 30.0
@@ -123,7 +122,7 @@ def _of_source(place: RunContext, asked: VerifyRequest) -> Verdict:
     source = source_of(known)
     assert source is not None
     kind = registry.by_kind(source.kind)
-    with closing(kind.connect(kind.address(place.config.url), role="verify")) as connection:
+    with closing(kind.connect(place.config.address(), role="verify")) as connection:
         mirror = connection.mirror(source.upstream, source.identity)
         chosen = choose(tables_of(known), asked.tables, case_insensitive=source.facts.case_insensitive)
         beside = {} if asked.tables else find_unmirrored(mirror, place.config, tables_of(known))
@@ -290,15 +289,14 @@ class SourceComparison:
         return context
 
     def _context(self) -> ProofContext:
-        sealed, key = seal(self._mirror.connection.address.text)
+        connection = self._mirror.connection
         return ProofContext(
             store=self._place.store,
             name=self._place.name,
             jobs=Background(self._place.spark),
-            access=SourceAccess(
-                self._source.kind, self._mirror.connection.identity, sealed, self._snapshot.ticket, "verify"
+            door=SourceDoor(
+                self._source.kind, connection.identity, connection.address, self._snapshot.ticket, "verify"
             ),
-            key=key,
             connections=self._place.config.snapshot_connections,
             decoder=registry.by_kind(self._source.kind).decoder(),
         )

@@ -47,7 +47,7 @@ from headrace.pipeline.tasks.compare.proofs import (
     read_pieces,
     unite,
 )
-from headrace.pipeline.tasks.source_access import SourceAccess
+from headrace.pipeline.tasks.source_access import SourceAccess, SourceDoor
 from headrace.pipeline.tasks.table_task import LakeAddress, pack, unpack
 from headrace.sources.contract.copying import Key as KeyTexts
 from headrace.sources.contract.copying import Piece
@@ -102,8 +102,7 @@ class ProofContext:
     store: Store
     name: str
     jobs: Jobs
-    access: SourceAccess
-    key: Key
+    door: SourceDoor
     connections: int
     decoder: Decoder  # prints what differs
     snapshot: AnySnapshot | None = None  # whom the snapshot shows; not known before it is read
@@ -112,9 +111,13 @@ class ProofContext:
 
     def pieces(self, pieces: Sequence[tuple[Projection, Piece]]) -> tuple[Answer, ...]:
         """Pieces of tables, read one after another."""
-        task = ProofPiecesTask(self.access, tuple(pieces))
-        [answer] = self.jobs.run(partial(read_pieces, self.key), [pack(task)])
-        return answers(answer)
+
+        def job(access: SourceAccess, key: Key) -> tuple[Answer, ...]:
+            task = ProofPiecesTask(access, tuple(pieces))
+            [answer] = self.jobs.run(partial(read_pieces, key), [pack(task)])
+            return answers(answer)
+
+        return self.door.run(job)
 
     def piece(self, table: ComparedTable, projection: Projection, number: int) -> RowSums:
         """A piece of the table."""
@@ -125,9 +128,13 @@ class ProofContext:
 
     def rows_of(self, table: ComparedTable, projection: Projection, keys: Keys) -> Mapping[int, RowSums]:
         """The rows of these keys, by the piece that they are in."""
-        task = KeysTask(self.access, projection, tuple(table.pieces), keys)
-        [answer] = self.jobs.run(partial(read_keys, self.key), [pack(task)])
-        return dict(unpack(answer, MatchedRows).parts)
+
+        def job(access: SourceAccess, key: Key) -> Mapping[int, RowSums]:
+            task = KeysTask(access, projection, tuple(table.pieces), keys)
+            [answer] = self.jobs.run(partial(read_keys, key), [pack(task)])
+            return dict(unpack(answer, MatchedRows).parts)
+
+        return self.door.run(job)
 
     # --- the lake -------------------------------------------------------------------------------
 

@@ -41,7 +41,10 @@ class Address(Protocol):
 
     @property
     def text(self) -> str:
-        """The whole address, secrets included. It travels sealed, and no message shows it."""
+        """The whole address, secrets included. It travels sealed, and no message shows it.
+
+        It holds the password that its credential yields now, so that another process needs no credential.
+        """
 
     def without_secrets(self) -> str:
         """The address as it may be written down. Together with the password it is enough to connect."""

@@ -8,6 +8,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from headrace.core.chunks import Bound
+from headrace.core.credential import Credential
 from headrace.core.schema import TableSchema
 from headrace.sources.contract.copying import Reader
 from headrace.sources.contract.decoder import Decoder
@@ -46,8 +47,11 @@ class Source(Protocol):
 
     # --- before anything is made ------------------------------------------------------------------
 
-    def address(self, text: str) -> Address:
-        """Parse an address that a person typed or a lake remembers. An error never quotes the text."""
+    def address(self, text: str, credential: Credential | None = None) -> Address:
+        """Parse an address that a person typed or a lake remembers. An error never quotes the text.
+
+        With a credential every connection to the address asks it for the password.
+        """
 
     def plan(self, lake_id: str, name: str, options: Mapping[str, str]) -> Json:
         """Plan the objects upstream of a mirror of this name: its own, or those that options name.

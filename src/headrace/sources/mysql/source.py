@@ -13,6 +13,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from headrace.core.chunks import Bound
+from headrace.core.credential import Credential
 from headrace.core.records import from_record, to_record
 from headrace.core.schema import TableSchema
 from headrace.sources.contract.copying import Reader as AnyReader
@@ -42,11 +43,11 @@ class MysqlSource:
 
     flavour: Flavour
 
-    def address(self, text: str) -> MysqlAddress:
-        return MysqlAddress.parse(text)
+    def address(self, text: str, credential: Credential | None = None) -> MysqlAddress:
+        return MysqlAddress.parse(text, credential)
 
     def connect(self, address: AnyAddress, *, role: str) -> MysqlServerConnection:
-        settled = MysqlAddress.parse(address.text).with_password()
+        settled = MysqlAddress.of(address).with_password()
         connection = connect(settled, role=role)
         try:
             found = identify(connection)
@@ -64,15 +65,13 @@ class MysqlSource:
         return UpstreamFacts(options=upstreams.options(known), case_insensitive=known.case_insensitive)
 
     def examine(self, address: AnyAddress, wish: Wish) -> CheckReport:
-        return examine(MysqlAddress.parse(address.text).with_password(), MysqlWish.of(wish, self.flavour))
+        return examine(MysqlAddress.of(address).with_password(), MysqlWish.of(wish, self.flavour))
 
     def decoder(self, reference: int = 0) -> MysqlDecoder:
         return MysqlDecoder(self.flavour)
 
     def reader(self, address: AnyAddress, identity: Json, ticket: Json, *, role: str) -> AnyReader:
-        return reader(
-            MysqlAddress.parse(address.text), from_record(MysqlIdentity, identity), ticket, role=role
-        )
+        return reader(MysqlAddress.of(address), from_record(MysqlIdentity, identity), ticket, role=role)
 
     def key_bounds(self, schema: TableSchema, keys: pa.Table) -> list[Bound] | None:
         return key_range.bounds(schema, keys)

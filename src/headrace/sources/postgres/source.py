@@ -12,6 +12,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from headrace.core.chunks import Bound
+from headrace.core.credential import Credential
 from headrace.core.records import from_record, to_record
 from headrace.core.schema import TableSchema
 from headrace.sources.contract.findings import CheckReport, Wish
@@ -37,11 +38,11 @@ class PostgresSource:
 
     drop_reader: ClassVar[None] = None  # each mirror has a slot of its own
 
-    def address(self, text: str) -> PostgresAddress:
-        return PostgresAddress.parse(text)
+    def address(self, text: str, credential: Credential | None = None) -> PostgresAddress:
+        return PostgresAddress.parse(text, credential)
 
     def connect(self, address: AnyAddress, *, role: str) -> PostgresConnection:
-        said = PostgresAddress(address.text)
+        said = PostgresAddress.of(address)
         connection = connect(said, role=role)
         try:
             return PostgresConnection(connection, said.with_environment(connection), identify(connection))
@@ -61,20 +62,18 @@ class PostgresSource:
         )
 
     def examine(self, address: AnyAddress, wish: Wish) -> CheckReport:
-        return examine(PostgresAddress(address.text), PostgresWish.of(wish))
+        return examine(PostgresAddress.of(address), PostgresWish.of(wish))
 
     def drop(self, address: AnyAddress, upstream: Json, rehearse: bool) -> list[str]:
         act = objects.ours if rehearse else objects.drop
-        return act(PostgresAddress(address.text), PostgresUpstream.of(upstream))
+        return act(PostgresAddress.of(address), PostgresUpstream.of(upstream))
 
     def decoder(self, reference: int = 0) -> PostgresDecoder:
         return PostgresDecoder(reference)
 
     def reader(self, address: AnyAddress, identity: Json, ticket: Json, *, role: str) -> PostgresReader:
         return PostgresReader(
-            PostgresFollower(
-                PostgresAddress(address.text), from_record(PostgresIdentity, identity), role=role
-            ),
+            PostgresFollower(PostgresAddress.of(address), from_record(PostgresIdentity, identity), role=role),
             ticket,
         )
 

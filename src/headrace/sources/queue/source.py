@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from headrace.core.chunks import Bound
+from headrace.core.credential import Credential
 from headrace.core.records import from_record, to_record
 from headrace.core.schema import TableSchema
 from headrace.sources.contract.findings import CheckReport, Wish
@@ -34,11 +35,11 @@ from headrace.sources.queue.upstream import QueueUpstream
 class QueueSource:
     """PostgreSQL by triggers."""
 
-    def address(self, text: str) -> QueueAddress:
-        return QueueAddress.parse(text)
+    def address(self, text: str, credential: Credential | None = None) -> QueueAddress:
+        return QueueAddress.parse(text, credential)
 
     def connect(self, address: AnyAddress, *, role: str) -> QueueConnection:
-        said = QueueAddress.parse(address.text)
+        said = QueueAddress.of(address)
         connection = connect(said.server, role=role)
         try:
             return QueueConnection(connection, said.with_environment(connection), identify(connection))
@@ -53,14 +54,14 @@ class QueueSource:
         return UpstreamFacts(options=options_of(QueueUpstream.of(upstream)))
 
     def examine(self, address: AnyAddress, wish: Wish) -> CheckReport:
-        return examine(QueueAddress.parse(address.text).server, QueueWish.of(wish))
+        return examine(QueueAddress.of(address).server, QueueWish.of(wish))
 
     def drop(self, address: AnyAddress, upstream: Json, rehearse: bool) -> list[str]:
-        server, ours = QueueAddress.parse(address.text).server, QueueUpstream.of(upstream)
+        server, ours = QueueAddress.of(address).server, QueueUpstream.of(upstream)
         return removal.removable(server, ours) if rehearse else removal.drop(server, ours)
 
     def drop_reader(self, address: AnyAddress, upstream: Json, other: str, rehearse: bool) -> list[str]:
-        server, ours = QueueAddress.parse(address.text).server, QueueUpstream.of(upstream)
+        server, ours = QueueAddress.of(address).server, QueueUpstream.of(upstream)
         if rehearse:
             return removal.removable(server, ours, other)
         return removal.drop_other(server, ours, other)
@@ -70,7 +71,7 @@ class QueueSource:
 
     def reader(self, address: AnyAddress, identity: Json, ticket: Json, *, role: str) -> QueueReader:
         return QueueReader(
-            QueueAddress.parse(address.text).server, from_record(PostgresIdentity, identity), ticket, role
+            QueueAddress.of(address).server, from_record(PostgresIdentity, identity), ticket, role
         )
 
     def key_bounds(self, schema: TableSchema, keys: pa.Table) -> list[Bound] | None:

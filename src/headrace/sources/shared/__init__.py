@@ -1,9 +1,10 @@
 """Code that more than one source needs, and that knows none of them.
 
-    refusals   what servers refuse in logins and statements: conditions that code reacts to
-    patterns   how a person names tables
-    findings   what the checks of several sources say in the same words
-    copying    how small parts of tables are read together
+    refusals     what servers refuse in logins and statements: conditions that code reacts to
+    patterns     how a person names tables
+    findings     what the checks of several sources say in the same words
+    credentials  passwords that a command prints or a file holds
+    copying      how small parts of tables are read together
 
 Codes and hints are not shared: each stands where a source raises the error.
 """

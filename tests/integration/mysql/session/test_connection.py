@@ -284,6 +284,14 @@ def test_tls_is_verified_as_far_as_the_address_says(tmp_path: Path, server: Serv
             with connect(address, role="test") as session:
                 [(_, cipher)] = query(session, "SHOW SESSION STATUS LIKE 'Ssl_cipher'")
                 assert cipher
+        strict.execute("CREATE USER by_certificate REQUIRE SUBJECT '/CN=app'")
+        bare = f"{strict.url(user='by_certificate', password='')}?sslrootcert={ours.authority}"
+        pair = f"&sslcert={ours.client_certificate}&sslkey={ours.client_key}"
+        with connect(MysqlAddress.parse(bare + pair), role="test") as session:
+            assert query(session, "SELECT 1") == [(1,)]
+        with pytest.raises(Misconfigured) as caught:
+            connect(MysqlAddress.parse(bare), role="test")
+        assert caught.value.code in ("MY_PASSWORD_MISSING", "MY_PASSWORD_REFUSED")
         for refused in (
             url("VERIFY_IDENTITY", other.authority),
             url("VERIFY_CA", other.authority),

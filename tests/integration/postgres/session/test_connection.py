@@ -25,9 +25,9 @@ from headrace.sources.postgres.session.identity import identify, verify
 from headrace.sources.postgres.session.statements import ask, ask_within, in_transaction, query
 from headrace.sources.shared.refusals import Unreachable
 from headrace_testing.ports import free_port
-from headrace_testing.postgres import Database, postgres
+from headrace_testing.postgres import Database, Server, postgres
 from headrace_testing.proxy import Proxy
-from headrace_testing.tls import issue
+from headrace_testing.tls import Certificates, issue
 from tests.integration.postgres.pooler import pooler
 
 pytestmark = pytest.mark.server
@@ -161,14 +161,20 @@ def test_a_pooler_behind_the_name_is_refused(database: Database) -> None:
     assert caught.value.code == "PG_POOLER"
 
 
-@pytest.mark.parametrize("where", ["environment", "file"])
-def test_a_settled_address_needs_neither_environment_nor_password_file(
+@pytest.mark.parametrize("where", ["environment", "file", "service"])
+def test_a_settled_address_needs_neither_environment_nor_files(
     database: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, where: str
 ) -> None:
     address = PostgresAddress.parse(database.url(user="app", password=""))
     bare = PostgresAddress.parse(str(address.conninfo).replace("password=''", ""))
     if where == "environment":
         monkeypatch.setenv("PGPASSWORD", database.server.password)
+    elif where == "service":
+        said = {**bare.parameters, "password": database.server.password, "sslmode": "disable"}
+        services = tmp_path / "services"
+        services.write_text("\n".join(["[shop]", *(f"{key}={value}" for key, value in said.items()), ""]))
+        monkeypatch.setenv("PGSERVICEFILE", str(services))
+        bare = PostgresAddress.parse("service=shop")
     else:
         passfile = tmp_path / "pass"
         passfile.write_text(f"*:*:*:app:{database.server.password}\n")
@@ -178,6 +184,8 @@ def test_a_settled_address_needs_neither_environment_nor_password_file(
         settled = bare.with_environment(connection)
     monkeypatch.delenv("PGPASSWORD", raising=False)
     monkeypatch.delenv("PGPASSFILE", raising=False)
+    monkeypatch.delenv("PGSERVICEFILE", raising=False)
+    assert settled.parameters.get("sslmode") == ("disable" if where == "service" else None)
     assert database.server.password not in repr(settled)
     with closing(connect(settled, role="test")) as connection:
         assert query(connection, "SELECT current_user::text") == [("app",)]
@@ -243,7 +251,10 @@ def test_a_session_that_the_server_ends_is_a_lost_connection(database: Database)
 
 def test_tls_is_verified_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ours, other = issue(_folder(tmp_path / "ours")), issue(_folder(tmp_path / "other"))
-    with postgres(tls=ours, hba=["hostnossl all app all reject"]) as server:
+    hba = ["hostnossl all app all reject", "hostssl by_certificate app all cert"]
+    with postgres(tls=ours, hba=hba) as server:
+        server.execute("CREATE DATABASE by_certificate OWNER app")
+        _needs_a_certificate(server, ours)
 
         def url(mode: str, root: Path) -> PostgresAddress:
             return PostgresAddress.parse(server.url(user="app", sslmode=mode, sslrootcert=str(root)))
@@ -282,6 +293,20 @@ def test_tls_is_verified_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         with pytest.raises(Misconfigured) as caught:
             connect(url("disable", ours.authority), role="test")
         assert caught.value.code == "PG_NOT_ADMITTED"
+
+
+def _needs_a_certificate(server: Server, files: Certificates) -> None:
+    """Log in by a client's certificate, with no password, also from another process."""
+    root = str(files.authority)
+    where = server.url("by_certificate", user="app", password="", sslmode="verify-full", sslrootcert=root)
+    pair = f"&sslcert={files.client_certificate}&sslkey={files.client_key}"
+    address = PostgresAddress.parse(where + pair)
+    with closing(connect(address, role="test")) as connection:
+        elsewhere = PostgresAddress.parse(address.with_environment(connection).text)
+    connect(elsewhere, role="test").close()
+    with pytest.raises(Misconfigured) as caught:
+        connect(PostgresAddress.parse(where), role="test")
+    assert caught.value.code == "PG_TLS_REFUSED"
 
 
 def _first(length: int, chunks: Iterator[bytes]) -> Iterator[bytes]:

@@ -7,9 +7,10 @@ Both schemes are parsed alike. Every part may be percent-encoded, the database m
 `localhost` is reached by TCP. The options have the names that the servers' own programs use. An unknown
 option is refused. Text that cannot be parsed is never quoted: it may be the password.
 
-The password is taken from the URL, else from MYSQL_PWD, else from the section `[client]` of the option file
-that `defaults-file=` names (`with_password`). No other option file is read: a `~/.my.cnf` does not say for
-which server its password is.
+The password comes from a credential (`shared.credentials`), or from the URL, or MYSQL_PWD, or the section
+`[client]` of the option file that `defaults-file=` names, in this order (`with_password`). No other option
+file is read: a `~/.my.cnf` does not say for which server its password is. The files of TLS may have libpq's
+names: `sslrootcert`, `sslcert`, `sslkey`.
 """
 
 from __future__ import annotations
@@ -21,9 +22,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
+from headrace.core.credential import Credential
 from headrace.core.errors import Misconfigured
+from headrace.sources.shared.credentials import password_of, second_password
+
+if TYPE_CHECKING:  # it loads Arrow
+    from headrace.sources.contract.mirror import Address
 
 DEFAULT_PORT = 3306
 CONNECT_SECONDS = 10
@@ -74,12 +81,18 @@ class MysqlAddress:
     public_key: str | None = None  # the file of the server's RSA key
     defaults_file: str | None = None
     scheme: str = "mysql"
+    credential: Credential | None = None
 
     @classmethod
-    def parse(cls, text: str) -> MysqlAddress:
+    def of(cls, address: Address) -> MysqlAddress:
+        """This address as the contract hands it back."""
+        return address if isinstance(address, MysqlAddress) else cls.parse(address.text)
+
+    @classmethod
+    def parse(cls, text: str, credential: Credential | None = None) -> MysqlAddress:
         """Read `mysql://...` or `mariadb://...`."""
         try:
-            return _read(text)
+            address = _read(text)
         except ValueError:
             # `from None`: urllib quotes what it cannot read, and with it the password.
             raise Misconfigured(
@@ -89,11 +102,14 @@ class MysqlAddress:
                 hint="write mysql://user@host:3306/ with special characters (/ ? # % @ :) of each part "
                 "percent-encoded, and the password there or in MYSQL_PWD",
             ) from None
+        if credential is not None and address.password is not None:
+            raise second_password()
+        return replace(address, credential=credential)
 
     @property
     def text(self) -> str:
-        """The URL with its password: it travels sealed, and no message shows it."""
-        return self._spell(self.password)
+        """The URL with its password as it is now: it travels sealed, and no message shows it."""
+        return self._spell(self.password if self.credential is None else password_of(self.credential))
 
     def without_secrets(self) -> str:
         """The URL without its password: it may be stored."""
@@ -107,7 +123,7 @@ class MysqlAddress:
     def with_password(self, environment: Mapping[str, str] | None = None) -> MysqlAddress:
         """Complete the address with the password that this machine supplies, so that it means the same
         on an executor, where nobody needs to have the file."""
-        if self.password is not None:
+        if self.password is not None or self.credential is not None:
             return self
         supplied = (os.environ if environment is None else environment).get("MYSQL_PWD")
         if supplied is None and self.defaults_file is not None:
@@ -200,6 +216,9 @@ def _host_in_url(host: str) -> str:
     return _bracket(host.replace("%", "%25"))
 
 
+# libpq's names of what both have.
+_ALIASES = {"sslrootcert": "ssl-ca", "sslcert": "ssl-cert", "sslkey": "ssl-key"}
+
 _OPTIONS = (
     "socket",
     "ssl-mode",
@@ -220,6 +239,7 @@ def _options(query: str) -> dict[str, str]:
     for pair in filter(None, query.split("&")):
         name, _, value = pair.partition("=")
         name = _decode(name).lower().replace("_", "-")
+        name = _ALIASES.get(name, name)
         # Don't quote it: it may be the end of a password with a "?" in it.
         if name not in _OPTIONS:
             raise _bad_option("the address has an option that nobody knows")

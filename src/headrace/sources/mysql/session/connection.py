@@ -27,7 +27,7 @@ import secrets
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headrace.core.errors import Misconfigured
 from headrace.sources.mysql.flavour import Flavour, Number, Release
@@ -42,6 +42,7 @@ from headrace.sources.mysql.session.statements import (
     literal,
     query,
 )
+from headrace.sources.shared import credentials
 
 # Values in the server's own spelling; its answers are compared with them after every connect.
 PINS: Mapping[str, str] = {
@@ -136,10 +137,15 @@ def _newer(release: Release) -> Mapping[str, str]:
 def _logged_in(address: MysqlAddress, role: str, peer: str | None) -> tuple[PacketStream, Release, int]:
     """Log in at `peer`, or else at the address."""
     try:
-        from headrace.sources.mysql.session.login import log_in
+        from headrace.sources.mysql.session.login import LoggedIn, log_in
     except ModuleNotFoundError as error:
         raise driver_missing(error.name or "pymysql") from None
-    made = log_in(address, _line(address, peer), program=f"headrace {role}")
+
+    def attempt(password: str | None) -> LoggedIn:
+        said = address if password is None else replace(address, password=password)
+        return log_in(said, _line(said, peer), program=f"headrace {role}")
+
+    made = credentials.log_in(address.credential, attempt)
     return made.packets, made.release, made.connection_id
 
 

@@ -6,14 +6,23 @@ libpq's messages about a malformed connection string quote the string, so they a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import psycopg
+from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from headrace.core.credential import Credential
 from headrace.core.errors import Misconfigured
 from headrace.sources.postgres.session.statements import Session
+from headrace.sources.shared.credentials import password_of, second_password
 
+if TYPE_CHECKING:  # it loads Arrow
+    from headrace.sources.contract.mirror import Address
+
+_SERVICE = ("service", "servicefile")  # names in a file of this machine
+_SECURITY = ("ssl", "require_auth", "channel_binding", "target_session_attrs")
 _SECRETS = ("password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key")
 
 
@@ -22,9 +31,15 @@ class PostgresAddress:
     """The address of a source and our user there; it holds the password and never shows it."""
 
     conninfo: str = field(repr=False)
+    credential: Credential | None = None
 
     @classmethod
-    def parse(cls, text: str) -> PostgresAddress:
+    def of(cls, address: Address) -> PostgresAddress:
+        """This address as the contract hands it back."""
+        return address if isinstance(address, PostgresAddress) else cls.parse(address.text)
+
+    @classmethod
+    def parse(cls, text: str, credential: Credential | None = None) -> PostgresAddress:
         """Read `postgresql://...` or `host=... dbname=...`."""
         try:
             parameters = conninfo_to_dict(text)
@@ -37,12 +52,16 @@ class PostgresAddress:
                 hint="write postgresql://user@host:5432/database, with special characters of the "
                 "password percent-encoded, or host=... port=... user=... dbname=...",
             ) from None
-        return cls(make_conninfo(**{key: str(value) for key, value in parameters.items()}))
+        if credential is not None and "password" in parameters:
+            raise second_password()
+        return cls(make_conninfo(**{key: str(value) for key, value in parameters.items()}), credential)
 
     @property
     def text(self) -> str:
-        """The connection string with its secrets: it travels sealed, and no message shows it."""
-        return self.conninfo
+        """The connection string with its secrets of now: it travels sealed, and no message shows it."""
+        if self.credential is None:
+            return self.conninfo
+        return self.with_password(password_of(self.credential)).conninfo
 
     @property
     def parameters(self) -> dict[str, str]:
@@ -62,18 +81,33 @@ class PostgresAddress:
         said = self.parameters
         return make_conninfo(**{key: said[key] for key in said if key not in _SECRETS})
 
+    def with_password(self, password: str) -> PostgresAddress:
+        return PostgresAddress(make_conninfo(self.conninfo, password=password))
+
     def with_environment(self, connection: Session) -> PostgresAddress:
         """Complete the address with what this machine's environment supplied (PGPASSWORD, a password
-        file, PGHOST ...), so that it means the same on an executor."""
+        file, a service, PGHOST, PGSSLMODE ...), so that it means the same on an executor."""
         info = connection.info
-        said = self.parameters
+        said = {key: value for key, value in self.parameters.items() if key not in _SERVICE}
         said.update({"host": info.host, "port": str(info.port), "user": info.user, "dbname": info.dbname})
-        if info.password:
+        said.update(_security(connection.pgconn))
+        if info.password and self.credential is None:
             said["password"] = info.password
-        return PostgresAddress(make_conninfo(**said))
+        return replace(self, conninfo=make_conninfo(**said))
 
     def __repr__(self) -> str:
         return f"Address({self.safe()!r})"
 
     def __str__(self) -> str:
         return self.safe()
+
+
+def _security(pgconn: pq.abc.PGconn) -> dict[str, str]:
+    """The options of TLS and of the login that differ from libpq's own, wherever they were said."""
+    return {
+        option.keyword.decode(): option.val.decode()
+        for option in pgconn.info
+        if option.val is not None
+        and option.val != option.compiled
+        and option.keyword.decode().startswith(_SECURITY)
+    }

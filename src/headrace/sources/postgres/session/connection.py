@@ -46,6 +46,7 @@ from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.refusals import login_refused
 from headrace.sources.postgres.session.statements import Session, answer, ask
+from headrace.sources.shared.credentials import log_in
 from headrace.sources.shared.refusals import Unreachable
 
 _PORT = "5432"
@@ -211,7 +212,7 @@ class _DetachedConnection(psycopg.Connection[TupleRow]):
 
 def connect(address: PostgresAddress, *, role: str) -> Session:
     """Open an ordinary connection, pinned, in autocommit mode; the server's lists show its `role`."""
-    connection = _logged_in(psycopg.Connection[TupleRow], address, _conninfo(address, role))
+    connection = _logged_in(psycopg.Connection[TupleRow], address, role)
     try:
         _pin(address, connection.pgconn)
     except BaseException:
@@ -222,17 +223,17 @@ def connect(address: PostgresAddress, *, role: str) -> Session:
 
 def replication(address: PostgresAddress, *, role: str) -> pq.abc.PGconn:
     """Open a replication connection to the database, pinned: for walsender commands and simple SQL."""
-    return _bare(address, make_conninfo(_conninfo(address, role), replication="database"))
+    return _bare(address, role, replication="database")
 
 
 def plain(address: PostgresAddress, *, role: str) -> pq.abc.PGconn:
     """Open an ordinary connection, pinned, for `ask` alone; it does not count as a walsender."""
-    return _bare(address, _conninfo(address, role))
+    return _bare(address, role)
 
 
-def _bare(address: PostgresAddress, conninfo: str) -> pq.abc.PGconn:
+def _bare(address: PostgresAddress, role: str, **more: str) -> pq.abc.PGconn:
     # `PGconn.connect` would hold Python's lock until the server answers.
-    pgconn = _logged_in(_DetachedConnection, address, conninfo).pgconn
+    pgconn = _logged_in(_DetachedConnection, address, role, **more).pgconn
     pgconn.nonblocking = 0
     try:
         _pin(address, pgconn)
@@ -242,12 +243,17 @@ def _bare(address: PostgresAddress, conninfo: str) -> pq.abc.PGconn:
     return pgconn
 
 
-def _logged_in(kind: type[C], address: PostgresAddress, conninfo: str) -> C:
-    try:
-        return kind.connect(conninfo, autocommit=True, prepare_threshold=_NEVER)
-    except psycopg.OperationalError as error:
-        needs_password = error.pgconn is not None and error.pgconn.needs_password
-        raise _login_refused(address, str(error), needs_password) from None
+def _logged_in(kind: type[C], address: PostgresAddress, role: str, **more: str) -> C:
+    def attempt(password: str | None) -> C:
+        said = address if password is None else address.with_password(password)
+        conninfo = make_conninfo(_conninfo(said, role), **more)
+        try:
+            return kind.connect(conninfo, autocommit=True, prepare_threshold=_NEVER)
+        except psycopg.OperationalError as error:
+            needs_password = error.pgconn is not None and error.pgconn.needs_password
+            raise _login_refused(said, str(error), needs_password) from None
+
+    return log_in(address.credential, attempt)
 
 
 def _login_refused(address: PostgresAddress, message: str, needs_password: bool) -> HeadraceError:

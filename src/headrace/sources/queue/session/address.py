@@ -6,12 +6,17 @@ The scheme is kept wherever the address is stored: without it the address would 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
 from psycopg.conninfo import conninfo_to_dict
 
+from headrace.core.credential import Credential
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.statements import Session
+
+if TYPE_CHECKING:  # it loads Arrow
+    from headrace.sources.contract.mirror import Address
 
 _PREFIX = "queue+"
 
@@ -23,9 +28,14 @@ class QueueAddress:
     server: PostgresAddress
 
     @classmethod
-    def parse(cls, text: str) -> QueueAddress:
+    def of(cls, address: Address) -> QueueAddress:
+        """This address as the contract hands it back."""
+        return address if isinstance(address, QueueAddress) else cls.parse(address.text)
+
+    @classmethod
+    def parse(cls, text: str, credential: Credential | None = None) -> QueueAddress:
         """Read `queue+postgresql://...`, or a stored address."""
-        return cls(PostgresAddress.parse(text.removeprefix(_PREFIX)))
+        return cls(PostgresAddress.parse(text.removeprefix(_PREFIX), credential))
 
     @property
     def text(self) -> str:
