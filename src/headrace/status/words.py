@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
@@ -53,11 +53,11 @@ def moment(text: str | None) -> datetime | None:
 
 
 def clock(at: datetime | None) -> str:
-    """A time of today without its date, any other with it."""
+    """A time of the last 20 hours without its date, any other with it."""
     if at is None:
         return ""
-    today = at.date() == datetime.now(UTC).date()
-    return f"{at:%H:%M:%S} UTC" if today else f"{at:%Y-%m-%d %H:%M} UTC"
+    is_near = abs(datetime.now(UTC) - at) < timedelta(hours=20)
+    return f"{at:%H:%M:%S} UTC" if is_near else f"{at:%Y-%m-%d %H:%M} UTC"
 
 
 def ago(at: datetime | None) -> str:
