@@ -25,6 +25,7 @@ with ours.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any
 
 import pyarrow as pa
 
@@ -71,6 +72,18 @@ BAD = pa.schema(
         pa.field("raw", pa.string(), nullable=False),
     ]
 )
+
+
+def bad_values(side: str, column: int, texts: pa.Array, times: Any, ordinals: Any) -> pa.Table:
+    """Return the rows of `BAD` for values of one column on one side, whose changes have these times."""
+    columns = [
+        pa.array(times),
+        pa.array(ordinals),
+        pa.repeat(pa.scalar(side), len(texts)),
+        pa.repeat(pa.scalar(column, pa.int32()), len(texts)),
+        texts,
+    ]
+    return pa.Table.from_arrays(columns, schema=BAD)
 
 
 def change_schema(schema: TableSchema, unchanged_columns: tuple[int, ...] = ()) -> pa.Schema:

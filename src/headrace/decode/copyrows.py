@@ -19,7 +19,8 @@ import pyarrow as pa
 from headrace.core.schema import Column
 from headrace.decode import copytext
 from headrace.decode.kernel import Bytes, Ints
-from headrace.decode.values import decode_column, raw
+from headrace.decode.text import TextColumn
+from headrace.decode.values import DecodedColumn, decode_column, raw
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,13 @@ def decode(data: Bytes, columns: Sequence[Column]) -> CopiedRows:
     """Decode a buffer of whole lines, which hold these columns and no others."""
     texts = copytext.columns(data, len(columns))
     decoded = [decode_column(text, c.form, c.type) for text, c in zip(texts, columns, strict=True)]
+    return of_columns(columns, texts, decoded)
+
+
+def of_columns(
+    columns: Sequence[Column], texts: Sequence[TextColumn], decoded: Sequence[DecodedColumn]
+) -> CopiedRows:
+    """Put decoded columns together, with the texts of the values that the lake can't hold."""
     schema = pa.schema([pa.field(c.name, c.type, nullable=c.nullable) for c in columns])
     return CopiedRows(
         pa.Table.from_arrays([each.array for each in decoded], schema=schema),

@@ -27,11 +27,11 @@ from numba import types
 from headrace.decode.kernel import Bytes, Ints, input_array, kernel, output_array, several
 from headrace.decode.mysql.table_map import LayoutColumn
 from headrace.decode.text import TEXT, TextColumn, validity
+from headrace.decode.values.decimals import TENS, Limbs, append_digits, negate
 from headrace.decode.values.outcome import BAD, GOOD, DecodedColumn, fixed_width
 
 assert sys.byteorder == "little"
 
-Limbs = npt.NDArray[np.uint32]
 _WIDTHS: dict[pa.DataType, npt.DTypeLike] = {
     pa.int8(): np.int8,
     pa.int16(): np.int16,
@@ -43,7 +43,6 @@ _SIGN = 0x80
 _ZERO, _MINUS, _POINT = ord("0"), ord("-"), ord(".")
 # The bytes of a group, by its number of digits; and the powers of ten.
 _GROUP_BYTES = np.array([0, 1, 1, 2, 2, 3, 3, 4, 4, 4], np.int64)
-_TENS = np.array([10**i for i in range(10)], np.int64)
 _MOST_DIGITS = 65
 
 
@@ -180,25 +179,6 @@ def _group(data: Bytes, start: int, at: int, count: int, mask: int) -> tuple[int
     return value, at + int(_GROUP_BYTES[count])
 
 
-@kernel(types.void, output_array(types.uint32, 2), types.int64, types.int64, types.int64)
-def _append(limbs: Limbs, row: int, digits: int, chunk: int) -> None:
-    """Append to a number `digits` (at most nine) decimal digits whose value is `chunk`."""
-    carry, tens = chunk, int(_TENS[digits])
-    for i in range(4):
-        carry += int(limbs[row, i]) * tens
-        limbs[row, i] = carry & 0xFFFFFFFF
-        carry >>= 32
-
-
-@kernel(types.void, output_array(types.uint32, 2), types.int64)
-def _negate(limbs: Limbs, row: int) -> None:
-    carry = 1
-    for i in range(4):
-        carry += int(limbs[row, i]) ^ 0xFFFFFFFF
-        limbs[row, i] = carry & 0xFFFFFFFF
-        carry >>= 32
-
-
 @kernel(
     types.void,
     input_array(types.uint8),
@@ -221,17 +201,17 @@ def _limbs(
         # Before the point the short group comes first, after it last.
         count = whole % _DIGITS
         value, at = _group(data, starts[i], at, count, mask)
-        too_large = value >= _TENS[count]
-        _append(limbs, i, count, value)
+        too_large = value >= TENS[count]
+        append_digits(limbs, i, count, value)
         left = whole - count + scale
         while left > 0:
             count = _DIGITS if left > scale % _DIGITS else left
             value, at = _group(data, starts[i], at, count, mask)
-            too_large |= value >= _TENS[count]
-            _append(limbs, i, count, value)
+            too_large |= value >= TENS[count]
+            append_digits(limbs, i, count, value)
             left -= count
         if mask:
-            _negate(limbs, i)
+            negate(limbs, i)
         if too_large:
             states[i] = BAD
             limbs[i] = 0
@@ -293,7 +273,7 @@ def _texts(
             first, left, count = to, whole, whole % _DIGITS
             while left > 0:
                 value, at = _group(data, starts[i], at, count, mask)
-                too_large |= value >= _TENS[count]
+                too_large |= value >= TENS[count]
                 to = _spell(joined, to, value, count)
                 left, count = left - count, _DIGITS
             to = _without_zeros(joined, first, to)
@@ -304,7 +284,7 @@ def _texts(
             while left > 0:
                 count = min(left, _DIGITS)
                 value, at = _group(data, starts[i], at, count, mask)
-                too_large |= value >= _TENS[count]
+                too_large |= value >= TENS[count]
                 to = _spell(joined, to, value, count)
                 left -= count
             if too_large:

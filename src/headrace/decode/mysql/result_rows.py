@@ -16,16 +16,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 from numba import types
 
 from headrace.core.errors import Definite
 from headrace.core.schema import Column
-from headrace.decode.copyrows import CopiedRows, Unrepresentable
+from headrace.decode.copyrows import CopiedRows, of_columns
 from headrace.decode.kernel import Bytes, Ints, Lengths, input_array, kernel, output_array, several
 from headrace.decode.mysql.forms import decode_text
 from headrace.decode.text import NULL, TEXT, TextColumn
-from headrace.decode.values import raw
 
 # What can stand in the place of a length: NULL, or how many bytes the length has.
 _NULL, _TWO, _THREE, _EIGHT = 0xFB, 0xFC, 0xFD, 0xFE
@@ -52,15 +50,7 @@ def decode(block: RowBlock, columns: Sequence[Column]) -> CopiedRows:
     """The rows of a block. They hold exactly these columns, each selected as `selected` does it."""
     texts = columns_of(block, len(columns))
     decoded = [decode_text(text, c.form, c.type) for text, c in zip(texts, columns, strict=True)]
-    schema = pa.schema([pa.field(c.name, c.type, nullable=c.nullable) for c in columns])
-    return CopiedRows(
-        pa.Table.from_arrays([each.array for each in decoded], schema=schema),
-        tuple(
-            Unrepresentable(number, each.bad, raw(text, each.bad))
-            for number, (text, each) in enumerate(zip(texts, decoded, strict=True))
-            if len(each.bad)
-        ),
-    )
+    return of_columns(columns, texts, decoded)
 
 
 def columns_of(block: RowBlock, ncols: int) -> list[TextColumn]:

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 from numba import types
 
-from headrace.core.change_batch import BAD, TIMESTAMP, Image, Op, change_schema
+from headrace.core.change_batch import BAD, TIMESTAMP, Image, Op, bad_values, change_schema
 from headrace.core.errors import Definite
 from headrace.core.schema import Column, TableSchema
 from headrace.decode.kernel import Bytes, Flags, Ints, Lengths, input_array, kernel, output_array, several
@@ -244,7 +244,7 @@ def _decode(
         array, rows, texts = _column(values, column, layouts.get(position))
         arrays.append(array)
         if texts is not None:
-            bad.append(_bad(name, position, rows, texts, meta))
+            bad.append(bad_values(name, position, texts, meta.time[rows], meta.ordinal[rows]))
     return arrays, bad
 
 
@@ -269,17 +269,6 @@ def _column(values: TextColumn, column: Column, layout: LayoutColumn | None) -> 
     if not len(decoded.bad):
         return decoded.array, nothing, None
     return decoded.array, decoded.bad, bad_texts(values, layout, decoded.bad)
-
-
-def _bad(side: str, position: int, rows: Ints, texts: Any, meta: MysqlChangeMeta) -> Any:
-    columns = [
-        pa.array(meta.time[rows]),
-        pa.array(meta.ordinal[rows]),
-        pa.repeat(pa.scalar(side), len(rows)),
-        pa.repeat(pa.scalar(position, pa.int32()), len(rows)),
-        texts,
-    ]
-    return pa.Table.from_arrays(columns, schema=BAD)
 
 
 # ── kernels ─────────────────────────────────────────────────────────────────────────────────────────

@@ -22,6 +22,7 @@ from numba import types
 from headrace.decode.kernel import Bytes, Ints, input_array, kernel, output_array
 from headrace.decode.mysql.table_map import LayoutColumn
 from headrace.decode.text import TEXT, TextColumn, validity
+from headrace.decode.values.moments import days_of
 from headrace.decode.values.outcome import ABSENT, BAD, GOOD, DecodedColumn, fixed_width
 
 _MONTHS = np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], np.int64)
@@ -94,17 +95,6 @@ def _fraction_text(value: bytes, digits: int) -> str:
 # ── kernels ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-@kernel(types.int64, types.int64, types.int64, types.int64)
-def _days(year: int, month: int, day: int) -> int:
-    """Days since 1970-01-01. Counts in years from March to February, and in eras of 400 years."""
-    if month <= 2:
-        year -= 1
-    era = year // 400
-    of_era = year - era * 400
-    of_year = (153 * (month - 3 if month > 2 else month + 9) + 2) // 5 + day - 1
-    return era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
-
-
 @kernel(types.boolean, types.int64, types.int64, types.int64)
 def _exists(year: int, month: int, day: int) -> bool:
     if year == 0 or month < 1 or month > 12 or day < 1:
@@ -141,7 +131,7 @@ def _dates(kinds: Bytes, starts: Ints, data: Bytes, values: npt.NDArray[np.int32
         year, month, day = number >> 9, (number >> 5) & 15, number & 31
         states[i] = GOOD if _exists(year, month, day) else BAD
         if states[i] == GOOD:
-            values[i] = _days(year, month, day)
+            values[i] = days_of(year, month, day)
 
 
 @kernel(
@@ -165,7 +155,7 @@ def _datetimes(kinds: Bytes, starts: Ints, data: Bytes, extra: int, values: Ints
         states[i] = GOOD if _exists(year, month, day) else BAD
         if states[i] == GOOD:
             seconds = (clock >> 12) * 3600 + ((clock >> 6) & 63) * 60 + (clock & 63)
-            values[i] = (_days(year, month, day) * 86_400 + seconds) * 1_000_000 + micros
+            values[i] = (days_of(year, month, day) * 86_400 + seconds) * 1_000_000 + micros
 
 
 @kernel(

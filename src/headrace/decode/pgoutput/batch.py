@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.core.change_batch import BAD, TIMESTAMP, Image, Op, change_schema
+from headrace.core.change_batch import BAD, TIMESTAMP, Image, Op, bad_values, change_schema
 from headrace.core.columns import Flags
 from headrace.core.schema import Column, TableSchema
 from headrace.decode.kernel import Bytes, Ints
@@ -94,7 +94,9 @@ def _decode(
     for position, column in enumerate(schema.columns):
         array, rejected = _column(side, position, column, data)
         arrays.append(array)
-        bad.extend(_bad(name, position, rows, texts, meta) for rows, texts in rejected)
+        bad.extend(
+            bad_values(name, position, texts, meta.time[rows], meta.ordinal[rows]) for rows, texts in rejected
+        )
     return arrays, bad
 
 
@@ -111,14 +113,3 @@ def _column(side: Side, position: int, column: Column, data: Bytes) -> tuple[Any
 def _repeat(value: pa.Scalar, there: Flags) -> Any:
     """Repeat one value in all rows that exist."""
     return pa.repeat(value, 1).take(pa.array(np.zeros(len(there), np.int64), mask=~there))
-
-
-def _bad(side: str, position: int, rows: Ints, texts: Any, meta: PgoutputChangeMeta) -> Any:
-    columns = [
-        pa.array(meta.time[rows]),
-        pa.array(meta.ordinal[rows]),
-        pa.repeat(pa.scalar(side), len(rows)),
-        pa.repeat(pa.scalar(position, pa.int32()), len(rows)),
-        texts,
-    ]
-    return pa.Table.from_arrays(columns, schema=BAD)

@@ -26,7 +26,7 @@ assert sys.byteorder == "little"
 Limbs = npt.NDArray[np.uint32]
 _ZERO, _MINUS, _POINT = ord("0"), ord("-"), ord(".")
 _CHUNK = 9
-_TENS = np.array([10**i for i in range(_CHUNK + 1)], np.int64)
+TENS = np.array([10**i for i in range(_CHUNK + 1)], np.int64)
 
 
 def decode(column: TextColumn, type: pa.DataType) -> DecodedColumn:
@@ -46,9 +46,9 @@ def decode(column: TextColumn, type: pa.DataType) -> DecodedColumn:
 
 
 @kernel(types.void, output_array(types.uint32, 2), types.int64, types.int64, types.int64)
-def _append(limbs: Limbs, row: int, digits: int, chunk: int) -> None:
+def append_digits(limbs: Limbs, row: int, digits: int, chunk: int) -> None:
     """Append `digits` (at most nine) decimal digits, whose value is `chunk`, to the number."""
-    carry, tens = chunk, int(_TENS[digits])
+    carry, tens = chunk, int(TENS[digits])
     for i in range(4):
         carry += int(limbs[row, i]) * tens
         limbs[row, i] = carry & 0xFFFFFFFF
@@ -56,7 +56,7 @@ def _append(limbs: Limbs, row: int, digits: int, chunk: int) -> None:
 
 
 @kernel(types.void, output_array(types.uint32, 2), types.int64)
-def _negate(limbs: Limbs, row: int) -> None:
+def negate(limbs: Limbs, row: int) -> None:
     carry = 1
     for i in range(4):
         carry += int(limbs[row, i]) ^ 0xFFFFFFFF
@@ -104,9 +104,9 @@ def _number(data: Bytes, at: int, stop: int, precision: int, scale: int, limbs: 
         chunk = chunk * 10 + (int(data[i]) - _ZERO if i < stop else 0)
         digits += 1
         if digits == _CHUNK:
-            _append(limbs, row, digits, chunk)
+            append_digits(limbs, row, digits, chunk)
             chunk = digits = 0
-    _append(limbs, row, digits, chunk)
+    append_digits(limbs, row, digits, chunk)
     return GOOD
 
 
@@ -139,4 +139,4 @@ def _parse(
         minus = at < stop and data[at] == _MINUS
         states[i] = _number(data, at + 1 if minus else at, stop, precision, scale, limbs, i)
         if minus:
-            _negate(limbs, i)
+            negate(limbs, i)

@@ -63,7 +63,7 @@ def _pair(data: Bytes, at: int, stop: int) -> int:
 
 
 @kernel(types.int64, types.int64, types.int64, types.int64)
-def _days(year: int, month: int, day: int) -> int:
+def days_of(year: int, month: int, day: int) -> int:
     """Days since 1970-01-01; years begin in March, and are counted in eras of 400."""
     if month <= 2:
         year -= 1
@@ -96,7 +96,7 @@ def _date(data: Bytes, at: int, stop: int, before_christ: bool) -> tuple[int, in
         year = 1 - year
     if month < 1 or month > 12 or day < 1 or day > _month_length(year, month):
         return 0, _FAIL
-    return _days(year, month, day), at + 6
+    return days_of(year, month, day), at + 6
 
 
 @kernel(several(types.int64, types.int64, types.int64), input_array(types.uint8), types.int64, types.int64)

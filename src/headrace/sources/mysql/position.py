@@ -45,7 +45,7 @@ from urllib.parse import quote, unquote
 
 from headrace.core.errors import Misconfigured
 from headrace.core.position import RECOGNISED, STEP, Position
-from headrace.sources.mysql.gtid_set import Gtid, GtidOrigin, GtidSet
+from headrace.sources.mysql.gtid_set import Gtid, GtidSet
 from headrace.sources.mysql.mariadb_position import MariadbGtid, MariadbPosition
 
 FURTHER = 1 << 32  # a base grows by multiples of this
@@ -121,14 +121,6 @@ class MysqlProgress:
         if is_prepared:
             return replace(self, prepared_gtids=self.prepared_gtids | one)
         return replace(self, ended_gtids=self.ended_gtids | one)
-
-    def without_open(self, gtid: Gtid) -> MysqlProgress:
-        """Return the progress after the end of a prepared transaction, given by the name of its PREPARE."""
-        kept = {
-            origin: [piece for span in spans for piece in _cut(span, gtid, origin)]
-            for origin, spans in self.prepared_gtids.parts
-        }
-        return replace(self, ended_gtids=self.ended_gtids | _only(gtid), prepared_gtids=GtidSet.of(kept))
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,14 +247,6 @@ def _only(gtid: Gtid) -> GtidSet:
 
 def _overlap(one: GtidSet, other: GtidSet) -> bool:
     return (one | other).count < one.count + other.count
-
-
-def _cut(span: tuple[int, int], gtid: Gtid, origin: GtidOrigin) -> list[tuple[int, int]]:
-    """An origin's interval without a transaction, in two parts, of which one may be empty."""
-    start, stop = span
-    if gtid.origin != origin:
-        return [span]
-    return [(start, min(stop, gtid.number)), (max(start, gtid.number + 1), stop)]
 
 
 def _malformed_error(text: str) -> Misconfigured:

@@ -98,16 +98,6 @@ def test_a_time_grows_by_one_step_with_each_transaction(
 
 
 @LAWS
-@given(mysql())
-def test_an_end_of_a_prepared_transaction_moves_no_time(progress: MysqlProgress) -> None:
-    for gtid in progress.prepared_gtids:
-        after = progress.without_open(gtid)
-        assert after.count == progress.count
-        assert gtid in after.ended_gtids
-        assert set(after.prepared_gtids) == set(progress.prepared_gtids) - {gtid}
-
-
-@LAWS
 @given(mariadb(), st.integers(0, 3), st.integers(1, 3))
 def test_a_time_grows_with_each_transaction_of_any_domain(
     progress: MariadbProgress, domain: int, further: int
