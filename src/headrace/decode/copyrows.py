@@ -52,15 +52,15 @@ def decode(data: Bytes, columns: Sequence[Column]) -> CopiedRows:
 
 
 def of_columns(
-    columns: Sequence[Column], texts: Sequence[TextColumn], decoded: Sequence[DecodedColumn]
+    columns: Sequence[Column], texts: Sequence[TextColumn], values: Sequence[DecodedColumn]
 ) -> CopiedRows:
     """Put decoded columns together, with the texts of the values that the lake can't hold."""
     schema = pa.schema([pa.field(c.name, c.type, nullable=c.nullable) for c in columns])
     return CopiedRows(
-        pa.Table.from_arrays([each.array for each in decoded], schema=schema),
+        pa.Table.from_arrays([each.array for each in values], schema=schema),
         tuple(
             Unrepresentable(number, each.bad, raw(text, each.bad))
-            for number, (text, each) in enumerate(zip(texts, decoded, strict=True))
+            for number, (text, each) in enumerate(zip(texts, values, strict=True))
             if len(each.bad)
         ),
     )

@@ -11,6 +11,8 @@ only go down, and rooms on one floor do not know each other:
     recovery       a lost place in the stream; another server in place of the old one          │
     withdrawal     tables that may not stay in our publication                                 │
     status_report  the status record of a run                                                  │
+    totals         its sums over all runs of a source                                          │
+    processes      memory and CPU of a run's processes                                         │
     loop_watch     a thread that watches the loop                                              │
     first_run      the choice of objects upstream, and the first records of a source           ┘
     commands/  verify/                   beside a run, or instead of one

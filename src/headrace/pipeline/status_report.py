@@ -38,10 +38,10 @@ from headrace.lake.log.marks import Mark
 from headrace.lake.read.positions import show_position
 from headrace.lake.store.contract import Store
 from headrace.pipeline.loop_watch import LoopWatch, WatchedRun, source_of
+from headrace.pipeline.processes import Processes
 from headrace.pipeline.state.ownership import ENDED, this_process
-from headrace.pipeline.state.processes import Processes
 from headrace.pipeline.state.records import Alteration, TableRecord
-from headrace.pipeline.state.totals import Totals
+from headrace.pipeline.totals import Totals
 from headrace.sources import registry
 from headrace.sources.contract.errors import TableBusy
 from headrace.sources.contract.mirror import Health

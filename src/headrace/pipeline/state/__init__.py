@@ -12,7 +12,6 @@
     choice        which tables of a source are mirrored; arrivals: tables that come into the marks
     schema_check  compares tables with their records before a mark; the way back
     reach         waiting for a mark at a position
-    totals        sums over all runs of a source; processes: memory and CPU of a run's processes
     acknowledger  acknowledges marks upstream
     policy        the reaction to each family of errors; the only place where reactions live
     stops         the epoch in which a table stops, while the others go on
