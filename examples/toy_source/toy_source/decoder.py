@@ -20,7 +20,6 @@ from headrace.core.errors import Definite, ShapeChanged
 from headrace.core.names import TableName
 from headrace.core.records import from_record, to_record
 from headrace.core.schema import Column
-from headrace.core.transaction_id import TransactionId
 from headrace.sources.contract.decoder import (
     Bytes,
     Context,
@@ -46,8 +45,6 @@ class ToyContext:
 
 class ToyDecoder(Decoder):
     """Lines to changes. It has no state: it pickles into any task."""
-
-    names = TransactionId.XID
 
     def between(self, layouts: Iterable[bytes]) -> ToyContext:
         return ToyContext()

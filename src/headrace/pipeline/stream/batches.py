@@ -196,7 +196,7 @@ def ended_transaction(
         commit_ts=int(transaction["commit_ts"]),
         aborted_parts=tuple(reader.aborted_parts(own).tolist()),
         # There may be very many, and each costs a read: look up only names that are not numbers.
-        end=b"" if decoder.names.is_number else reader.read(start, stop).tobytes(),
+        end=b"" if decoder.transaction_id is not None else reader.read(start, stop).tobytes(),
     )
 
 

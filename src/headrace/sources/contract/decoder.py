@@ -29,7 +29,6 @@ import pyarrow as pa
 from headrace.core.errors import Definite
 from headrace.core.names import TableName
 from headrace.core.schema import Column, TableSchema
-from headrace.core.transaction_id import TransactionId
 from headrace.core.truncation import Truncations
 from headrace.sources.contract.values import Json, StatementEffect
 
@@ -124,10 +123,6 @@ class RunningDecoder(Protocol):
 
 class Decoder(Protocol):
     """The decoder of one source's bytes. Pure; it runs in the driver and in tasks."""
-
-    @property
-    def names(self) -> TransactionId:
-        """The way in which its transactions are named."""
 
     @property
     def transaction_id(self) -> Callable[[int], int] | None:

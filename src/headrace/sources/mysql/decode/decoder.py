@@ -21,7 +21,6 @@ import pyarrow as pa
 from headrace.core.names import TableName
 from headrace.core.records import from_record
 from headrace.core.schema import Column
-from headrace.core.transaction_id import TransactionId
 from headrace.core.truncation import Truncations
 from headrace.decode.kernel import Bytes, Flags, Ints
 from headrace.decode.mysql.framing import BEGIN, TABLE_MAP, TRUNCATE, EventFrames, newest
@@ -132,10 +131,6 @@ class MysqlDecoder:
     transaction_id: ClassVar[None] = None  # GTIDs are no numbers
 
     flavour: Flavour
-
-    @property
-    def names(self) -> TransactionId:
-        return TransactionId.GTID
 
     @property
     def running(self) -> MysqlDecoder:

@@ -20,7 +20,6 @@ import pyarrow as pa
 
 from headrace.core.records import from_record
 from headrace.core.schema import Column
-from headrace.core.transaction_id import TransactionId
 from headrace.core.truncation import Truncations
 from headrace.decode import pgoutput, printing
 from headrace.decode.kernel import Bytes, Flags
@@ -154,10 +153,6 @@ class PostgresDecoder:
     statements: ClassVar[None] = None
 
     reference: int = 0
-
-    @property
-    def names(self) -> TransactionId:
-        return TransactionId.XID
 
     @property
     def running(self) -> PostgresDecoder:

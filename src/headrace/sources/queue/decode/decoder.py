@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from headrace.core.records import from_record
 from headrace.core.schema import Column
-from headrace.core.transaction_id import TransactionId
 from headrace.core.truncation import Truncations
 from headrace.decode import printing
 from headrace.decode.kernel import Bytes, Ints
@@ -79,10 +78,6 @@ class QueueDecoder:
     statements: ClassVar[None] = None
     transaction_id: ClassVar[None] = None  # a tick has many transactions
     running: ClassVar[None] = None
-
-    @property
-    def names(self) -> TransactionId:
-        return TransactionId.XID
 
     def between(self, layouts: Iterable[bytes]) -> QueueStreamContext:
         # The table's record and the number of fields tell a row's layout.
