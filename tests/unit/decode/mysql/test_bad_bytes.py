@@ -103,7 +103,7 @@ def test_a_row_of_a_copy_that_has_other_columns_is_refused(payload: bytes, detai
     assert caught.value.code == "MY_BAD_RESULT_ROW"
     assert detail in (caught.value.detail or "")
     assert "row 1 " in (caught.value.detail or "")
-    assert "copied again" in caught.value.hint
+    assert "headrace tables resync" in caught.value.hint
 
 
 def deflated(value: bytes, said: int) -> bytes:
