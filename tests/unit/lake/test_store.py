@@ -23,6 +23,8 @@ from headrace_testing.powercut import Disk
 
 
 def test_only_the_first_put_if_absent_is_told_true(any_store: Store) -> None:
+    assert any_store.put_if_absent("a/c.json", b"first", lasting=False)
+    assert not any_store.put_if_absent("a/c.json", b"second", lasting=False)
     assert any_store.put_if_absent("a/b.json", b"first")
     assert not any_store.put_if_absent("a/b.json", b"second")
     assert any_store.get("a/b.json") == b"first"
@@ -61,6 +63,13 @@ def test_listing_goes_to_any_depth_and_stays_in_its_folder(any_store: Store) -> 
         any_store.put(key, b"")
     assert any_store.list("p") == ("p/1", "p/2", "p/q/3")
     assert any_store.list("absent") == ()
+
+
+def test_the_use_of_a_folder_is_the_number_and_the_bytes_of_its_files(any_store: Store) -> None:
+    for key in ("p/2", "p/q/3", "pp/4"):
+        any_store.put(key, key.encode())
+    assert any_store.usage("p") == (2, 8)
+    assert any_store.usage("absent") == (0, 0)
 
 
 def test_folders_are_named_once_and_not_deeper(any_store: Store) -> None:

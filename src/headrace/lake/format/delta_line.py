@@ -1,4 +1,4 @@
-"""A line of a Delta table's log, written by hand: for what delta-rs does not do.
+"""A line of a Delta table's log, written by hand: for what delta-rs does not do, or only at a higher cost.
 
 commitInfo · protocol · metaData · remove ... · add ... · txn        one version, one JSON text a line
 """
@@ -35,9 +35,12 @@ def protocol(readers: Iterable[str], writers: Iterable[str]) -> Action:
     }
 
 
-def remove(path: str, *, changes: bool) -> Action:
+def remove(path: str, *, changes: bool, size: int | None = None) -> Action:
     """`changes`: rows go with the file."""
-    return {"remove": {"path": quote(path), "deletionTimestamp": _now(), "dataChange": changes}}
+    said: dict[str, Any] = {"path": quote(path), "deletionTimestamp": _now(), "dataChange": changes}
+    if size is not None:  # then it says all that the file's own line did
+        said |= {"extendedFileMetadata": True, "partitionValues": {}, "size": size}
+    return {"remove": said}
 
 
 def add(file: DataFile, *, changes: bool) -> Action:

@@ -8,7 +8,7 @@ create a key exactly one is told True, and nobody ever reads half of what it wro
 a hidden temporary file, made durable, and a hard link (`link` fails where the name is taken); on S3 it is
 a conditional put (`headrace.lake.store.s3`).
 
-    put_if_absent   True to one writer; durable when it returns, with the folder's own entry
+    put_if_absent   True to one writer; durable when it returns, with the folder's own entry (if `lasting`)
     put             whole or not at all, after a power cut too; the last writer wins; not durable by itself
     sync            makes the named files and the folders above them durable
 
@@ -41,7 +41,8 @@ class Store(Protocol):
     def durable_at_once(self) -> bool:
         """Tell whether everything that was written, by whomever, would survive a power cut now."""
 
-    def put_if_absent(self, key: str, data: bytes) -> bool: ...
+    def put_if_absent(self, key: str, data: bytes, *, lasting: bool = True) -> bool:
+        """Create `key`; where it is not `lasting` a power cut may leave half of it, or nothing."""
 
     def put(self, key: str, data: bytes, *, lasting: bool = True) -> None:
         """Replace what is stored under `key`; where it is not `lasting` a power cut may leave half of it."""
@@ -51,6 +52,9 @@ class Store(Protocol):
 
     def list(self, prefix: str) -> tuple[str, ...]:
         """The keys below the folder `prefix`, at any depth, in order."""
+
+    def usage(self, prefix: str) -> tuple[int, int]:
+        """The number of files below the folder `prefix`, at any depth, and their bytes."""
 
     def folders(self, prefix: str) -> tuple[str, ...]:
         """The names of the folders directly below the folder `prefix`, in order."""

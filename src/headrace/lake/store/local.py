@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -36,17 +36,18 @@ class LocalStore:
     def durable_at_once(self) -> bool:
         return False
 
-    def put_if_absent(self, key: str, data: bytes) -> bool:
-        absent = [folder for folder in _file(self.path, key).parents if not folder.exists()]
-        with refusals(key), _temporary(_file(self.path, key), data, durable=True) as temporary:
+    def put_if_absent(self, key: str, data: bytes, *, lasting: bool = True) -> bool:
+        file = _file(self.path, key)
+        absent = [folder for folder in file.parents if lasting and not folder.exists()]
+        with refusals(key), _temporary(file, data, durable=lasting) as temporary:
             try:
-                os.link(temporary, _file(self.path, key))
+                os.link(temporary, file)
             except FileExistsError:
                 return False
+        if not lasting:
+            return True
         # What is put so is what others decide by: a power cut must not make it undone.
-        _sync_paths(
-            {*_folders_of(Path(self.path), _file(self.path, key)), *(folder.parent for folder in absent)}
-        )
+        _sync_paths({*_folders_of(Path(self.path), file), *(folder.parent for folder in absent)})
         return True
 
     def put(self, key: str, data: bytes, *, lasting: bool = True) -> None:
@@ -69,6 +70,11 @@ class LocalStore:
                 if not path.name.startswith(".") and path.is_file()
             ]
         return tuple(sorted(found))
+
+    def usage(self, prefix: str) -> tuple[int, int]:
+        with refusals(prefix):
+            sizes = list(_sizes(_file(self.path, prefix)))
+        return len(sizes), sum(sizes)
 
     def folders(self, prefix: str) -> tuple[str, ...]:
         with refusals(prefix):
@@ -129,6 +135,20 @@ def _file(root: str, key: str) -> Path:
     return Path(root) / key
 
 
+def _sizes(folder: Path) -> Iterator[int]:
+    """The sizes of the files below a folder; those that are deleted meanwhile are left out."""
+    try:
+        entries = list(os.scandir(folder))
+    except FileNotFoundError:
+        return
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            yield from _sizes(Path(entry.path))
+            continue
+        with suppress(FileNotFoundError):
+            yield entry.stat(follow_symlinks=False).st_size
+
+
 @contextmanager
 def _temporary(target: Path, data: bytes, *, durable: bool) -> Iterator[Path]:
     """A hidden file beside `target` that holds `data`; gone afterwards unless it was renamed."""
@@ -154,7 +174,10 @@ def _left_over(name: Path, path: Path) -> bool:
 
 def _folders_of(root: Path, file: Path) -> Iterator[Path]:
     """The folders above a file, up to the lake's own."""
-    return (folder for folder in file.parents if folder == root or root in folder.parents)
+    for folder in file.parents:
+        yield folder
+        if folder == root:
+            return
 
 
 def _sync_paths(paths: Iterable[Path]) -> None:

@@ -58,7 +58,7 @@ class S3Store:
     def durable_at_once(self) -> bool:
         return True
 
-    def put_if_absent(self, key: str, data: bytes) -> bool:
+    def put_if_absent(self, key: str, data: bytes, *, lasting: bool = True) -> bool:
         for pause in CONFLICT_PAUSES:
             with _refusals(key):
                 try:
@@ -92,6 +92,11 @@ class S3Store:
         with _refusals(prefix):
             pages = obstore.list(self._bucket, prefix or None)
             return tuple(sorted(item["path"] for page in pages for item in page))
+
+    def usage(self, prefix: str) -> tuple[int, int]:
+        with _refusals(prefix):
+            sizes = [item["size"] for page in obstore.list(self._bucket, prefix or None) for item in page]
+        return len(sizes), sum(sizes)
 
     def folders(self, prefix: str) -> tuple[str, ...]:
         with _refusals(prefix):

@@ -69,6 +69,32 @@ def test_files_are_added_and_removed_in_one_commit(any_store: Store) -> None:
     assert _ids(any_store) == [2, 7]
 
 
+def test_commits_of_ours_and_of_others_take_turns(any_store: Store) -> None:
+    table, files = _made(any_store, [1], [2])
+    assert len(table.live()) == 2  # read, and from here on followed
+    for version in range(55):  # past a checkpoint
+        new, gone = _file(any_store, [10 + version]), (files[0].path,) if version == 3 else ()
+        assert table.write(TableStep(FOLDER, version, (new,), gone), _stamp(version + 2))
+    assert (table.version, len(table.files())) == (55, 56)
+    _delta(any_store).delete("id = 2")
+    assert not table.write(TableStep(FOLDER, 55, (_file(any_store, [99]),)), _stamp(90))
+    assert (table.version, table.entry(56)) == (56, Entry(None, rewrite=False))
+    assert table.write(TableStep(FOLDER, 56, (_file(any_store, [77]),)), _stamp(91))
+    assert table.live() == LakeTable(any_store, FOLDER).at(57).live()
+    assert table.describe().num_rows == len(table.live()) == 56
+    assert _ids(any_store) == [*range(10, 65), 77]
+    assert _delta(any_store).transaction_version("headrace/main") == 91
+
+
+def test_what_another_program_asks_of_each_commit_is_kept(local_store: Store) -> None:
+    table, files = _made(local_store, [1], [2])
+    _delta(local_store).alter.set_table_properties({"delta.appendOnly": "true"})
+    table.refresh()
+    with pytest.raises((DeltaError, Transient)):
+        table.write(TableStep(FOLDER, 1, (), (files[0].path,)), _stamp(2))
+    assert _ids(local_store) == [1, 2]
+
+
 def test_a_version_that_is_taken_is_refused(any_store: Store) -> None:
     first, _ = _made(any_store, [1])
     second = LakeTable(any_store, FOLDER)
@@ -255,11 +281,11 @@ def test_a_version_that_the_store_does_not_hand_out_is_asked_for_again(
 
 def test_a_checkpoint_is_among_the_files_to_make_durable(local_store: Store) -> None:
     table, _ = _made(local_store, [1])
-    for version in range(24):
+    for version in range(49):
         assert table.write(TableStep(FOLDER, version), _stamp(version))
-    assert [key.rsplit("/", 1)[1] for key in table.log_keys(24)] == [
-        f"{24:020d}.json",
-        f"{24:020d}.checkpoint.parquet",
+    assert [key.rsplit("/", 1)[1] for key in table.log_keys(49)] == [
+        f"{49:020d}.json",
+        f"{49:020d}.checkpoint.parquet",
         "_last_checkpoint",
     ]
     assert len(table.log_keys(23)) == 1
