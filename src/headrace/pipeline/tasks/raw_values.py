@@ -89,7 +89,9 @@ def drop(task: TableTask, rows: pa.Table) -> pa.Table:
 
 def write_errors(store: Store, task: TableTask, epoch: int, *pieces: pa.Table) -> Errors:
     """The rows for `errors/` as a task returns them: a few along with it, many in files."""
-    rows = errors_table.net(pa.concat_tables([errors_table.ERRORS.empty_table(), *pieces]))
+    if not any(piece.num_rows for piece in pieces):
+        return ()
+    rows = errors_table.net(pa.concat_tables(pieces))
     if rows.num_rows <= FEW:
         return (to_ipc(rows),) if rows.num_rows else ()
     return tuple(
