@@ -154,6 +154,7 @@ class Runner:
         self._spread: int | None = None
         self._lock = threading.Lock()
         self._last_used = time.monotonic()
+        self.jobs = 0  # that have ended
 
     @property
     def at_once(self) -> int:
@@ -244,6 +245,7 @@ class Runner:
             raise of_job(error) from None
         finally:
             self._last_used = time.monotonic()
+            self.jobs += 1
         return list(map(receive, collect(from_batches(table.to_batches()))))
 
 

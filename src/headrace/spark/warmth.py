@@ -7,9 +7,11 @@ from their cache. A warm one pays nothing, as long as it lives:
 * Spark ends all idle workers of an executor once the executor has run no Python task for a minute.
 
 So `warm` runs one task per slot, all at the same time and long enough (while cold) that no worker gets
-two, and a `Heartbeat` runs an empty job whenever the runner was idle for half a minute. `warm` also
-is where executors that lack this package, or have another version of it, are found: before the first
-real job and with a hint, instead of in the middle of a copy.
+two, and a `Heartbeat` runs an empty job whenever the runner was idle for half a minute. If no job has come
+for five minutes, it lets the workers end: they cost memory and beats, and a mirror of a quiet source may need
+none for days. The next job then pays for cold ones. `warm` also is where executors that lack this package, or
+have another version of it, are found: before the first real job and with a hint, instead of in the middle of
+a copy.
 
 The heartbeat's thread touches nothing but the runner.
 """
@@ -35,6 +37,7 @@ from headrace.spark.session import RunningSpark, has_executors
 
 # Spark's limit is a minute; a heartbeat at half of it may come late once.
 BEAT_SECONDS: Final = 30.0
+BEATS_ALONE: Final = 10  # in a row, with no job between them
 
 EXECUTORS_SECONDS: Final = 2.0
 
@@ -82,11 +85,12 @@ def _beat(item: bytes) -> bytes:
 
 
 class Heartbeat:
-    """Keeps a runner's workers alive while it has nothing to do; use it in a `with`."""
+    """Keeps a runner's workers alive for some minutes without a job; use it in a `with`."""
 
-    def __init__(self, runner: Runner, every: float = BEAT_SECONDS) -> None:
+    def __init__(self, runner: Runner, every: float = BEAT_SECONDS, most: int = BEATS_ALONE) -> None:
         self._runner = runner
         self._every = every
+        self._most = most
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="headrace-heartbeat", daemon=True)
         self.beats = 0
@@ -106,15 +110,21 @@ class Heartbeat:
         return self._thread.is_alive()
 
     def _run(self) -> None:
-        while not self._stop.wait(max(0.0, self._every - self._runner.idle_seconds())):
-            if self._runner.idle_seconds() < self._every:
+        alone, jobs = 0, self._runner.jobs
+        while not self._stop.wait(self._pause(rests=alone >= self._most)):
+            if self._runner.jobs != jobs:
+                alone, jobs = 0, self._runner.jobs
+            if alone >= self._most or self._runner.idle_seconds() < self._every:
                 continue
             try:
                 self._runner.run(_beat, [b""] * self._runner.at_once)
             except HeadraceError:
                 # Spark is gone or ailing: the next real job meets the same and says it better.
                 return
-            self.beats += 1
+            self.beats, alone, jobs = self.beats + 1, alone + 1, self._runner.jobs
+
+    def _pause(self, *, rests: bool) -> float:
+        return self._every if rests else max(0.0, self._every - self._runner.idle_seconds())
 
 
 class ExecutorWatch:

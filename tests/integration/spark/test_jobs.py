@@ -239,6 +239,17 @@ def test_a_heartbeat_beats_while_idle_and_stops(engine: Engine) -> None:
     assert not heart.alive()
 
 
+@alike
+def test_a_heartbeat_lets_workers_end_and_begins_again_with_a_job(engine: Engine) -> None:
+    with Heartbeat(engine.runner, every=0.2, most=2) as heart:
+        work.wait_for(lambda: heart.beats >= 2)
+        jobs = engine.runner.jobs
+        work.wait_for(lambda: engine.runner.idle_seconds() > 1)
+        assert (heart.beats, engine.runner.jobs, heart.alive()) == (2, jobs, True)
+        engine.runner.run(work.echo, [b"a"])
+        work.wait_for(lambda: heart.beats == 4)
+
+
 def test_a_borrowed_session_is_left_as_it_was(engine: Engine) -> None:
     watched = ["spark.sql.adaptive.enabled", "spark.sql.execution.arrow.maxRecordsPerBatch"]
     before = [engine.session.spark.conf.get(key) for key in watched]
