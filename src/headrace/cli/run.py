@@ -12,7 +12,7 @@ from typing import Any
 from headrace.cli.parser import examples
 from headrace.cli.serve import listening
 from headrace.cli.source_options import add_source_options, source_options
-from headrace.core.durations import duration
+from headrace.core.durations import pace
 from headrace.core.errors import Misconfigured
 from headrace.pipeline.state import config as configuration
 from headrace.pipeline.state.config import Config
@@ -63,7 +63,8 @@ def _add_when(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--every",
         metavar="DURATION",
-        help="at least so long between two marks, such as 10s; 0s: as soon as possible (default: 1s)",
+        help="at least so long between two marks, such as 10s; 0s: as soon as possible; auto: 1s to 10s, by "
+        "what marks cost (default: auto)",
     )
     group.add_argument("--once", action="store_true", help="stop when caught up with the position at start")
 
@@ -169,7 +170,7 @@ def with_pace(config: Config, every: str | None) -> Config:
     """The configuration with `--every` for each source, if it was given."""
     if every is None:
         return config
-    duration(every, "--every")
+    pace(every, "--every")
     sources = {name: replace(source, every=every) for name, source in config.sources.items()}
     return replace(config, sources=sources)
 

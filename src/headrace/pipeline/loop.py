@@ -13,11 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from headrace.core.durations import duration
+from headrace.core.durations import pace
 from headrace.core.errors import is_fault
 from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
 from headrace.core.position import Position
+from headrace.lake.format.plan import Plan
 from headrace.pipeline.commands.serve import CommandQueue
 from headrace.pipeline.commands.upkeep import Upkeep
 from headrace.pipeline.completion import caught_up
@@ -40,7 +41,7 @@ from headrace.pipeline.state.stops import not_followed, stop_blocked, stop_copie
 from headrace.pipeline.state.table_state import State
 from headrace.pipeline.status_report import Reporter
 from headrace.pipeline.stream import batches
-from headrace.pipeline.stream.cadence import Cadence
+from headrace.pipeline.stream.cadence import Cadence, MarkCost, is_waited_for
 from headrace.pipeline.stream.cut_places import CutPlaces
 from headrace.pipeline.stream.ddl import Statements, rewriting, widening, with_replaced
 from headrace.pipeline.stream.epoch import EpochRunner, catch_up, stream_epoch
@@ -52,6 +53,8 @@ from headrace.spool.places import Places
 WATCH_SECONDS = 5.0
 CLOCK_SECONDS = 1.0
 PROOF_SECONDS = 1.0
+BUSY_SECONDS = 0.02  # between two turns while something is under way
+QUIET_SECONDS = 0.25  # at most, before a stop is seen
 
 Follows = Callable[[Ledger, Mapping[TableName, schema_check.AlteredTable]], Epoch]
 
@@ -75,6 +78,7 @@ class Run:
     cadence: Cadence = field(init=False)
     wanted_position: Position | None = None  # a mark is waited for here
     cursor: int = 0
+    is_held_up: bool = False  # transactions are there, and their mark waits for the source
     copied_parts: CopiedParts = field(default_factory=CopiedParts)
     commands: CommandQueue = field(default_factory=CommandQueue)
     upkeep: Upkeep = field(default_factory=Upkeep)
@@ -93,7 +97,7 @@ class Run:
     def __post_init__(self) -> None:
         self.receiver, self.runner = self.receiving.receiver, self.receiving.runner
         self.copies = CopyScheduler(self.place.config.snapshot_connections)
-        self.cadence = Cadence(duration(self.place.config.every, "every").total_seconds())
+        self.cadence = Cadence(pace(self.place.config.every, "every"))
         self.reporter.facts.copies = self.copies
 
     def is_done(self) -> bool:
@@ -107,6 +111,22 @@ class Run:
         self.caught_up_at = now if self.caught_up_at is None else self.caught_up_at
         heard = self.clock.began or not self.clock.readings
         return heard or now - self.caught_up_at >= CLOCK_SECONDS
+
+    def pause(self) -> None:
+        """Wait for the next turn: briefly while something is under way, else for news of the receiver."""
+        if self.once or self.is_held_up or self._is_busy():
+            self.stop.wait(BUSY_SECONDS)
+            return
+        if due := self.cadence.due_in:
+            self.stop.wait(min(due, QUIET_SECONDS))
+        else:
+            self.receiver.wait(QUIET_SECONDS)
+
+    def _is_busy(self) -> bool:
+        """Tell whether anything is under way that the receiver says nothing about."""
+        ledger = self.ledger
+        unsettled = any(not record.state.is_settled for record in ledger.present) or bool(ledger.staged)
+        return unsettled or self.commands.is_busy or is_waited_for(self)
 
     # --- copies ---------------------------------------------------------------------------------
 
@@ -167,8 +187,10 @@ class Run:
     # --- the stream -----------------------------------------------------------------------------
 
     def advance(self) -> bool:
+        self.is_held_up = False
         if self.cadence.rests(self):
             return False
+        begun = time.process_time()
         attached, reader = self.ledger.followed_tables, self.runner.reader
         confirmed = self.receiver.progress.confirmed_until
         assert self.ledger.source is not None
@@ -179,9 +201,11 @@ class Run:
         if not len(batch.transactions):
             self.cursor = batch.next_address  # nothing for us lies before this, now or later
         if _awaits_proof(self, attached, batch):
+            self.is_held_up = True
             return False
         check = self.cadence.check_for(self, batch, attached)
         if check is None or self.statements.wait(check, batch) or _awaits_proof(self, attached, batch):
+            self.is_held_up = bool(len(batch.transactions))
             return False
         if check.wider_tables:
             failpoint("evolve.add.before")
@@ -192,9 +216,10 @@ class Run:
         with self.reporter.watch.doing(_work_on(batch, self.runner.driver_epochs)):
             with self.reporter.totals.timing("job"):
                 epoch = stream_epoch(self.ledger, self.runner, batch, check)
-            self.publish(with_replaced(self.ledger, self.runner, batch, epoch))
+            plan = self._publish(with_replaced(self.ledger, self.runner, batch, epoch))
         self.cursor = batch.next_address
-        self.cadence.on_published(more=batch.more)
+        cost = MarkCost(time.process_time() - begun, plan.file_count) if len(batch.transactions) else None
+        self.cadence.on_published(more=batch.more, cost=cost)
         reader.discard(self.cursor)
         return True
 
@@ -278,6 +303,10 @@ class Run:
         return with_room(time) if self.ledger.staged else time
 
     def publish(self, epoch: Epoch) -> None:
+        """Commit an epoch, and note it wherever it is to be known."""
+        self._publish(epoch)
+
+    def _publish(self, epoch: Epoch) -> Plan:
         until = self.clock.until(epoch.frontier, epoch.earliest_commit_ts)
         with self.reporter.watch.doing(f"commits epoch {self.ledger.mark.epoch + 1:,} to the lake"):
             plan = self.ledger.publish(replace(epoch, complete_until=until))
@@ -294,6 +323,7 @@ class Run:
         self.published_at = time.monotonic()
         self.acknowledger.on_published(plan, self.ledger.position)
         self.reporter.on_published(plan)
+        return plan
 
     def read_clock(self) -> None:
         """Note what the source's clock says, for the marks that reach the present end of its log."""

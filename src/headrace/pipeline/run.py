@@ -57,7 +57,6 @@ if TYPE_CHECKING:
 
 ATTEMPTS_ONCE = 8
 STEADY_SECONDS = 60.0
-POLL_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +255,7 @@ def _go(run: Run) -> None:
     """Turn until the user stops us, or all is done with `once`."""
     while not run.stop.is_set() and not (run.once and run.is_done()):
         if not _turn(run):
-            run.stop.wait(POLL_SECONDS)
+            run.pause()
     if run.once and not run.stop.is_set():
         run.upkeep.finish(run)
 

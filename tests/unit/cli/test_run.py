@@ -56,9 +56,12 @@ def test_the_pace_of_marks_is_for_every_source_of_a_run(tmp_path: Path) -> None:
     file.write_text(text)
     arguments = cli.parser().parse_args(["run", "--config", str(file)])
     paces = [source.every for source in run.with_pace(run.parse_config(arguments), None).sources.values()]
-    assert paces == ["1s", "5s"]
-    paces = [source.every for source in run.with_pace(run.parse_config(arguments), "0s").sources.values()]
-    assert paces == ["0s", "0s"]
+    assert paces == ["auto", "5s"]
+    for every in ("0s", "auto"):
+        paces = [
+            source.every for source in run.with_pace(run.parse_config(arguments), every).sources.values()
+        ]
+        assert paces == [every, every]
 
 
 def test_a_source_that_is_named_is_run_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,6 +21,9 @@ from headrace.lake.format import layout
 
 Json = Any
 
+# The usual sizes of what stands around the files of a plan, in bytes.
+_AROUND, _LINE, _ACTION = 6_000, 700, 300
+
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
@@ -68,6 +71,18 @@ class Plan:
     state: Mapping[str, Json] = field(default_factory=dict)  # catalog records; None removes one
     complete_until: str | None = None  # ISO 8601, UTC, as the source's own clock
     upstream_earliest_commit_ts: str | None = None  # ISO 8601, UTC
+
+    @property
+    def file_count(self) -> int:
+        """The number of files that the epoch writes: the plan, the mark and its line, and those of steps."""
+        return 3 + sum(1 + len(step.add) for step in self.steps)
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of these files; those of logs and of the plan are an estimate."""
+        added = [file for step in self.steps for file in step.add]
+        around = _AROUND + _LINE * len(self.steps)
+        return around + sum(file.size + 2 * (_ACTION + len(file.stats)) for file in added)
 
     def to_json(self) -> str:
         return json.dumps(to_record(self), separators=(",", ":"), sort_keys=True)

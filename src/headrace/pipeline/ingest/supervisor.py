@@ -125,6 +125,7 @@ class Receiver:
         self._failure: HeadraceError | None = None
         self._writing = threading.Lock()
         self._reading = threading.Lock()
+        self._unseen = False  # something was heard since the last `poll`
         self._over = threading.Event()  # nobody needs to be told any more that we live
 
     @property
@@ -162,13 +163,21 @@ class Receiver:
     def poll(self) -> ReceiverProgress:
         """The newest word of the process; the error that it ended with is raised."""
         ended = self._process is not None and not self.alive  # before the reading of its last words
-        self.listen()
+        self._unseen = False
+        self._take_lines()
         if self._failure is not None:
             self.kill()  # that was its last word
             raise self._failure
         if ended:
             raise self._sudden_end()
         return self._progress
+
+    def wait(self, seconds: float) -> None:
+        """Wait until the process says something that `poll` has not seen, for at most so long."""
+        process = self._process
+        if self._unseen or process is None or process.stdout is None or process.stdout.closed:
+            return
+        select.select([process.stdout], [], [], seconds)
 
     def acknowledge(self, frontier: Position) -> None:
         """Let the source forget what lies before `frontier`: all of it is durable in the lake."""
@@ -213,9 +222,14 @@ class Receiver:
 
     def listen(self) -> None:
         """Take what the process has said; any thread may ask. `poll` alone raises what it ended with."""
+        if self._take_lines():
+            self._unseen = True
+
+    def _take_lines(self) -> bool:
+        """Take what the process has said; return whether it was anything."""
         with self._reading:
             if self._process is None or self._process.stdout is None:
-                return
+                return False
             descriptor = self._process.stdout.fileno()
             try:
                 while data := os.read(descriptor, 1 << 16):
@@ -225,6 +239,7 @@ class Receiver:
             *lines, self._partial = self._partial.split(b"\n")
             for line in lines:
                 self._heed(json.loads(line))
+            return bool(lines)
 
     def _heed(self, event: dict[str, Any]) -> None:
         kind = event.pop("event")

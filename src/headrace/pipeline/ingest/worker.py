@@ -8,7 +8,8 @@ so that the server is answered in time while the driver's process is busy, stopp
                      {"stop": true}        finish; so does the end of stdin, for then the driver is gone
              {}                    the driver lives; who has not heard it for a minute ends as well
     stdout   {"event": "streaming", ...}   the checks are passed, bytes will come
-             {"event": "progress", ...}    once a second; dropped while nobody reads
+             {"event": "progress", ...}    once a second, and soon after a transaction has come whole;
+                                           dropped while nobody reads
              {"event": "failed", ...}      the last line: a coded error
              {"event": "stopped"}          the last line: as asked for
 
@@ -50,6 +51,7 @@ from headrace.spool.writer import SpoolWriter
 
 READ_TIMEOUT = 0.1  # how long a command waits at most
 UNSETTLED_TIMEOUT = 0.02  # how long the news of an idle source waits at most
+NEWS_EVERY = 0.02  # the driver, which waits for it, hears of transactions no more often
 PROGRESS_EVERY = 1.0
 LONGEST_STEP = 1.0  # of the clock, between two looks at it, that counts
 PATIENCE = 60.0  # without a word of the driver, which is far longer than a loaded machine keeps it from one
@@ -142,7 +144,8 @@ class ReceiverLoop:
         self._received = 0
         self._full = False
         self._heard = time.time()
-        self._next_feedback = self._next_progress = self._next_settling = 0.0
+        self._has_news = False  # transactions of which the driver has not heard
+        self._next_feedback = self._next_progress = self._next_settling = self._next_news = 0.0
         self._said = known.confirmed_until
 
     def run(self) -> None:
@@ -154,7 +157,7 @@ class ReceiverLoop:
             if self._full:
                 self._commands.stopped.wait(READ_TIMEOUT)
                 continue
-            unsettled = self._intake.is_ahead
+            unsettled = self._intake.is_ahead or self._has_news
             received = self._stream.read(UNSETTLED_TIMEOUT if unsettled else READ_TIMEOUT)
             if received is None:
                 self._intake.settle()
@@ -162,6 +165,7 @@ class ReceiverLoop:
                 self._heard = time.time()
                 self._received += received.size
                 self._intake.take(received)
+                self._has_news |= bool(len(received.transactions))
         self._feedback()
 
     def _keep_time(self) -> None:
@@ -177,8 +181,10 @@ class ReceiverLoop:
         if now >= self._next_settling:
             self._next_settling = now + SETTLE_EVERY
             self._intake.settle()
+        news |= self._has_news and now >= self._next_news
         if news or now >= self._next_progress:
-            self._next_progress = now + PROGRESS_EVERY
+            self._next_progress, self._next_news = now + PROGRESS_EVERY, now + NEWS_EVERY
+            self._has_news = False
             self._progress()
 
     def _feedback(self) -> None:

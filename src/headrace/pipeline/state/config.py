@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from headrace.alerts import hooks
 from headrace.alerts.hooks import HookConfig
 from headrace.core.credential import Credential
-from headrace.core.durations import duration
+from headrace.core.durations import AUTO, pace
 from headrace.core.errors import Misconfigured
 from headrace.core.near import did_you_mean
 from headrace.lake.retain.thinning import GRACE, MARKS, Keeping
@@ -53,7 +53,7 @@ class SourceConfig:
 
     url: str = field(repr=False)
     tables: tuple[str, ...] = ()
-    every: str = "1s"
+    every: str = AUTO
     streaming: str = "auto"
     strict: bool = False
     snapshot_connections: int = 4
@@ -256,7 +256,7 @@ def parse_source(name: str, raw: Mapping[str, Any]) -> SourceConfig:
         {key: value for key, value in raw.items() if key not in declared},
         frozenset(declared),
     )
-    duration(source.every, "every")
+    pace(source.every, "every")
     _refuse_two_passwords(section, source)
     own = {key: _own(section, declared[key], value) for key, value in raw.items() if key in declared}
     return replace(source, options=own)

@@ -4,9 +4,10 @@
     commit ─► mark              commit ─► mark      one that was quiet for longer: at once
 
 A mark waits because of its price: it costs a dozen files, whether it brings one transaction or a thousand.
-It does not wait if something depends on it: a position that a command asked for, a table that joins, a
-backlog. If nothing was committed for us, a mark is due once a minute, or when the log has grown by some
-megabytes, so that the source is acknowledged.
+With `every = "auto"` marks come as often as `interval` can afford, by what the last marks cost. A mark does
+not wait if something depends on it: a position that a command asked for, a table that joins, a backlog. If
+nothing was committed for us, a mark is due once a minute, or when the log has grown by some megabytes, so
+that the source is acknowledged.
 
 While tables wait for their copy and none follows the stream yet, marks name no table. They serve the
 acknowledgement alone, so they are as rare as on a source where nothing is committed. The stream is in the
@@ -20,8 +21,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median_low
 from typing import Protocol
 
 from headrace.core.chunks import exact_from
@@ -41,6 +44,34 @@ IDLE_BYTES = 16 << 20
 KEEP_SECONDS = IDLE_SECONDS  # while no table follows the stream
 LOCKED_SECONDS = 0.5
 LOCKED_MOST_SECONDS = 5.0
+CORE_SHARE = 0.05  # of `every = "auto"`: what marks may take of a core
+FILES_PER_SECOND = 2.0
+SHORTEST_SECONDS, LONGEST_SECONDS = 1.0, 10.0
+_REMEMBERED = 5  # costs of marks: one that met a cold or a busy machine counts for little
+
+
+@dataclass(frozen=True, slots=True)
+class MarkCost:
+    """The cost of one mark: the CPU time that it took, and the files that it wrote."""
+
+    cpu_seconds: float
+    files: int
+
+
+def interval(costs: Iterable[MarkCost]) -> float:
+    """Return the seconds between two marks of `every = "auto"`, by the costs of the last marks.
+
+    Marks then take at most `CORE_SHARE` of a core and write at most `FILES_PER_SECOND`; but they are never
+    further apart than `LONGEST_SECONDS`, whatever they cost.
+    """
+    known = list(costs)
+    if not known:
+        return SHORTEST_SECONDS
+    affordable = max(
+        median_low(cost.cpu_seconds for cost in known) / CORE_SHARE,
+        median_low(cost.files for cost in known) / FILES_PER_SECOND,
+    )
+    return min(max(affordable, SHORTEST_SECONDS), LONGEST_SECONDS)
 
 
 class MarkRun(Owner, Protocol):
@@ -71,7 +102,8 @@ class MarkRun(Owner, Protocol):
 class Cadence:
     """The pace of one source's marks, in one attempt."""
 
-    every: float
+    every: float | None  # seconds; None: by what marks cost
+    _costs: deque[MarkCost] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     _more: bool = False  # the stream's last mark left something in the spool
     _published_at: float = -math.inf
     _began: float = field(default_factory=time.monotonic)
@@ -79,22 +111,31 @@ class Cadence:
     _pause: float = LOCKED_SECONDS
     _again: float = 0.0
 
-    def on_published(self, *, more: bool) -> None:
+    @property
+    def interval(self) -> float:
+        """Return the seconds between two marks that hold at this moment."""
+        return interval(self._costs) if self.every is None else self.every
+
+    @property
+    def due_in(self) -> float:
+        """Return the seconds until a mark may follow the stream's last one."""
+        return max(0.0, self._published_at + self.interval - time.monotonic())
+
+    def on_published(self, *, more: bool, cost: MarkCost | None = None) -> None:
         """Note that the stream had a mark; `more`: the spool holds further transactions."""
         self._published_at, self._more = time.monotonic(), more
+        if cost is not None:
+            self._costs.append(cost)
 
     def rests(self, run: MarkRun) -> bool:
         """Tell whether the next mark may wait for its time, because nothing depends on it."""
         ledger = run.ledger
         if not ledger.followed_tables and (ledger.awaited_tables or ledger.catching_up):
             return self._rests_alone(run)
-        early = time.monotonic() - self._published_at < self.every
-        if not early or self._more or run.once or run.receiver.progress.full:
+        if not self.due_in or self._more or run.once or run.receiver.progress.full:
             return False
-        wanted = run.wanted_position is not None and run.ledger.frontier < run.wanted_position
-        joining = _joining(run)
         replacing = any(not r.state.awaits_copy for r in run.ledger.staged.values())
-        return not (wanted or joining or replacing)
+        return not (is_waited_for(run) or _joining(run) or replacing)
 
     def _rests_alone(self, run: MarkRun) -> bool:
         """Tell whether a mark may wait that would only keep the stream and acknowledge it."""
@@ -130,6 +171,11 @@ class Cadence:
         return bool(left_out) and now >= self._again
 
 
+def is_waited_for(run: MarkRun) -> bool:
+    """Tell whether a command waits for a mark that is not there yet."""
+    return run.wanted_position is not None and run.ledger.frontier < run.wanted_position
+
+
 def _due(run: MarkRun, frontier: Position) -> bool:
     """Tell whether a frontier without transactions deserves a mark."""
     ledger = run.ledger
@@ -139,7 +185,7 @@ def _due(run: MarkRun, frontier: Position) -> bool:
     behind = run.room(frontier.time) - ledger.position.time
     joining = _joining(run)
     asked = run.once and ledger.frontier < run.target
-    asked |= run.wanted_position is not None and ledger.frontier < run.wanted_position
+    asked |= is_waited_for(run)
     moved = behind > 0 and (asked or joining or behind >= IDLE_BYTES)
     return moved or time.monotonic() - run.published_at >= IDLE_SECONDS or _may_join(run, frontier)
 

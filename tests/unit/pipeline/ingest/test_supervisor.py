@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,25 @@ def test_its_orders_come_before_an_acknowledgement_by_another_thread(
 
 def _echo() -> subprocess.Popen[bytes]:
     return subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def test_who_waits_for_the_process_hears_what_it_says(tmp_path: Path) -> None:
+    """Also what another thread has taken in meanwhile is news to the loop, and only once."""
+    address = PostgresAddress.parse("postgresql://localhost/x")
+    receiver = Receiver(Feed("postgres", address, {}, {}, tmp_path))
+    with _echo() as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        os.set_blocking(process.stdout.fileno(), False)
+        receiver._process = process
+        begun = time.monotonic()
+        process.stdin.write(b'{"event": "progress", "frontier": 7}\n')
+        process.stdin.flush()
+        receiver.wait(60)
+        receiver.listen()
+        receiver.wait(60)
+        assert receiver.poll().frontier == 7
+        assert time.monotonic() - begun < 60
+        quiet = time.monotonic()
+        receiver.wait(0.05)
+        assert time.monotonic() - quiet >= 0.05
