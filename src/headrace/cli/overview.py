@@ -181,8 +181,15 @@ def _details(source: SourcePicture, sheet: Sheet, with_name: bool) -> list[Text]
     if position is not None and position.acknowledged_until:
         told.append(f"acknowledged {position.acknowledged_until}")
     told.append(summary.owner(source).partition(", ")[0] if source.runs else summary.owner(source))
+    told += storage(source)
     lines = sheet.wrap(f"{name}{' · '.join(told)}", 2, "dim")
     return lines + standing_lines(source, sheet, with_name)
+
+
+def storage(source: SourcePicture) -> list[str]:
+    """Say how large the source's part of the lake is, and how often marks come."""
+    size, pace = summary.storage(source), summary.pace(source)
+    return [*([f"lake {size}"] if size else []), *([f"marks {pace}"] if pace else [])]
 
 
 def standing(source: SourcePicture) -> list[str]:

@@ -187,7 +187,7 @@ def _beside(source: SourcePicture) -> Iterator[str]:
 
 def _head(source: SourcePicture) -> Iterator[str]:
     # Imported late, as in every command.
-    from headrace.cli.overview import standing
+    from headrace.cli.overview import standing, storage
 
     age = "never said" if source.age is None else f"as of {source.age:.0f} s ago"
     yield f"{source.name}: {source.state} ({age})"
@@ -198,6 +198,8 @@ def _head(source: SourcePicture) -> Iterator[str]:
             f"{position.lag_bytes:,} bytes, {_lag(source)} behind · "
             f"acknowledged {position.acknowledged_until or '-'}"
         )
+    if stored := storage(source):
+        yield f"  {' · '.join(stored)}"
     yield from (f"  {line}" for line in standing(source))
     if said.upstream is not None:
         age = _ago(said.upstream, source.now)

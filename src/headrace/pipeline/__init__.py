@@ -14,6 +14,7 @@ only go down, and rooms on one floor do not know each other:
     totals         its sums over all runs of a source                                          │
     processes      memory and CPU of a run's processes                                         │
     loop_watch     a thread that watches the loop                                              │
+    lake_size      how large a source's part of the lake is                                    │
     first_run      the choice of objects upstream, and the first records of a source           ┘
     commands/  verify/                   beside a run, or instead of one
     copy/  resync/  maintain/  stream/   make epochs, and publish none

@@ -29,6 +29,7 @@ from headrace.pipeline.copy.scheduler import CopyScheduler
 from headrace.pipeline.copy.snapshot import Copying
 from headrace.pipeline.following import NewTables, TableFollower
 from headrace.pipeline.ingest.supervisor import Receiver
+from headrace.pipeline.lake_size import LakeSize
 from headrace.pipeline.receiving import Receiving
 from headrace.pipeline.resync.new_copy import Renewal
 from headrace.pipeline.state import schema_check
@@ -76,6 +77,7 @@ class Run:
     runner: EpochRunner = field(init=False)
     copies: CopyScheduler = field(init=False)
     cadence: Cadence = field(init=False)
+    size: LakeSize = field(init=False)
     wanted_position: Position | None = None  # a mark is waited for here
     cursor: int = 0
     is_held_up: bool = False  # transactions are there, and their mark waits for the source
@@ -98,6 +100,7 @@ class Run:
         self.receiver, self.runner = self.receiving.receiver, self.receiving.runner
         self.copies = CopyScheduler(self.place.config.snapshot_connections)
         self.cadence = Cadence(pace(self.place.config.every, "every"))
+        self.size = LakeSize(self.place.store, self.place.name)
         self.reporter.facts.copies = self.copies
 
     def is_done(self) -> bool:
@@ -323,6 +326,7 @@ class Run:
         self.published_at = time.monotonic()
         self.acknowledger.on_published(plan, self.ledger.position)
         self.reporter.on_published(plan)
+        self.size.on_published(plan)
         return plan
 
     def read_clock(self) -> None:

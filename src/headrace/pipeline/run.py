@@ -289,6 +289,7 @@ def _turn(run: Run) -> bool:
     run.withdrawal.turn(run)
     run.begin_copying()
     run.upkeep.turn(run)
+    run.size.turn(run.upkeep.since)
     with doing("asks the source how it is"):
         run.ask_health()
     run.reporter.turn(run)

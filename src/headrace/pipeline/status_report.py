@@ -50,10 +50,12 @@ if TYPE_CHECKING:
     from headrace.pipeline.copy.context import CopyProgress
     from headrace.pipeline.copy.scheduler import CopyScheduler
     from headrace.pipeline.following import Prospect, TablesRun
+    from headrace.pipeline.lake_size import LakeSize
     from headrace.pipeline.state.config import SourceConfig
     from headrace.pipeline.state.ledger import Ledger
     from headrace.pipeline.state.place import RunContext
     from headrace.pipeline.state.schema_check import RecordsCheck
+    from headrace.pipeline.stream.cadence import Cadence
     from headrace.sources.contract.mirror import Mirror
 
 EVERY_SECONDS = 1.0
@@ -236,6 +238,10 @@ class ReportedRun(WatchedRun, Protocol):
     def mirror(self) -> Mirror: ...
     @property
     def following(self) -> Reasons: ...
+    @property
+    def size(self) -> LakeSize: ...
+    @property
+    def cadence(self) -> Cadence: ...
 
 
 class Engine(Protocol):
@@ -453,6 +459,9 @@ def _picture(run: ReportedRun, reporter: Reporter) -> SourceStatus:
         upstream=reporter.facts.upstream,
         epochs=EpochStatus(counts.driver, counts.spark, counts.from_sorted_runs, run.ledger.mark.epoch),
         copy=_total(progress),
+        storage=run.size.status,
+        mark_interval=round(run.cadence.interval, 1),
+        chooses_interval=run.cadence.every is None,
         marked_at=run.ledger.mark.published_at.isoformat(),
         tables={
             str(name): _table(run, reporter, record, progress.get(name))

@@ -1,7 +1,7 @@
 """The summary of a lake in a few words; the page and the terminal share them.
 
     verdict     the first line: is the mirror true, and how far behind?
-    behind · newest_mark · last_minute · held_back · states · owner      the facts of a source
+    behind · newest_mark · last_minute · pace · held_back · storage · states · owner     facts of a source
     CopyWords   a copy under way: how much, how fast, how long still
     by_weight   the order of tables: first stopped ones, then waiting or copied ones, then the others
 
@@ -170,6 +170,26 @@ def held_back(source: SourcePicture) -> str | None:
     if not limit:
         return f"{held}, and there is no limit"
     return f"{held} of {words.size(limit)}" + ("" if source.runs else ", when it was last heard of")
+
+
+def storage(source: SourcePicture) -> str | None:
+    """The size of the source's part of the lake, and what the last hour added."""
+    known = source.status.storage
+    if known is None or known.counted_at is None:
+        return None
+    said = f"{words.count_of(known.files, 'file')}, {words.size(known.size_bytes)}"
+    if not source.runs:
+        return said
+    return f"{said}; marks of the last hour: {known.hour_files:,}, {words.size(known.hour_bytes)}"
+
+
+def pace(source: SourcePicture) -> str | None:
+    """The time between two marks at least, while a run is alive."""
+    interval = source.status.mark_interval
+    if interval is None or not source.runs:
+        return None
+    chosen = ", by what marks cost" if source.status.chooses_interval else ""
+    return f"at least {words.span(interval)} apart{chosen}"
 
 
 def states(tables: Iterable[TableStatus]) -> str:

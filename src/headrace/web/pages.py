@@ -298,6 +298,8 @@ def _source_facts(place: Place) -> Iterator[tuple[str, str | None]]:
     yield "Tables", tag("a", summary.states(source.tables.values()), href=place.link("/tables"))
     yield "Proved by verify", _proof(place)
     yield "Log held back", _held_back(source)
+    yield "Lake", summary.storage(source)
+    yield "Marks", summary.pace(source)
     yield "Run", summary.owner(source)
     work = source.status.work or source.status.spark
     yield "Does now", work.what if work is not None and source.runs else None

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from headrace.lake.format.status import CopyStatus, TableStatus
+from dataclasses import replace
+
+from headrace.lake.format.status import CopyStatus, SourceStatus, StorageStatus, TableStatus
 from headrace.status.pace import Rates
-from headrace.status.summary import CopyWords, by_weight, copy_words, last_minute, states
+from headrace.status.picture import SourcePicture
+from headrace.status.summary import CopyWords, by_weight, copy_words, last_minute, pace, states, storage
 
 
 def test_tables_that_stopped_come_first_and_then_those_that_changed_last() -> None:
@@ -33,3 +36,15 @@ def test_a_copy_has_a_time_left_once_its_rate_is_known() -> None:
 def test_figures_of_a_minute_are_whole() -> None:
     assert last_minute(Rates({}, 1.2, 0.0)) == "1 mark, 0 changes"
     assert last_minute(Rates()) is None
+
+
+def test_a_lake_says_its_size_and_how_often_marks_come() -> None:
+    stored = StorageStatus(1_234, 5_600_000, "2026-01-01T00:00:00+00:00", 120, 1_500_000)
+    said = SourceStatus("main", "running", storage=stored, mark_interval=7.5, chooses_interval=True)
+    living = SourcePicture(said, 1.0, 7)
+    assert storage(living) == "1,234 files, 5.6 MB; marks of the last hour: 120, 1.5 MB"
+    assert pace(living) == "at least 7.5 s apart, by what marks cost"
+    assert pace(SourcePicture(replace(said, chooses_interval=False), 1.0, 7)) == "at least 7.5 s apart"
+    ended = SourcePicture(replace(said, state="stopped"), 1.0, 7)
+    assert (storage(ended), pace(ended)) == ("1,234 files, 5.6 MB", None)
+    assert storage(SourcePicture(replace(said, storage=StorageStatus()), 1.0, 7)) is None

@@ -123,6 +123,13 @@ def marks_folder(source: str) -> str:
     return f"{MARKS}/{quote(source)}"
 
 
+def folders_of_source(source: str) -> tuple[str, ...]:
+    """The folders that hold a source's part of the lake, without what is written over and over."""
+    records = (plans_folder(source), checkpoints_folder(source), f"_headrace/staged/{quote(source)}")
+    folders = (tables_folder(source), histories_folder(source), errors_folder(source), marks_folder(source))
+    return (*folders, *records)
+
+
 def place(folder: str) -> str:
     """Name a table's folder to a person: `public.orders` for a current state, else the folder."""
     room, _, rest = folder.partition("/")

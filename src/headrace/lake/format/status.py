@@ -6,6 +6,7 @@
                   ├─ RunningStatus     transactions that are streamed while they run
                   ├─ EpochStatus       the work since the run began
                   ├─ CopyStatus        of all copies together
+                  ├─ StorageStatus     the size of the source's part of the lake
                   ├─ AlterationStatus  changes of tables' shapes that this run has followed
                   └─ TableStatus       each table, and its copy
 
@@ -102,6 +103,17 @@ class StepStatus:
 
 
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class StorageStatus:
+    """The size of a source's part of the lake: as it was counted, and what marks have added since."""
+
+    files: int = 0
+    size_bytes: int = 0
+    counted_at: str | None = None  # None: not yet
+    hour_files: int = 0  # that marks wrote in the last hour of this run
+    hour_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +216,10 @@ class SourceStatus:
     spark: WorkStatus | None = None  # what Spark waits for, if it does
     upstream: UpstreamStatus | None = field(default=None, metadata=on_disk(inline=True))
     copy: CopyStatus | None = field(default=None, metadata=on_disk("snapshot", sparse=True))
+    storage: StorageStatus | None = field(default=None, metadata=on_disk(sparse=True))
+    # The seconds that lie between two marks at least, and whether the run chose them by what marks cost.
+    mark_interval: float | None = field(default=None, metadata=on_disk(sparse=True))
+    chooses_interval: bool = field(default=False, metadata=on_disk(sparse=True))
     tables: Mapping[str, TableStatus] | None = field(default=None, metadata=on_disk(sparse=True))
 
     def lag_seconds(self, now: datetime) -> float | None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from headrace.alerts import hooks
 from headrace.alerts.hooks import HookConfig
 from headrace.core.credential import Credential
-from headrace.core.durations import AUTO, pace
+from headrace.core.durations import AUTO, duration, pace
 from headrace.core.errors import Misconfigured
 from headrace.core.near import did_you_mean
 from headrace.lake.retain.thinning import GRACE, MARKS, Keeping

@@ -1,0 +1,86 @@
+"""The size of a source's part of the lake, for its status; nobody lists the lake at each look.
+
+    counted at the start, after each maintenance, or after an hour     the files that are there, in a thread
+    each mark after that                                               adds what it wrote
+
+So the sizes are a little too large or too small between two counts: maintenance and other programs delete
+files, and what a mark writes to logs is an estimate.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from headrace.core.errors import HeadraceError
+from headrace.lake.format import layout
+from headrace.lake.format.plan import Plan
+from headrace.lake.format.status import TIME_SPEC, StorageStatus
+from headrace.lake.store.contract import Store
+from headrace.pipeline.state.owner import beside
+
+COUNT_SECONDS = 3600.0
+_BUCKET_SECONDS = 60.0
+_BUCKETS = 60
+
+
+@dataclass(slots=True)
+class LakeSize:
+    """The size of one source's part of the lake; the loop's thread alone uses it."""
+
+    store: Store
+    source: str
+    status: StorageStatus = field(default_factory=StorageStatus)
+    _hour: deque[tuple[int, int, int]] = field(default_factory=deque)  # minute, files, bytes
+    _count: Future[tuple[int, int]] | None = None
+    _counted_at: float = float("-inf")
+    _maintained_at: float = 0.0
+
+    def on_published(self, plan: Plan) -> None:
+        """Add what an epoch wrote."""
+        files, size = plan.file_count, plan.size_bytes
+        minute = int(time.monotonic() / _BUCKET_SECONDS)
+        if self._hour and self._hour[-1][0] == minute:
+            _, more_files, more = self._hour.pop()
+            files_then, size_then = files + more_files, size + more
+        else:
+            files_then, size_then = files, size
+        self._hour.append((minute, files_then, size_then))
+        if self.status.counted_at is not None:
+            self.status = replace(
+                self.status, files=self.status.files + files, size_bytes=self.status.size_bytes + size
+            )
+
+    def turn(self, maintained_at: float) -> None:
+        """Count the files in a thread if that is due; `maintained_at`: the time of the last maintenance."""
+        oldest = int(time.monotonic() / _BUCKET_SECONDS) - _BUCKETS
+        while self._hour and self._hour[0][0] <= oldest:
+            self._hour.popleft()
+        self.status = replace(
+            self.status,
+            hour_files=sum(files for _, files, _ in self._hour),
+            hour_bytes=sum(size for _, _, size in self._hour),
+        )
+        if self._count is not None:
+            self._take(self._count)
+        elif maintained_at != self._maintained_at or time.monotonic() - self._counted_at >= COUNT_SECONDS:
+            self._maintained_at, self._counted_at = maintained_at, time.monotonic()
+            self._count = beside(self._files)
+
+    def _files(self) -> tuple[int, int]:
+        sizes = [self.store.usage(folder) for folder in layout.folders_of_source(self.source)]
+        return sum(files for files, _ in sizes), sum(size for _, size in sizes)
+
+    def _take(self, count: Future[tuple[int, int]]) -> None:
+        if not count.done():
+            return
+        self._count = None
+        try:
+            files, size = count.result()
+        except HeadraceError:
+            return  # if it is more than a hiccup of the store, the run meets it by itself
+        now = datetime.now(UTC).isoformat(timespec=TIME_SPEC)
+        self.status = replace(self.status, files=files, size_bytes=size, counted_at=now)

@@ -1,0 +1,86 @@
+"""The size of a lake in a status: counted now and then, and followed from mark to mark."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from headrace.lake.format.plan import DataFile, Plan, TableStep
+from headrace.lake.store.local import LocalStore
+from headrace.pipeline.lake_size import LakeSize
+
+PLAN = Plan(
+    "main", 7, "id", "stream", 1, "0/7", 7,
+    steps=(
+        TableStep("tables/main/a/b", 1, (DataFile("x", 1000, 3, "{}"),), ("y",)),
+        TableStep("history/main/a/b/1", 1, (DataFile("x", 500, 3, "{}"),)),
+    ),
+)  # fmt: skip
+
+
+def _until_counted(size: LakeSize, before: str | None = None) -> None:
+    deadline = time.monotonic() + 10
+    while size.status.counted_at == before:
+        size.turn(0.0)
+        assert time.monotonic() < deadline
+
+
+@pytest.fixture
+def store(tmp_path: object) -> LocalStore:
+    store = LocalStore(str(tmp_path))
+    for key, length in (
+        ("tables/main/a/b/1", 10),
+        ("tables/other/a/b/1", 99),
+        ("_headrace/epochs/main/2", 5),
+    ):
+        store.put(key, b"x" * length)
+    return store
+
+
+def test_a_plan_tells_how_many_files_its_epoch_writes() -> None:
+    # The plan, the mark and its line; of each step a file and a line.
+    assert PLAN.file_count == 3 + 4
+    assert 1500 < PLAN.size_bytes < 20_000
+
+
+def test_the_files_of_a_source_are_counted_once_and_marks_are_added(store: LocalStore) -> None:
+    size = LakeSize(store, "main")
+    size.on_published(PLAN)  # it may be in the count already
+    _until_counted(size)
+    assert (size.status.files, size.status.size_bytes) == (2, 15)
+    size.on_published(PLAN)
+    size.turn(0.0)
+    assert (size.status.files, size.status.size_bytes) == (2 + 7, 15 + PLAN.size_bytes)
+    assert (size.status.hour_files, size.status.hour_bytes) == (14, 2 * PLAN.size_bytes)
+
+
+def test_a_maintenance_has_them_counted_again(store: LocalStore) -> None:
+    size = LakeSize(store, "main")
+    _until_counted(size)
+    store.delete("tables/main/a/b/1")
+    size.turn(0.0)
+    assert size.status.files == 2
+    deadline = time.monotonic() + 10
+    while size.status.files != 1:
+        size.turn(5.0)
+        assert time.monotonic() < deadline
+
+
+def test_an_hour_later_nothing_of_it_is_of_the_last_hour(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [time.monotonic()]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    size = LakeSize(store, "main")
+    size.on_published(PLAN)
+    clock[0] += 1800
+    size.on_published(PLAN)
+    size.turn(0.0)
+    assert size.status.hour_files == 14
+    clock[0] += 1860
+    size.turn(0.0)
+    assert size.status.hour_files == 7
+    clock[0] += 1800
+    size.turn(0.0)
+    assert size.status.hour_files == 0
