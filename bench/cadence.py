@@ -1,10 +1,11 @@
 """Cost of a mirror beside a quiet application, by the cadence of its marks.
 
-    python bench/cadence.py [--seconds N] [--rate N] [--every 0s 1s ...]
+    python bench/cadence.py [--seconds N] [--rate N] [--every auto 0s 1s ...]      --rate 0: nothing happens
 
 The application commits so many transactions a second. Each touches one of three tables of some thousand rows:
 an insert, and updates of rows from before. The benchmark counts the processor time of the mirror's processes
-(Spark's rests), and the files and bytes that came into its lake, before maintenance has taken any.
+by role (Spark's rests), their memory at the end, and the files and bytes that came into its lake, before
+maintenance has taken any.
 """
 
 from __future__ import annotations
@@ -12,17 +13,20 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+from headrace_testing.figures import keep
 from headrace_testing.mirror_process import Mirrored
 from headrace_testing.postgres import Database, postgres
 
 TABLES = ("orders", "lines", "customers")
 ROWS = 5_000
 CACHES = ("spool", "status", "requests")
+ROLES = ("driver", "receiver", "jvm", "workers")
 
 
 @dataclass(frozen=True)
@@ -32,25 +36,43 @@ class Cost:
     every: str
     seconds: float
     marks: int
-    processor: float
+    processor: dict[str, float]  # seconds, by role
     files: int
     size: int
+    memory: int  # PSS of all processes
 
     def line(self) -> str:
-        marks = max(1, self.marks)
+        marks, processor = max(1, self.marks), sum(self.processor.values())
+        roles = " ".join(f"{1000 * self.processor.get(role, 0.0) / self.seconds:>8.1f}" for role in ROLES)
         return (
-            f"{self.every:>6} {self.marks / self.seconds:>8.2f} {self.processor / self.seconds:>8.2f} "
+            f"{self.every:>6} {self.marks / self.seconds:>8.2f} {processor / self.seconds:>8.3f} "
             f"{self.files / self.seconds:>8.1f} {self.size / self.seconds / 1000:>8.1f} "
             f"{self.files / marks:>10.1f} {self.size / marks / 1000:>10.1f} "
-            f"{self.processor / marks * 1000:>10.0f}"
+            f"{processor / marks * 1000:>10.0f} {roles} {self.memory / 1e6:>6.0f}"
         )
 
 
-def processor(pid: int) -> float:
-    """The seconds that a process and its children have used by now."""
-    tree = psutil.Process(pid)
-    times = [process.cpu_times() for process in (tree, *tree.children(recursive=True))]
-    return float(sum(each.user + each.system for each in times))
+def processes(pid: int) -> Iterator[tuple[str, psutil.Process]]:
+    """The processes of a mirror with their roles."""
+    driver = psutil.Process(pid)
+    yield "driver", driver
+    for child in driver.children(recursive=True):
+        ancestors = [each.name() for each in child.parents()]
+        yield ("jvm" if child.name() == "java" else "workers" if "java" in ancestors else "receiver"), child
+
+
+def processor(pid: int) -> dict[str, float]:
+    """The seconds that a process and its children have used by now, by role."""
+    used: dict[str, float] = {}
+    for role, process in processes(pid):
+        times = process.cpu_times()
+        used[role] = used.get(role, 0.0) + times.user + times.system
+    return used
+
+
+def memory(pid: int) -> int:
+    """The memory that a process and its children have together, shared pages counted once."""
+    return sum(process.memory_full_info().pss for _, process in processes(pid))
 
 
 def contents(lake: Path) -> tuple[int, int]:
@@ -64,6 +86,9 @@ def contents(lake: Path) -> tuple[int, int]:
 
 def write(database: Database, rate: float, seconds: float, first: int) -> int:
     """Commit at this rate for so long; the next free key."""
+    if not rate:
+        time.sleep(seconds)
+        return first
     with database.connect(user="app") as connection:
         connection.autocommit = True
         begun, count = time.monotonic(), 0
@@ -93,7 +118,7 @@ def measured(database: Database, every: str, rate: float, seconds: float) -> Cos
                 time.monotonic(),
             )
             write(database, rate, seconds, first)
-            spent = processor(mirror.pid) - used
+            spent = {role: seconds - used.get(role, 0.0) for role, seconds in processor(mirror.pid).items()}
             now = contents(lake)
             cost = Cost(
                 every,
@@ -102,6 +127,7 @@ def measured(database: Database, every: str, rate: float, seconds: float) -> Cos
                 spent,
                 now[0] - files[0],
                 now[1] - files[1],
+                memory(mirror.pid),
             )
     return cost
 
@@ -110,12 +136,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="the cost of marks beside a quiet application")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--rate", type=float, default=5)
-    parser.add_argument("--every", nargs="+", default=["0s", "1s", "5s", "10s"])
+    parser.add_argument("--every", nargs="+", default=["auto", "0s", "1s", "10s"])
     args = parser.parse_args()
     print(f"{args.rate:g} transactions a second over {len(TABLES)} tables, {args.seconds:g} s each")
+    print("processor time by role: milliseconds a second")
     print(
         f"{'every':>6} {'marks/s':>8} {'cores':>8} {'files/s':>8} {'kB/s':>8} "
-        f"{'files/mark':>10} {'kB/mark':>10} {'ms/mark':>10}"
+        f"{'files/mark':>10} {'kB/mark':>10} {'ms/mark':>10} "
+        + " ".join(f"{role:>8}" for role in ROLES)
+        + f" {'MB':>6}"
     )
     with postgres() as server:
         for every in args.every:
@@ -126,7 +155,10 @@ def main() -> None:
                         f" INSERT INTO {table} SELECT i, 0, md5(i::text) FROM generate_series(1, {ROWS}) i",
                         user="app",
                     )
-                print(measured(database, every, args.rate, args.seconds).line(), flush=True)
+                cost = measured(database, every, args.rate, args.seconds)
+                print(cost.line(), flush=True)
+                figures = {"cores": sum(cost.processor.values()), "files": cost.files, "bytes": cost.size}
+                keep(**{f"{name}_a_second_{every}": value / cost.seconds for name, value in figures.items()})
 
 
 if __name__ == "__main__":
