@@ -20,6 +20,7 @@ from headrace.lake.format import layout
 from headrace.lake.format.plan import Plan
 from headrace.lake.format.status import TIME_SPEC, StorageStatus
 from headrace.lake.store.contract import Store
+from headrace.lake.store.open import usage
 from headrace.pipeline.state.owner import beside
 
 COUNT_SECONDS = 3600.0
@@ -34,6 +35,7 @@ class LakeSize:
     store: Store
     source: str
     status: StorageStatus = field(default_factory=StorageStatus)
+    files_written: int = 0  # by marks, since the attempt began
     _hour: deque[tuple[int, int, int]] = field(default_factory=deque)  # minute, files, bytes
     _count: Future[tuple[int, int]] | None = None
     _counted_at: float = float("-inf")
@@ -42,6 +44,7 @@ class LakeSize:
     def on_published(self, plan: Plan) -> None:
         """Add what an epoch wrote."""
         files, size = plan.file_count, plan.size_bytes
+        self.files_written += files
         minute = int(time.monotonic() / _BUCKET_SECONDS)
         if self._hour and self._hour[-1][0] == minute:
             _, more_files, more = self._hour.pop()
@@ -71,7 +74,7 @@ class LakeSize:
             self._count = beside(self._files)
 
     def _files(self) -> tuple[int, int]:
-        sizes = [self.store.usage(folder) for folder in layout.folders_of_source(self.source)]
+        sizes = [usage(self.store, folder) for folder in layout.folders_of_source(self.source)]
         return sum(files for files, _ in sizes), sum(size for _, size in sizes)
 
     def _take(self, count: Future[tuple[int, int]]) -> None:

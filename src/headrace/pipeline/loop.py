@@ -18,7 +18,6 @@ from headrace.core.errors import is_fault
 from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
 from headrace.core.position import Position
-from headrace.lake.format.plan import Plan
 from headrace.pipeline.commands.serve import CommandQueue
 from headrace.pipeline.commands.upkeep import Upkeep
 from headrace.pipeline.completion import caught_up
@@ -117,19 +116,13 @@ class Run:
 
     def pause(self) -> None:
         """Wait for the next turn: briefly while something is under way, else for news of the receiver."""
-        if self.once or self.is_held_up or self._is_busy():
+        if self.once or self.is_held_up or _is_busy(self):
             self.stop.wait(BUSY_SECONDS)
             return
         if due := self.cadence.due_in:
             self.stop.wait(min(due, QUIET_SECONDS))
         else:
             self.receiver.wait(QUIET_SECONDS)
-
-    def _is_busy(self) -> bool:
-        """Tell whether anything is under way that the receiver says nothing about."""
-        ledger = self.ledger
-        unsettled = any(not record.state.is_settled for record in ledger.present) or bool(ledger.staged)
-        return unsettled or self.commands.is_busy or is_waited_for(self)
 
     # --- copies ---------------------------------------------------------------------------------
 
@@ -193,7 +186,7 @@ class Run:
         self.is_held_up = False
         if self.cadence.rests(self):
             return False
-        begun = time.process_time()
+        begun, files = time.process_time(), self.size.files_written
         attached, reader = self.ledger.followed_tables, self.runner.reader
         confirmed = self.receiver.progress.confirmed_until
         assert self.ledger.source is not None
@@ -219,9 +212,11 @@ class Run:
         with self.reporter.watch.doing(_work_on(batch, self.runner.driver_epochs)):
             with self.reporter.totals.timing("job"):
                 epoch = stream_epoch(self.ledger, self.runner, batch, check)
-            plan = self._publish(with_replaced(self.ledger, self.runner, batch, epoch))
+            self.publish(with_replaced(self.ledger, self.runner, batch, epoch))
         self.cursor = batch.next_address
-        cost = MarkCost(time.process_time() - begun, plan.file_count) if len(batch.transactions) else None
+        cost = None
+        if len(batch.transactions):
+            cost = MarkCost(time.process_time() - begun, self.size.files_written - files)
         self.cadence.on_published(more=batch.more, cost=cost)
         reader.discard(self.cursor)
         return True
@@ -306,10 +301,6 @@ class Run:
         return with_room(time) if self.ledger.staged else time
 
     def publish(self, epoch: Epoch) -> None:
-        """Commit an epoch, and note it wherever it is to be known."""
-        self._publish(epoch)
-
-    def _publish(self, epoch: Epoch) -> Plan:
         until = self.clock.until(epoch.frontier, epoch.earliest_commit_ts)
         with self.reporter.watch.doing(f"commits epoch {self.ledger.mark.epoch + 1:,} to the lake"):
             plan = self.ledger.publish(replace(epoch, complete_until=until))
@@ -327,7 +318,6 @@ class Run:
         self.acknowledger.on_published(plan, self.ledger.position)
         self.reporter.on_published(plan)
         self.size.on_published(plan)
-        return plan
 
     def read_clock(self) -> None:
         """Note what the source's clock says, for the marks that reach the present end of its log."""
@@ -363,6 +353,13 @@ def _awaits_proof(run: Run, attached: Sequence[TableRecord], batch: batches.Epoc
     now = time.monotonic()
     run.proof_until = now + PROOF_SECONDS if run.proof_until is None else run.proof_until
     return now < run.proof_until
+
+
+def _is_busy(run: Run) -> bool:
+    """Tell whether anything is under way that the receiver says nothing about."""
+    ledger = run.ledger
+    unsettled = any(not record.state.is_settled for record in ledger.present) or bool(ledger.staged)
+    return unsettled or run.commands.is_busy or is_waited_for(run)
 
 
 def _has_waited(record: TableRecord) -> bool:

@@ -277,8 +277,8 @@ class LakeTable:
     def write(self, step: TableStep, stamp: Stamp) -> bool:
         """Try to commit the step as version `base + 1`; the handle must stand at `base`."""
         assert self.version == step.base, "refresh and compare before writing"
-        if self._delta is not None and step.schema is None and self._is_plain(self._delta):
-            return self._append(step, stamp)
+        if self._delta is not None and step.schema is None and _is_plain(self, self._delta):
+            return _append(self, step, stamp)
         try:
             done = _commit(self, step, stamp)
         except (DeltaError, OSError) as error:
@@ -294,58 +294,11 @@ class LakeTable:
         self._ours = {step.base + 1: Entry(stamp.plan_id, rewrite=False, epoch=stamp.epoch)}
         return True
 
-    def _is_plain(self, delta: DeltaTable) -> bool:
-        """Tell whether a line of file actions is all that a commit of this table needs."""
-        if self._plain is None:
-            protocol, settings = delta.protocol(), delta.metadata().configuration
-            features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
-            self._plain = (
-                settings.keys() <= {*_CONFIGURATION, *_READ_ALL}
-                and features <= _PLAIN_FEATURES
-                and (bool(features) or protocol.min_writer_version <= _PLAIN_VERSION)
-                and "delta.invariants" not in delta.schema().to_json()
-            )
-        return self._plain
-
-    def _append(self, step: TableStep, stamp: Stamp) -> bool:
-        """Put a commit that only changes files; False if its place is taken."""
-        known = self.files() if step.remove or self._files is not None else None
-        live = known or {}
-        line = delta_line.text(
-            *(
-                delta_line.remove(
-                    path, changes=not step.rewrite, size=live[path].size if path in live else None
-                )
-                for path in step.remove
-            ),
-            *(delta_line.add(file, changes=not step.rewrite) for file in step.add),
-            {"txn": {"appId": stamp.app, "version": stamp.epoch}},
-            **{PLAN_ID: stamp.plan_id},
-        )
-        place = line_key(self.folder, step.base + 1)
-        # Not lasting, as what delta-rs writes: `lake.log.syncing` makes it durable before it is acknowledged.
-        if not self.store.put_if_absent(place, line, lasting=False):
-            self.refresh()
-            return False
-        self._ahead += 1
-        if known is not None:
-            for path in step.remove:
-                known.pop(path, None)
-            self._files = known | {file.path: LiveFile(file.path, file.size, file.rows) for file in step.add}
-        self._ours = {step.base + 1: Entry(stamp.plan_id, rewrite=False, epoch=stamp.epoch)}
-        if (self.version + 1) % _OUR_INTERVAL == 0:
-            # The commit stands; a checkpoint saves time and nothing else.
-            with suppress(DeltaError, OSError, Transient):
-                self.checkpoint()
-        return True
-
-    @property
-    def _url(self) -> str:
-        return locate(self.store, self.folder)
-
     def _open(self, version: int | None) -> DeltaTable | None:
         try:
-            return DeltaTable(self._url, version=version, storage_options=self.store.storage_options)
+            return DeltaTable(
+                locate(self.store, self.folder), version=version, storage_options=self.store.storage_options
+            )
         except TableNotFoundError:
             return None
 
@@ -363,6 +316,51 @@ def line_key(folder: str, version: int) -> str:
     return f"{folder}/_delta_log/{version:020d}.json"
 
 
+def _is_plain(table: LakeTable, delta: DeltaTable) -> bool:
+    """Tell whether a line of file actions is all that a commit of this table needs."""
+    if table._plain is None:
+        protocol, settings = delta.protocol(), delta.metadata().configuration
+        features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+        table._plain = (
+            settings.keys() <= {*_CONFIGURATION, *_READ_ALL}
+            and features <= _PLAIN_FEATURES
+            and (bool(features) or protocol.min_writer_version <= _PLAIN_VERSION)
+            and "delta.invariants" not in delta.schema().to_json()
+        )
+    return table._plain
+
+
+def _append(table: LakeTable, step: TableStep, stamp: Stamp) -> bool:
+    """Put a commit that only changes files; False if its place is taken."""
+    known = table.files() if step.remove or table._files is not None else None
+    live = known or {}
+    line = delta_line.text(
+        *(
+            delta_line.remove(path, changes=not step.rewrite, size=live[path].size if path in live else None)
+            for path in step.remove
+        ),
+        *(delta_line.add(file, changes=not step.rewrite) for file in step.add),
+        {"txn": {"appId": stamp.app, "version": stamp.epoch}},
+        **{PLAN_ID: stamp.plan_id},
+    )
+    place = line_key(table.folder, step.base + 1)
+    # Not lasting, as what delta-rs writes: `lake.log.syncing` makes it durable before it is acknowledged.
+    if not table.store.put_if_absent(place, line, lasting=False):
+        table.refresh()
+        return False
+    table._ahead += 1
+    if known is not None:
+        for path in step.remove:
+            known.pop(path, None)
+        table._files = known | {file.path: LiveFile(file.path, file.size, file.rows) for file in step.add}
+    table._ours = {step.base + 1: Entry(stamp.plan_id, rewrite=False, epoch=stamp.epoch)}
+    if (table.version + 1) % _OUR_INTERVAL == 0:
+        # The commit stands; a checkpoint saves time and nothing else.
+        with suppress(DeltaError, OSError, Transient):
+            table.checkpoint()
+    return True
+
+
 def _commit(table: LakeTable, step: TableStep, stamp: Stamp) -> bool:
     """Make the commit; False if its place is taken."""
     properties = CommitProperties(
@@ -371,7 +369,7 @@ def _commit(table: LakeTable, step: TableStep, stamp: Stamp) -> bool:
         app_transactions=[Transaction(stamp.app, stamp.epoch)],
     )
     if table._delta is None:
-        _create(table._url, table.store.storage_options, step, properties)
+        _create(locate(table.store, table.folder), table.store.storage_options, step, properties)
         return True
     delta = table._caught_up()
     if step.schema is None:

@@ -53,9 +53,6 @@ class Store(Protocol):
     def list(self, prefix: str) -> tuple[str, ...]:
         """The keys below the folder `prefix`, at any depth, in order."""
 
-    def usage(self, prefix: str) -> tuple[int, int]:
-        """The number of files below the folder `prefix`, at any depth, and their bytes."""
-
     def folders(self, prefix: str) -> tuple[str, ...]:
         """The names of the folders directly below the folder `prefix`, in order."""
 

@@ -71,11 +71,6 @@ class LocalStore:
             ]
         return tuple(sorted(found))
 
-    def usage(self, prefix: str) -> tuple[int, int]:
-        with refusals(prefix):
-            sizes = list(_sizes(_file(self.path, prefix)))
-        return len(sizes), sum(sizes)
-
     def folders(self, prefix: str) -> tuple[str, ...]:
         with refusals(prefix):
             try:
@@ -133,6 +128,12 @@ class LocalStore:
 
 def _file(root: str, key: str) -> Path:
     return Path(root) / key
+
+
+def sizes(store: LocalStore, prefix: str) -> list[int]:
+    """The sizes of the files below the folder `prefix`."""
+    with refusals(prefix):
+        return list(_sizes(_file(store.path, prefix)))
 
 
 def _sizes(folder: Path) -> Iterator[int]:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping
 
 from headrace.core.errors import Misconfigured
+from headrace.lake.store import local
 from headrace.lake.store.contract import Store
 from headrace.lake.store.local import LocalStore
 
@@ -37,3 +38,15 @@ def open_store(where: str | os.PathLike[str], storage_options: Mapping[str, str]
             hint="choose a directory without it",
         )
     return LocalStore(path)
+
+
+def usage(store: Store, prefix: str) -> tuple[int, int]:
+    """Count the files below the folder `prefix`, at any depth, and their bytes."""
+    if isinstance(store, LocalStore):
+        sizes = local.sizes(store, prefix)
+    else:
+        from headrace.lake.store import s3
+
+        assert isinstance(store, s3.S3Store)
+        sizes = s3.sizes(store, prefix)
+    return len(sizes), sum(sizes)

@@ -93,11 +93,6 @@ class S3Store:
             pages = obstore.list(self._bucket, prefix or None)
             return tuple(sorted(item["path"] for page in pages for item in page))
 
-    def usage(self, prefix: str) -> tuple[int, int]:
-        with _refusals(prefix):
-            sizes = [item["size"] for page in obstore.list(self._bucket, prefix or None) for item in page]
-        return len(sizes), sum(sizes)
-
     def folders(self, prefix: str) -> tuple[str, ...]:
         with _refusals(prefix):
             found = obstore.list_with_delimiter(self._bucket, prefix)["common_prefixes"]
@@ -140,6 +135,13 @@ class S3Store:
 
     def sync_all(self) -> None:
         """Nothing, as for `sync`."""
+
+
+def sizes(store: S3Store, prefix: str) -> list[int]:
+    """The sizes of the objects below the folder `prefix`."""
+    with _refusals(prefix):
+        pages = obstore.list(store._bucket, prefix or None)
+        return [item["size"] for page in pages for item in page]
 
 
 class _Reader(io.RawIOBase):

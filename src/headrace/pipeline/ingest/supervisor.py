@@ -163,8 +163,7 @@ class Receiver:
     def poll(self) -> ReceiverProgress:
         """The newest word of the process; the error that it ended with is raised."""
         ended = self._process is not None and not self.alive  # before the reading of its last words
-        self._unseen = False
-        self._take_lines()
+        self.listen(by_loop=True)
         if self._failure is not None:
             self.kill()  # that was its last word
             raise self._failure
@@ -220,16 +219,14 @@ class Receiver:
                 except BrokenPipeError:
                     return
 
-    def listen(self) -> None:
-        """Take what the process has said; any thread may ask. `poll` alone raises what it ended with."""
-        if self._take_lines():
-            self._unseen = True
+    def listen(self, *, by_loop: bool = False) -> None:
+        """Take what the process has said; any thread may ask. `poll` alone raises what it ended with.
 
-    def _take_lines(self) -> bool:
-        """Take what the process has said; return whether it was anything."""
+        What the loop takes itself is no news to it: `wait` goes on waiting.
+        """
         with self._reading:
             if self._process is None or self._process.stdout is None:
-                return False
+                return
             descriptor = self._process.stdout.fileno()
             try:
                 while data := os.read(descriptor, 1 << 16):
@@ -237,9 +234,9 @@ class Receiver:
             except BlockingIOError:
                 pass
             *lines, self._partial = self._partial.split(b"\n")
+            self._unseen = not by_loop and (self._unseen or bool(lines))
             for line in lines:
                 self._heed(json.loads(line))
-            return bool(lines)
 
     def _heed(self, event: dict[str, Any]) -> None:
         kind = event.pop("event")
