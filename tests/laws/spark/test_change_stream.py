@@ -207,6 +207,24 @@ def test_a_stream_ends_at_the_newest_mark_of_its_start(tmp_path: Path) -> None:
     assert ChangeStream(found).latest(end).epoch == 4
 
 
+def test_a_lake_that_is_restored_below_a_query_is_another(tmp_path: Path) -> None:
+    """The query's tables stay open and show the marks from before: the plan of its start tells."""
+    made = Chronicle(str(tmp_path / "lake"))
+    made.copy({NAME: [row(1, "a")]}, 1000)
+    found = plan(made, after="2")
+    stream = ChangeStream(found)
+    made.publish([Transaction(1010, 1, {NAME: [(row(2, "b"), 1)]})])
+    start = stream.latest(found.start)
+    assert stream.tasks(found.start, start)
+    store, key = open_store(made.path), layout.plan_key("main", start.epoch)
+    before = json.loads(store.get(key) or b"")
+    store.put(key, json.dumps(before | {"plan_id": "another"}).encode())
+    made.publish([Transaction(1020, 1, {NAME: [(row(3, "c"), 1)]})])
+    with pytest.raises(HeadraceError) as raised:
+        stream.latest(start)
+    assert raised.value.code == "STREAM_OTHER_LAKE"
+
+
 def _refused(stream: ChangeStream, start: Offset) -> HeadraceError:
     with pytest.raises(HeadraceError) as raised:
         stream.tasks(start, stream.latest(start))

@@ -62,7 +62,7 @@ def load(files: CatalogFiles, source: str, epoch: int) -> Catalog:
     """Load the catalog as of the mark of `epoch` (0: before the first)."""
     start = _checkpoint(files, source, epoch)
     while True:
-        catalog = _fold_catalog(files, start, epoch)
+        catalog = fold(files, start, epoch)
         if catalog is not None:
             return catalog
         # An owner may have cleaned up between our look for a checkpoint and the plans after it.
@@ -76,7 +76,8 @@ def load(files: CatalogFiles, source: str, epoch: int) -> Catalog:
         start = later
 
 
-def _fold_catalog(files: CatalogFiles, catalog: Catalog, epoch: int) -> Catalog | None:
+def fold(files: CatalogFiles, catalog: Catalog, epoch: int) -> Catalog | None:
+    """Fold a catalog on to the mark of `epoch`; None if a plan on the way is gone."""
     for number in range(catalog.epoch + 1, epoch + 1):
         plan = final_plan(files, catalog.source, number)
         if plan is None:

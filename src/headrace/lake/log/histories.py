@@ -36,6 +36,7 @@ from headrace.lake.store.many import at_once
 _TRANSACTION = {way.column.lstrip("_") for way in TransactionId}
 
 Covers = Callable[[pa.ChunkedArray], pa.BooleanArray]
+OpenTable = Callable[[str], LakeTable]
 Bounds = tuple[Any, Any]  # the first and the last time in a file; None: not known
 Times = tuple[int | None, int]  # after < _time <= until; None: since the beginning
 
@@ -89,9 +90,11 @@ class HistoryPart:
         return rows.filter(within)
 
 
-def parts(store: Store, source: str, table: TableName, times: Times) -> list[HistoryPart]:
+def parts(
+    store: Store, source: str, table: TableName, times: Times, open_table: OpenTable | None = None
+) -> list[HistoryPart]:
     """The table's history of these times, one part for each schema; none where it has none."""
-    found = (part_of(folder, times) for folder in folders(store, source, table))
+    found = (part_of(folder, times) for folder in folders(store, source, table, open_table))
     return [part for part in found if part.paths]
 
 
@@ -102,9 +105,12 @@ def part_of(folder: LakeTable, times: Times) -> HistoryPart:
     return HistoryPart(folder, schema, _within(folder, time, times), times)
 
 
-def history_number(store: Store, source: str, table: TableName, k: int) -> LakeTable | None:
+def history_number(
+    store: Store, source: str, table: TableName, k: int, open_table: OpenTable | None = None
+) -> LakeTable | None:
     """The history under one of the incompatible schemas that the table had; None where it has none yet."""
-    found = LakeTable(store, layout.history_folder(source, table, k))
+    folder = layout.history_folder(source, table, k)
+    found = LakeTable(store, folder) if open_table is None else open_table(folder)
     return found if found.refresh() >= 0 else None
 
 
@@ -166,10 +172,15 @@ def tables_under(store: Store, root: str) -> list[TableName]:
     ]
 
 
-def folders(store: Store, source: str, table: TableName) -> Iterator[LakeTable]:
-    """The histories of a table, one for each incompatible schema, opened."""
+def folders(
+    store: Store, source: str, table: TableName, open_table: OpenTable | None = None
+) -> Iterator[LakeTable]:
+    """The histories of a table, one for each incompatible schema, as of now.
+
+    Who looks again and again keeps them open (`open_table`).
+    """
     k = 1
-    while (found := history_number(store, source, table, k)) is not None:
+    while (found := history_number(store, source, table, k, open_table)) is not None:
         yield found
         k += 1
 

@@ -62,6 +62,8 @@ _STATED = frozenset(
 )
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
 
+_CARRIED = 64  # files of marks that a further index has from an earlier one
+
 # In the footer of a file of marks: no later thinning changes them (`retain.mark_files`).
 FINAL = b"headrace.final"
 
@@ -154,12 +156,17 @@ class Block:
 class MarkIndex(Sequence[Mark]):
     """The marks of a source by epoch, as of one look; files are read when they are first looked into."""
 
-    def __init__(self, store: Store, folder: str, blocks: Sequence[Block]) -> None:
+    def __init__(
+        self, store: Store, folder: str, blocks: Sequence[Block], earlier: MarkIndex | None = None
+    ) -> None:
         self._store = store
         self._folder = folder
         self.blocks = tuple(blocks)
         self._ends = list(accumulate(block.count for block in blocks))
-        self._rows: dict[int, pa.Table] = {}
+        self._rows: dict[tuple[str, ...], pa.Table] = {}  # by the block's files, which never change
+        if earlier is not None:
+            read, newest = earlier._rows, self.blocks[-_CARRIED:]
+            self._rows = {block.paths: read[block.paths] for block in newest if block.paths in read}
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
@@ -224,13 +231,21 @@ class MarkIndex(Sequence[Mark]):
         at: int = pc.index(rows["epoch"], epoch).as_py()
         return None if at < 0 else _marks(rows.slice(at, 1))[0]
 
+    def count_to(self, epoch: int) -> int:
+        """Count the marks up to this epoch; nothing is read but the block in which it may be."""
+        number = bisect_right(self.blocks, epoch, key=lambda block: block.first) - 1
+        if number < 0 or epoch >= self.blocks[number].last:
+            return self.start(number + 1)
+        earlier = pc.less_equal(self.rows(number)["epoch"], epoch)
+        return self.start(number) + int(pc.sum(earlier).as_py())
+
     def rows(self, number: int) -> pa.Table:
         """The marks of a block, by epoch."""
-        if number not in self._rows:
-            paths = self.blocks[number].paths
+        paths = self.blocks[number].paths
+        if paths not in self._rows:
             parts = [datafile.read(self._store, self._folder, path, schema=MARKS) for path in paths]
-            self._rows[number] = pa.concat_tables(parts).sort_by("epoch")
-        return self._rows[number]
+            self._rows[paths] = pa.concat_tables(parts).sort_by("epoch")
+        return self._rows[paths]
 
 
 class Marks:
@@ -256,10 +271,13 @@ class Marks:
             self._seen = version
         return self._newest
 
-    def index(self) -> MarkIndex:
-        """Every mark, by epoch, as of a look taken now; read only where it is looked into."""
+    def index(self, earlier: MarkIndex | None = None) -> MarkIndex:
+        """Every mark, by epoch, as of a look taken now; read only where it is looked into.
+
+        The newest files that an earlier index read are not read again.
+        """
         self.table.refresh()
-        return self._index()
+        return self._index(earlier)
 
     def all(self) -> list[Mark]:
         """Every mark, by epoch, as of a look taken now."""
@@ -290,9 +308,9 @@ class Marks:
         keys, self._new_keys = self._new_keys, []
         return keys
 
-    def _index(self) -> MarkIndex:
+    def _index(self, earlier: MarkIndex | None = None) -> MarkIndex:
         """Every mark as of the last look."""
-        return MarkIndex(self.store, self.table.folder, _blocks(self.table.describe()))
+        return MarkIndex(self.store, self.table.folder, _blocks(self.table.describe()), earlier)
 
     def _note(self, versions: range, paths: Iterable[str]) -> None:
         self._new_keys += [key for version in versions for key in self.table.log_keys(version)]

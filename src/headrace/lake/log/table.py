@@ -65,6 +65,8 @@ _CONFIGURATION: Mapping[str, str | None] = {
 }
 
 
+_LINES = 8  # of a log, read before opening the table is quicker
+
 # Delta's readers take the statistics of so many columns; in a history ours stand behind the user's.
 _READ_OF = 32
 _READ_ALL = {"delta.dataSkippingNumIndexedCols": "-1"}
@@ -310,6 +312,17 @@ def figures(table: LakeTable, *names: str) -> list[dict[str, Any]]:
     stated = described.select([name for name in described.column_names if name in wanted])
     found: list[dict[str, Any]] = stated.to_pylist()
     return found
+
+
+def keeps_columns(store: Store, folder: str, earlier: int, version: int) -> bool:
+    """Tell whether a version has the columns of an earlier one: no line between them has others.
+
+    False also where that takes more than some lines, or a line is gone.
+    """
+    if not earlier <= version <= earlier + _LINES:
+        return False
+    lines = (store.get(line_key(folder, number)) for number in range(earlier + 1, version + 1))
+    return all(line is not None and b'"metaData"' not in line for line in lines)
 
 
 def line_key(folder: str, version: int) -> str:

@@ -2,7 +2,8 @@
 
 A catalog is the fold of up to a hundred plans (`headrace.lake.log.catalog`). Of a mark it is always the same,
 and somebody who goes through the history of a lake comes to the same few marks again and again, in a cut each
-time. A lake that was restored may have another plan at an epoch: a mark is known by its plan as well.
+time. Somebody who follows a lake needs the next mark: its catalog is folded on from the one before. A lake
+that was restored may have another plan at an epoch: a mark is known by its plan as well.
 
 One for each `Lake`, which its cuts share, in whatever threads they are read. It keeps so many values (a
 table of 1,600 columns has 30,000 of them), and lets go of the catalog first that was asked for the longest
@@ -38,13 +39,30 @@ class Catalogs:
         with self._lock:
             known = self._kept.get(named)
         if known is None:  # two threads may read it at once, and both find the same
-            records = catalog.load(self._store, source, mark.epoch).records
+            records = self._load(source, mark.epoch)
             known = _MarkRecords(records, _values(records))
         with self._lock:
             self._kept.pop(named, None)
             self._kept[named] = known
             self._shrink()
         return known.records
+
+    def _load(self, source: str, epoch: int) -> Mapping[str, Any]:
+        earlier = self._earlier(source, epoch)
+        found = None if earlier is None else catalog.fold(self._store, earlier, epoch)
+        return (found or catalog.load(self._store, source, epoch)).records
+
+    def _earlier(self, source: str, epoch: int) -> catalog.Catalog | None:
+        """The nearest earlier catalog that is known, if its mark is still in this lake."""
+        with self._lock:
+            near = [named for named in self._kept if named[0] == source and named[1] < epoch]
+            last = max(near, key=lambda named: named[1], default=None)
+            known = None if last is None else self._kept[last]
+        if last is None or known is None or epoch - last[1] > catalog.INTERVAL:
+            return None
+        plan = catalog.final_plan(self._store, source, last[1])
+        still = plan is not None and plan.plan_id == last[2]
+        return catalog.Catalog(source, last[1], known.records) if still else None
 
     def _shrink(self) -> None:
         held = sum(known.values for known in self._kept.values())

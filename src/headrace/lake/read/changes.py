@@ -21,7 +21,7 @@ from headrace.core.errors import Definite, Misconfigured
 from headrace.core.history import own_names
 from headrace.lake.format import datafile, schemas
 from headrace.lake.log import histories
-from headrace.lake.log.histories import HistoryPart
+from headrace.lake.log.histories import HistoryPart, OpenTable
 from headrace.lake.read import travel
 from headrace.lake.read.cut import Cut, scan_part
 from headrace.lake.read.intervals import Name
@@ -86,8 +86,20 @@ class Changes:
 
 def changes(store: Store, end: Cut, full: Name, start: CommitPlace | None) -> Changes:
     """The updates of a table with `start` < time <= `end`; without a start, all that lead to the end."""
-    source, table = full
     schema = end.standings.schema(full)
+    return Changes(changed_parts(store, end, full, start, schema), _wanted_schema(schema))
+
+
+def changed_parts(
+    store: Store,
+    end: Cut,
+    full: Name,
+    start: CommitPlace | None,
+    schema: pa.Schema,
+    open_table: OpenTable | None = None,
+) -> list[HistoryPart]:
+    """The files of these updates; `schema` is the table's at the end."""
+    source, table = full
     until = end.places[source].time
     after = _after(full, end, start)
     if after > until:
@@ -96,14 +108,14 @@ def changes(store: Store, end: Cut, full: Name, start: CommitPlace | None) -> Ch
             "the changes that are asked for end before they begin",
             hint="exchange after and until",
         )
-    parts = histories.parts(store, source, table, (after, until))
+    parts = histories.parts(store, source, table, (after, until), open_table)
     if _after(full, end, start) > after:
         # It ran out of its retention while we looked: not to be missed in silence.
         raise _broken_error(full, end)
     for part in parts:
         if not travel.fits(schema, [part]):
             raise travel.incompatible(str(table))
-    return Changes(parts, _wanted_schema(schema))
+    return parts
 
 
 def _after(full: Name, end: Cut, start: CommitPlace | None) -> int:

@@ -24,14 +24,16 @@ import pyarrow as pa
 from headrace.core.errors import Definite, Misconfigured
 from headrace.core.names import TableName
 from headrace.lake.format import layout
-from headrace.lake.log import histories
+from headrace.lake.log import catalog, histories
 from headrace.lake.log.histories import Bounds, HistoryPart
 from headrace.lake.log.marks import Mark, MarkIndex, Marks
+from headrace.lake.log.table import keeps_columns, tables_of
 from headrace.lake.read import changes as changing
 from headrace.lake.read.catalogs import Catalogs
 from headrace.lake.read.cut import Cut
 from headrace.lake.read.lake import Lake, Moment
 from headrace.lake.read.resolve import CommitPlace, place_of
+from headrace.lake.store.contract import Store
 from headrace.spark.source.change_rows import (
     ChangesTask,
     ContentsTask,
@@ -113,6 +115,8 @@ class ChangeStream:
         self._marks = Marks(self._store, plan.source)
         self._catalogs = Catalogs(self._store)
         self._index: MarkIndex | None = None  # as of the newest mark that was seen
+        self._open_table = tables_of(self._store)  # folders of history
+        self._columns: tuple[Offset, int, pa.Schema] | None = None  # the table's at a mark, and its version
         self._end = _NO_END  # the epoch behind which nothing is offered
 
     def end_at_newest(self) -> None:
@@ -125,7 +129,7 @@ class ChangeStream:
         newest = self._marks.newest()
         if newest is None or (start is not None and start.is_mark(self._at(newest))):
             return start or self.plan.start
-        self._index = self._marks.index()
+        self._index = self._marks.index(self._index)
         if start is not None:
             self._verify(start, newest)
         mark = self._last_mark(start)
@@ -140,8 +144,8 @@ class ChangeStream:
     def _last_mark(self, start: Offset | None) -> Mark | None:
         """The mark with the table to which a batch goes; there is no limit where nothing was read yet."""
         index, most = self._known_marks(), self.plan.max_marks
-        low = 0 if start is None else bisect_right(index, start.epoch, key=lambda mark: mark.epoch)
-        high = bisect_right(index, self._end, key=lambda mark: mark.epoch)
+        low = 0 if start is None else index.count_to(start.epoch)
+        high = index.count_to(self._end)
         if most is None or start is None or start.begins:
             return next(self._with_table(range(high - 1, low - 1, -1)), None)
         found = list(islice(self._with_table(range(low, high)), most))
@@ -162,7 +166,8 @@ class ChangeStream:
         mark = self._known_marks().find(offset.epoch)
         if offset.begins and ours:
             return
-        if ours and offset.epoch <= newest.epoch and (mark is None or mark.plan_id == offset.plan_id):
+        same = mark is None or mark.plan_id == offset.plan_id
+        if ours and offset.epoch <= newest.epoch and same and _has_plan(self._store, offset):
             return
         there = "has other marks: it was restored, perhaps" if ours else "is another one"
         raise Misconfigured(
@@ -202,12 +207,27 @@ class ChangeStream:
         mark = self._known_marks().find(end.epoch)
         cut = self._cut(place_of(mark) if mark else CommitPlace(end.time, "", newest.incarnation))
         full = self.plan.source, self._table()
-        self._require_columns(cut.standings.schema(full), end)
+        columns = self._columns_at(cut, start, end)
+        self._require_columns(columns, end)
         if start.begins:
             return list(_contents(cut, self.plan))
         begin = CommitPlace(start.time, "", newest.incarnation)
-        found = changing.changes(self._store, cut, full, begin)
-        return [task for part in found.parts for task in self._changes(part, start, end)]
+        parts = changing.changed_parts(self._store, cut, full, begin, columns, self._open_table)
+        return [task for part in parts for task in self._changes(part, start, end)]
+
+    def _columns_at(self, cut: Cut, start: Offset, end: Offset) -> pa.Schema:
+        """The table's columns at the end; where its log has no others since the start, it is not opened."""
+        full = self.plan.source, self._table()
+        mark = cut.places[self.plan.source].mark
+        version = None if mark is None else mark.versions.get(self.plan.table)
+        if version is None:
+            return cut.standings.schema(full)
+        folder, known = layout.table_folder(*full), self._columns
+        same = known is not None and known[0].is_mark(start)
+        if known is None or not same or not keeps_columns(self._store, folder, known[1], version):
+            known = end, version, cut.standings.schema(full)
+        self._columns = end, version, known[2]
+        return self._columns[2]
 
     def _require_columns(self, columns: pa.Schema, end: Offset) -> None:
         """Refuse columns that the query lacks or has otherwise; one that came later is NULL before."""
@@ -249,6 +269,12 @@ class ChangeStream:
         # Of several marks of one time the first brought its changes.
         found = dict(zip(rows["time"].to_pylist()[::-1], rows["epoch"].to_pylist()[::-1], strict=True))
         return tuple(sorted({end.time: end.epoch, **found}.items()))
+
+
+def _has_plan(store: Store, offset: Offset) -> bool:
+    """Tell whether the lake has the plan of an offset, which tables that stay open would not tell."""
+    plan = catalog.final_plan(store, offset.source, offset.epoch)
+    return plan is None or plan.plan_id == offset.plan_id  # old plans are cleaned away
 
 
 def _contents(cut: Cut, plan: StreamPlan) -> Iterator[StreamTask]:

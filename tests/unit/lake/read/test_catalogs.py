@@ -40,6 +40,17 @@ def test_the_catalog_of_a_mark_is_folded_once(local_store: Store) -> None:
         Catalogs(local_store).at("main", mark)
 
 
+def test_the_catalog_of_a_later_mark_is_folded_on(local_store: Store) -> None:
+    marks = [_published(local_store, epoch, {f"key{epoch}": epoch}) for epoch in range(1, 5)]
+    known = Catalogs(local_store)
+    known.at("main", marks[1])
+    local_store.delete(layout.plan_key("main", 1))
+    assert known.at("main", marks[2]) == {"key1": 1, "key2": 2, "key3": 3}
+    _published(local_store, 1, {"key1": 1})
+    _published(local_store, 3, {"other": 1}, "restored")
+    assert known.at("main", marks[3]) == {"key1": 1, "key2": 2, "other": 1, "key4": 4}
+
+
 def test_another_plan_at_the_same_epoch_is_another_mark(local_store: Store) -> None:
     known = Catalogs(local_store)
     assert known.at("main", _published(local_store, 1, {"a": 1})) == {"a": 1}
@@ -52,7 +63,7 @@ def test_the_catalog_that_was_asked_for_the_longest_time_ago_goes_first(local_st
     for mark in (marks[0], marks[1], marks[0]):
         known.at("main", mark)
     assert known.at("main", marks[2]) == {"key1": 1, "key2": 2, "key3": 3}
-    _published(local_store, 1, {"changed": 1})
+    _published(local_store, 1, {"changed": 1}, "restored")
     assert known.at("main", replace(marks[0])) == {"key1": 1}
     assert "changed" in known.at("main", marks[1])
 
