@@ -15,7 +15,7 @@ import pytest
 _ROOT = Path(__file__).resolve().parents[3]
 _CASES = {
     "tests/integration/spark/test_jobs.py": ["-k", "local or connect"],
-    "tests/integration/spark/source": [],
+    "tests/integration/spark/source": ["-m", "not full"],
 }
 
 
