@@ -9,6 +9,7 @@ Rooms, from the ground up; imports only go down:
     lake       Delta tables, plans, marks, the catalog, readers
     spark      sessions and jobs; the only importer of PySpark
     alerts     what happens to a mirror, told to webhooks and commands
+    iceberg    marks as snapshots of Iceberg tables over the same files; the only importer of pyiceberg
     pipeline   who does what next: copy, epochs, policy
     status     one read-only picture of it all
     web        metrics, health and a page, over HTTP

@@ -13,6 +13,7 @@ error and an exit code. Each command is a module with two functions, listed in `
     alerts                      sends a test event to the hooks of a configuration
     explain                     the meaning of an error's code
     sql · verify                queries of a lake; the proof that it equals its source
+    iceberg                     exports marks to an Iceberg catalog
     views                       statements by which other engines read a lake's tables
     tables · maintain · drop    work that a living run does when asked; without one, the command does it
     completion · version        scripts for shells; what is installed

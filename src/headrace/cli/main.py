@@ -27,6 +27,7 @@ from headrace.cli import (
     demo,
     drop,
     explain,
+    iceberg,
     maintain,
     run,
     serve,
@@ -46,7 +47,7 @@ from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transie
 PURPOSES: dict[str, tuple[ModuleType, ...]] = {
     "begin": (demo, check, run),
     "see how it is": (status, serve, alerts, explain),
-    "read it, and prove it": (sql, views, verify),
+    "read it, and prove it": (sql, views, iceberg, verify),
     "change what is mirrored": (tables, maintain, drop),
     "this program": (completion, version),
 }

@@ -34,8 +34,12 @@ from headrace.alerts import hooks
 from headrace.alerts.hooks import Hook
 from headrace.alerts.watch import alerting
 from headrace.core.errors import Definite, HeadraceError, Transient, place_of
+from headrace.iceberg import catalog
+from headrace.iceberg.settings import IcebergConfig
+from headrace.iceberg.watch import exporting
 from headrace.lake.format import formatfile
 from headrace.lake.format.placefile import Elsewhere
+from headrace.lake.retain.thinning import Keeping
 from headrace.lake.store.open import open_store
 from headrace.pipeline.state import last_config, ownership, policy
 from headrace.pipeline.state.config import Config, config_of
@@ -68,6 +72,7 @@ class Control:
     listener: Listener | None = None
     reconcile: bool = False
     hooks: tuple[Hook, ...] = ()
+    iceberg: IcebergConfig | None = None
 
 
 def mirror(
@@ -89,8 +94,11 @@ def mirror(
     """
     wanted = config_of(config)
     told = hooks.hooks_of(wanted.alerts, os.environ)
-    control = Control(once, stop or threading.Event(), listener, reconcile, told)
+    control = Control(once, stop or threading.Event(), listener, reconcile, told, wanted.iceberg)
     why = None if elsewhere is None else Elsewhere(elsewhere)
+    if wanted.iceberg is not None:
+        catalog.require()
+        catalog.refuse_afar(open_store(wanted.lake.path))
     if formatfile.is_new(open_store(wanted.lake.path)):
         _refuse_first(wanted, spark)
     elif why is Elsewhere.COPY:
@@ -144,7 +152,12 @@ def keep(place: RunContext, control: Control) -> None:
     # Before our first status record, which would replace that of a living owner, and before the events that
     # its hooks wait for are opened.
     ownership.claim(place.store, place.name, reporter.owner)
-    with alerting(place.store, place.name, place.lake_id, control.hooks, place.spool) as reporter.alerts:
+    ours = (place.store, place.name, place.lake_id)
+    keeping = Keeping.of(marks=place.lake.marks, grace=place.lake.grace)
+    with (
+        alerting(*ours, control.hooks, place.spool) as reporter.alerts,
+        exporting(*ours, keeping.dense, control.iceberg) as reporter.export,
+    ):
         _keep(place, control, reporter)
 
 

@@ -28,6 +28,7 @@ from headrace.lake.format.status import (
     AlterationStatus,
     CopyStatus,
     EpochStatus,
+    IcebergStatus,
     SourceStatus,
     TableStatus,
     UpstreamStatus,
@@ -259,6 +260,16 @@ class Alerts(Protocol):
     def on_status(self, status: SourceStatus, /) -> None: ...
 
 
+class MarkExport(Protocol):
+    """The export of a run's marks: the status shows how far it is, and its troubles."""
+
+    @property
+    def warnings(self) -> dict[str, str]: ...
+    @property
+    def status(self) -> IcebergStatus | None: ...
+    def close(self) -> None: ...
+
+
 @dataclass(slots=True)
 class Reporter:
     """Collects the facts of a run and writes them into its status record."""
@@ -267,6 +278,7 @@ class Reporter:
     source: str
     listener: Listener | None = None
     alerts: Alerts | None = None
+    export: MarkExport | None = None
     started_at: str = field(default_factory=_now)
     state: str = "starting"
     has_answered: bool = False  # the server has answered in this run, or in an earlier one of the lake
@@ -367,6 +379,8 @@ class Reporter:
 
     def settle(self, state: str, error: HeadraceError | None = None) -> None:
         """Set the state of a run that waits or is over: the loop does nothing, and no copy waits."""
+        if state in ENDED and self.export is not None:
+            self.export.close()  # while the source is still ours
         with self._lock:
             self._enter(state, error)
             self.watch.leave()
@@ -419,6 +433,8 @@ def _record(reporter: Reporter) -> SourceStatus:
     warnings = {**reporter.warnings, **reporter.facts.waits()}
     if reporter.alerts is not None:
         warnings |= reporter.alerts.warnings
+    if reporter.export is not None:
+        warnings |= reporter.export.warnings
     reporter._warned_since = {code: reporter._warned_since.get(code, _now()) for code in warnings}
     spark = None if reporter.engine is None or reporter.state in ENDED else reporter.engine.waits
     said = replace(
@@ -439,6 +455,7 @@ def _record(reporter: Reporter) -> SourceStatus:
         contact_at=watch.contact_at,
         work=watch.work,
         spark=None if spark is None else WorkStatus(spark[0], moment_text(spark[1])),
+        iceberg=None if reporter.export is None else reporter.export.status,
     )
     if said.position is None:
         return said

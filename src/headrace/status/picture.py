@@ -66,6 +66,14 @@ class SourcePicture:
         return self.status.position is not None
 
     @property
+    def export_behind(self) -> float | None:
+        """The seconds since exports to Iceberg began to fail; 0 if the last succeeded; None without any."""
+        exported = self.status.iceberg
+        if exported is None or not self.runs:
+            return None
+        return seconds_since(exported.behind_since, self.now) or 0.0
+
+    @property
     def runs(self) -> bool:
         """Tell whether a run is alive, as far as the status shows."""
         ended = self.status.state in (*ENDED, NEVER_RUN)

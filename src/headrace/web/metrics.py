@@ -152,6 +152,7 @@ _T = (*_S, "table")
 LIVING = frozenset(
     "headrace_turn_age_seconds headrace_lag_bytes headrace_spool_bytes headrace_kept_bytes"
     " headrace_retained_log_bytes headrace_retained_log_limit_bytes"
+    " headrace_iceberg_behind_seconds"
     " headrace_process_resident_bytes headrace_process_cpu_seconds_total".split()
 )
 
@@ -314,6 +315,20 @@ METRICS: tuple[Metric, ...] = (
         _T,
         "Time of the last headrace verify of the table, seconds since 1970.",
         lambda source: _proofs(source, lambda proof: _seconds(proof.at)),
+    ),
+    Metric(
+        "headrace_iceberg_epoch",
+        "gauge",
+        _S,
+        "Number of the newest mark that was exported to Iceberg. Only where marks are exported.",
+        lambda source: _one(None if source.status.iceberg is None else source.status.iceberg.epoch),
+    ),
+    Metric(
+        "headrace_iceberg_behind_seconds",
+        "gauge",
+        _S,
+        "Seconds since exports to Iceberg began to fail; 0 if the last one succeeded.",
+        lambda source: _one(source.export_behind),
     ),
     Metric(
         "headrace_errors_total",

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -22,7 +23,7 @@ from headrace.lake.store.open import open_store
 from headrace.pipeline import run
 from headrace.pipeline.run import Control
 from headrace.pipeline.state import ownership
-from headrace.pipeline.state.config import SourceConfig
+from headrace.pipeline.state.config import LakeConfig, SourceConfig
 from headrace.pipeline.state.place import RunContext
 from headrace.pipeline.status_report import Reporter
 
@@ -85,7 +86,15 @@ def place(tmp_path: Path) -> RunContext:
     formatfile.create_lake(store)
     config = SourceConfig("postgresql://x")
     spool = tmp_path / "spool"
-    found = SimpleNamespace(name="main", store=store, spark=None, config=config, lake_id="id", spool=spool)
+    found = SimpleNamespace(
+        name="main",
+        store=store,
+        spark=None,
+        config=config,
+        lake_id="id",
+        spool=spool,
+        lake=LakeConfig("lake"),
+    )
     return cast("RunContext", found)
 
 
@@ -125,3 +134,18 @@ def test_a_run_that_is_refused_leaves_the_owner_its_alerts(place: RunContext, tm
     assert refused.value.code == "SOURCE_OWNED"
     assert not told.exists()
     assert outbox.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("lake", "module", "code"),
+    [("s3://bucket/lake", "pyiceberg", "ICEBERG_LAKE_AFAR"), ("lake", "not_installed", "ICEBERG_EXTRA")],
+)
+def test_an_export_that_cannot_be_is_refused_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lake: str, module: str, code: str
+) -> None:
+    monkeypatch.setattr("headrace.iceberg.catalog.find_spec", lambda _: find_spec(module))
+    path = lake if "://" in lake else str(tmp_path / lake)
+    config = {"lake": {"path": path}, "source": {"main": {"url": "postgresql://x"}}, "iceberg": {}}
+    with pytest.raises(Misconfigured, match=code):
+        run.mirror(config)
+    assert list(tmp_path.iterdir()) == []

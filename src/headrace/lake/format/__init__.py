@@ -12,6 +12,7 @@
     status      how a source is doing, as values
     statusfile  what the owner of a source last said
     prooffile   how each table came out of its last verify
+    exportfile  where marks are exported to, and which versions that pins
     mark_log    the number of a source's newest mark, without Arrow
     requests    what is asked of that owner, and its answers
     registry    what was registered by SQL

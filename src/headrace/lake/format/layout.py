@@ -14,6 +14,7 @@
     _headrace/status/<source>.json            how the source is doing, about once a second
     _headrace/proofs/<source>.json            how each table came out of its last verify
     _headrace/registry/                       sources and views that were created by SQL
+    _headrace/iceberg/<source>.json           the Iceberg catalog that marks are exported to, and what it pins
     _headrace/remembered/<source>.json        what the source's last run was configured to do
     _headrace/staged/<source>/tables/<stage>/ Delta: the new copy of a table
     _headrace/depot/<job>/                    what is too large to travel with a Spark job, while it runs
@@ -221,6 +222,15 @@ def status_key(source: str) -> str:
 
 def proof_key(source: str) -> str:
     return f"_headrace/proofs/{quote(source)}.json"
+
+
+def export_key(source: str) -> str:
+    return f"_headrace/iceberg/{quote(source)}.json"
+
+
+def iceberg_folder(source: str) -> str:
+    """The folder of the metadata of a source's Iceberg tables."""
+    return f"iceberg/{quote(source)}"
 
 
 def remembered_key(source: str) -> str:

@@ -8,7 +8,8 @@
                   ├─ CopyStatus        of all copies together
                   ├─ StorageStatus     the size of the source's part of the lake
                   ├─ AlterationStatus  changes of tables' shapes that this run has followed
-                  └─ TableStatus       each table, and its copy
+                  ├─ TableStatus       each table, and its copy
+                  └─ IcebergStatus     the export of marks to Iceberg
 
 Filled by a run (`pipeline.status_report`); read by `status.picture`, by a run's own progress lines, and by
 whoever asks who owns a source. A record of another release is read as far as it goes: what it lacks is empty,
@@ -187,6 +188,17 @@ class AlterationStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class IcebergStatus:
+    """The export of marks to an Iceberg catalog."""
+
+    epoch: int = 0  # of the mark that was exported last
+    exported_at: str | None = None
+    behind_since: str | None = None  # since when no export succeeded; None: the last one did
+    tables: int = 0
+    left_out: Mapping[str, str] = field(default_factory=dict)  # code by table
+
+
+@dataclass(frozen=True, slots=True)
 class SourceStatus:
     """The state of a source, and who says so. Without an owner's word there are no tables in it."""
 
@@ -221,6 +233,7 @@ class SourceStatus:
     mark_interval: float | None = field(default=None, metadata=on_disk(sparse=True))
     chooses_interval: bool = field(default=False, metadata=on_disk(sparse=True))
     tables: Mapping[str, TableStatus] | None = field(default=None, metadata=on_disk(sparse=True))
+    iceberg: IcebergStatus | None = field(default=None, metadata=on_disk(sparse=True))
 
     def lag_seconds(self, now: datetime) -> float | None:
         """The seconds that the lake may be behind its source at a moment; None where nothing is known.

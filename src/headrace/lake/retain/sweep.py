@@ -2,7 +2,8 @@
 
     a data file stays while            the newest version holds it, or
                                        it was removed less than the grace time ago (Delta's tombstones), or
-                                       a mark that is there names a version that holds it
+                                       a mark that is there names a version that holds it, or
+                                       an Iceberg snapshot does (`lake.format.exportfile`)
     a line of a log stays while        a checkpoint older than the grace time does not replace it, or
                                        a mark that is there needs it: its checkpoint and what follows on that
     a plan stays while                 a mark that is there has no catalog of its own after it
@@ -30,7 +31,7 @@ from typing import Any
 from headrace.core.errors import HeadraceError
 from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
-from headrace.lake.format import layout, requests
+from headrace.lake.format import exportfile, layout, requests
 from headrace.lake.log import catalog
 from headrace.lake.log.table import LakeTable
 from headrace.lake.retain.marks_there import There, marks_there
@@ -85,6 +86,8 @@ class Sweeper:
         found = SweepResult()
         self._table(layout.marks_folder(self.source), {}, found)
         there = marks_there(self.store, self.source, self.before)
+        # After the marks: an exporter pins what a mark names, then sees that the mark is still kept.
+        exported = exportfile.pinned_versions(self.store, self.source, self.before)
         for folder, table in self._in_turn():
             if table in self.busy:
                 continue
@@ -94,7 +97,10 @@ class Sweeper:
                     _note(self.store, layout.sweep_key(self.source), {"folder": folder})
                 break
             try:
-                self._table(folder, there.versions.get(folder, {}), found)
+                named = there.versions.get(folder, {})
+                shown = exported.get(folder, {})
+                pins = {v: max(named.get(v, 0), shown.get(v, 0)) for v in named.keys() | shown.keys()}
+                self._table(folder, pins, found)
             except HeadraceError as error:
                 tell(folder, error)
         self._records(there, found)

@@ -6,6 +6,7 @@
     resync        tables that get a new copy
     capture       tables whose changes are captured at the source
     upkeep        when a run asks itself to maintain its lake
+    iceberg       marks that are exported to Iceberg
     drop_source   what was made upstream, taken back
 
 Everything is done through `headrace.pipeline.state.owner`, so that a run and a command do the same.

@@ -36,7 +36,7 @@ from headrace.core.records import to_record
 from headrace.lake.format import requests
 from headrace.lake.format.requests import Request
 from headrace.lake.store.local import LocalStore
-from headrace.pipeline.commands import add_drop
+from headrace.pipeline.commands import add_drop, iceberg
 from headrace.pipeline.commands.capture import Capturing
 from headrace.pipeline.commands.resync import resync
 from headrace.pipeline.maintain.maintenance import maintain
@@ -55,8 +55,13 @@ DEEDS: dict[str, Deed] = {
     reach.REACH: reach.reach,
     "maintain": maintain,
     "resync": resync,
+    "iceberg.attach": iceberg.attach,
+    "iceberg.rebuild": iceberg.rebuild,
+    "iceberg.detach": iceberg.detach,
 }
-BESIDE = frozenset(("maintain", reach.REACH))  # requests that neither choose tables nor copy any
+BESIDE = frozenset(
+    ("maintain", reach.REACH, "iceberg.attach", "iceberg.rebuild", "iceberg.detach")
+)  # requests that neither choose tables nor copy any
 
 
 def deed(kind: str, deeds: Mapping[str, Deed] = DEEDS) -> Deed:

@@ -25,6 +25,8 @@ from headrace.core.credential import Credential
 from headrace.core.durations import AUTO, duration, pace
 from headrace.core.errors import Misconfigured
 from headrace.core.near import did_you_mean
+from headrace.iceberg import settings as iceberg
+from headrace.iceberg.settings import IcebergConfig
 from headrace.lake.retain.thinning import GRACE, MARKS, Keeping
 from headrace.pipeline.state import environment
 from headrace.sources import registry
@@ -110,6 +112,7 @@ class Config:
     spark: SparkSettings = field(default_factory=SparkSettings)
     web: WebConfig = field(default_factory=WebConfig)
     alerts: Mapping[str, HookConfig] = field(default_factory=dict)  # by their names
+    iceberg: IcebergConfig | None = None
 
 
 PASSWORDS = ("password_command", "password_file", "password_ttl")
@@ -204,7 +207,7 @@ def _section_of(value: LakeConfig | SourceConfig) -> dict[str, Any]:
 
 def parse(raw: Mapping[str, Any]) -> Config:
     """A configuration from its parsed TOML."""
-    _refuse_unknown("", raw, {"lake", "source", "spark", "web", "alerts"})
+    _refuse_unknown("", raw, {"lake", "source", "spark", "web", "alerts", "iceberg"})
     if "lake" not in raw or not raw.get("source"):
         missing = "lake" if "lake" not in raw else "source.main"
         raise Misconfigured(
@@ -221,6 +224,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
         spark=_value(SparkSettings, "spark", raw.get("spark", {})),
         web=_value(WebConfig, "web", raw.get("web", {})),
         alerts=_alerts(raw.get("alerts", {})),
+        iceberg=_iceberg(raw["iceberg"]) if "iceberg" in raw else None,
     )
 
 
@@ -243,6 +247,18 @@ def _alerts(raw: Mapping[str, Any]) -> dict[str, HookConfig]:
         name: hooks.check(name, _value(HookConfig, hooks.section_of(name), section))
         for name, section in sections.items()
     }
+
+
+def _iceberg(raw: Mapping[str, Any]) -> IcebergConfig:
+    """The section of the export to Iceberg; `catalog` is a name, or a section of pyiceberg's properties."""
+    _table("iceberg", raw)
+    named = dict(raw)
+    if isinstance(raw.get("catalog"), Mapping):
+        properties = _check_value("iceberg", "catalog", named.pop("catalog"), "Mapping[str, str]")
+        named["properties"] = properties
+    elif "properties" in raw:
+        _refuse_unknown("iceberg", raw, {"catalog", "namespace", "every", "tags"})
+    return iceberg.check(_value(IcebergConfig, "iceberg", named))
 
 
 def parse_source(name: str, raw: Mapping[str, Any]) -> SourceConfig:

@@ -10,6 +10,7 @@ import pytest
 
 from headrace.alerts.hooks import KINDS, HookConfig
 from headrace.core.errors import Misconfigured
+from headrace.iceberg.settings import IcebergConfig, public
 from headrace.pipeline.state import config
 from headrace.sources import registry
 from tests.kinds.declaration import beside
@@ -167,3 +168,32 @@ def test_every_option_is_documented() -> None:
     page = Path(__file__).parents[4].joinpath("docs/alerts.md").read_text()
     names = [field.name for field in dataclasses.fields(HookConfig)] + list(KINDS)
     assert [name for name in names if f"`{name}`" not in page] == []
+
+
+def _iceberg(section: dict[str, Any]) -> IcebergConfig | None:
+    return config.parse({**WHOLE, "iceberg": section}).iceberg
+
+
+def test_the_catalog_of_an_export_is_a_name_or_its_properties() -> None:
+    assert _iceberg({}) == IcebergConfig()
+    assert _iceberg({"catalog": "prod", "every": "5m"}) == IcebergConfig("prod", every="5m")
+    properties = {"type": "sql", "uri": "postgresql+psycopg://me:secret@h/c"}
+    found = _iceberg({"catalog": properties, "tags": 3})
+    assert found == IcebergConfig(properties=properties, tags=3)
+    assert "secret" not in repr(found)
+    assert public(properties) == {"type": "sql", "uri": "postgresql+psycopg://me@h/c"}
+
+
+@pytest.mark.parametrize(
+    ("section", "code"),
+    [
+        ({"catalog": {"type": "rest", "uri": "https://catalog.example"}}, "ICEBERG_CATALOG_KIND"),
+        ({"catalog": {"type": "sql"}}, "ICEBERG_CATALOG_URI"),
+        ({"properties": {}}, "CONFIG_UNKNOWN_KEY"),
+        ({"tags": 0}, "ICEBERG_TAGS"),
+        ({"every": "often"}, "DURATION_MALFORMED"),
+    ],
+)
+def test_an_export_that_cannot_be_is_refused(section: dict[str, Any], code: str) -> None:
+    with pytest.raises(Misconfigured, match=code):
+        _iceberg(section)

@@ -1,0 +1,235 @@
+"""The SQL catalog: the rows of our tables, changed in one transaction.
+
+The SQL catalogs of pyiceberg and of Iceberg's own JDBC catalog share their tables. A table is a row of
+`iceberg_tables` that names its metadata file; a commit is an UPDATE of the row, if it still names the file
+before. N such statements in one transaction move N tables at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from headrace.core.errors import Misconfigured, Transient
+from headrace.core.failpoint import failpoint
+from headrace.iceberg.settings import DATABASE, DEFAULT_CATALOG, IcebergConfig
+from headrace.lake.store.contract import Store
+from headrace.lake.store.local import LocalStore
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog.sql import SqlCatalog
+
+Identifier = tuple[str, str]  # a namespace, its levels joined by dots, and a table's name in it
+
+OURS = "headrace.lake"  # a namespace's property: the id of the lake that made it
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A table's row that names another metadata file from now on; None: there is no row."""
+
+    table: Identifier
+    old: str | None
+    new: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogRows:
+    """A catalog, open for as long as one export takes."""
+
+    _catalog: SqlCatalog
+
+    def locations(self, namespace: str) -> dict[Identifier, str]:
+        """The metadata files of all tables in a namespace and below it."""
+        tables = _tables()
+        within = tables.table_namespace.startswith(f"{namespace}.", autoescape=True)
+        rows = _select(tables.table_namespace, tables.table_name, tables.metadata_location).where(
+            tables.catalog_name == self._catalog.name, (tables.table_namespace == namespace) | within
+        )
+        with self._catalog.engine.connect() as connection:
+            return {(space, name): at or "" for space, name, at in connection.execute(rows)}
+
+    def owners(self, namespace: str) -> dict[str, str | None]:
+        """The namespaces at and below this one, each with the id of the lake that made it."""
+        spaces = _namespaces()
+        within = spaces.namespace.startswith(f"{namespace}.", autoescape=True)
+        rows = _select(spaces.namespace, spaces.property_key, spaces.property_value).where(
+            spaces.catalog_name == self._catalog.name, (spaces.namespace == namespace) | within
+        )
+        found: dict[str, str | None] = {}
+        with self._catalog.engine.connect() as connection:
+            for space, key, value in connection.execute(rows):
+                found.setdefault(space, None)
+                if key == OURS:
+                    found[space] = value
+        return found
+
+    def commit(self, moves: Sequence[Move], spaces: Mapping[str, Mapping[str, str]]) -> list[Identifier]:
+        """Carry out all moves in one transaction, and make these namespaces.
+
+        Return the tables that another program moved meanwhile; if there are any, nothing was changed.
+        """
+        with self._catalog.engine.connect() as connection, connection.begin() as transaction:
+            moved = [move.table for move in moves if not self._carry_out(connection, move)]
+            if moved:
+                transaction.rollback()
+                return moved
+            for space, properties in spaces.items():
+                self._make(connection, space, properties)
+            failpoint("iceberg.commit.before")
+        failpoint("iceberg.commit.after")
+        return []
+
+    def anything(self) -> bool:
+        """Tell whether the catalog has tables or namespaces, of whatever name."""
+        with self._catalog.engine.connect() as connection:
+            columns = (_tables().table_name, _namespaces().namespace)
+            return any(connection.execute(_select(each).limit(1)).first() for each in columns)
+
+    def remove_namespaces(self, spaces: Sequence[str]) -> None:
+        """Remove namespaces that have no table."""
+        from sqlalchemy import delete
+
+        names = _namespaces()
+        with self._catalog.engine.begin() as connection:
+            for space in spaces:
+                connection.execute(
+                    delete(names).where(names.catalog_name == self._catalog.name, names.namespace == space)
+                )
+
+    def _carry_out(self, connection: Any, move: Move) -> bool:
+        from sqlalchemy import delete, insert, update
+        from sqlalchemy.exc import IntegrityError
+
+        tables = _tables()
+        space, name = move.table
+        here = (
+            (tables.catalog_name == self._catalog.name)
+            & (tables.table_namespace == space)
+            & (tables.table_name == name)
+        )
+        if move.old is None:
+            row = {"catalog_name": self._catalog.name, "table_namespace": space, "table_name": name}
+            try:
+                connection.execute(insert(tables).values(**row, metadata_location=move.new))
+            except IntegrityError:
+                return False
+            return True
+        there = here & (tables.metadata_location == move.old)
+        if move.new is None:
+            return bool(connection.execute(delete(tables).where(there)).rowcount == 1)
+        values = {"metadata_location": move.new, "previous_metadata_location": move.old}
+        return bool(connection.execute(update(tables).where(there).values(**values)).rowcount == 1)
+
+    def _make(self, connection: Any, space: str, properties: Mapping[str, str]) -> None:
+        from sqlalchemy import insert
+
+        for key, value in {"exists": "true", **properties}.items():
+            row = {"namespace": space, "property_key": key, "property_value": value}
+            connection.execute(insert(_namespaces()).values(catalog_name=self._catalog.name, **row))
+
+
+def _select(*columns: Any) -> Any:
+    from sqlalchemy import select
+
+    return select(*columns)
+
+
+def _tables() -> Any:
+    from pyiceberg.catalog.sql import IcebergTables
+
+    return IcebergTables
+
+
+def _namespaces() -> Any:
+    from pyiceberg.catalog.sql import IcebergNamespaceProperties
+
+    return IcebergNamespaceProperties
+
+
+def properties_of(config: IcebergConfig, lake: str) -> dict[str, str]:
+    """The properties of the catalog: those that were given, else those of the lake's own one."""
+    path = quote(f"{lake}/{DATABASE}")
+    return dict(config.properties) or {"type": "sql", "uri": f"sqlite:///file:{path}?uri=true"}
+
+
+@contextmanager
+def open_catalog(config: IcebergConfig, lake: str) -> Iterator[CatalogRows]:
+    """The catalog of an export, while the body runs."""
+    require()
+    from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+
+    try:
+        catalog = _open(config, lake)
+    except (ArgumentError, NoSuchModuleError, ImportError) as error:
+        raise Misconfigured(
+            "ICEBERG_CATALOG_URI",
+            "the address of the Iceberg catalog names no database that can be opened",
+            detail=type(error).__name__,
+            hint="give one such as sqlite:////srv/catalog.db, and install the driver of its database",
+        ) from None
+    except SQLAlchemyError as error:
+        raise _away(error) from None
+    try:
+        yield CatalogRows(catalog)
+    except SQLAlchemyError as error:
+        raise _away(error) from None
+    finally:
+        catalog.engine.dispose()
+
+
+def _open(config: IcebergConfig, lake: str) -> SqlCatalog:
+    from pyiceberg.catalog import load_catalog
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    if config.catalog and not config.properties:
+        try:
+            found = load_catalog(config.catalog)
+        except ValueError:
+            raise Misconfigured(
+                "ICEBERG_CATALOG_UNKNOWN",
+                f'pyiceberg knows no catalog "{config.catalog}"',
+                hint="name one of ~/.pyiceberg.yaml, or write its type and uri into [iceberg.catalog]",
+            ) from None
+        if not isinstance(found, SqlCatalog):
+            raise Misconfigured(
+                "ICEBERG_CATALOG_KIND",
+                f'the Iceberg catalog "{config.catalog}" is no SQL catalog',
+                detail=type(found).__name__,
+                hint='choose an SQL catalog: type = "sql" and uri = "..." in [iceberg.catalog]',
+            )
+        return found
+    return SqlCatalog(config.catalog or DEFAULT_CATALOG, **properties_of(config, lake))
+
+
+def _away(error: Exception) -> Transient:
+    return Transient(
+        "ICEBERG_CATALOG_AWAY",
+        "the Iceberg catalog cannot be reached, or refuses us",
+        detail=type(error).__name__,
+        hint="look at its database and our rights there; the export goes on by itself, with one snapshot",
+    )
+
+
+def require() -> None:
+    """Refuse an export where pyiceberg is not installed; nothing is loaded."""
+    if find_spec("pyiceberg") is None or find_spec("sqlalchemy") is None:
+        raise Misconfigured(
+            "ICEBERG_EXTRA",
+            "marks cannot be exported: pyiceberg is not installed here",
+            hint="pip install 'headrace[iceberg]'",
+        )
+
+
+def refuse_afar(store: Store) -> None:
+    """Refuse an export of a lake in a bucket."""
+    if not isinstance(store, LocalStore):
+        raise Misconfigured(
+            "ICEBERG_LAKE_AFAR",
+            "only a lake in a directory can be exported to Iceberg so far",
+            hint="read a lake in a bucket as Delta: docs/engines.md says how",
+        )

@@ -1,0 +1,474 @@
+"""One mark into the catalog: a snapshot of each table that changed, a tag on all, one transaction.
+
+    look        the newest durable mark; the catalog's rows, and whether each is still ours
+    pin         the versions that the mark shows            ──► `_headrace/iceberg/<source>.json`
+    see         the mark is still kept: so no sweep has passed it by
+    write       manifests and metadata files                ──► new names; nobody reads them yet
+    commit      one SQL transaction: every row, the old tags gone with it
+    note        the mark is there; the pins of the tags that went stay for the grace time
+
+Killed before the commit, it leaves files that nobody names (`tidy`) and pins that the next export lets go.
+Killed after it, the next look finds the mark in the names of the metadata files. So a mark is exported once,
+or not at all when a later one is there: catching up is one snapshot a table.
+
+A table of ours that another program changed in the catalog is left alone with an error, until `rebuild` or
+`detach`; its pins stay. The other tables go on.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
+from headrace.core.failpoint import failpoint
+from headrace.iceberg import contents, manifests, metadata
+from headrace.iceberg.catalog import (
+    OURS,
+    CatalogRows,
+    Identifier,
+    Move,
+    open_catalog,
+    refuse_afar,
+)
+from headrace.iceberg.contents import Content, Contents
+from headrace.iceberg.judgement import Judgement
+from headrace.iceberg.manifests import MetadataPlace
+from headrace.iceberg.settings import DATABASE, IcebergConfig, public
+from headrace.iceberg.shapes import Json
+from headrace.lake.format import exportfile, layout
+from headrace.lake.format.exportfile import Export, ExportedMark
+from headrace.lake.log import catalog, durable
+from headrace.lake.log.marks import Mark, Marks
+from headrace.lake.log.table import LakeTable
+from headrace.lake.store.contract import Store
+
+ATTEMPTS = 3
+SYNCED_ONE_BY_ONE = 64
+TIDY_SECONDS = 600.0
+
+# One export at a time in a process: a run's thread, or a command that it carries out.
+_ONE = threading.RLock()
+
+
+@dataclass(slots=True)
+class Exporter:
+    """Exports the marks of a source; it remembers the metadata files that it wrote."""
+
+    store: Store
+    source: str
+    lake_id: str
+    grace: timedelta
+    config: IcebergConfig | None = None  # of the run; else the lake's own record says where to
+    left_out: dict[str, HeadraceError] = field(default_factory=dict)
+    _files: dict[str, Json] = field(default_factory=dict)  # the current metadata, by address
+    _lists: dict[str, list[str]] = field(default_factory=dict)  # manifests by the list that names them
+    _tidied_at: float = -TIDY_SECONDS
+
+    # --- attached to a catalog, or not --------------------------------------------------------------
+
+    def attachment(self) -> Export | None:
+        """The record of the export; made here where the run's configuration asks for one."""
+        record = exportfile.read(self.store, self.source)
+        if self.config is None:
+            return record
+        return self.attach(self.config) if record is None else _agree(record, self.config, self.source)
+
+    def attach(self, config: IcebergConfig) -> Export:
+        """Begin to export to a catalog; nothing is there before the first export."""
+        with _ONE:
+            refuse_afar(self.store)
+            known = exportfile.read(self.store, self.source)
+            if known is not None:
+                return _agree(known, config, self.source)
+            namespace = config.namespace_of(self.source)
+            with open_catalog(config, self._root) as rows:
+                self._refuse_others(rows, namespace)
+            export = Export(config.catalog, public(config.properties), namespace, config.every, config.tags)
+            exportfile.write(self.store, self.source, export)
+            return export
+
+    def detach(self) -> None:
+        """Take our tables and namespaces out of the catalog, and remove their metadata."""
+        with _ONE:
+            record = self._record()
+            with open_catalog(self._settings(record), self._root) as rows:
+                here = rows.locations(record.namespace)
+                ours = {table: at for table, at in here.items() if self._is_below(at)}
+                moved = rows.commit([Move(table, at, None) for table, at in ours.items()], {})
+                if moved:
+                    raise _moved_error(moved)
+                left = {space for space, _ in here.keys() - ours.keys()}
+                owners = rows.owners(record.namespace)
+                rows.remove_namespaces(
+                    [
+                        space
+                        for space, owner in owners.items()
+                        if owner == self.lake_id
+                        and not any(f"{each}.".startswith(f"{space}.") for each in left)
+                    ]
+                )
+                own = not record.catalog and not record.properties
+                is_empty = own and not rows.anything()
+            failpoint("iceberg.detach.after")
+            for key in self.store.list(layout.iceberg_folder(self.source)):
+                self.store.delete(key)
+            self.store.delete(layout.export_key(self.source))
+            if is_empty:
+                self.store.delete(DATABASE)
+            self._files.clear()
+
+    # --- a mark -------------------------------------------------------------------------------------
+
+    def newest(self) -> Mark | None:
+        """The newest mark that no power cut takes back."""
+        marks = Marks(self.store, self.source).index()
+        if not marks:
+            return None
+        until = durable.read(self.store, self.source)
+        if until is None or self.store.durable_at_once:
+            return marks[-1]
+        return next((mark for mark in reversed(marks) if mark.epoch <= until.epoch), None)
+
+    def export(self, *, rebuild: bool = False) -> ExportedMark | None:
+        """Export the newest mark; None where the catalog has it already, or there is none yet."""
+        with _ONE:
+            for _ in range(ATTEMPTS):
+                record, mark = self._record(), self.newest()
+                if mark is None:
+                    return None
+                with open_catalog(self._settings(record), self._root) as rows:
+                    self._refuse_others(rows, record.namespace)
+                    attempt = _Attempt(self, rows, record, mark, rebuild)
+                    done = attempt.run()
+                if done is not _AGAIN:
+                    return done
+            raise Transient(
+                "ICEBERG_CATALOG_MOVED",
+                "the Iceberg catalog or the lake changed each time that a mark was exported",
+                hint="nothing to do: the export goes on by itself",
+            )
+
+    def tidy(self, addresses: Iterable[str]) -> int:
+        """Delete metadata that neither these files name nor any that was replaced within the grace time."""
+        named: set[str] = set()
+        for address in addresses:
+            current = self._older(address)
+            if current is None:
+                return 0  # nobody can tell which files it names
+            for each in (address, *(entry["metadata-file"] for entry in current["metadata-log"])):
+                named.add(each)
+                for listed in metadata.lists_of(self._older(each) or {"snapshots": []}):
+                    if listed not in self._lists:
+                        self._lists[listed] = manifests.manifests_of(listed)
+                    named |= {listed, *self._lists[listed]}
+        self._lists = {listed: found for listed, found in self._lists.items() if listed in named}
+        spent = [
+            key
+            for key in self.store.list(layout.iceberg_folder(self.source))
+            if f"{self._root}/{key}" not in named
+        ]
+        for key in spent:
+            self.store.delete(key)
+        return len(spent)
+
+    def tidy_if_due(self, addresses: Iterable[str]) -> None:
+        """Do that now and then."""
+        if time.monotonic() - self._tidied_at >= TIDY_SECONDS or not self.grace:
+            self._tidied_at = time.monotonic()
+            self.tidy(addresses)
+
+    def load(self, address: str) -> Json:
+        """The metadata at an address of ours."""
+        if address not in self._files:
+            found = self._older(address)
+            if found is None:
+                raise Definite(
+                    "ICEBERG_METADATA_LOST",
+                    "the metadata file of an Iceberg table is gone, or cannot be read",
+                    detail=address.removeprefix(f"{self._root}/"),
+                    hint="headrace iceberg rebuild --lake DIR makes the tables of the source anew",
+                )
+            self._files[address] = found
+        return self._files[address]
+
+    def _older(self, address: str) -> Json | None:
+        if address in self._files:
+            return self._files[address]
+        data = self.store.get(address.removeprefix(f"{self._root}/"))
+        try:
+            return None if data is None else json.loads(data)
+        except ValueError:
+            return None  # a power cut tore it
+
+    def remember(self, files: Mapping[str, Json]) -> None:
+        """Know the current metadata of all tables, and no other."""
+        self._files = dict(files)
+
+    @property
+    def _root(self) -> str:
+        return str(Path(self.store.url).resolve())
+
+    def _is_below(self, address: str) -> bool:
+        return address.startswith(f"{self._root}/{layout.iceberg_folder(self.source)}/")
+
+    def _settings(self, record: Export) -> IcebergConfig:
+        return self.config or IcebergConfig(
+            record.catalog, record.properties, record.namespace, record.every, record.tags
+        )
+
+    def _record(self) -> Export:
+        record = self.attachment()
+        if record is None:
+            raise Misconfigured(
+                "ICEBERG_NOT_ATTACHED",
+                f'marks of source "{self.source}" are not exported to Iceberg',
+                hint="headrace iceberg attach --lake DIR, or [iceberg] in headrace.toml",
+            )
+        return record
+
+    def _refuse_others(self, rows: CatalogRows, namespace: str) -> None:
+        owner = rows.owners(namespace).get(namespace)
+        if owner not in (None, self.lake_id):
+            raise Misconfigured(
+                "ICEBERG_OTHER_LAKE",
+                f'the namespace "{namespace}" of the Iceberg catalog belongs to another lake',
+                detail=f"the lake with the id {owner}",
+                hint="give another namespace: --namespace NAME, or namespace in [iceberg]",
+            )
+
+
+def _agree(record: Export, config: IcebergConfig, source: str) -> Export:
+    """The record under these settings; refused where they name another place."""
+    before = (record.catalog, dict(record.properties), record.namespace)
+    if before != (config.catalog, public(config.properties), config.namespace_of(source)):
+        raise Misconfigured(
+            "ICEBERG_ELSEWHERE",
+            f'marks of source "{source}" are exported to another Iceberg catalog or namespace already',
+            detail=f'namespace "{record.namespace}"',
+            hint="headrace iceberg detach --lake DIR ends that; then attach it anew",
+        )
+    return replace(record, every=config.every, tags=config.tags)
+
+
+_AGAIN = ExportedMark(-1, datetime.min.replace(tzinfo=UTC), "")
+
+
+def _moved_error(moved: Iterable[Identifier]) -> Transient:
+    return Transient(
+        "ICEBERG_CATALOG_MOVED",
+        "another program changed our tables in the Iceberg catalog at the same time",
+        detail=", ".join(".".join(table) for table in sorted(moved)),
+        hint="end that program, then try again",
+    )
+
+
+_PROPERTIES = {
+    "commit.retry.num-retries": "0",  # a commit of another program's fails, and is not built on ours
+    "gc.enabled": "false",  # the lake's files are deleted by its own maintenance alone
+}
+
+
+class _Attempt:
+    """One attempt to export one mark."""
+
+    def __init__(
+        self, exporter: Exporter, rows: CatalogRows, record: Export, mark: Mark, rebuild: bool
+    ) -> None:
+        self._exporter, self._rows, self._record, self._mark = exporter, rows, record, mark
+        self._store, self._source = exporter.store, exporter.source
+        self._root = exporter._root
+        self._here = rows.locations(record.namespace)
+        self._judgement = Judgement(self._here, record, rebuild, exporter._is_below, exporter.load)
+        self._held: set[str] = set()  # folders whose tables stay as they are in the catalog, with their pins
+        self._written: list[str] = []
+        self._metadata: dict[str, Json] = {}  # by the new address
+
+    def run(self) -> ExportedMark | None:
+        shown = self._contents()
+        here = {each.table: self._here.get(each.table) for each in shown}
+        if (completed := self._judgement.with_completed(shown)) is not None:
+            exportfile.write(self._store, self._source, completed)
+            self._record, self._judgement = completed, replace(self._judgement, record=completed)
+        if not self._judgement.is_news(self._mark.epoch, shown):
+            return None
+        epoch, now = self._mark.epoch, datetime.now(UTC)
+        planned = ExportedMark(epoch, now, self._mark.frontier)
+        versions = {each.folder: each.version for each in shown}
+        left_out = {name: error.code for name, error in self._exporter.left_out.items()}
+        record = replace(self._record, left_out=left_out, held_folders=tuple(sorted(self._held)))
+        record = record.kept_since(now - self._exporter.grace).pinning(planned, versions)
+        exportfile.write(self._store, self._source, record)
+        failpoint("iceberg.pinned")
+        if not self._is_steady(shown):
+            return _AGAIN
+        kept = self._kept_epochs(record.tags)
+        moves = [self._move(each, here[each.table], kept) for each in shown]
+        moves += self._moves_of_absent({each.table for each in shown}, kept)
+        self._sync()
+        failpoint("iceberg.written")
+        if self._rows.commit(moves, self._missing_spaces(shown)):
+            return _AGAIN
+        self._record = record.listing({*kept, epoch}, datetime.now(UTC))
+        exportfile.write(self._store, self._source, self._record)
+        failpoint("iceberg.noted")
+        self._exporter.remember(self._metadata)
+        self._exporter.tidy_if_due(self._addresses(moves))
+        return replace(planned, is_done=True)
+
+    # --- what there is ------------------------------------------------------------------------------
+
+    def _contents(self) -> list[Content]:
+        records = catalog.load(self._store, self._source, self._mark.epoch).records
+        found = Contents(self._store, self._source, self._record.namespace, self._mark, records)
+        known = {folder: pins[-1].version for folder, pins in self._record.folders.items() if pins}
+        shown = found.tables(known)
+        self._exporter.left_out = dict(found.left_out)
+        good = []
+        for each in shown:
+            try:
+                self._judgement.check(each)
+                good.append(each)
+            except HeadraceError as error:
+                self._exporter.left_out[each.name] = error
+                self._held.add(each.folder)
+        return good
+
+    def _is_steady(self, shown: list[Content]) -> bool:
+        """Tell whether all that was pinned was still held when it was: no sweep has passed it by."""
+        if Marks(self._store, self._source).index().find(self._mark.epoch) is None:
+            return False
+        for each in shown:
+            if not each.folder.startswith("tables/") and self._judgement.version(each) != each.version:
+                table = LakeTable(self._store, each.folder)
+                if table.refresh() != each.version and not table.at(each.version).live() <= table.live():
+                    return False
+        return True
+
+    def _kept_epochs(self, tags: int) -> set[int]:
+        """The marks whose tags stay beside the new one."""
+        if self._judgement.is_rebuild or tags == 1:
+            return set()
+        return set(self._judgement.epochs[-(tags - 1) :])
+
+    # --- what is made -------------------------------------------------------------------------------
+
+    def _move(self, content: Content, at: str | None, kept: set[int]) -> Move:
+        old = None if at is None or self._judgement.is_rebuild else self._exporter.load(at)
+        now = int(time.time() * 1000)
+        if old is None:
+            new = metadata.new_table(f"{self._root}/{content.home}", _PROPERTIES)
+        else:
+            new, now = old, max(now, old["last-updated-ms"] + 1)
+        snapshot = metadata.current(new)
+        if snapshot is None or int(snapshot["summary"]["headrace.version"]) != content.version:
+            new = self._with_snapshot(content, new, snapshot, now)
+        new = metadata.with_tag(new, self._mark.epoch, kept)
+        grace = int(self._exporter.grace.total_seconds() * 1000)
+        new = metadata.following(new, None if old is None else at, now, grace)
+        new = new | {"properties": new["properties"] | self._where()}
+        return Move(content.table, at, self._write(content.home, new))
+
+    def _with_snapshot(self, content: Content, new: Json, parent: Json | None, now: int) -> Json:
+        table = LakeTable(self._store, content.folder).at(content.version)
+        shape = contents.shape_of(self._store, content, table)
+        new = metadata.with_columns(new, shape)
+        same = parent is not None and contents.only_rewritten(
+            self._store, content.folder, int(parent["summary"]["headrace.version"]), content.version
+        )
+        number, sequence = metadata.new_snapshot_id(), new["last-sequence-number"] + 1
+        listed = manifests.file_list(
+            MetadataPlace(self._root, f"{content.home}/metadata"),
+            *(parent, number, sequence, metadata.schema_of(new)),
+            contents.files_of(content, shape, table),
+            same_rows=same,
+        )
+        self._written += listed.new_files
+        snapshot = {
+            "snapshot-id": number,
+            **({} if parent is None else {"parent-snapshot-id": parent["snapshot-id"]}),
+            "sequence-number": sequence,
+            "timestamp-ms": now,
+            "manifest-list": f"{self._root}/{listed.path}",
+            "summary": {
+                "operation": listed.operation,
+                **listed.summary,
+                **self._where(),
+                "headrace.version": str(content.version),
+            },
+            "schema-id": new["current-schema-id"],
+        }
+        return metadata.with_snapshot(new, snapshot)
+
+    def _where(self) -> dict[str, str]:
+        mark = self._mark
+        found = {
+            "headrace.lake": self._exporter.lake_id,
+            "headrace.source": self._source,
+            "headrace.epoch": str(mark.epoch),
+            "headrace.position": mark.frontier,
+            "headrace.time": str(mark.time),
+        }
+        if mark.upstream_commit_ts is not None:
+            found["headrace.commit-timestamp"] = mark.upstream_commit_ts.isoformat()
+        return found
+
+    def _moves_of_absent(self, shown: set[Identifier], kept: set[int]) -> list[Move]:
+        """Tables that the mark does not show: their old tags go, too, and they with the last."""
+        moves = []
+        for table, at in self._here.items():
+            if (
+                table in shown
+                or not self._exporter._is_below(at)
+                or ".".join(table) in self._exporter.left_out
+            ):
+                continue
+            if metadata.epoch_of(at) is None:
+                continue
+            old = self._exporter.load(at)
+            tags = metadata.tags_of(old)
+            if not kept.intersection(tags):
+                moves.append(Move(table, at, None))
+            elif tags.keys() <= kept:
+                self._metadata[at] = old
+            else:
+                last = max(kept.intersection(tags))
+                now = max(int(time.time() * 1000), old["last-updated-ms"] + 1)
+                new = metadata.with_tag(old, last, kept)
+                new = metadata.following(new, at, now, int(self._exporter.grace.total_seconds() * 1000))
+                home = old["location"].removeprefix(f"{self._root}/")
+                moves.append(Move(table, at, self._write(home, new, last)))
+        return moves
+
+    def _write(self, home: str, new: Json, epoch: int | None = None) -> str:
+        key = f"{home}/metadata/{metadata.new_name(self._mark.epoch if epoch is None else epoch)}"
+        self._store.put(key, json.dumps(new, separators=(",", ":")).encode(), lasting=False)
+        self._written.append(key)
+        self._metadata[f"{self._root}/{key}"] = new
+        return f"{self._root}/{key}"
+
+    def _sync(self) -> None:
+        if len(self._written) <= SYNCED_ONE_BY_ONE:
+            self._store.sync(self._written)
+        else:
+            self._store.sync_all()
+
+    def _missing_spaces(self, shown: list[Content]) -> dict[str, dict[str, str]]:
+        owners = self._rows.owners(self._record.namespace)
+        spaces = {self._record.namespace}
+        for each in shown:
+            parts = each.table[0].removeprefix(self._record.namespace).split(".")
+            spaces |= {self._record.namespace + ".".join(parts[:count]) for count in range(1, len(parts) + 1)}
+        own = {OURS: self._exporter.lake_id, "headrace.source": self._source}
+        return {space: own for space in sorted(spaces) if space and space not in owners}
+
+    def _addresses(self, moves: list[Move]) -> set[str]:
+        """The metadata files of all our tables after the moves."""
+        moved = {move.table: move.new for move in moves}
+        after = {**self._here, **moved}
+        return {at for at in after.values() if at is not None and self._exporter._is_below(at)}

@@ -1,0 +1,197 @@
+"""Marks that a run exports while it streams: one cut in every engine, through load, DDL and maintenance.
+
+one, two   money goes from the one to the other and back: the sum of both is the same after every transaction
+           columns are renamed, dropped and added again meanwhile, and one table is copied under another type
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from headrace.core.errors import HeadraceError
+from headrace.core.failpoint import VARIABLE
+from headrace.core.names import TableName
+from headrace.core.records import to_record
+from headrace.iceberg.settings import IcebergConfig
+from headrace.lake.format import exportfile, layout, statusfile
+from headrace.pipeline.commands import ask
+from headrace_testing import validators
+from headrace_testing.mirror_process import Mirrored, Program
+from tests.background import repeat
+from tests.iceberg import ENGINES, Engines, in_order, tags
+from tests.integration.pipeline.conftest import Mirrors
+from tests.integration.pipeline.serving import Served, serving
+
+pytestmark = pytest.mark.server
+
+TABLES = ("public.one", "public.two")
+ROWS, EACH = 40, 100
+TOTAL = 2 * ROWS * EACH
+SETTINGS = {"every": "1s", "tags": 200}
+
+
+@dataclass
+class Witness:
+    """Reads each exported mark as the lake has it, as soon as the catalog has it, and the sums at its tag."""
+
+    mirrors: Mirrors
+    own: dict[tuple[int, str], pa.Table] = field(default_factory=dict)
+    sums: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def engines(self) -> Engines:
+        return Engines(self.mirrors.path)
+
+    def look(self) -> None:
+        record = exportfile.read(self.mirrors.lake.store, "main")
+        if record is None or record.newest is None or record.newest.epoch in self.sums:
+            return
+        epoch = record.newest.epoch
+        tables = [self.engines.table(name) for name in TABLES]
+        if all(epoch in tags(table) for table in tables):
+            snapshots = [(table, tags(table)[epoch]) for table in tables]
+            self.sums[epoch] = sum(_money(self.engines.read("pyiceberg", *each)) for each in snapshots)
+        try:
+            cut = self.mirrors.lake.at(epoch=epoch)
+            self.own |= {(epoch, name): cut.arrow(name) for name in cut.tables()}
+        except HeadraceError:
+            return  # maintenance was quicker: what the engines read is held against each other, and the sum
+
+
+def _money(rows: pa.Table) -> int:
+    return int(pc.sum(rows["money"]).as_py())
+
+
+@contextmanager
+def _written(mirrors: Mirrors, seed: int) -> Iterator[None]:
+    """Transactions, one after another, each over both tables."""
+    dice = random.Random(seed)
+    with psycopg.connect(mirrors.database.url(user="app"), autocommit=True) as connection:
+
+        def transfer() -> None:
+            amount, row = dice.randint(-9, 9), dice.randint(1, ROWS)
+            with connection.transaction():
+                connection.execute("UPDATE one SET money = money - %s WHERE id = %s", [amount, row])
+                connection.execute("UPDATE two SET money = money + %s WHERE id = %s", [amount, row])
+
+        with repeat(transfer, every=0.02):
+            yield
+
+
+def _exported(mirrors: Mirrors) -> int:
+    record = exportfile.read(mirrors.lake.store, "main")
+    return 0 if record is None or record.newest is None else record.newest.epoch
+
+
+def _is_up_to_date(mirrors: Mirrors) -> bool:
+    """Tell whether the catalog has all that the newest mark has; marks without changes are not exported."""
+    record, mark = exportfile.read(mirrors.lake.store, "main"), mirrors.lake.at().mark
+    assert record is not None
+    folders = {name: layout.table_folder("main", TableName.parse(name)) for name in mark.versions}
+    return all(record.folders[folders[name]][-1].version == at for name, at in mark.versions.items())
+
+
+def _awaits_export(served: Served, mirrors: Mirrors) -> None:
+    """Wait until a mark from now on is exported."""
+    epoch = mirrors.lake.at().mark.epoch
+    served.until(lambda: _exported(mirrors) > epoch, "an export")
+
+
+def test_every_exported_mark_is_one_cut_in_every_engine(mirrors: Mirrors, seed: int) -> None:
+    for name in ("one", "two"):
+        mirrors.database.execute(
+            f"CREATE TABLE {name} (id int PRIMARY KEY, money bigint, note text, kind int);"
+            f"INSERT INTO {name} SELECT i, {EACH}, 'n', i FROM generate_series(1, {ROWS}) i",
+            user="app",
+        )
+    mirrors.once()
+    witness = Witness(mirrors)
+    with (
+        serving(mirrors, iceberg=SETTINGS) as served,
+        repeat(witness.look, every=0.1),
+        _written(mirrors, seed),
+    ):
+        for statement in (
+            "ALTER TABLE one RENAME COLUMN note TO remark",
+            "ALTER TABLE two DROP COLUMN kind",
+            "ALTER TABLE two ADD COLUMN kind text",
+            "ALTER TABLE one ALTER COLUMN kind TYPE text USING kind::text || '!'",
+        ):
+            mirrors.database.execute(statement, user="app")
+            _awaits_export(served, mirrors)
+        ask.ask(str(mirrors.path), "maintain", {"marks": "0s", "grace": "0s"})
+        _awaits_export(served, mirrors)
+    assert served.codes == []
+    mirrors.once()
+    assert _is_up_to_date(mirrors), "by a run without settings, too"
+    assert validators.exact(mirrors.lake, mirrors.database.url(), values=True) == []
+    assert set(witness.sums.values()) == {TOTAL}
+    _is_read_alike(witness)
+    status = statusfile.read(mirrors.lake.store, "main")
+    assert status is not None
+    assert status.record.iceberg is not None
+    assert (status.record.iceberg.epoch, status.record.iceberg.behind_since) == (_exported(mirrors), None)
+
+
+def _is_read_alike(witness: Witness) -> None:
+    """Engines read at every tag what the lake held, under the columns of then: each at every third one."""
+    engines = witness.engines
+    columns: dict[str, set[tuple[str, ...]]] = {}
+    for name in TABLES:
+        table = engines.table(name)
+        compared = 0
+        for number, (epoch, snapshot) in enumerate(tags(table).items()):
+            chosen = {"pyiceberg", ENGINES[number % len(ENGINES)]}
+            read = {engine: engines.read(engine, table, snapshot) for engine in chosen}
+            own = witness.own.get((epoch, name), read["pyiceberg"])
+            compared += (epoch, name) in witness.own
+            columns.setdefault(name, set()).add(tuple(own.column_names))
+            assert {tuple(each.column_names) for each in read.values()} == {tuple(own.column_names)}
+            assert [e for e, rows in read.items() if in_order(rows) != in_order(own)] == [], (name, epoch)
+        assert compared >= 3
+        for listed in table.metadata.snapshots:
+            assert table.scan(snapshot_id=listed.snapshot_id).to_arrow().num_rows == ROWS
+    assert columns["public.one"] >= {("id", "money", "note", "kind"), ("id", "money", "remark", "kind")}
+    assert columns["public.two"] >= {("id", "money", "note"), ("id", "money", "note", "kind")}
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.full)])
+def test_a_run_that_is_killed_exports_on(mirrors: Mirrors, program: Program, seed: int, kills: int) -> None:
+    """In the transaction, behind it, and at any moment; each tag that there is shows one cut."""
+    for name in ("one", "two"):
+        mirrors.database.execute(
+            f"CREATE TABLE {name} (id int PRIMARY KEY, money bigint);"
+            f"INSERT INTO {name} SELECT i, {EACH} FROM generate_series(1, {ROWS}) i",
+            user="app",
+        )
+    mirrors.once()
+    settings = to_record(IcebergConfig(every="1s", tags=200))
+    url = mirrors.database.url(user="app")
+    ask.ask(str(mirrors.path), "iceberg.attach", settings, url=url)
+    points = ["iceberg.commit.after", "iceberg.commit.before", None, "iceberg.written"]
+    run = Mirrored(mirrors.path, url, "public.*", program=program)
+    with _written(mirrors, seed), run as mirror:
+        for number in range(kills):
+            epoch, point = _exported(mirrors), points[number % len(points)]
+            mirror.kill()
+            mirror.start(environment={} if point is None else {VARIABLE: f"{point}=kill"})
+            if point is not None:
+                mirror.wait()
+                mirror.start()
+            mirror.until(lambda epoch=epoch: _exported(mirrors) > epoch, "an export")  # type: ignore[misc]
+        assert mirror.stop() == 0
+    assert _is_up_to_date(mirrors)
+    one, two = (Engines(mirrors.path).table(name) for name in TABLES)
+    assert tags(one).keys() == tags(two).keys()
+    assert len(tags(one)) > kills
+    for epoch in tags(one):
+        both = [(one, tags(one)[epoch]), (two, tags(two)[epoch])]
+        assert sum(_money(Engines(mirrors.path).read("pyiceberg", *each)) for each in both) == TOTAL
