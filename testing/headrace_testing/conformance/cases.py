@@ -24,7 +24,7 @@ WIDE = 60
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Tables, what is done to them while they are followed, and what at last."""
+    """Tables that a mirror follows: `make` fills them for the copy, `change` and `end` stream changes."""
 
     name: str
     tables: tuple[str, ...]
@@ -35,7 +35,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A table: `{...}` is a type of the server's, or its quotation mark."""
+    """A table with rows. In its SQL, `{...}` stands for a type of the server, or for its quotation mark."""
 
     table: str
     columns: str
@@ -83,7 +83,7 @@ def _words(dialect: Dialect) -> Mapping[str, str]:
 
 
 def _values(i: int) -> tuple[Any, ...]:
-    """A row of every common type; every fifth has nothing but its key, others what lies at the edge."""
+    """A row of every common type. Every fifth row has only its key, the others have extreme values."""
     if i % 5 == 0:
         return (i, *[None] * 8)
     day = datetime.date(1 + i * 16, 1 + i % 12, 1 + i % 28)
@@ -194,7 +194,7 @@ SHAPES = (
 
 
 def _numbered(*tables: str) -> Callable[[Session], None]:
-    """Tables of a key and a text, with nine rows each."""
+    """Make tables of a key and a text, with nine rows each."""
 
     def make(writer: Session) -> None:
         for table in tables:
@@ -205,7 +205,7 @@ def _numbered(*tables: str) -> Callable[[Session], None]:
 
 
 def _in_one_transaction(place: Place) -> None:
-    """Both tables or none, and several changes of one row, of which the last counts."""
+    """Change two tables in one transaction, and one row several times: the last change counts."""
     execute(
         place,
         "INSERT INTO one VALUES (10, 'x')",
@@ -219,7 +219,7 @@ def _in_one_transaction(place: Place) -> None:
 
 
 def _roll_back(place: Place) -> None:
-    """A whole transaction, a part of one, and a statement that the server refuses in one that goes on."""
+    """Roll back a transaction, a part of another, and a statement that the server refuses."""
     with session(place) as writer:
         writer.execute("UPDATE undone SET s = 'never'")
         writer.rollback()
@@ -236,7 +236,7 @@ def _roll_back(place: Place) -> None:
 
 
 def _commit_late(place: Place) -> None:
-    """The first to begin is the last to commit: what counts is the order of commits."""
+    """Commit the transaction last that began first: the order of commits counts."""
     with session(place) as early, session(place) as quick:
         early.execute("INSERT INTO late_commit VALUES (10, 'early')")
         for number in range(20, 24):
@@ -249,14 +249,14 @@ def _commit_late(place: Place) -> None:
 
 
 def _change_keys(place: Place) -> None:
-    """Keys are swapped and chained, one is left and taken again by another row."""
+    """Swap and chain keys; one row leaves its key, and another row takes it."""
     moves = ((1, 100), (2, 1), (100, 2), (3, 40), (4, 3), (40, 5000), (5, 4))
     execute(place, *(f"UPDATE moved SET id = {new}, s = 'was {old}' WHERE id = {old}" for old, new in moves))
     execute(place, "DELETE FROM moved WHERE id = 6", "UPDATE moved SET id = 6 WHERE id = 7")
 
 
 def _truncate(place: Place) -> None:
-    """All rows go, and no later ones: before and after in transactions of their own."""
+    """Truncate tables; rows that were inserted later stay."""
     execute(place, "INSERT INTO emptied VALUES (10, 'goes')")
     execute(place, "TRUNCATE TABLE emptied")
     execute(place, "INSERT INTO emptied VALUES (1, 'after'), (11, 'after')")
@@ -266,7 +266,7 @@ def _truncate(place: Place) -> None:
 
 
 def _transfer(place: Place) -> None:
-    """Two writers, whose transactions are right only as a whole (`validators.whole`)."""
+    """Let two writers work, whose transactions are right only as a whole (`validators.whole`)."""
     with running(Transfers(), place.owner_url, seed=1, writers=2, times=12, prepare=False) as work:
         wait_for(lambda: work.finished, "the transfers")
 

@@ -63,7 +63,7 @@ def test_a_kill_at_any_durable_step_costs_nothing(filled: Mirror, program: Progr
 def test_a_lost_position_stops_the_source_and_is_healed_on_request(
     filled: Mirror, source: SourceUnderTest
 ) -> None:
-    """Nothing is skipped: what was lost with the log comes as a difference, in one mark."""
+    """Changes that were lost with the log come as a difference, in one mark."""
     last = filled.once().at().mark
     _change(filled)
     filled.place.lose_position()
@@ -80,7 +80,7 @@ def test_a_lost_position_stops_the_source_and_is_healed_on_request(
 
 
 def test_another_server_is_never_followed_by_itself(filled: Mirror, source: SourceUnderTest) -> None:
-    """Though it has the same tables."""
+    """The other server has the same tables."""
     last = filled.once().at().mark
     with filled.place.elsewhere() as other:
         _fill(other)
@@ -96,7 +96,7 @@ def test_another_server_is_never_followed_by_itself(filled: Mirror, source: Sour
 def test_a_login_that_is_taken_away_and_given_back_ends_nothing(
     filled: Mirror, program_without_spark: Program, source: SourceUnderTest
 ) -> None:
-    """A run that goes on by itself; one that is begun meanwhile is told at once."""
+    """A run waits and goes on by itself. A run that begins meanwhile ends at once with an error."""
     mirrored = Mirrored(filled.path, filled.place.url, *filled.patterns, program=program_without_spark)
     try:
         mirrored.start()
@@ -119,7 +119,7 @@ def test_a_login_that_is_taken_away_and_given_back_ends_nothing(
 def test_a_run_that_only_catches_up_ends_where_a_table_may_not_be_read(
     filled: Mirror, source: SourceUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All else is done before, and the error names the table. With the right it goes on where it was."""
+    """The run does all other work first, and the error names the table. With the right, it goes on."""
     monkeypatch.setattr("headrace.pipeline.run.ATTEMPTS_ONCE", 1)
     place, known = filled.place, filled.once().at().mark
     execute(place, "CREATE TABLE late (id int PRIMARY KEY, n int)", "INSERT INTO late VALUES (1, 1)")

@@ -22,7 +22,7 @@ from headrace_testing.without_spark import jobs_in_process
 
 @dataclass
 class Mirror:
-    """A place and its lake; every call is a run of its own, which takes up where the last one ended."""
+    """A place and its lake. Each call is a run of its own, which goes on where the last one ended."""
 
     place: Place
     path: Path
@@ -34,7 +34,7 @@ class Mirror:
 
     @property
     def patterns(self) -> tuple[str]:
-        """Every table of the place."""
+        """The pattern of all tables of the place."""
         return (f"{self.place.table('any').schema}.*",)
 
     def configuration(self, **source: Any) -> dict[str, Any]:
@@ -42,12 +42,12 @@ class Mirror:
         return {"lake": {"path": str(self.path)}, "source": {"main": main}}
 
     def once(self, *, heal: bool = False, **source: Any) -> Lake:
-        """Catch up with the source, if asked from a lost place in it; the lake."""
+        """Catch up with the source, with `heal` also from a lost position; return the lake."""
         headrace.mirror(self.configuration(**source), once=True, reconcile=heal)
         return self.lake
 
     def stops(self, **source: Any) -> HeadraceError:
-        """A run that ends with an error."""
+        """Run, and return the error that ends the run."""
         with pytest.raises(HeadraceError) as caught:
             self.once(**source)
         assert caught.value.hint
@@ -59,7 +59,7 @@ class Mirror:
         ask(str(self.path), command, {"tables": names}, url=self.place.url)
 
     def verify(self) -> dict[str, str]:
-        """The outcome of each table."""
+        """Verify, and return the outcome of each table."""
         [verdict] = headrace.verify(config.parse(self.configuration()))
         return {table.name: table.outcome for table in verdict.tables}
 

@@ -31,16 +31,16 @@ class Place(Protocol):
         """The table of that name, as the lake calls it."""
 
     def lose_position(self) -> None:
-        """Make the source forget what of its log a mirror has not read; nobody reads it now."""
+        """Make the source forget the part of its log that the mirror has not read. No mirror runs now."""
 
     def elsewhere(self) -> AbstractContextManager[Place]:
         """An empty place on another server."""
 
     def barred(self) -> AbstractContextManager[None]:
-        """Let nobody in by that address in the block, and end who is."""
+        """In the block, admit nobody by that address, and end its sessions."""
 
     def unreadable(self, table: str) -> AbstractContextManager[None]:
-        """Take from the user who mirrors it the right to read this table, in the block."""
+        """In the block, revoke the mirroring user's right to read this table."""
 
 
 @dataclass(frozen=True, slots=True)

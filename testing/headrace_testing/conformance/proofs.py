@@ -36,7 +36,7 @@ def test_verify_passes_and_names_the_table_that_somebody_changed_in_the_lake(fol
 
 
 def _falsify(mirror: Mirror, table: str) -> None:
-    """Another value in each row, where it lies; no log says so."""
+    """Change a value of each row in the files of the lake, without a commit."""
     folder = mirror.path / layout.table_folder("main", mirror.place.table(table))
     for path in folder.glob("*.parquet"):
         rows = pq.read_table(path)
@@ -45,7 +45,7 @@ def _falsify(mirror: Mirror, table: str) -> None:
 
 
 def test_each_committed_state_can_be_read_again(followed: Mirror) -> None:
-    """By its position, between marks as at them, whatever came later."""
+    """Read each state by its position, at marks and between them."""
     recordings, name = [], str(followed.place.table("t"))
     for number in range(1, 6):
         changes = (f"UPDATE t SET n = n * 10 WHERE id <= {number}", f"INSERT INTO t VALUES (1{number}, 0)")

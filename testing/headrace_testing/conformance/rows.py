@@ -24,7 +24,7 @@ from headrace_testing.validators import Recording, Violation
 
 @dataclass
 class RowScene:
-    """A mirror that went through all cases, and what was seen on the way."""
+    """A mirror that went through all cases, and the observations on the way."""
 
     mirror: Mirror
     cases: tuple[Case, ...]
@@ -34,14 +34,14 @@ class RowScene:
 
     @cached_property
     def judged(self) -> Remembered:
-        """The lake at rest: what all cases ask of it is looked up once."""
+        """The lake at rest, which remembers what it was asked."""
         return Remembered(self.mirror.lake)
 
     def names(self, case: Case) -> list[str]:
         return [str(self.mirror.place.table(table)) for table in case.tables]
 
     def follow(self, driver_epochs: int) -> None:
-        """Catch up, and compare each table with its source, which rests."""
+        """Catch up, and compare each table with the source, which is at rest."""
         lake = self.mirror.once(driver_epochs=driver_epochs)
         for violation in validators.exact(lake, self.mirror.place.url, values=True):
             self.violations[violation.table].append(violation)
@@ -60,7 +60,7 @@ class RowScene:
 def row_scene(
     request: pytest.FixtureRequest, source: SourceUnderTest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RowScene]:
-    """All cases; their epochs are small enough for the driver, or are all done by tasks."""
+    """Run all cases; the driver does their epochs, or tasks do them all."""
     folder: Path = tmp_path_factory.mktemp("scene")
     with mirror_of(request, source, folder / "lake") as mirror:
         scene = RowScene(mirror, tuple(case for case in CASES if case.name not in source.lacks))

@@ -24,7 +24,7 @@ from headrace_testing.conformance.place import Place, SourceUnderTest, execute
 
 @dataclass(frozen=True)
 class TableScene:
-    """A mirror at the end of that story."""
+    """A mirror after all these changes."""
 
     mirror: Mirror
     error: HeadraceError  # of the run in which tables stopped
@@ -97,7 +97,7 @@ def test_tables_that_are_followed_equal_their_source_whatever_becomes_of_others(
 
 
 def test_a_table_that_comes_late_joins_the_marks_once_it_is_copied(table_scene: TableScene) -> None:
-    """It was written to before it was asked for, between that and its copy, and after."""
+    """Others write to the table before it is added, before its copy, and after it."""
     assert min(table_scene.having("late")) > table_scene.first.epoch
     assert table_scene.having("late") == table_scene.having("t")[-len(table_scene.having("late")) :]
 
@@ -123,14 +123,14 @@ def test_a_table_whose_columns_changed_stops_and_publishes_nothing_wrong(table_s
 
 
 def test_a_stopped_table_is_reconciled(table_scene: TableScene) -> None:
-    """The table is as it was again. Its missed changes come in one mark, and change no earlier mark."""
+    """The table is defined as before. The missed changes come in one mark, and change no earlier one."""
     assert table_scene.stopped.epoch not in table_scene.having("renamed")
     assert table_scene.numbers(table_scene.first, "renamed") == [1, 2, 3]
     assert table_scene.numbers(table_scene.mirror.lake.at().mark, "renamed") == [0, 0, 0, 3, 5, 5]
 
 
 def test_on_an_idle_source_a_table_is_copied_anew_again_and_again(mirror: Mirror) -> None:
-    """Nobody else commits anything meanwhile."""
+    """No other session commits anything meanwhile."""
     _make(mirror.place, "t")
     mirror.once()
     for _ in range(3):
@@ -152,7 +152,7 @@ SHAPES = {
 
 
 def test_a_table_whose_shape_changed_is_copied_anew_by_itself(mirror: Mirror) -> None:
-    """Rows are written before, between and after the statements; the others are in every mark."""
+    """Write rows before, between and after the statements; the other table is in every mark."""
     place = mirror.place
     _make(place, "t", *SHAPES)
     first = mirror.once().at().mark
