@@ -1,7 +1,7 @@
-"""Number of examples that the costliest laws try: few in every run, many in the full one.
+"""Number of examples that costly laws try: few in every run, many in the full one.
 
-`make integration` sets the variable. A law whose examples are slow asks this module; the others state their
-own number.
+`make integration` sets the variable. A law with slow or many examples asks this module; the others state
+their own number. Without a seed of its own a run tries the same examples as the run before.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headrace.core.errors import Definite
@@ -13,6 +13,7 @@ from headrace.decode.queue import composite
 from headrace.decode.text import TEXT, TextColumn
 from headrace_testing.reference import composite as reference
 from headrace_testing.reference.rows import MalformedRow
+from tests.effort import examples
 
 Row = list[bytes | None]
 
@@ -40,7 +41,7 @@ def test_a_row_comes_back_as_it_was(rows: list[Row]) -> None:
     assert split(texts, len(rows[0]) if rows else 1) == rows
 
 
-@settings(max_examples=500)
+@examples(100)
 @example(b'(")', 1)
 @example(b'("")', 1)
 @example(b'(a"")', 1)

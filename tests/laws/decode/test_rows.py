@@ -16,6 +16,7 @@ from headrace.decode.pgoutput.framing import Messages
 from headrace.decode.pgoutput.tuples import Side, tuples
 from headrace.decode.text import TEXT, UNCHANGED, TextColumn
 from headrace_testing.reference import rows as reference
+from tests.effort import examples
 from tests.laws.decode.wire import array, changes, damaged, plugin
 
 _LETTERS = {Image.NONE: b"", Image.KEY: b"K", Image.FULL: b"O"}
@@ -53,7 +54,7 @@ def _mirrored(row: reference.Row | None, positions: list[int]) -> reference.Row:
     return found
 
 
-@settings(max_examples=150)
+@examples(30)
 @given(st.lists(changes(3), max_size=5), _positions)
 def test_tuples_are_those_of_the_reference(sent: list[bytes], positions: list[int]) -> None:
     data, messages = _changes_of(b"".join(map(plugin, sent)))
@@ -64,7 +65,7 @@ def test_tuples_are_those_of_the_reference(sent: list[bytes], positions: list[in
     assert _rows(found.new, data) == [_mirrored(new, positions) for _, _, new in expected]
 
 
-@settings(max_examples=150)
+@examples(30)
 @given(damaged(changes(3)))
 def test_a_damaged_tuple_is_read_as_the_reference_reads_it_or_refused(message: bytes) -> None:
     if message[:1] not in (b"I", b"U", b"D") or len(message) < 8:
@@ -106,7 +107,7 @@ def test_copied_rows_come_back_as_they_were_written(table: list[list[bytes | Non
     assert _copied(array(_encoded(table)), len(table[0])) == table
 
 
-@settings(max_examples=150)
+@examples(30)
 @given(
     st.one_of(damaged(tables.map(_encoded)), st.text("\\\n\tNab", max_size=12).map(str.encode)),
     st.integers(1, 4),

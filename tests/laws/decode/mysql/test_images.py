@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.decode.mysql import table_map as maps
@@ -17,6 +17,7 @@ from headrace.decode.mysql.json_tree import decimal_text
 from headrace.decode.mysql.table_map import LayoutColumn
 from headrace.decode.text import TextColumn
 from headrace_testing.reference.mysql import images
+from tests.effort import examples
 
 EPOCH = datetime.datetime(1970, 1, 1)
 digits = st.integers(0, 6)
@@ -57,7 +58,7 @@ def decimals(draw: st.DrawFn) -> tuple[int, int, int]:
     return precision, scale, draw(st.integers(-(10**precision) + 1, 10**precision - 1))
 
 
-@settings(max_examples=200)
+@examples(40)
 @given(decimals())
 def test_decimals(number: tuple[int, int, int]) -> None:
     precision, scale, unscaled = number
@@ -74,7 +75,7 @@ def test_decimals(number: tuple[int, int, int]) -> None:
         assert found.to_pylist() == [None, Decimal(text)]
 
 
-@settings(max_examples=200)
+@examples(40)
 @given(st.integers(0, 9999), st.integers(0, 12), st.integers(0, 31), clocks, digits)
 def test_dates_and_datetimes(
     year: int, month: int, day: int, clock: tuple[int, int, int, int], shown: int
@@ -112,7 +113,7 @@ def test_timestamps(moment: datetime.datetime, shown: int) -> None:
         assert (array.to_pylist(), texts) == ([held], [])
 
 
-@settings(max_examples=200)
+@examples(40)
 @given(
     st.booleans(),
     st.integers(0, 838),
@@ -179,7 +180,7 @@ FORMS: Sequence[tuple[str, pa.DataType, LayoutColumn]] = [
 ]
 
 
-@settings(max_examples=500)
+@examples(100)
 @given(st.sampled_from(FORMS), st.data())
 def test_bytes_that_are_no_value_of_their_column_are_bad_or_another_value(
     form: tuple[str, pa.DataType, LayoutColumn], data: st.DataObject

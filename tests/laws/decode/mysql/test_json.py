@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.decode.mysql import doubles, json_tree
@@ -15,8 +15,9 @@ from headrace.decode.mysql.table_map import DATE, DECIMAL, TIME2
 from headrace.decode.text import TextColumn
 from headrace_testing.reference.mysql import images
 from headrace_testing.reference.mysql import json_tree as twin
+from tests.effort import examples
 
-LAWS = settings(max_examples=300, deadline=None)
+LAWS = examples(60)
 
 
 def seven_bits(number: int) -> bytes:

@@ -11,6 +11,7 @@ from headrace.core.errors import Definite
 from headrace.decode.mysql.result_rows import RowBlock, columns_of
 from headrace.decode.text import TEXT
 from headrace_testing.reference.mysql import result_rows as reference
+from tests.effort import examples
 from tests.laws.decode.wire import damaged
 
 Rows = list[list[bytes | None]]
@@ -48,7 +49,7 @@ def test_rows_come_back_as_they_were_sent(table: Rows) -> None:
     assert read([reference.encode(row) for row in table], len(table[0])) == table
 
 
-@settings(max_examples=150)
+@examples(30)
 @given(damaged(tables.map(lambda table: reference.encode(table[0]))), st.integers(1, 4))
 @example(b"\xfe" + b"\xff" * 8, 1)
 @example(b"\xff", 1)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.errors import Definite
@@ -15,6 +15,7 @@ from headrace.decode.mysql import table_map
 from headrace.decode.mysql.framing import HEADER, scan
 from headrace.decode.mysql.rows import MysqlChangeMeta, changes, counts
 from headrace_testing.reference.mysql import row_events as reference
+from tests.effort import examples
 from tests.laws.decode.mysql.events import SCHEMA, begin, events, frame, image, told
 from tests.laws.decode.wire import damaged
 
@@ -53,14 +54,14 @@ def _read(step: Callable[[], list[reference.Change]]) -> object:
         return "refused"
 
 
-@settings(max_examples=150)
+@examples(30)
 @given(st.lists(events(), min_size=1, max_size=4))
 def test_rows_are_those_of_the_twin(sent: list[bytes]) -> None:
     data = told(7) + b"".join(sent)
     assert found(data) == reference.rows_of(data)
 
 
-@settings(max_examples=200)
+@examples(40)
 @given(damaged(events().map(lambda event: event[HEADER + 8 :])), st.sampled_from([23, 24, 25, 30, 31, 32]))
 def test_a_damaged_event_is_read_as_the_twin_reads_it_or_refused(rest: bytes, kind: int) -> None:
     data = told(7) + frame(kind, (7).to_bytes(6, "little") + b"\x00\x00" + rest)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import struct
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.errors import Definite
 from headrace.decode.mysql import table_map as maps
 from headrace.decode.mysql.framing import HEADER
 from headrace.decode.mysql.table_map import TableMapLayout, layout
+from tests.effort import examples
 from tests.laws.decode.mysql.events import told
 from tests.laws.decode.wire import damaged
 
@@ -86,7 +87,7 @@ def test_a_column_of_an_unknown_type_is_refused(kind: int) -> None:
     assert "ALTER TABLE" in refused.value.hint
 
 
-@settings(max_examples=500)
+@examples(100)
 @given(damaged(st.just(told(7)[HEADER:])), st.booleans())
 def test_a_damaged_map_is_refused_or_tells_possible_columns(body: bytes, mariadb: bool) -> None:
     found = _read(body, mariadb=mariadb)

@@ -16,6 +16,7 @@ from headrace.decode.kernel import Bytes
 from headrace.sources.contract.decoder import TableFilter
 from headrace.sources.mysql.stream import events
 from headrace.sources.mysql.stream.frames import HEADER
+from tests.effort import examples
 from tests.laws.decode.mysql.events import SCHEMA, frame
 from tests.laws.decode.wire import damaged
 from tests.laws.sources.mysql.test_decoder import BETWEEN, DECODER, TABLES, _frames, streams
@@ -23,7 +24,7 @@ from tests.laws.sources.mysql.test_ordinary import OTHER_SERVER, mariadb, mysql,
 from tests.unit.sources.mysql.stream import logged
 from tests.unit.sources.mysql.stream.logged import SERVER
 
-LAWS = settings(max_examples=150, deadline=None)
+LAWS = examples(30)
 STARTS = {"mysql": f"{SERVER}:1-10,{OTHER_SERVER}:1-4", "mariadb": "0-1-10,7-1-3"}
 SERVERS = frozenset({events.TABLE_MAP, *events.ROWS})  # our own are never damaged: the spool has sums
 KINDS = st.one_of(st.integers(0, 45), st.integers(158, 173))

@@ -6,19 +6,20 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.errors import HeadraceError
 from headrace.sources.contract.stream import StreamRead
 from headrace.sources.mysql.stream import events
 from headrace.sources.mysql.stream.ordinary import LARGEST, OUT, ReadPackets
+from tests.effort import examples
 from tests.laws.sources.mysql.test_transactions import Stored
 from tests.unit.sources.mysql.stream import logged
 from tests.unit.sources.mysql.stream.logged import SERVER
 from tests.unit.sources.mysql.stream.test_transactions import Feed
 
-LAWS = settings(max_examples=300, deadline=None)
+LAWS = examples(60)
 OTHER_SERVER = "4e11fa47-71ca-11e1-9e33-c80aa9429562"
 PLENTY = 1 << 20
 FILE = logged.event(events.ROTATE, bytes(8) + b"binlog.000002")

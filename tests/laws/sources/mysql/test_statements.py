@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.sources.mysql.ddl.alterations import Effect
 from headrace.sources.mysql.ddl.statements import BinlogServer, QueryEvent, effects
 from headrace.sources.mysql.ddl.steps import Reason
 from headrace.sources.mysql.ddl.tokens import ANSI_QUOTES
+from tests.effort import examples
 
-LAWS = settings(max_examples=150, deadline=None)
+LAWS = examples(30)
 SERVERS = st.sampled_from(
     [BinlogServer(False, 90704), BinlogServer(False, 80036), BinlogServer(True, 101118)]
 )
