@@ -151,6 +151,19 @@ def test_a_table_outside_the_publication_is_watched_as_well(
     assert said in str(differs(before, see(session, TableName("public", "u"))))
 
 
+def test_a_definition_holds_no_value_of_a_column_that_is_not_sent(
+    session: Session, database: Database
+) -> None:
+    """Old rows have the default of an added column, which the catalog shows: a lake keeps definitions."""
+    database.execute("CREATE TABLE leaf PARTITION OF root FOR VALUES IN (1); INSERT INTO root VALUES (1)")
+    listed = "TABLE t (id, n), u, root (id) WITH (publish_via_partition_root = true)"
+    database.execute(f"DROP PUBLICATION p; CREATE PUBLICATION p FOR {listed}")
+    for table in ("t", "u", "root"):
+        database.execute(f"ALTER TABLE {table} ADD COLUMN more text DEFAULT 'canary'")
+    held = {name: "canary" in str(see(session, TableName("public", name))) for name in ("t", "u", "root")}
+    assert held == {"t": False, "u": True, "root": False}
+
+
 def test_a_table_that_is_gone_is_absent(session: Session, database: Database) -> None:
     before = see(session)
     database.execute("DROP TABLE t", user="app")

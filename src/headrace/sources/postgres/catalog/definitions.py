@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from psycopg.pq import TransactionStatus
@@ -247,8 +247,12 @@ def _table(text: str, types: Mapping[int, TypeEntry]) -> TableEntry:
     rows = [each.pop() for each in (*(memberships or ()), *(beneath or ()))]
     members = tuple(_membership(*membership) for membership in memberships or ())
     # Keep only types that this table reaches: the look has those of other tables too.
-    used = (column.type for column in watched_columns(columns, members) if column.type not in _PLAIN)
+    watched = watched_columns(columns, members)
+    used = (column.type for column in watched if column.type not in _PLAIN)
     reached = _reachable_types(used, types)
+    # A list leaves out columns whose values must not leave the source: the record holds none of them.
+    columns = tuple(each if each in watched else replace(each, value=None) for each in columns)
+    shown = {column.name for column in watched}
     return TableEntry(
         oid=oid,
         name=TableName(schema, name),
@@ -263,7 +267,7 @@ def _table(text: str, types: Mapping[int, TypeEntry]) -> TableEntry:
         toast=toast,
         width=width,
         types=reached,
-        tree=tuple(_branch(*branch) for branch in beneath or ()),
+        tree=tuple(_branch(shown, *branch) for branch in beneath or ()),
         replacing=_xids(rows).union(*(each.replacing for each in reached)),
     )
 
@@ -296,9 +300,10 @@ def _membership(
     )
 
 
-def _branch(*fields: Any) -> Branch:
+def _branch(shown: Collection[str], *fields: Any) -> Branch:
     *first, key, missing = fields
-    return Branch(*[*first, tuple(key or ()), tuple((name, value) for name, value in missing or ())])
+    values = tuple((name, value if name in shown else None) for name, value in missing or ())
+    return Branch(*[*first, tuple(key or ()), values])
 
 
 def _xids(texts: Iterable[str]) -> frozenset[int]:
