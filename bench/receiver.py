@@ -23,7 +23,7 @@ from pathlib import Path
 import psutil
 
 from headrace.core.records import to_record
-from headrace.pipeline.ingest.supervisor import Feed, Receiver
+from headrace.ingest.supervisor import Feed, Receiver
 from headrace.sources.postgres.position import Lsn, PostgresTimeline
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect

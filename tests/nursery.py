@@ -38,7 +38,7 @@ from typing import IO, Any, cast
 import psutil
 import pytest
 
-from headrace.pipeline.ingest import supervisor, worker
+from headrace.ingest import supervisor, worker
 from headrace.sources import registry
 from headrace_testing.mirror_process import COMMAND, Program
 

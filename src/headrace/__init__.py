@@ -6,6 +6,7 @@ Rooms, from the ground up; imports only go down:
     decode     bytes to Arrow; pure
     sources    each database: protocol, session, snapshot, stream, types, preflight
     spool      raw segments of the stream and the index of their transactions; may be lost
+    ingest     the receiver's process, from a source's stream into the spool
     lake       Delta tables, plans, marks, the catalog, readers
     spark      sessions and jobs; the only importer of PySpark
     alerts     what happens to a mirror, told to webhooks and commands

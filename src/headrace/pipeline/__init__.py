@@ -19,7 +19,7 @@ only go down, and rooms on one floor do not know each other:
     commands/  verify/                   beside a run, or instead of one
     copy/  resync/  maintain/  stream/   make epochs, and publish none
     state/                               the state of a source; the only room that commits
-    tasks/  ingest/                      Spark's tasks, and the receiver's process: a pickled value in and out
+    tasks/                               Spark's tasks: a pickled value in and out
 
 Nothing here decodes bytes, knows the SQL of a server beyond the look, or touches Delta's log: those are the
 rooms below. A row never passes through Spark's JVM as a row: it carries opaque blobs between functions of

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName
 from headrace.core.position import ORIGIN
-from headrace.pipeline.ingest.last_commits import LastCommits
+from headrace.ingest.last_commits import LastCommits
 from headrace.pipeline.state import last_config
 from headrace.pipeline.state.choice import examine, new_record, refuse
 from headrace.pipeline.state.config import SourceConfig

@@ -18,6 +18,7 @@ from headrace.core.errors import is_fault
 from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
 from headrace.core.position import Position
+from headrace.ingest.supervisor import Receiver
 from headrace.pipeline.commands.serve import CommandQueue
 from headrace.pipeline.commands.upkeep import Upkeep
 from headrace.pipeline.completion import caught_up
@@ -27,7 +28,6 @@ from headrace.pipeline.copy.from_lake import Rewriting
 from headrace.pipeline.copy.scheduler import CopyScheduler
 from headrace.pipeline.copy.snapshot import Copying
 from headrace.pipeline.following import NewTables, TableFollower
-from headrace.pipeline.ingest.supervisor import Receiver
 from headrace.pipeline.lake_size import LakeSize
 from headrace.pipeline.receiving import Receiving
 from headrace.pipeline.resync.new_copy import Renewal
@@ -42,12 +42,12 @@ from headrace.pipeline.state.table_state import State
 from headrace.pipeline.status_report import Reporter
 from headrace.pipeline.stream import batches
 from headrace.pipeline.stream.cadence import Cadence, MarkCost, is_waited_for
-from headrace.pipeline.stream.cut_places import CutPlaces
 from headrace.pipeline.stream.ddl import Statements, rewriting, widening, with_replaced
 from headrace.pipeline.stream.epoch import EpochRunner, catch_up, stream_epoch
 from headrace.pipeline.stream.source_clock import SourceClock
 from headrace.pipeline.withdrawal import Withdrawal
 from headrace.sources.contract.mirror import Mirror
+from headrace.spool.cut_places import CutPlaces
 from headrace.spool.places import Places
 
 WATCH_SECONDS = 5.0

@@ -32,7 +32,7 @@ from headrace.spool.places import Places
 from headrace.spool.reader import SpoolReader
 
 if TYPE_CHECKING:
-    from headrace.pipeline.ingest.supervisor import Receiver
+    from headrace.ingest.supervisor import Receiver
     from headrace.pipeline.state.acknowledger import Acknowledger
     from headrace.pipeline.state.ledger import Ledger
     from headrace.pipeline.state.records import SourceRecord

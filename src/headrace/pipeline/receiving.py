@@ -16,7 +16,7 @@ import time
 from dataclasses import replace
 from typing import Protocol
 
-from headrace.pipeline.ingest.supervisor import Feed, Receiver
+from headrace.ingest.supervisor import Feed, Receiver
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.place import RunContext

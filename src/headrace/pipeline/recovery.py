@@ -35,10 +35,10 @@ from dataclasses import dataclass, replace
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, PositionDoubtful, PositionLost
 from headrace.core.position import Position
 from headrace.core.records import from_record, to_record
+from headrace.ingest.last_commits import LastCommits
 from headrace.lake.format import layout
 from headrace.pipeline.commands import resync
 from headrace.pipeline.first_run import Attempt
-from headrace.pipeline.ingest.last_commits import LastCommits
 from headrace.pipeline.resync import replacement
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger

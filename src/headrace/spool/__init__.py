@@ -7,7 +7,7 @@
     SpoolWriter.full            ◄──  whole segments deleted  ◄──  SpoolReader.discard(before)
 
 The room knows no source: it keeps bytes, and for each committed transaction the place of its bytes, its
-time, and how far the stream is complete (the frontier, exclusive). `pipeline.ingest.worker` joins a source's
+time, and how far the stream is complete (the frontier, exclusive). `ingest.worker` joins a source's
 stream to it.
 
 It promises that a reader gets exactly the appended bytes: every block of bytes and every record of the index
@@ -23,6 +23,7 @@ that the driver did not give up.
     origin    decides whether an old spool may be used, before anything opens it
     writer    the one process that appends
     places    positions of the stream, for sources where only the stream knows them
+    cut_places  the places at which the stream may be cut
     segment   one segment as it is read, verified
     running_files the files of transactions that are streamed while they run
     reader    the one process that reads and discards

@@ -13,9 +13,9 @@ from deltalake import DeltaTable, write_deltalake
 import headrace
 from headrace.core.errors import Definite
 from headrace.core.records import to_record
+from headrace.ingest.supervisor import Feed, Receiver
 from headrace.lake.format import statusfile
 from headrace.pipeline import loop, run
-from headrace.pipeline.ingest.supervisor import Feed, Receiver
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import source_of
 from headrace.pipeline.stream import cadence

@@ -12,8 +12,8 @@ import pytest
 
 from headrace.core.errors import HeadraceError
 from headrace.core.records import to_record
-from headrace.pipeline.ingest.replay_check import RecentTransactions
-from headrace.pipeline.ingest.store_stream import Intake
+from headrace.ingest.replay_check import RecentTransactions
+from headrace.ingest.store_stream import Intake
 from headrace.sources.contract.stream import Orders
 from headrace.sources.queue import readers, tick
 from headrace.sources.queue.source import SOURCE

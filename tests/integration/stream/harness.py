@@ -20,7 +20,7 @@ from headrace.core.position import Position
 from headrace.core.records import to_record
 from headrace.decode import pgoutput
 from headrace.decode.kernel import Bytes
-from headrace.pipeline.ingest.supervisor import Feed, Receiver
+from headrace.ingest.supervisor import Feed, Receiver
 from headrace.sources.postgres.position import Lsn, PostgresTimeline
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect

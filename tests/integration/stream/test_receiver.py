@@ -306,7 +306,7 @@ import sys, time
 from pathlib import Path
 from headrace.core.records import to_record
 from headrace.sources.postgres.position import Lsn, PostgresTimeline
-from headrace.pipeline.ingest.supervisor import Feed, Receiver
+from headrace.ingest.supervisor import Feed, Receiver
 from headrace.sources.postgres.upstream import PostgresUpstream
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.core.errors import HeadraceError
 from headrace.core.position import Position
-from headrace.pipeline.ingest.last_commits import LastCommits
+from headrace.ingest.last_commits import LastCommits
 from headrace.sources.postgres.decode.decoder import PostgresDecoder
 from headrace.spool.layout import erase
 from headrace_testing.copies import Backup

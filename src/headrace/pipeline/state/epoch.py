@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from headrace.core.names import TableName
 from headrace.core.position import STEP, Position
+from headrace.ingest.last_commits import LastCommits
 from headrace.lake.format.plan import DataFile
-from headrace.pipeline.ingest.last_commits import LastCommits
 from headrace.pipeline.state.kept_files import LateFile
 from headrace.pipeline.state.records import SourceRecord, TableRecord
 from headrace.pipeline.state.table_state import TableEvent, after

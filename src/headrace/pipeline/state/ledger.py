@@ -20,6 +20,7 @@ from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.core.records import to_record
+from headrace.ingest.last_commits import COMMITS_KEY, last_commits_of
 from headrace.lake.format import layout
 from headrace.lake.format.plan import Plan
 from headrace.lake.log import catalog, unknown_moments
@@ -28,7 +29,6 @@ from headrace.lake.log.marks import Mark
 from headrace.lake.log.unknown_moments import TimeGap
 from headrace.lake.store.contract import Store
 from headrace.lake.store.many import at_once
-from headrace.pipeline.ingest.last_commits import COMMITS_KEY, last_commits_of
 from headrace.pipeline.state import kept_files
 from headrace.pipeline.state.epoch import Epoch, Records
 from headrace.pipeline.state.kept_files import KEY, LateFile, kept_of

@@ -2,7 +2,6 @@
 
     cadence       when a mark is due; source_clock: up to which moment of the source's clock it is complete
     batches       the transactions of the next epoch, cut into slices
-    cut_places    the places in the stream where a mark may be made
     splits        new rows of a large epoch, spread over its tasks
     ddl           statements that altered tables, and the epochs by which tables follow them
     epoch         one epoch: its job, its verdicts, the records that it changes; its TRUNCATEs

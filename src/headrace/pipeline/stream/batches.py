@@ -27,9 +27,9 @@ import numpy as np
 
 from headrace.core.position import Position
 from headrace.decode.kernel import Ints
-from headrace.pipeline.stream.cut_places import CutPlaces
 from headrace.pipeline.tasks.slices import Slice, SmallTransaction
 from headrace.sources.contract.decoder import Context, Decoder, RunningTransaction
+from headrace.spool.cut_places import CutPlaces
 from headrace.spool.layout import RECORD, Kind, Records, damaged_error
 from headrace.spool.reader import SpoolReader
 from headrace.spool.running_files import TransactionName

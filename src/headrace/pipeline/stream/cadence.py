@@ -30,7 +30,7 @@ from typing import Protocol
 from headrace.core.chunks import exact_from
 from headrace.core.names import TableName
 from headrace.core.position import Position
-from headrace.pipeline.ingest.supervisor import Receiver
+from headrace.ingest.supervisor import Receiver
 from headrace.pipeline.state.epoch import last_with_room
 from headrace.pipeline.state.owner import Owner
 from headrace.pipeline.state.records import TableRecord

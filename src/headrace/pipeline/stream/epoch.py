@@ -32,7 +32,7 @@ from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.core.truncation import Truncation
-from headrace.pipeline.ingest.last_commits import LastCommits
+from headrace.ingest.last_commits import LastCommits
 from headrace.pipeline.state.epoch import Epoch, last_with_room, with_room
 from headrace.pipeline.state.kept_files import LateFile, is_needed
 from headrace.pipeline.state.ledger import Ledger

@@ -7,7 +7,7 @@
 A stream has no gap after the lake's frontier. `open_stream` refuses a source that can't send everything from
 there on, or that is not the one that was followed. If that can't change, the error is a
 `core.errors.PositionLost`. A source sends again what was not acknowledged, and the receiver compares it
-(`pipeline.ingest.replay_check`).
+(`ingest.replay_check`).
 
 A source that remembers how far its stream was read begins there. Any other begins at `frontier`, whose text
 says all that the source needs. A receiver must start fast: neither this module nor its implementations load

@@ -15,8 +15,8 @@ import pytest
 from headrace.core.errors import HeadraceError
 from headrace.core.position import STEP
 from headrace.core.records import to_record
-from headrace.pipeline.ingest.replay_check import RecentTransactions
-from headrace.pipeline.ingest.store_stream import Intake
+from headrace.ingest.replay_check import RecentTransactions
+from headrace.ingest.store_stream import Intake
 from headrace.sources.contract.stream import Orders, Stream
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect

@@ -19,9 +19,9 @@ import headrace
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.position import Position
 from headrace.core.records import to_record
+from headrace.ingest.supervisor import Feed, Receiver
 from headrace.lake.format import layout
 from headrace.lake.read.lake import Lake
-from headrace.pipeline.ingest.supervisor import Feed, Receiver
 from headrace.pipeline.state.records import TableRecord, source_of, tables_of
 from headrace.sources.postgres.position import Lsn
 from headrace.sources.postgres.session.address import PostgresAddress

@@ -47,7 +47,7 @@ def binlogs(draw: st.DrawFn) -> list[bytes]:
 
 
 class Stored:
-    """Store reads as a receiver does in `pipeline.ingest.store_stream`."""
+    """Store reads as a receiver does in `ingest.store_stream`."""
 
     def __init__(self) -> None:
         self.data, self.open = b"", -1

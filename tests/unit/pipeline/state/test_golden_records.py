@@ -16,6 +16,7 @@ import pytest
 
 from headrace.core.errors import Misconfigured
 from headrace.core.records import from_record, to_record
+from headrace.ingest.last_commits import LastCommits
 from headrace.lake.format import layout
 from headrace.lake.format.formatfile import Format
 from headrace.lake.format.placefile import LakePlace
@@ -27,7 +28,6 @@ from headrace.lake.log.durable import Durable
 from headrace.lake.log.horizon import Reach
 from headrace.lake.log.unknown_moments import TimeGap
 from headrace.lake.store.contract import Store
-from headrace.pipeline.ingest.last_commits import LastCommits
 from headrace.pipeline.state import last_config
 from headrace.pipeline.state.kept_files import LateFile
 from headrace.pipeline.state.records import SourceRecord, TableRecord

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headrace.pipeline.stream import batches
-from headrace.pipeline.stream.cut_places import CutPlaces
+from headrace.spool.cut_places import CutPlaces
 from headrace.spool.layout import Kind
 from headrace.spool.origin import prepare
 from headrace.spool.places import Places

@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.core.errors import HeadraceError
-from headrace.pipeline.ingest.last_commits import Commit, LastCommits
+from headrace.ingest.last_commits import Commit, LastCommits
 from headrace.spool.layout import Records
 from headrace.spool.reader import SpoolReader
 from headrace.spool.segment import complete_from

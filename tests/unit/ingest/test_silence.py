@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.pipeline.ingest.worker import Silence
+from headrace.ingest.worker import Silence
 
 
 def test_a_driver_that_says_nothing_is_given_up_when_patience_is_over() -> None:

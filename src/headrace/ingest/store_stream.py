@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headrace.decode.kernel import Ints
-from headrace.pipeline.ingest.replay_check import RecentTransactions
+from headrace.ingest.replay_check import RecentTransactions
 from headrace.sources.contract.stream import StreamRead
 from headrace.spool.layout import RECORD, Kind, Records
 from headrace.spool.running_files import TransactionName

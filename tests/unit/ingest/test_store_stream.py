@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from headrace.core.errors import Definite, Transient
 from headrace.core.records import from_record, to_record
 from headrace.decode.kernel import Bytes
-from headrace.pipeline.ingest import replay_check
-from headrace.pipeline.ingest.last_commits import LastCommits
-from headrace.pipeline.ingest.replay_check import RecentTransactions
-from headrace.pipeline.ingest.store_stream import Intake
+from headrace.ingest import replay_check
+from headrace.ingest.last_commits import LastCommits
+from headrace.ingest.replay_check import RecentTransactions
+from headrace.ingest.store_stream import Intake
 from headrace.pipeline.stream.batches import own_files
 from headrace.sources.postgres.decode.decoder import PostgresDecoder
 from headrace.sources.postgres.position import PostgresTimeline

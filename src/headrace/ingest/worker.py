@@ -1,6 +1,6 @@
 """The receiver process: from the stream of one source into its spool, whatever the driver does.
 
-Started by `pipeline.ingest.supervisor` as `python -m headrace.pipeline.ingest.worker`; a process of its own,
+Started by `ingest.supervisor` as `python -m headrace.ingest.worker`; a process of its own,
 so that the server is answered in time while the driver's process is busy, stopped or starved.
 
     stdin    line 1: what to do, secrets included (they are never in argv or the environment)
@@ -42,9 +42,9 @@ from headrace.core.errors import HeadraceError
 from headrace.core.failpoint import failpoint
 from headrace.core.position import ORIGIN, Position
 from headrace.core.records import from_record, parse, to_record
-from headrace.pipeline.ingest.last_commits import LastCommits
-from headrace.pipeline.ingest.replay_check import RecentTransactions
-from headrace.pipeline.ingest.store_stream import Intake
+from headrace.ingest.last_commits import LastCommits
+from headrace.ingest.replay_check import RecentTransactions
+from headrace.ingest.store_stream import Intake
 from headrace.sources import registry
 from headrace.sources.contract.stream import Orders, Stream
 from headrace.spool.writer import SpoolWriter

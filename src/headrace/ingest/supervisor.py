@@ -34,9 +34,9 @@ from typing import Any
 from headrace.core.errors import HeadraceError, Transient
 from headrace.core.position import Position
 from headrace.core.records import from_record, to_record
-from headrace.pipeline.ingest import worker
-from headrace.pipeline.ingest.last_commits import LastCommits
-from headrace.pipeline.ingest.worker import ORPHANED, PATIENCE, ReceiverOrders
+from headrace.ingest import worker
+from headrace.ingest.last_commits import LastCommits
+from headrace.ingest.worker import ORPHANED, PATIENCE, ReceiverOrders
 from headrace.sources.contract.mirror import Address
 from headrace.sources.contract.stream import Orders
 from headrace.sources.contract.values import Json
@@ -45,7 +45,7 @@ from headrace.spool.origin import prepare, running_since
 LIMIT_BYTES = 8 * 1024**3
 BEATS = 12  # words of the driver in the time for which the process is patient
 _STOP_WITHIN = 5.0
-_SOURCE_ROOT = Path(__file__).parents[3]
+_SOURCE_ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ import pytest
 
 import headrace
 from headrace.core.position import Position
-from headrace.pipeline.ingest import supervisor, worker
-from headrace.pipeline.ingest.supervisor import Feed, Receiver, _environment
-from headrace.pipeline.ingest.worker import ReceiverOrders
+from headrace.ingest import supervisor, worker
+from headrace.ingest.supervisor import Feed, Receiver, _environment
+from headrace.ingest.worker import ReceiverOrders
 from headrace.sources.postgres.session.address import PostgresAddress
 from tests.places import place_at
 
