@@ -10,6 +10,7 @@ Files hold the narrow ones: `narrow_offsets`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,14 @@ def ints(table: pa.Table, name: str) -> Ints:
     if values.null_count:
         raise ValueError(f"column {name!r} must not hold NULL")
     return np.asarray(values.to_numpy(zero_copy_only=False)).astype(np.int64, copy=False)
+
+
+def across(columns: Sequence[Any], height: int) -> pa.Array:
+    """Columns of texts to rows: a list of all columns' values for each row."""
+    width = len(columns)
+    order = np.arange(width * height).reshape(width, height).T.ravel()
+    flat = pa.concat_arrays([pa.array([], pa.string()), *columns]).take(pa.array(order))
+    return pa.ListArray.from_arrays(pa.array(np.arange(height + 1, dtype=np.int32) * width), flat)
 
 
 def flags(values: pa.Array) -> Flags:

@@ -22,14 +22,14 @@ from headrace.core.names import TableName
 from headrace.core.position import ORIGIN
 from headrace.ingest.last_commits import LastCommits
 from headrace.pipeline.state import last_config
-from headrace.pipeline.state.choice import examine, new_record, refuse
+from headrace.pipeline.state.choice import examine, new_record
 from headrace.pipeline.state.config import SourceConfig
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.place import RunContext
 from headrace.pipeline.state.records import SourceRecord
 from headrace.sources import registry
-from headrace.sources.contract.findings import CheckReport
+from headrace.sources.contract.findings import CheckReport, refuse
 from headrace.sources.contract.mirror import Connection, Mirror, StreamOrder
 from headrace.sources.contract.values import Waiting
 from headrace.sources.shared.patterns import Pattern, select

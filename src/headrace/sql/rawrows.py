@@ -31,6 +31,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from headrace.core.columns import across
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import TableName, quote_identifier
 from headrace.core.records import from_record
@@ -236,7 +237,7 @@ def printed_rows(task: Printing, batches: Iterator[Any]) -> Iterator[Any]:
             pa.Table.from_batches([batch]).rename_columns(task.columns.names), task.columns
         )
         values = [task.decoder.print_values(rows.column(column)) for column in task.columns.names]
-        yield pa.RecordBatch.from_arrays([_across(texts.put(rows, values))], schema=_ROW)
+        yield pa.RecordBatch.from_arrays([across(texts.put(rows, values), rows.num_rows)], schema=_ROW)
 
 
 @dataclass
@@ -277,12 +278,3 @@ class _Texts:
                 if self.task.schema.is_multiset:
                     self.texts_given[name, keys[at]] += 1
         return pa.array(shown, pa.string())
-
-
-def _across(columns: list[Any]) -> Any:
-    """Turn columns into rows: for each row, a list of all columns' values."""
-    width, height = len(columns), len(columns[0])
-    order = np.arange(width * height).reshape(width, height).T.ravel()
-    flat = pa.concat_arrays(columns).take(pa.array(order))
-    offsets = np.arange(height + 1, dtype=np.int32) * width
-    return pa.ListArray.from_arrays(pa.array(offsets), flat)

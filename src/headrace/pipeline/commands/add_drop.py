@@ -30,11 +30,11 @@ from headrace.core.records import to_record
 from headrace.lake.format import layout
 from headrace.pipeline.commands import resync
 from headrace.pipeline.commands.capture import Capturing, SourcePlace
-from headrace.pipeline.state import arrivals, choice, last_config
+from headrace.pipeline.state import arrivals, last_config
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.owner import Owner, Steps
-from headrace.sources.contract.findings import CheckReport, Wish
+from headrace.sources.contract.findings import CheckReport, Wish, refuse
 from headrace.sources.contract.mirror import CapturedTables
 from headrace.sources.shared.patterns import Pattern, select
 
@@ -64,7 +64,7 @@ def choose(owner: Owner, patterns: tuple[str, ...]) -> Steps:
     already = select(patterns, ledger.tables, case_insensitive=folds).names
     report = _of_new(report, ledger)
     if report.errors or not already:
-        choice.refuse(report)
+        refuse(report)
     captured: CapturedTables = yield Capturing([table.name for table in report.tables], place.capture)
     failpoint("tables.add.before")
     for error in captured.examined_tables.errors.values():

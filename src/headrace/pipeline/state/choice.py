@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.lake.format import layout
@@ -61,30 +60,3 @@ def new_record(table: TableDef, start: Position) -> TableRecord:
         details=table.details,
         frontier=start,
     )
-
-
-def refuse(report: CheckReport, *, named_any: bool = True) -> None:
-    """Raise the first error of a preflight; the others stand in its detail.
-
-    Without `named_any` nobody has named a table or a pattern.
-    """
-    refused = [finding.error for finding in report.errors]
-    if refused:
-        raise _with_others(refused[0], refused[1:])
-    if not report.tables:
-        left_out = dict.fromkeys(f.error.primary for f in report.findings if f.leaves_out)
-        raise Misconfigured(
-            "NOTHING_TO_MIRROR",
-            "no table is left to mirror",
-            detail="; ".join(list(left_out)[:5]) or None,
-            hint="headrace check shows what the patterns name and why it is left out"
-            if named_any
-            else "say which tables to mirror: --tables 'public.*'",
-        )
-
-
-def _with_others(first: HeadraceError, others: list[HeadraceError]) -> HeadraceError:
-    """The first error of a preflight; the others stand in its detail."""
-    if not others:
-        return first
-    return first.adding(f"and {len(others)} more: {'; '.join(error.primary for error in others[:5])}")

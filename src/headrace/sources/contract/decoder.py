@@ -1,6 +1,7 @@
 """The decoder of a source: it turns the bytes of the stream into changes.
 
     Decoder      from the bytes of the stream to changes, and from values to the texts that the source prints
+    TextDecoder  from the bytes to rows of texts, whatever the tables' columns are
     Context      what a decoder must know besides the bytes; the pipeline carries it and never reads it
 
 The format of the bytes belongs to the source. The pipeline cuts them, keeps them, and sends them from one
@@ -26,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.core.errors import Definite
+from headrace.core.errors import Definite, HeadraceError
 from headrace.core.names import TableName
 from headrace.core.schema import Column, TableSchema
 from headrace.core.truncation import Truncations
@@ -121,6 +122,36 @@ class RunningDecoder(Protocol):
         """The name that history gives to a transaction that was streamed while it ran and has ended."""
 
 
+TEXT_ROWS = pa.schema(
+    [
+        pa.field("_time", pa.int64()),
+        pa.field("_diff", pa.int64()),
+        pa.field("row_data", pa.list_(pa.string())),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TextRows:
+    """Rows of one table that came or went, in their order: texts in the order of the stream's columns."""
+
+    table: int  # as the stream numbers it
+    rows: pa.Table  # of `TEXT_ROWS`, an old row before the new one
+    transactions: pa.Array  # the name of each row's transaction
+
+
+@dataclass(frozen=True, slots=True)
+class TextDecoder:
+    """The part of a decoder for readers without schemas: rows as the source prints them.
+
+    `rows` decodes all rows of the numbered tables, one table and layout at a time, without truncations.
+    `flaws` finds the tables whose old rows do not come whole under some layouts, each with its error.
+    """
+
+    rows: Callable[[Bytes, Context, Collection[int]], Iterator[TextRows]]
+    flaws: Callable[[Iterable[bytes], Mapping[int, TableName]], dict[int, HeadraceError]]
+
+
 class Decoder(Protocol):
     """The decoder of one source's bytes. Pure; it runs in the driver and in tasks."""
 
@@ -132,6 +163,11 @@ class Decoder(Protocol):
     @property
     def running(self) -> RunningDecoder | None:
         """The part for running transactions; None if the source streams only committed ones."""
+        return None
+
+    @property
+    def as_text(self) -> TextDecoder | None:
+        """The part for rows as texts; None if the source can't say them without a table's definition."""
         return None
 
     @property

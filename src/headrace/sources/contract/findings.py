@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from headrace.core.errors import HeadraceError
+from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import TableName
 from headrace.core.records import to_record
 from headrace.sources.contract.values import Json, TableDef, TableSize
@@ -23,7 +23,8 @@ class Wish:
 
     Without patterns it means all tables of the user's own objects. `options` are the source's own: how to
     mirror it, and which of the user's objects to use. If the source is mirrored already, `upstream` is its
-    record, and `identity` is that of a connection to it.
+    record, and `identity` is that of a connection to it. With `whole_rows` a table whose old rows come
+    in part is an error.
     """
 
     patterns: tuple[str, ...]
@@ -31,6 +32,7 @@ class Wish:
     connections: int = 4  # that the copy may open
     upstream: Json | None = None
     identity: Json | None = None
+    whole_rows: bool = False  # the stream must bring whole old rows
 
 
 class Level(StrEnum):
@@ -165,3 +167,30 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Sort errors first, then warnings; keep the order within a level."""
     levels = list(Level)
     return tuple(sorted(findings, key=lambda finding: levels.index(finding.level)))
+
+
+def refuse(report: CheckReport, *, named_any: bool = True) -> None:
+    """Raise the first error of a preflight; the others stand in its detail.
+
+    Without `named_any` nobody has named a table or a pattern.
+    """
+    refused = [finding.error for finding in report.errors]
+    if refused:
+        raise _with_others(refused[0], refused[1:])
+    if not report.tables:
+        left_out = dict.fromkeys(f.error.primary for f in report.findings if f.leaves_out)
+        raise Misconfigured(
+            "NOTHING_TO_MIRROR",
+            "no table is left to mirror",
+            detail="; ".join(list(left_out)[:5]) or None,
+            hint="headrace check shows what the patterns name and why it is left out"
+            if named_any
+            else "say which tables to mirror: --tables 'public.*'",
+        )
+
+
+def _with_others(first: HeadraceError, others: list[HeadraceError]) -> HeadraceError:
+    """The first error of a preflight; the others stand in its detail."""
+    if not others:
+        return first
+    return first.adding(f"and {len(others)} more: {'; '.join(error.primary for error in others[:5])}")

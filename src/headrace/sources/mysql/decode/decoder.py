@@ -128,6 +128,7 @@ _BEGIN_HEAD = frames.HEADER.size + 18
 class MysqlDecoder:
     """Decodes binlog events, as the spool keeps them, of one kind of server."""
 
+    as_text: ClassVar[None] = None
     transaction_id: ClassVar[None] = None  # GTIDs are no numbers
 
     flavour: Flavour

@@ -27,6 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName
 from headrace.core.records import from_record, on_disk, to_record
 from headrace.core.schema import TableSchema
@@ -230,6 +231,21 @@ def identity_flaw(entry: TableEntry, server_version: int) -> str | None:
     if generated & set(identity.key):
         return "its replica identity includes a generated column, which is not published"
     return leaf_flaw(entry)
+
+
+def full_identity(table: TableName) -> str:
+    """The statement after which the stream brings whole old rows."""
+    return f"ALTER TABLE {table} REPLICA IDENTITY FULL"
+
+
+def not_whole_error(table: TableName) -> Misconfigured:
+    """The error of a table whose old rows must come whole and do not."""
+    return Misconfigured(
+        "PG_IDENTITY_NOT_FULL",
+        f"the stream does not bring whole old rows of table {table}",
+        detail="its replica identity is not FULL",
+        hint=full_identity(table),
+    )
 
 
 def leaf_flaw(entry: TableEntry) -> str | None:

@@ -134,7 +134,12 @@ def _places(ranges: Sequence[CopyRange], rows: pa.Table) -> Ints:
 def decode(
     columns: Sequence[Column], buffers: Iterable[Bytes], record: Json | None = None
 ) -> Iterator[CopiedRows]:
-    """Decode rows; the labels of enums are the recorded ones, if there is a record."""
+    """Decode rows; the labels of enums are the recorded ones, if there is a record.
+
+    Columns that are read as plain texts have no labels.
+    """
+    if all(column.source_type == "text" for column in columns):
+        record = None
     for buffer in buffers:
         copied = copyrows.decode(buffer, columns)
         if record is not None and not labels.stand_copied(copied, record):

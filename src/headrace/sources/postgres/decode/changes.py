@@ -25,24 +25,32 @@ concerns the whole source.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.core.columns import across, column
 from headrace.core.conversion import Conversion, Take
-from headrace.core.errors import Definite, ShapeChanged
+from headrace.core.errors import Definite, HeadraceError, ShapeChanged
 from headrace.core.handoff import widen
+from headrace.core.history import history
 from headrace.core.names import TableName
-from headrace.core.schema import TableSchema
+from headrace.core.schema import Column, TableSchema
 from headrace.core.truncation import Truncation, Truncations
 from headrace.decode.kernel import Bytes, Ints
 from headrace.decode.pgoutput import BeginMessages, Messages, Relation, begins, relation, scan, truncate
 from headrace.decode.pgoutput.batch import PgoutputChangeMeta, changes
-from headrace.sources.contract.decoder import TableChanges, TableFailure, TableFilter
+from headrace.sources.contract.decoder import (
+    TEXT_ROWS,
+    TableChanges,
+    TableFailure,
+    TableFilter,
+    TextRows,
+)
 from headrace.sources.postgres.catalog.partition_tree import Branch
-from headrace.sources.postgres.catalog.table_def import is_listed, is_root, tree_of, types_of
+from headrace.sources.postgres.catalog.table_def import is_listed, is_root, not_whole_error, tree_of, types_of
 from headrace.sources.postgres.decode import labels
 from headrace.sources.postgres.decode.context import PostgresOpenTransaction, PostgresStreamContext
 from headrace.sources.postgres.types.columns import is_same_form, is_wider
@@ -91,6 +99,49 @@ def decode(
             yield failure
             continue
         yield from _of_table(data, messages, heads, versions.get(oid, []), taken)
+
+
+def flaws(layouts: Iterable[bytes], tables: Mapping[int, TableName]) -> dict[int, HeadraceError]:
+    """Find the tables whose layout says that old rows come in part."""
+    known = relations_of(layouts)
+    return {
+        oid: not_whole_error(name)
+        for oid, name in tables.items()
+        if oid in known and known[oid].identity != _FULL
+    }
+
+
+def texts(
+    data: Bytes, context: PostgresStreamContext, tables: Collection[int], reference: int
+) -> Iterator[TextRows]:
+    """All rows of these tables, as the server printed them, under the layouts of the stream."""
+    messages = context.messages(data)
+    heads = _heads(begins(data, messages), messages, context.inside, reference)
+    versions = _versions(data, messages, relations_of(context.layouts))
+    emptied = truncates(data, messages)
+    for oid in tables:
+        rows, ordinals = _number_messages(messages, heads, oid, emptied, context.inside)
+        changed = messages.kind[rows] != _TRUNCATE
+        rows, ordinals = rows[changed], ordinals[changed]
+        for layout, low, high in _by_version(rows, versions.get(oid, []), oid):
+            part = rows[low:high]
+            yield _texts_of(oid, data, messages.take(part), layout, _meta(heads, part, ordinals[low:high]))
+
+
+def _texts_of(
+    oid: int, data: Bytes, messages: Messages, layout: Relation, meta: PgoutputChangeMeta
+) -> TextRows:
+    width = len(layout.columns)
+    plain = tuple(Column(str(place), pa.string(), "text", "text") for place in range(width))
+    schema = TableSchema(plain, key=(), full=True)
+    found = changes(data, messages, np.arange(width), schema, meta)
+    every = history(schema, pa.Table.from_batches([found.batch]))
+    rows = [
+        column(every, "_time"),
+        column(every, "_diff"),
+        across([column(every, name) for name in schema.names], every.num_rows),
+    ]
+    return TextRows(oid, pa.Table.from_arrays(rows, schema=TEXT_ROWS), column(every, "_xid"))
 
 
 def truncations(
@@ -193,19 +244,27 @@ def _of_table(
     taken: _TableMessages,
 ) -> Iterator[TableChanges | TableFailure]:
     """Decode the table's changes, one version of its layout after another."""
-    if not len(taken.rows):
+    for layout, low, high in _by_version(taken.rows, versions, taken.table_filter.name):
+        yield _under(data, messages, heads, layout, taken.part(low, high))
+
+
+def _by_version(
+    rows: Ints, versions: list[tuple[int, Relation]], table: TableName | int
+) -> Iterator[tuple[Relation, int, int]]:
+    """Each layout of a table, and between which of its messages it holds."""
+    if not len(rows):
         return
-    bounds = np.searchsorted(taken.rows, [row for row, _ in versions])
+    bounds = np.searchsorted(rows, [row for row, _ in versions])
     if not versions or bounds[0] > 0:
         raise Definite(
             "PG_UNKNOWN_RELATION",
-            f"the stream holds changes of {taken.table_filter.name} but not its layout",
+            f"the stream holds changes of {table} but not its layout",
             hint="report it; nothing is acknowledged until it can be read",
         )
-    ends = [*bounds[1:], len(taken.rows)]
+    ends = [*bounds[1:], len(rows)]
     for (_, layout), low, high in zip(versions, bounds, ends, strict=True):
         if low < high:
-            yield _under(data, messages, heads, layout, taken.part(low, high))
+            yield layout, int(low), int(high)
 
 
 def _foreign_rows(
@@ -275,17 +334,18 @@ def _under(
         messages.take(rows),
         positions=np.array(way.places, np.int64),
         schema=wanted.schema,
-        meta=PgoutputChangeMeta(
-            time=heads.time[rows],
-            ordinal=taken.ordinals,
-            xid=heads.xid[rows],
-            commit_ts=heads.commit_ts[rows],
-        ),
+        meta=_meta(heads, rows, taken.ordinals),
         values=way.values,
     )
     if not labels.stand(found.batch, found.bad, wanted.details):
         return TableFailure(taken.oid, labels.renamed_error(wanted.name, int(heads.time[rows[0]])))
     return TableChanges(taken.oid, found.batch, found.bad)
+
+
+def _meta(heads: _Heads, rows: Ints, ordinals: Ints) -> PgoutputChangeMeta:
+    return PgoutputChangeMeta(
+        time=heads.time[rows], ordinal=ordinals, xid=heads.xid[rows], commit_ts=heads.commit_ts[rows]
+    )
 
 
 def _way(layout: Relation, wanted: TableFilter, time: int) -> Conversion | None:

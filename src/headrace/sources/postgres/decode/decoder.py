@@ -31,6 +31,8 @@ from headrace.sources.contract.decoder import (
     TableChanges,
     TableFailure,
     TableFilter,
+    TextDecoder,
+    TextRows,
 )
 from headrace.sources.contract.values import Json
 from headrace.sources.postgres.decode import changes
@@ -157,6 +159,13 @@ class PostgresDecoder:
     @property
     def running(self) -> PostgresDecoder:
         return self
+
+    @property
+    def as_text(self) -> TextDecoder:
+        def rows(data: Bytes, context: Context, tables: Collection[int]) -> Iterator[TextRows]:
+            return changes.texts(data, own(context), tables, self.reference)
+
+        return TextDecoder(rows, changes.flaws)
 
     def between(self, layouts: Iterable[bytes]) -> PostgresStreamContext:
         return PostgresStreamContext(newest(layouts))

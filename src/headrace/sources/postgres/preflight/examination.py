@@ -48,6 +48,7 @@ from headrace.sources.postgres.preflight.tables import (
     check_leaves,
     check_left_out,
     check_table,
+    check_whole,
     choose,
 )
 from headrace.sources.postgres.preflight.upstream_objects import (
@@ -81,6 +82,9 @@ def examine(address: PostgresAddress, wish: PostgresWish) -> CheckReport:
         entries = [each for each in entries if each.oid in rights and each.oid in known]
         findings += _of_tables(connection, entries, rights, wish, meant)
         refused = _refused_tables(findings)
+        if wish.whole_rows:  # also of tables that only a wildcard names: a stream that lacks one misleads
+            findings += (found for e in entries if e.name not in refused for found in check_whole(e))
+            refused = _refused_tables(findings)
         if wish.publication is None and not identity.standby:
             findings += check_making(connection, entries, rights, meant, refused, _hopeless(findings))
             refused = _refused_tables(findings)

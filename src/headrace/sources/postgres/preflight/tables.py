@@ -17,7 +17,9 @@ from headrace.sources.postgres.catalog.table_def import (
     PERMANENT,
     TableEntry,
     columns_left_out,
+    full_identity,
     identity_flaw,
+    not_whole_error,
     schema_of,
 )
 from headrace.sources.postgres.copy.key_range import disorder
@@ -163,6 +165,14 @@ def check_table(entry: TableEntry, rights: Access, user: str, version: int) -> I
     yield from check_tree(entry)
     yield from check_contents(entry, rights, user)
     yield from _identity(entry, version)
+
+
+def check_whole(entry: TableEntry) -> Iterator[Finding]:
+    """Find that old rows come in part, for whoever needs them whole."""
+    if not entry.identity.full:
+        yield Finding(
+            Level.ERROR, not_whole_error(entry.name), mend=(full_identity(entry.name),), table=entry.name
+        )
 
 
 def check_contents(entry: TableEntry, rights: Access, user: str) -> Iterator[Finding]:

@@ -21,6 +21,7 @@ class PostgresWish:
     handoff: str = SLOT  # how the snapshot is joined to the stream
     connections: int = 4  # that the copy may open
     identity: Json | None = None  # of the source that the lake already mirrors
+    whole_rows: bool = False  # only tables with REPLICA IDENTITY FULL
 
     @classmethod
     def of(cls, wish: Wish) -> PostgresWish:
@@ -28,10 +29,16 @@ class PostgresWish:
         handoff = DECLARATION.value(wish.options, "handoff") or SLOT
         if wish.upstream is not None:
             known = cls.of_mirror(PostgresUpstream.of(wish.upstream), wish.patterns)
-            return replace(known, handoff=handoff, connections=wish.connections, identity=wish.identity)
+            return replace(
+                known,
+                handoff=handoff,
+                connections=wish.connections,
+                identity=wish.identity,
+                whole_rows=wish.whole_rows,
+            )
         publication, slot = wish.options.get("publication"), wish.options.get("slot")
         patterns = _within(publication, wish.patterns)
-        return cls(patterns, publication, slot, handoff, wish.connections, wish.identity)
+        return cls(patterns, publication, slot, handoff, wish.connections, wish.identity, wish.whole_rows)
 
     @classmethod
     def of_mirror(cls, upstream: PostgresUpstream, patterns: Sequence[str]) -> PostgresWish:

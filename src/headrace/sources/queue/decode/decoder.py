@@ -75,6 +75,7 @@ def _only(data: Bytes, starts: Ints, stops: Ints) -> Bytes:
 class QueueDecoder:
     """Decodes ticks. A tick is sent only when all its transactions have committed."""
 
+    as_text: ClassVar[None] = None
     statements: ClassVar[None] = None
     transaction_id: ClassVar[None] = None  # a tick has many transactions
     running: ClassVar[None] = None
