@@ -21,7 +21,13 @@ from typing import Any
 from headrace.cli.parser import examples
 
 _TABLES, _FOLDERS, _FILES = "tables", "folders", "files"
-_KINDS = {"lake": _FOLDERS, "config": _FILES, "tables": _TABLES, "names": _TABLES}  # by where a value goes
+_KINDS = {
+    "lake": _FOLDERS,
+    "state": _FOLDERS,
+    "config": _FILES,
+    "tables": _TABLES,
+    "names": _TABLES,
+}  # by where a value goes
 _LONGEST = 70
 
 

@@ -44,7 +44,11 @@ def register(subparsers: Any) -> None:
             "headrace status --lake ./lake", "headrace status --lake ./lake --watch", f"{_CHECK} --max-lag 5m"
         ),
     )
-    command.add_argument("--lake", metavar="DIR", required=True, help="a directory, or s3://bucket/prefix")
+    place = command.add_mutually_exclusive_group(required=True)
+    place.add_argument("--lake", metavar="DIR", help="a directory, or s3://bucket/prefix")
+    place.add_argument(
+        "--state", metavar="DIR", help="of a Spark query straight from a source, which is asked what it holds"
+    )
     shown = command.add_argument_group("what it shows")
     shown.add_argument("--json", action="store_true", help="for a program to read")
     shown.add_argument("--watch", action="store_true", help="go on showing, until Ctrl-C")
@@ -66,6 +70,8 @@ def register(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     checked = args.check or args.max_lag is not None
+    if args.state is not None:
+        return _show_state(args, checked)
     most = duration(args.max_lag or MAX_LAG, "--max-lag").total_seconds()
     if checked and args.watch:
         raise Misconfigured(
@@ -85,6 +91,26 @@ def run(args: argparse.Namespace) -> int:
             _console().print(_page(sources))
     if checked:
         _check(sources, most)
+    return 0
+
+
+def _show_state(args: argparse.Namespace, checked: bool) -> int:
+    """Print the report of a query without a lake."""
+    # Imported late, as in every command: --help and --version answer at once.
+    from headrace.spark.source.direct.removal import report
+
+    if checked or args.watch:
+        raise Misconfigured(
+            "STATUS_STATE_ALONE",
+            "--check, --max-lag and --watch are of a lake: of a query Spark itself says how it is",
+            hint="headrace status --state DIR, or with --json",
+        )
+    found = report(args.state)
+    if args.json:
+        print(json.dumps(found.to_json()), flush=True)
+    else:
+        for line in found.lines():
+            print(printable(line))
     return 0
 
 

@@ -52,7 +52,7 @@ def _environment(folder: Path) -> dict[str, str]:
 OFFERED: Sequence[tuple[str, Sequence[str]]] = (
     ("headrace st", ["status"]),
     ("headrace tables ", ["add", "drop", "resync"]),
-    ("headrace status --", ["--help", "--lake", "--json", "--watch", "--check", "--max-lag"]),
+    ("headrace status --", ["--help", "--lake", "--state", "--json", "--watch", "--check", "--max-lag"]),
     ("headrace tables resync --lake lake public.or", ["public.orders"]),
     ("headrace tables add --lake lake public.or", []),
     ("headrace verify --lake lake --tables public.or", ["public.orders"]),

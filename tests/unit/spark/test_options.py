@@ -11,10 +11,11 @@ import pytest
 
 from headrace.core.errors import HeadraceError
 from headrace.spark.source import load
-from headrace.spark.source.options import parse
+from headrace.spark.source.options import ReadOptions, parse
 from headrace.spark.source.planning import tasks
 from tests.laws.lake.chronicle import AWKWARD, Chronicle, Transaction
 
+DIRECT = {"url": "postgresql://app@h/d", "state": "./state", "tables": "public.*"}
 NAMES = {"lake": "./lake", "table": "t"}
 
 
@@ -22,6 +23,7 @@ def code(given: dict[str, str]) -> str:
     with pytest.raises(HeadraceError) as raised:
         load.plan(given)
     assert raised.value.hint
+    assert "canary" not in str(raised.value)
     return raised.value.code
 
 
@@ -40,6 +42,17 @@ def code(given: dict[str, str]) -> str:
         ({**NAMES, "lake": "s3://key:sec/ret@bucket/lake"}, "SPARK_OPTION_SECRET"),
         ({**NAMES, "fs.s3a.secret.key": "x"}, "SPARK_OPTION_SECRET"),
         ({**NAMES, "lake": "/nowhere"}, "LAKE_ABSENT"),
+        ({**NAMES, "state": "./state"}, "SPARK_OPTION_WAY"),
+        ({**NAMES, **DIRECT}, "SPARK_OPTION_MIXED"),
+        ({**DIRECT, "tables": " , "}, "SPARK_OPTION_MISSING"),
+        ({**DIRECT, "state": ""}, "SPARK_OPTION_MISSING"),
+        ({**DIRECT, "max_bytes": "1 GB"}, "SPARK_OPTION_VALUE"),
+        ({**DIRECT, "url": "postgresql://app:canary@h/d"}, "SPARK_OPTION_SECRET"),
+        ({**DIRECT, "url": "postgresql://app@h/d?password=canary"}, "SPARK_OPTION_SECRET"),
+        ({**DIRECT, "url": "host=h password=canary"}, "SPARK_OPTION_SECRET"),
+        ({**DIRECT, "url": "mysql://app:canary@h/d"}, "SPARK_OPTION_SECRET"),
+        ({**DIRECT, "url": "mysql://app@h/d", "publication": "p"}, "SPARK_OPTION_UNKNOWN"),
+        ({**DIRECT, "url": "odd://h/d"}, "SOURCE_UNKNOWN"),
     ],
 )
 def test_an_option_that_is_wrong_is_refused(given: dict[str, str], expected: str) -> None:
@@ -47,12 +60,9 @@ def test_an_option_that_is_wrong_is_refused(given: dict[str, str], expected: str
 
 
 def test_columns_are_parted_by_commas_outside_quotes() -> None:
-    assert parse({**NAMES, "columns": 'id, "a, b" ,"say ""hi""",c d'}).columns == (
-        "id",
-        "a, b",
-        'say "hi"',
-        "c d",
-    )
+    wishes = parse({**NAMES, "columns": 'id, "a, b" ,"say ""hi""",c d'})
+    assert isinstance(wishes, ReadOptions)
+    assert wishes.columns == ("id", "a, b", 'say "hi"', "c d")
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@
     changes      a stream of changes: which mark is next, what a batch is made of, when it would not be whole
     change_rows  the rows of a batch, in the three forms: what a stream's plan carries, and what a task reads
     offsets      marks, as Spark's checkpoint keeps them
+    direct       a stream straight from a source, without a lake
     types        schemas as Spark and its Arrow spell them
     readers      the classes that Spark calls
 

@@ -15,7 +15,8 @@ from headrace.spark.session import require_pyspark
 from headrace.spark.source import types
 from headrace.spark.source.change_rows import StreamPlan
 from headrace.spark.source.changes import plan_stream
-from headrace.spark.source.options import StreamOptions, parse, wrong_way_error
+from headrace.spark.source.direct.rows import DirectPlan, plan_direct
+from headrace.spark.source.options import DirectOptions, StreamOptions, parse, wrong_way_error
 from headrace.spark.source.planning import plan_read
 from headrace.spark.source.table_read import TableRead
 
@@ -24,29 +25,34 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-def plan(options: Mapping[str, str]) -> TableRead | StreamPlan:
+AnyPlan = TableRead | StreamPlan | DirectPlan
+
+
+def plan(options: Mapping[str, str]) -> AnyPlan:
     """Resolve the options; raises a coded error for whatever is wrong with them."""
     require_pyspark()
     wishes = parse(options)
+    if isinstance(wishes, DirectOptions):
+        return plan_direct(wishes)
     return plan_stream(wishes) if isinstance(wishes, StreamOptions) else plan_read(wishes)
 
 
-def schema(plan: TableRead | StreamPlan) -> StructType:
+def schema(plan: AnyPlan) -> StructType:
     return types.struct(plan.batch_schema())
 
 
-def reader(plan: TableRead | StreamPlan | None) -> DataSourceReader:
+def reader(plan: AnyPlan | None) -> DataSourceReader:
     """The reader of a batch query."""
     from headrace.spark.source import readers
 
     if plan is None:
         raise _schema_given_error()
-    if isinstance(plan, StreamPlan):
-        raise wrong_way_error("as", streams=True)
+    if not isinstance(plan, TableRead):
+        raise wrong_way_error("as" if isinstance(plan, StreamPlan) else "url", streams=True)
     return readers.TableReader(plan)
 
 
-def stream_reader(plan: TableRead | StreamPlan | None) -> DataSourceStreamReader:
+def stream_reader(plan: AnyPlan | None) -> DataSourceStreamReader:
     """The reader of a streaming query, as the installed PySpark calls it."""
     from headrace.spark.source import readers
 
@@ -54,7 +60,7 @@ def stream_reader(plan: TableRead | StreamPlan | None) -> DataSourceStreamReader
         raise _schema_given_error()
     if isinstance(plan, TableRead):
         raise wrong_way_error("table", streams=False)
-    return readers.stream_reader(plan)
+    return readers.direct_reader(plan) if isinstance(plan, DirectPlan) else readers.stream_reader(plan)
 
 
 def _schema_given_error() -> Misconfigured:

@@ -53,14 +53,19 @@ class Offset:
                 plan_id=str(record["plan_id"]),
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise Misconfigured(
-                "STREAM_OFFSET_MALFORMED",
-                "the checkpoint holds an offset that is none of ours",
-                detail=str(sorted(record))[:200],
-                hint="give each query a checkpointLocation of its own",
-            ) from error
+            raise malformed_error(record) from error
 
 
 def beginning(lake: str, source: str) -> Offset:
     """The offset before the contents of a table."""
     return Offset(-1, 0, lake, source)
+
+
+def malformed_error(record: Mapping[str, Any]) -> Misconfigured:
+    """The error of an offset that another source wrote."""
+    return Misconfigured(
+        "STREAM_OFFSET_MALFORMED",
+        "the checkpoint holds an offset that is none of ours",
+        detail=str(sorted(record))[:200],
+        hint="give each query a checkpointLocation of its own",
+    )

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.core.errors import Misconfigured
 from headrace.core.near import did_you_mean
+from headrace.sources.registry import declaration, kind_of
 
 # Each with the reads that take it, in the order of docs/spark.md.
 OPTIONS: Mapping[str, str] = {
@@ -27,13 +28,20 @@ OPTIONS: Mapping[str, str] = {
     "as": "stream",
     "after": "stream",
     "max_marks": "stream",
+    "url": "direct",
+    "state": "direct",
+    "tables": "direct",
+    "max_bytes": "direct",
+    "max_wal": "direct",
 }
+BATCH_BYTES = 64 << 20  # of a direct stream
 FORMS = ("changes", "feed", "upserts")
 
 _SECRET_NAME = re.compile(
     r"secret|passw|token|credential|access_?key|private_?key|^aws_|^fs\.", re.IGNORECASE
 )
 _SECRET_VALUE = re.compile(r"://[^/@\s]*:\S*@")  # a secret key of AWS may hold slashes
+_PATTERN = re.compile(r'(?:"[^"]*"|[^,"])+')
 _COLUMN = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^",]+?))\s*(?:,|\Z)')
 
 
@@ -64,18 +72,36 @@ class StreamOptions:
     max_marks: int | None = None
 
 
-def parse(texts: Mapping[str, str]) -> ReadOptions | StreamOptions:
+@dataclass(frozen=True, slots=True)
+class DirectOptions:
+    """The tables of a source, streamed without a lake; `own` are the options of its kind of source."""
+
+    url: str
+    state: str
+    tables: tuple[str, ...] = ()
+    own: Mapping[str, str] = field(default_factory=dict)
+    max_bytes: int = BATCH_BYTES
+    max_wal: int | None = None
+
+
+AnyOptions = ReadOptions | StreamOptions | DirectOptions
+
+
+def parse(texts: Mapping[str, str]) -> AnyOptions:
     """Parse the options of a read or a stream; raises before anything is opened."""
     _refuse_secrets(texts)
+    options = {name.lower(): value for name, value in texts.items()}
+    own = own_options(options["url"]) if "url" in options else frozenset()
     for name in texts:
-        if name.lower() not in OPTIONS:
+        if name.lower() not in OPTIONS and name.lower() not in own:
             raise Misconfigured(
                 "SPARK_OPTION_UNKNOWN",
                 f'format("headrace") has no option "{name}"',
                 detail=did_you_mean(name.lower(), OPTIONS),
                 hint=f"the options are {', '.join(OPTIONS)}: docs/spark.md describes them",
             )
-    options = {name.lower(): value for name, value in texts.items()}
+    if own:
+        return _direct(options, own)
     if "as" in options:
         _only("stream", options)
         return _stream(options)
@@ -109,9 +135,38 @@ def _stream(options: Mapping[str, str]) -> StreamOptions:
     )
 
 
+def own_options(url: str) -> frozenset[str]:
+    """The options of the kind of source at this address, and `url` itself."""
+    return frozenset({"url", *(option.name for option in declaration(kind_of(url)).options)})
+
+
+def _direct(options: Mapping[str, str], own: frozenset[str]) -> DirectOptions:
+    for name in options:
+        if OPTIONS.get(name, "direct") != "direct":
+            raise Misconfigured(
+                "SPARK_OPTION_MIXED",
+                f'"{name}" is of a lake, and "url" streams a source without one',
+                hint='give "url" with "state" and "tables"; or "lake" and "table" alone',
+            )
+    tables = tuple(text.strip() for text in _PATTERN.findall(options.get("tables", "")) if text.strip())
+    given = {name: value for name, value in options.items() if name in own - {"url"}}
+    if not tables and not given:
+        _require({}, "tables", _DIRECT)
+    return DirectOptions(
+        url=_require(options, "url", _DIRECT),
+        state=_require(options, "state", _DIRECT),
+        tables=tables,
+        own=given,
+        max_bytes=_number(options, "max_bytes") or BATCH_BYTES,
+        max_wal=_number(options, "max_wal"),
+    )
+
+
 def _only(way: str, options: Mapping[str, str]) -> None:
     """Refuse the options of the other way; whether `as` is there is how the ways are told apart."""
     for name in options:
+        if OPTIONS[name] == "direct":
+            raise _without_url_error(name)
         if OPTIONS[name] not in (way, "both"):
             raise wrong_way_error(name, streams=OPTIONS[name] == "stream")
 
@@ -120,7 +175,7 @@ def wrong_way_error(name: str, *, streams: bool) -> Misconfigured:
     """The error for an option, or a use, of a read where a stream is asked for, and the other way round."""
     return Misconfigured(
         "SPARK_OPTION_WAY",
-        f'"{name}" belongs to a stream, and a stream has the option "as"'
+        f'"{name}" belongs to a stream, and a stream has the option "as" or "url"'
         if streams
         else f'"{name}" is read at a mark: a stream has the option "as", and no moment',
         detail="Spark asks for the columns before it tells whether it reads or streams",
@@ -131,21 +186,40 @@ def wrong_way_error(name: str, *, streams: bool) -> Misconfigured:
 def _refuse_secrets(given: Mapping[str, str]) -> None:
     for name, value in given.items():
         if _SECRET_NAME.search(name) or _SECRET_VALUE.search(value):
-            raise Misconfigured(
-                "SPARK_OPTION_SECRET",
-                f'the option "{name}" holds a password or a credential',
-                detail="Spark shows options in plans, event logs and its page",
-                hint="leave it out; a bucket's credentials are read from AWS_ACCESS_KEY_ID and its like in "
-                "the environment of driver and executors, or from a role",
-            )
+            raise secret_error(name)
 
 
-def _require(options: Mapping[str, str], name: str) -> str:
+def secret_error(name: str) -> Misconfigured:
+    """The error of an option that holds a secret."""
+    return Misconfigured(
+        "SPARK_OPTION_SECRET",
+        f'the option "{name}" holds a password or a credential',
+        detail="Spark shows options in plans, event logs and its page",
+        hint="leave it out; the driver reads the password of a source from its environment or a password file"
+        if name.lower() == "url"
+        else "leave it out; a bucket's credentials are read from AWS_ACCESS_KEY_ID and its like in the "
+        "environment of driver and executors, or from a role",
+    )
+
+
+def _without_url_error(name: str) -> Misconfigured:
+    return Misconfigured(
+        "SPARK_OPTION_WAY",
+        f'"{name}" belongs to a stream straight from a source, which has the option "url"',
+        hint=_DIRECT,
+    )
+
+
+_LAKE = '.option("lake", PATH).option("table", "schema.table")'
+_DIRECT = '.option("url", URL).option("state", DIR).option("tables", "schema.*")'
+
+
+def _require(options: Mapping[str, str], name: str, example: str = _LAKE) -> str:
     if not options.get(name, "").strip():
         raise Misconfigured(
             "SPARK_OPTION_MISSING",
             f'format("headrace") needs the option "{name}"',
-            hint='.option("lake", PATH).option("table", "schema.table")',
+            hint=example,
         )
     return options[name]
 

@@ -18,6 +18,9 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 
 from headrace.spark.source import change_rows
 from headrace.spark.source.change_rows import StreamPlan
+from headrace.spark.source.direct import rows as direct_rows
+from headrace.spark.source.direct.offsets import DirectOffset
+from headrace.spark.source.direct.rows import DirectPlan
 from headrace.spark.source.offsets import Offset
 
 try:  # from PySpark 4.2 on
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.spark.source.changes import ChangeStream
+    from headrace.spark.source.direct.stream import DirectStream
     from headrace.spark.source.table_read import TableRead
 
 
@@ -115,6 +119,77 @@ class OlderChangeReader(_ChangeReader):
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
         """The end of the next batch."""
         return self.stream.latest(self._last).as_json()
+
+
+class _DirectReader(DataSourceStreamReader):
+    """Streams a source without a lake: what is alike in all versions of PySpark."""
+
+    def __init__(self, plan: DirectPlan) -> None:
+        self.plan = plan
+        self._opened: DirectStream | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_opened": None}
+
+    @property
+    def stream(self) -> DirectStream:
+        """The stream, opened when it is first needed."""
+        from headrace.spark.source.direct.stream import DirectStream  # late, as above
+
+        if self._opened is None:
+            self._opened = DirectStream(self.plan)
+        return self._opened
+
+    def initialOffset(self) -> dict[str, Any]:
+        return self.stream.initial().as_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of batches; Spark asks again for those that were not committed."""
+        tasks = self.stream.tasks(DirectOffset.from_json(start), DirectOffset.from_json(end))
+        return [InputPartition(task) for task in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a partition."""
+        return direct_rows.read(self.plan, partition.value)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Let the source forget what Spark has."""
+        self.stream.commit(DirectOffset.from_json(end))
+
+
+class DirectReader(_DirectReader, SupportsTriggerAvailableNow):
+    """For PySpark 4.2 and later, which says where a query stands."""
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self.stream.end_at_newest()
+
+    def latestOffset(self, start: dict[str, Any], limit: object) -> dict[str, Any]:
+        """The end of the next batch."""
+        return self.stream.latest(DirectOffset.from_json(start)).as_json()
+
+
+class OlderDirectReader(_DirectReader):
+    """For PySpark 4.0 and 4.1: a batch goes up to the newest, and the first up to the source's own end.
+
+    They tell a source neither where a query stands nor that it shall end with what there is now.
+    """
+
+    _asked = False
+
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
+        """The end of the next batch."""
+        if not self._asked:
+            self._asked = True
+            self.stream.end_at_newest()
+            self.stream.latest(None)
+            self.stream.go_on()
+        return self.stream.latest(None).as_json()
+
+
+def direct_reader(plan: DirectPlan) -> DataSourceStreamReader:
+    """The reader of a direct stream for the installed PySpark."""
+    newer = hasattr(DataSourceStreamReader, "getDefaultReadLimit")
+    return DirectReader(plan) if newer else OlderDirectReader(plan)
 
 
 def stream_reader(plan: StreamPlan) -> DataSourceStreamReader:

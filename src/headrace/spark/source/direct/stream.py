@@ -1,0 +1,233 @@
+"""A direct stream, as its query's own process on the driver sees it.
+
+    latest(start)         the end of the next batch; it is durable by then
+    tasks(start, end)     its tasks: slices of the stream, or pieces of the snapshot
+    commit(end)           Spark has it: acknowledged at the source, its files deleted
+
+Nothing here is lost with the process. The one that comes after it takes the state folder over, receives
+behind the newest batch, and offers the earlier ones as they are. Spark ends this process without a word; the
+receiver ends with its standard input, and the source's objects are free within seconds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+from headrace.core.failpoint import failpoint
+from headrace.core.position import Position
+from headrace.core.records import to_record
+from headrace.ingest.last_commits import LastCommits
+from headrace.lake.store.open import open_store
+from headrace.sources import registry
+from headrace.spark.source.direct.beginning import SnapshotCopy, establish, examine
+from headrace.spark.source.direct.offsets import DirectOffset
+from headrace.spark.source.direct.reception import Reception, SourceLink, StreamPlace
+from headrace.spark.source.direct.rows import DirectPlan, DirectTask, SliceTask, SnapshotTask
+from headrace.spark.source.direct.state import (
+    FORMAT,
+    Beginning,
+    DirectTable,
+    StateFolder,
+    StateRecord,
+    new_id,
+    older_checkpoint_error,
+    older_state_error,
+    open_state,
+    other_state_error,
+)
+
+ADVANCE_SECONDS = 1.0  # between two tries to move the end of a quiet source's log
+_POLL_SECONDS = 0.01
+
+
+class DirectStream:
+    """The stream of a query. It belongs to one thread."""
+
+    def __init__(self, plan: DirectPlan) -> None:
+        self._plan = plan
+        kind = registry.kind_of(plan.url)
+        source = registry.by_kind(kind)
+        address, fresh = source.address(plan.url), new_id()
+        wanted = StateRecord(
+            format=FORMAT,
+            id=fresh,
+            kind=kind,
+            address=address.without_secrets(),
+            upstream=source.plan(fresh, "direct", plan.options),
+            patterns=plan.tables,
+            options=plan.options,
+        )
+        self._state = open_state(open_store(plan.state), wanted)
+        self._state.take_over()
+        self._link = SourceLink(source, address, self._state.record)
+        self._address = address
+        self.reception: Reception | None = None
+        self._target: Position | None = None
+
+    def initial(self) -> DirectOffset:
+        """The offset of a query that has read nothing."""
+        start = self._offset(0)
+        self._require(start)
+        return start
+
+    def end_at_newest(self) -> None:
+        """Let the stream end where the source is now."""
+        self._receive()
+        self._target = self._link.mirror.end()
+
+    def go_on(self) -> None:
+        """Let the stream have no end again."""
+        self._target = None
+
+    def latest(self, start: DirectOffset | None) -> DirectOffset:
+        """The end of the next batch behind `start`; of all that are there, if that is not known."""
+        if start is not None:
+            self._require(start)
+        reception, advanced = self._receive(), time.monotonic()
+        while True:
+            newest = self._state.newest
+            if start is not None and start.batch < newest:
+                return self._offset(start.batch + 1)
+            received = reception.received_until
+            if self._ends_before(reception.place.end.time):
+                return self._offset(newest)
+            if reception.cut():
+                continue
+            if self._target is None or self._ends_before(received):
+                return self._offset(newest)
+            advanced = self._advance(advanced)
+
+    def tasks(self, start: DirectOffset, end: DirectOffset) -> list[DirectTask]:
+        """The tasks of the batches behind `start`, up to `end`."""
+        for offset in (start, end):
+            self._require(offset)
+        known = self._state.beginning
+        if known is None:
+            return []
+        found = list(_snapshot_tasks(self._state, known)) if start.batch < 1 <= end.batch else []
+        for number in range(max(start.batch, 1) + 1, end.batch + 1):
+            found += _slice_tasks(self._state, known, number)
+        return found
+
+    def commit(self, end: DirectOffset) -> None:
+        """Let the source forget all up to here: Spark has it."""
+        self._require(end)
+        if end.batch > self._state.committed_batch:
+            failpoint("direct.commit.before")
+            self._state.require_owner()
+            self._state.commit(end.batch)
+            failpoint("direct.commit.after")
+            if self.reception is not None:
+                self.reception.acknowledge(self._state.end_of(end.batch))
+
+    def _offset(self, batch: int) -> DirectOffset:
+        return DirectOffset(batch, self._state.record.id)
+
+    def _require(self, offset: DirectOffset) -> None:
+        """Refuse a checkpoint that this state does not belong to."""
+        state = self._state
+        if offset.state != state.record.id:
+            raise other_state_error(state.store.url)
+        if offset.batch > state.newest:
+            raise older_state_error(state.store.url, state.newest, offset.batch)
+        if offset.batch < state.committed_batch:
+            raise older_checkpoint_error(state.store.url, state.committed_batch, offset.batch)
+
+    def _ends_before(self, reached: int) -> bool:
+        return self._target is not None and self._target.time <= reached
+
+    # --- the beginning, and going on --------------------------------------------------------------
+
+    def _receive(self) -> Reception:
+        """Begin the stream, or go on with it, when it is first needed."""
+        if self.reception is None:
+            known = self._state.beginning
+            self.reception = self._begin() if known is None else self._go_on(known)
+        return self.reception
+
+    def _go_on(self, known: Beginning) -> Reception:
+        state, place = (
+            self._state,
+            StreamPlace(1, known.start, LastCommits(known.start.time), known.filled_tables),
+        )
+        if state.newest > 1:
+            batch = state.batch(state.newest)
+            place = StreamPlace(batch.number, batch.end, batch.last, frozenset(batch.filled_tables))
+        tables = tuple(table.definition for table in known.tables)
+        self._link.bind(known)
+        self._link.mirror.confirm(known.identity, place.end)
+        return Reception(self._plan, state, self._link, tables, place)
+
+    def _begin(self) -> Reception:
+        plan, state, link = self._plan, self._state, self._link
+        report = examine(link.source, self._address, plan, registry.declaration(state.record.kind).title)
+        state.clear()
+        origin = establish(link, state, report)
+        link.bind(origin)
+        tables, start = tuple(origin.tables.fit_defs), origin.start
+        numbers = frozenset(table.number for table in tables)
+        place = StreamPlace(1, start, LastCommits(start.time), numbers)
+        reception = Reception(plan, state, link, tables, place)
+        files, handoff = SnapshotCopy(link, state, tables).run(plan)
+        self._cut_until(reception, handoff.until or link.mirror.end())
+        known = Beginning(
+            identity=origin.identity,
+            upstream=origin.upstream,
+            start=start,
+            reference=reception.reference,
+            tables=tuple(map(DirectTable.of, tables)),
+            files=files,
+            handoff=to_record(handoff),
+            held_until=reception.place.batch,
+        )
+        state.begin(known)
+        if known.held_until == 1:
+            reception.place = replace(reception.place, filled_tables=known.filled_tables)
+        return reception
+
+    def _cut_until(self, reception: Reception, until: Position) -> None:
+        """Cut all transactions that the snapshot may hold."""
+        advanced = time.monotonic()
+        while True:
+            received = reception.received_until
+            if not reception.cut():
+                if received >= until.time:
+                    return
+                advanced = self._advance(advanced)
+
+    def _advance(self, last: float) -> float:
+        """Wait a little for the stream; a source that nobody writes to may have to move its log for that."""
+        time.sleep(_POLL_SECONDS)
+        now = time.monotonic()
+        if now < last + ADVANCE_SECONDS:
+            return last
+        captures = self._link.mirror.captures
+        if captures is not None:
+            captures.advance_log()
+        return now
+
+
+def _snapshot_tasks(state: StateFolder, known: Beginning) -> Iterator[DirectTask]:
+    """The first batch: the snapshot, and what is taken back of the batches that it reaches into."""
+    for file in known.files:
+        yield SnapshotTask(file.key, file.table, known.start.last)
+    for number in range(2, known.held_until + 1):
+        yield from _slice_tasks(state, known, number, back=True)
+
+
+def _slice_tasks(
+    state: StateFolder, known: Beginning, number: int, *, back: bool = False
+) -> Iterator[DirectTask]:
+    numbers, batch = tuple(table.number for table in known.tables), state.batch(number)
+    for part in batch.slices:
+        yield SliceTask(
+            kind=state.record.kind,
+            reference=known.reference,
+            key=batch.key,
+            slice=part,
+            tables=numbers,
+            snapshot=known.snapshot if back else None,
+            time=known.start.last,
+        )

@@ -1,0 +1,85 @@
+"""A query straight from a source without Spark: offsets, tasks and commits as Spark asks for them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from headrace.spark.source.direct.offsets import DirectOffset
+from headrace.spark.source.direct.rows import DirectPlan, plan_direct, read
+from headrace.spark.source.direct.stream import DirectStream
+from headrace.spark.source.options import DirectOptions, parse
+from headrace_testing.postgres import Database
+
+Row = tuple[int, tuple[str | None, ...]]
+Sums = Counter[Row]
+
+
+def direct_plan(url: str, state: Path | str, **options: Any) -> DirectPlan:
+    """The plan of these options."""
+    options = {"tables": "public.*", **options}
+    texts = {name: str(value) for name, value in options.items() if value is not None}
+    wishes = parse({"url": url, "state": str(state), **texts})
+    assert isinstance(wishes, DirectOptions)
+    return plan_direct(wishes)
+
+
+class Query:
+    """A query that reads until now, batch by batch; the sums of all that it read."""
+
+    def __init__(self, plan: DirectPlan, at: DirectOffset | None = None) -> None:
+        self.plan = plan
+        self.stream = DirectStream(plan)
+        self.at = self.stream.initial() if at is None else at
+        self.sums: Sums = Counter()
+
+    def catch_up(self, *, commit: bool = True) -> list[Sums]:
+        """Read up to where the source is now; what each batch brought."""
+        self.stream.end_at_newest()
+        found = []
+        while (end := self.stream.latest(self.at)) != self.at:
+            found.append(self.rows(self.at, end))
+            self.sums.update(found[-1])
+            if commit:
+                self.stream.commit(self.at)
+            self.at = end
+        if commit:
+            self.stream.commit(self.at)
+        self.stream.go_on()
+        return found
+
+    def rows(self, start: DirectOffset, end: DirectOffset) -> Sums:
+        """The rows of the batches between."""
+        found: Sums = Counter()
+        for task in self.stream.tasks(start, end):
+            for batch in read(self.plan, task):
+                for row in batch.to_pylist():
+                    found[row["oid"], tuple(row["row_data"])] += row["_diff"]
+        return found
+
+    def contents(self) -> Sums:
+        """All rows that are there by now."""
+        assert min(self.sums.values(), default=0) >= 0
+        return +self.sums
+
+    def close(self) -> None:
+        """End as Spark ends the process of a query: without a word."""
+        if self.stream.reception is not None:
+            self.stream.reception.abandon()
+
+
+def held(database: Database, *tables: str) -> Sums:
+    """The rows of tables as the server prints them: by COPY, so that no cast changes a text."""
+    found: Sums = Counter()
+    with database.connect() as connection:
+        for table in tables:
+            answer = connection.execute("SELECT %s::regclass::oid::int8", [table]).fetchone()
+            assert answer is not None
+            with connection.cursor().copy(f"COPY {table} TO STDOUT") as copy:
+                found.update((answer[0], _texts(line)) for line in copy.rows())
+    return found
+
+
+def _texts(row: tuple[Any, ...]) -> tuple[str | None, ...]:
+    return tuple(None if value is None else str(value) for value in row)

@@ -1,0 +1,444 @@
+"""`readStream.format("headrace")` straight from PostgreSQL: every change once, over kills, and refusals."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from headrace.cli.main import main
+from headrace.core.errors import HeadraceError
+from headrace.spark.source.direct.beginning import SnapshotCopy
+from headrace.spark.source.direct.offsets import DirectOffset
+from headrace.spark.source.direct.state import StateFolder
+from headrace_testing.postgres import Database, Server
+from headrace_testing.postmaster import wait_for
+from tests.integration.spark.source.direct import Query, Sums, direct_plan, held
+
+PGBENCH = ("pgbench_accounts", "pgbench_branches", "pgbench_tellers", "pgbench_history")
+
+
+@pytest.fixture
+def orders(database: Database) -> Database:
+    database.execute("CREATE TABLE orders (id int PRIMARY KEY, note text)")
+    database.execute("ALTER TABLE orders REPLICA IDENTITY FULL")
+    database.execute("INSERT INTO orders SELECT g, 'n' || g FROM generate_series(1, 10) g")
+    return database
+
+
+@pytest.fixture
+def queries() -> Iterator[Callable[..., Query]]:
+    """Makes queries, whose receivers end with the test."""
+    made: list[Query] = []
+
+    def query(*args: Any) -> Query:
+        made.append(Query(*args))
+        return made[-1]
+
+    yield query
+    for each in made:
+        each.close()
+
+
+def refused(code: str) -> Any:
+    return pytest.raises(HeadraceError, match=f"^{code}: ")
+
+
+def test_the_sum_of_all_batches_is_the_tables(
+    orders: Database, queries: Callable[..., Query], tmp_path: Path
+) -> None:
+    """Every way in which a row changes, a type of each kind, NULL, and a value that no lake type can hold."""
+    orders.execute(
+        "CREATE TABLE odd (a int[], b numeric, c timestamptz, d jsonb, e bytea, f bool, g date, h float8)"
+    )
+    orders.execute("ALTER TABLE odd REPLICA IDENTITY FULL")
+    orders.execute(
+        "INSERT INTO odd VALUES ('{{1,2},{3,4}}', 'NaN', 'infinity', '{\"k\": 1}', '\\x00ff', true)"
+    )
+    query = queries(direct_plan(orders.url(), tmp_path / "state"))
+    query.catch_up()
+    assert query.contents() == held(orders, "orders", "odd")
+    orders.execute("INSERT INTO odd (g, h) VALUES ('infinity', 'Infinity'), ('0044-03-15 BC', 1e-5)")
+    orders.execute("INSERT INTO odd SELECT * FROM odd")
+    orders.execute("UPDATE orders SET note = repeat(note, 5000) WHERE id < 4")
+    orders.execute("UPDATE orders SET id = id + 100, note = NULL WHERE id > 7")
+    orders.execute("DELETE FROM orders WHERE id = 5")
+    query.catch_up()
+    assert query.contents() == held(orders, "orders", "odd")
+
+
+def test_a_batch_that_is_asked_for_again_is_the_same_and_the_slot_waits_for_commits(
+    orders: Database, queries: Callable[..., Query], tmp_path: Path
+) -> None:
+    plan = direct_plan(orders.url(), tmp_path / "state", max_bytes=1)
+    first = queries(plan)
+    begun = first.at
+    for step in range(3):
+        orders.execute("UPDATE orders SET note = %s WHERE id = %s", [str(step), step])
+        first.catch_up(commit=False)
+    files = _contents(tmp_path / "state")
+    at_first = _confirmed(orders)
+    orders.execute("INSERT INTO orders VALUES (99, 'later')")
+    first.catch_up(commit=False)
+    [(end,)] = orders.execute("SELECT pg_current_wal_lsn()::text")
+    wait_for(lambda: _written(orders, end), "the source has heard how much arrived")
+    assert _confirmed(orders) == at_first
+    every, end = first.rows(begun, first.at), first.at
+    first.close()
+    again = queries(plan, begun)
+    assert again.rows(begun, end) == every
+    assert files.items() <= _contents(tmp_path / "state").items()
+    again.at = end
+    assert again.catch_up() == []
+    wait_for(lambda: _confirmed(orders) > at_first, "the slot follows the commit")
+    assert _raw_files(tmp_path / "state") == []
+    again.sums = every
+    orders.execute("DELETE FROM orders WHERE id = 99")
+    again.catch_up()
+    assert again.contents() == held(orders, "orders")
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    names = [path for path in folder.rglob("*") if path.is_file() and "owners" not in path.parts]
+    return {str(path): path.read_bytes() for path in names}
+
+
+def _raw_files(state: Path) -> list[Path]:
+    return [*state.rglob("*.raw"), *state.rglob("*.arrow")]
+
+
+def _written(database: Database, lsn: str) -> bool:
+    """Tell whether the receiver has reported the arrival of all before this position."""
+    statement = (
+        "SELECT count(*) FROM pg_stat_replication r JOIN pg_replication_slots s ON s.active_pid = r.pid"
+    )
+    found = database.execute(f"{statement} WHERE s.database = %s AND r.write_lsn >= %s", [database.name, lsn])
+    return bool(found == [(1,)])
+
+
+def _confirmed(database: Database) -> int:
+    [(lsn,)] = database.execute(
+        "SELECT confirmed_flush_lsn - '0/0'::pg_lsn FROM pg_replication_slots WHERE database = %s",
+        [database.name],
+    )
+    return int(lsn)
+
+
+def test_what_the_snapshot_holds_of_the_stream_is_taken_back(
+    orders: Database, queries: Callable[..., Query], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Changes between the stream's beginning and the snapshot are in both; their rows net to nothing."""
+    copy = SnapshotCopy.run
+
+    def later(self: SnapshotCopy, plan: Any) -> Any:
+        orders.execute("UPDATE orders SET note = 'both' WHERE id < 6")
+        orders.execute("DELETE FROM orders WHERE id = 10")
+        return copy(self, plan)
+
+    monkeypatch.setattr(SnapshotCopy, "run", later)
+    before = held(orders, "orders")
+    query = queries(direct_plan(orders.url(), tmp_path / "state"))
+    first = query.stream.latest(query.at)
+    assert +query.rows(query.at, first) == before
+    query.catch_up()
+    assert query.contents() == held(orders, "orders")
+
+
+def test_a_large_transaction_comes_whole_in_slices(
+    orders: Database, queries: Callable[..., Query], tmp_path: Path
+) -> None:
+    query = queries(direct_plan(orders.url(), tmp_path / "state", max_bytes=1000))
+    query.catch_up()
+    orders.execute("INSERT INTO orders SELECT g, repeat('x', 900) FROM generate_series(11, 30000) g")
+    start = query.at
+    [batch] = query.catch_up(commit=False)
+    assert sum(batch.values()) == 29_990
+    assert len(query.stream.tasks(start, query.at)) > 2
+    assert query.contents() == held(orders, "orders")
+
+
+def test_a_table_that_was_altered_goes_on_with_its_new_columns(
+    orders: Database, queries: Callable[..., Query], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = queries(direct_plan(orders.url(), tmp_path / "state"))
+    query.catch_up()
+    orders.execute("INSERT INTO orders VALUES (11, 'two')")
+    orders.execute("ALTER TABLE orders ADD COLUMN more int")
+    orders.execute("INSERT INTO orders VALUES (12, 'three', 3)")
+    query.catch_up()
+    assert {row[1] for row in query.contents()} > {("11", "two"), ("12", "three", "3")}
+    assert "a table's columns changed" in caplog.text
+
+
+# --- refusals -------------------------------------------------------------------------------------
+
+
+def test_an_identity_that_is_not_full_is_refused_with_its_statement(
+    orders: Database, queries: Callable[..., Query], tmp_path: Path
+) -> None:
+    orders.execute("CREATE TABLE part (id int PRIMARY KEY, n int)")
+    query = queries(direct_plan(orders.url(), tmp_path / "state"))
+    with refused("PG_IDENTITY_NOT_FULL") as error:
+        query.catch_up()
+    assert error.value.hint == "ALTER TABLE public.part REPLICA IDENTITY FULL"
+    assert orders.execute("SELECT count(*) FROM pg_publication") == [(0,)]
+    orders.execute(error.value.hint)
+    query.catch_up()
+    orders.execute("INSERT INTO part VALUES (1, 1)")
+    orders.execute("ALTER TABLE part REPLICA IDENTITY DEFAULT")
+    orders.execute("UPDATE part SET n = 2")
+    with refused("PG_IDENTITY_NOT_FULL"):
+        query.catch_up()
+    assert {row[1] for row in query.contents()} > {("1", "1")}  # all before it was offered
+
+
+def test_a_truncation_ends_the_stream_unless_the_table_never_had_a_row(
+    orders: Database, queries: Callable[..., Query], tmp_path: Path
+) -> None:
+    orders.execute("CREATE TABLE empty (n int)")
+    orders.execute("ALTER TABLE empty REPLICA IDENTITY FULL")
+    query = queries(direct_plan(orders.url(), tmp_path / "state"))
+    query.catch_up()
+    orders.execute("TRUNCATE empty")
+    orders.execute("INSERT INTO empty VALUES (1)")
+    query.catch_up()
+    before = held(orders, "orders", "empty")
+    assert query.contents() == before
+    orders.execute("TRUNCATE empty")
+    orders.execute("INSERT INTO orders VALUES (77, 'not offered')")
+    with refused("DIRECT_TABLE_TRUNCATED"):
+        query.catch_up()
+    assert query.contents() == before
+
+
+def test_a_table_that_is_dropped_ends_the_stream(
+    orders: Database, queries: Callable[..., Query], tmp_path: Path
+) -> None:
+    query = queries(direct_plan(orders.url(), tmp_path / "state"))
+    query.catch_up()
+    orders.execute("DROP TABLE orders")
+
+    with refused("DIRECT_TABLE_GONE"):
+        wait_for(lambda: query.stream.latest(query.at) > query.at, "the drop is noticed")
+
+
+def test_state_and_checkpoint_belong_together(
+    orders: Database, queries: Callable[..., Query], tmp_path: Path
+) -> None:
+    plan = direct_plan(orders.url(), tmp_path / "state")
+    query = queries(plan)
+    query.catch_up()
+    orders.execute("DELETE FROM orders")
+    query.catch_up()
+    with refused("DIRECT_OTHER_STATE"):
+        query.stream.latest(DirectOffset(1, "another"))
+    with refused("DIRECT_STATE_OLDER"):
+        query.stream.latest(DirectOffset(query.at.batch + 1, query.at.state))
+    with refused("DIRECT_CHECKPOINT_OLDER"):
+        query.stream.tasks(DirectOffset(0, query.at.state), query.at)
+    query.close()
+    with refused("DIRECT_CHECKPOINT_OLDER"):  # a new checkpoint
+        queries(plan)
+    with refused("DIRECT_STATE_DIFFERS"):
+        queries(direct_plan(orders.url(), tmp_path / "state", tables="public.orders"))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").touch()
+    with refused("DIRECT_STATE_FOREIGN"):
+        queries(direct_plan(orders.url(), tmp_path / "other"))
+
+
+def test_a_later_query_on_one_state_fences_the_earlier(
+    orders: Database, queries: Callable[..., Query], tmp_path: Path
+) -> None:
+    plan = direct_plan(orders.url(), tmp_path / "state")
+    earlier = queries(plan)
+    earlier.catch_up(commit=False)
+    later = queries(plan)
+    orders.execute("DELETE FROM orders WHERE id = 1")
+    with refused("DIRECT_STATE_TAKEN"):
+        wait_for(lambda: earlier.stream.latest(earlier.at) > earlier.at, "the fence")
+    earlier.close()
+    later.catch_up()
+    assert later.contents() == held(orders, "orders")
+
+
+def test_the_slot_may_hold_no_more_than_max_wal(
+    orders: Database, queries: Callable[..., Query], tmp_path: Path
+) -> None:
+    query = queries(direct_plan(orders.url(), tmp_path / "state", max_wal=1))
+    with refused("PG_MAX_WAL"):
+        query.catch_up()
+
+
+def test_a_beginning_that_was_interrupted_begins_anew(
+    orders: Database, queries: Callable[..., Query], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = direct_plan(orders.url(), tmp_path / "state")
+    query = queries(plan)
+    with monkeypatch.context() as patch:
+
+        def fails(self: StateFolder, beginning: object) -> None:
+            raise OSError("the disk is full")
+
+        patch.setattr(StateFolder, "begin", fails)
+        with pytest.raises(OSError, match="full"):
+            query.catch_up()
+    query.close()
+    orders.execute("DELETE FROM orders WHERE id < 3")
+    again = queries(plan)
+    again.catch_up()
+    assert again.contents() == held(orders, "orders")
+
+
+def test_status_shows_and_drop_removes_what_a_query_left(
+    orders: Database, queries: Callable[..., Query], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = str(tmp_path / "state")
+    query = queries(direct_plan(orders.url(), state))
+    query.catch_up()
+    query.close()
+    assert main(["status", "--state", state]) == 0
+    shown = capsys.readouterr().out
+    assert "public.orders" in shown
+    assert "batches: 1 offered, 1 committed" in shown
+    assert " retained" in shown
+    assert main(["status", "--state", state, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["committed_batch"] == 1
+    assert main(["drop", "--state", state, "--dry-run"]) == 0
+    assert main(["drop", "--state", state, "--yes"]) == 0
+    assert "dropped slot" in capsys.readouterr().out
+    assert orders.execute("SELECT count(*) FROM pg_publication") == [(0,)]
+    assert [path for path in Path(state).rglob("*") if path.is_file()] == []
+    assert main(["drop", "--state", state, "--yes"]) == 2
+    assert "DIRECT_STATE_NONE" in capsys.readouterr().err
+    assert main(["drop", "--state", state, "--yes", "--stop"]) == 2
+    assert main(["status", "--state", state, "--watch"]) == 2
+
+
+# --- in Spark, over kills -------------------------------------------------------------------------
+
+
+class Watch:
+    """A query of Spark, started again whenever it fails, and what each of its batches brought."""
+
+    def __init__(self, spark: Any, frame: Callable[[], Any], checkpoint: Path) -> None:
+        self._frame = frame
+        self._checkpoint = str(checkpoint)
+        self._java = spark.sparkContext._gateway.proc.pid
+        self.batches: dict[int, Sums] = {}
+        self.repeated: list[bool] = []  # for each batch that came again, whether it was the same
+        self.errors: list[str] = []
+        self.query = self._start()
+
+    def _start(self, **trigger: Any) -> Any:
+        writer = self._frame().writeStream.foreachBatch(self._keep)
+        trigger = trigger or {"processingTime": "0 seconds"}
+        return writer.option("checkpointLocation", self._checkpoint).trigger(**trigger).start()
+
+    def _keep(self, rows: Any, number: int) -> None:
+        found: Sums = Counter()
+        for oid, row_data, _, diff in rows.collect():
+            found[oid, tuple(row_data)] += diff
+        if number in self.batches:
+            self.repeated.append(found == self.batches[number])
+        self.batches[number] = found
+
+    def goes_on(self, batches: int = 2) -> None:
+        """Wait for so many further batches."""
+        wanted = len(self.batches) + batches
+
+        def came() -> bool:
+            if not self.query.isActive:
+                self.errors.append(str(self.query.exception()))
+                self.query = self._start()
+            return len(self.batches) >= wanted
+
+        wait_for(came, f"batch {wanted}", deadline=120)
+
+    def end(self) -> None:
+        """Read all there is, then end."""
+        self.query.stop()
+        self._start(availableNow=True).awaitTermination()
+
+    def kill(self, part: str) -> None:
+        """Kill the processes below Spark's that have this in their command line.
+
+        Of Spark's workers all but the one that forks them: Spark itself fails once without that.
+        """
+        for process in psutil.Process(self._java).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                forks = "pyspark.daemon" in part and process.ppid() == self._java
+                if not forks and any(part in word for word in process.cmdline()):
+                    process.send_signal(signal.SIGKILL)
+
+
+def _kills(watch: Watch, server: Server, database: Database) -> dict[str, Callable[[], object]]:
+    def crash() -> None:
+        server.crash()
+        server.start()
+
+    sessions = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND usename = 'app'"
+    return {
+        "reader": lambda: watch.kill("python_streaming_source_runner"),
+        "connection": lambda: database.execute(sessions, [database.name]),
+        "server": crash,
+        "receiver": lambda: watch.kill("headrace.ingest.worker"),
+        "executor": lambda: watch.kill("pyspark.daemon"),
+    }
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("count", [3, pytest.param(20, marks=pytest.mark.full)])
+def test_every_change_comes_once_over_kills(
+    count: int, spark: Any, database: Database, seed: int, tmp_path: Path
+) -> None:
+    """Each batch keeps pgbench's invariant, and is the same when it comes again; no file has the password."""
+    server, password = database.server, tmp_path / "password"
+    password.write_text(f"*:*:*:*:{server.password}\n")
+    password.chmod(0o600)
+    database.pgbench_tables(accounts=1000)
+    for table in PGBENCH:
+        database.execute(f"ALTER TABLE {table} REPLICA IDENTITY FULL")
+    url = f"postgresql://app@{server.host}:{server.port}/{database.name}?passfile={password}"
+    options = {"url": url, "state": str(tmp_path / "state"), "tables": "public.*"}
+    checkpoint = tmp_path / "checkpoint"
+
+    def frame() -> Any:
+        return spark.readStream.format("headrace").options(**options).load()
+
+    with database.pgbench(clients=2, rate=100, accounts=1000):
+        watch = Watch(spark, frame, checkpoint)
+        watch.goes_on(3)
+        kills = _kills(watch, server, database)
+        chosen = random.Random(seed).choices([*kills], k=count - 3)
+        for name in ["reader", "server", "executor", *chosen]:
+            kills[name]()
+            watch.goes_on()
+    watch.end()
+    assert all(watch.repeated)
+    state: Sums = Counter()
+    numbers = {table: database.execute("SELECT %s::regclass::oid::int8", [table])[0][0] for table in PGBENCH}
+    for number in sorted(watch.batches):
+        state.update(watch.batches[number])
+        assert min(state.values()) >= 0
+        assert len(set(_balances(+state, numbers))) == 1, f"batch {number}"
+    assert +state == held(database, *PGBENCH)
+    assert not any(server.password in text for text in watch.errors)
+    for path in [*checkpoint.rglob("*"), *(tmp_path / "state").rglob("*")]:
+        assert path.is_dir() or server.password.encode() not in path.read_bytes()
+    assert server.password not in frame()._jdf.queryExecution().toString()
+
+
+def _balances(rows: Sums, numbers: dict[str, int]) -> Iterator[int]:
+    """The sum that TPC-B keeps equal in all of its tables."""
+    places = {"pgbench_accounts": 2, "pgbench_branches": 1, "pgbench_tellers": 2, "pgbench_history": 3}
+    for table, place in places.items():
+        yield sum(int(row[place] or 0) * count for (oid, row), count in rows.items() if oid == numbers[table])
