@@ -33,6 +33,7 @@ from headrace.lake.log.commit import EpochLog, open_log
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
 from headrace.spark.session import SparkConfig, open_session
+from headrace_testing.figures import keep
 
 TABLE = TableName("public", "orders")
 FILE_ROWS = 500_000
@@ -138,6 +139,7 @@ def batch(spark: Any, lake: str, count: int) -> None:
     say("spark.read.parquet, all columns", speed(count, peer))
     say("format(headrace), all columns", speed(count, ours), f"{peer / ours:.2f} of the peer (bar 0.5)")
     say("format(headrace), a third of the columns", speed(count, third), f"{ours / third:.2f} of all (bar 2)")
+    keep(batch_of_parquet=peer / ours, third_of_all=ours / third)
 
 
 def run_stream(spark: Any, lake: str, form: str) -> None:
@@ -152,6 +154,7 @@ def stream(spark: Any, lake: str, count: int) -> None:
     for form in ("changes", "feed"):
         seconds = best(partial(run_stream, spark, lake, form), 2)
         say(f"stream, {form}, AvailableNow", speed(count, seconds), "(bar 1)")
+        keep(**{f"million_{form}_a_second": count / seconds / 1e6})
 
 
 def triggers(spark: Any, lake: BenchLake, path: str, wanted: int) -> None:
@@ -190,6 +193,7 @@ def triggers(spark: Any, lake: BenchLake, path: str, wanted: int) -> None:
     ours = _milliseconds(frame.option("as", "changes").load(), wanted)
     say("trigger of an empty Python source", f"{peer:.0f} ms")
     say("trigger of one mark", f"{ours:.0f} ms", f"{ours / peer:.2f} of the peer (bar 1.3)")
+    keep(trigger_of_empty=ours / peer)
 
 
 def _milliseconds(frame: Any, wanted: int) -> float:
