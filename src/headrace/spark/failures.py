@@ -31,6 +31,7 @@ _LONGEST = 400
 def engine_errors() -> tuple[type[Exception], ...]:
     """The exceptions by which Spark and the bridge to its JVM report failure."""
     names = [("pyspark.errors", "PySparkException"), ("py4j.protocol", "Py4JError"), ("grpc", "RpcError")]
+    names.append(("pyarrow", "ArrowInvalid"))  # an answer that ended before its first row
     # OSError: a socket to a JVM or a server that is gone, or that never was.
     found: list[type[Exception]] = [EOFError, OSError]
     for module, name in names:

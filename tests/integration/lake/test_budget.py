@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from headrace.lake.format import delta_line
 from headrace.lake.format.plan import TableStep
 from headrace.lake.log import table
 from headrace.lake.log.table import LakeTable, Stamp
@@ -59,7 +60,9 @@ def hours(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> Hours:
         return write(self, step, stamp)
 
     monkeypatch.setattr(table, "time", SimpleNamespace(time=lambda: household.now.timestamp()))
+    monkeypatch.setattr(delta_line, "_now", lambda: int(household.now.timestamp() * 1000))
     monkeypatch.setattr(LakeTable, "write", noted)
+    monkeypatch.setattr(table, "_OUR_INTERVAL", 25)  # a checkpoint among these few marks
     monkeypatch.setattr(sweep, "_commit_time", lambda log, at: times.get((log.folder, at), household.now))
     hours = Hours(household, 0)
     household.live(BEFORE, ago=(BEFORE + SINCE) * EVERY, every=EVERY)

@@ -16,7 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from headrace.core.errors import Definite, HeadraceError, Misconfigured
 from headrace.core.history import history_ids
 from headrace.core.names import TableName
-from headrace.lake.format import datafile, layout, requests
+from headrace.lake.format import datafile, delta_line, layout, requests
 from headrace.lake.log import horizon, table
 from headrace.lake.log.table import LakeTable
 from headrace.lake.retain import sweep
@@ -204,6 +204,7 @@ def test_a_mark_that_was_thinned_out_holds_its_files_for_the_grace_time(
     """Files that were removed long ago, and needed by a mark until now."""
     household = Household(tmp_path / "lake", seed)
     monkeypatch.setattr(table, "time", SimpleNamespace(time=lambda: household.now.timestamp()))
+    monkeypatch.setattr(delta_line, "_now", lambda: int(household.now.timestamp() * 1000))
     household.live(12, ago=3 * DAY, every=timedelta(minutes=1))
     monkeypatch.undo()
     for key in _files(household):

@@ -29,7 +29,8 @@ def test_a_run_shows_its_copies_its_stream_and_what_stops_in_a_terminal(
         "INSERT INTO a SELECT i, repeat('x', 400) FROM generate_series(1, 5000) i; ANALYZE", user="app"
     )
     lake, url = tmp_path / "lake", database.url(user="app")
-    with terminal(100, 30) as screen, terminal(80, 24) as watch:
+    # Wide enough for the lake's path: a word that is cut into pieces is not what one looks for.
+    with terminal(100, 30) as screen, terminal(140, 24) as watch:
         shown = in_terminal(screen, program)
         mirror = Mirrored(lake, url, "public.*", options={"on_ddl": "stop"}, program=shown)
         with closing(mirror):
