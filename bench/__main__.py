@@ -50,8 +50,8 @@ def measured(script: Path) -> tuple[bool, dict[str, Any]]:
 
 def commit() -> str:
     """The commit that is measured; a plus says that files differ from it."""
-    told = ["git", "-C", str(FOLDER), "describe", "--always", "--abbrev=8", "--dirty=+", "--exclude=*"]
-    return subprocess.run(told, check=True, capture_output=True, text=True).stdout.strip()
+    command = ["git", "-C", str(FOLDER), "describe", "--always", "--abbrev=8", "--dirty=+", "--exclude=*"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def main() -> int:

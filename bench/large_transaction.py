@@ -106,7 +106,7 @@ def main() -> None:
             f" ({statistics.median(r.quarter for r in results):.1f} s for a quarter),"
             f" peak {peak:,.0f} MB, {ratio:.2f} times a quarter's"
         )
-        figures = {"seconds": seconds, "gb": peak / 1000, "of_quarter": ratio}
+        figures = {"seconds": seconds, "gb": max(r.peak for r in results) / 1e9, "of_quarter": ratio}
         keep(**{f"{name}_{streaming}": value for name, value in figures.items()})
     of = statistics.median(a.seconds / b.seconds for a, b in zip(found["auto"], found["off"], strict=True))
     print(f"  streamed: {of:.2f} times as long")

@@ -21,7 +21,8 @@ _HEAD = """\
 
 Each is measured beside its peer in one run, on two cores that others use too: the ratios count, not rates.
 `python -m bench` repeats them all and writes them to `bench/results/`; `make docs` makes this page of those.
-A plus behind a commit says that files differed from it.
+A plus behind a commit says that files differed from it. Results with a note were copied by hand from what
+a bench printed.
 
 """
 

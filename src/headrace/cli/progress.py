@@ -194,7 +194,7 @@ class ProgressView:
         lines += [*sentences.unmirrored_lines(said.unmirrored_tables), *altered]
         lines += filter(None, [sentences.gone_line(tables)])
         fresh = [line for line in lines if line not in self._said[source]]
-        # When a copy beside a table began, a line said so: its alteration needs none.
+        # A line told of the copy when it began, so its alteration needs no line.
         self._anew[source] |= set(anew.values())
         fresh = [
             line for line in fresh if line not in altered or altered[line].table not in self._anew[source]

@@ -1,4 +1,4 @@
-"""The stream kept for some tables says the same of them as the stream itself, and nothing of others.
+"""The stream that is kept for some tables tells of them what the stream itself tells, and of no others.
 
 The tests draw random transactions over three tables, in one piece or in two, with subtransactions that were
 rolled back. They decode them from the whole bytes and from the kept stream.
