@@ -36,7 +36,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from headrace.lake.read.frames import own_python
 from headrace.spark.depot import LARGEST, Depot, receive, send, share
@@ -164,6 +164,14 @@ class Runner:
     def idle_seconds(self) -> float:
         """The seconds since the last job ended."""
         return time.monotonic() - self._last_used
+
+    def rest(self) -> None:
+        """Let a JVM of our own give the memory back that its garbage takes."""
+        if self._session.is_owned and not self._session.connect:
+            try:
+                cast(Any, self._session.jobs)._jvm.System.gc()
+            except engine_errors() as error:
+                raise of_job(error) from None
 
     def run(self, task: Task, items: Sequence[bytes]) -> list[bytes]:
         """See `Jobs.run`: one job of one stage."""

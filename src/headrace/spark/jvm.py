@@ -11,8 +11,8 @@ redirects its output:
 With HEADRACE_SPARK_LOG all goes to standard error instead. Never to standard output, which belongs to the
 command, and never by exchanging descriptors of this process, in which other threads speak meanwhile.
 
-An archive of classes (`archive`) only saves time: a JVM that does not start with it is started once more
-without, and the archive is not used for a day.
+An archive of classes (`archive`) only saves time, and so do the options of `LIGHT`: a JVM that does not start
+with them is started once more without, and the archive is not used for a day.
 
 PySpark keeps one JVM for the life of a process: where there is one already, nothing is started.
 """
@@ -29,6 +29,9 @@ from headrace.spark.archive import Archive
 
 LOG = "HEADRACE_SPARK_LOG"
 _OPTIONS = "spark.driver.extraJavaOptions"
+# For a JVM that carries blobs between our tasks and sees no row: its second compiler costs more than it saves
+# there, and the collectors that use several cores keep more memory (decision 0069).
+LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40 -Xms64m"
 _OURS = b"headrace: "
 _KEPT = 50
 # Java says what is wrong in one to three lines.
@@ -50,15 +53,18 @@ def start(
     archive: Archive | None = None,
     *,
     brief: bool = False,
+    light: bool = False,
     within: float | None = None,
 ) -> None:
     """Start a Spark context with these settings, which the next session of this process takes.
 
-    A JVM of which no context came `within` so many seconds is ended, and `Late` raised.
+    `light`: the JVM has no queries to answer. One of which no context came `within` so many seconds is ended,
+    and `Late` raised.
     """
     from pyspark import SparkConf, SparkContext
 
-    options = None if archive is None or _OPTIONS in settings else archive.options(brief=brief)
+    ours = (archive.options(brief=brief) if archive else None, LIGHT if light else None)
+    options = "" if _OPTIONS in settings else " ".join(filter(None, ours))
     gateway = None
     if SparkContext._gateway is None:
         gateway, settings = _first(settings, options, archive)
@@ -85,17 +91,18 @@ def start(
 
 
 def _first(
-    settings: Mapping[str, str], options: str | None, archive: Archive | None
+    settings: Mapping[str, str], options: str, archive: Archive | None
 ) -> tuple[Any, Mapping[str, str]]:
     """The gateway to a new JVM, and the settings that it was started with."""
-    if archive is None or options is None:
+    if not options:
         return _launch(settings), settings
     helped = {**settings, _OPTIONS: options}
     try:
         return _launch(helped), helped
     except DidNotStart:
         gateway = _launch(settings)
-        archive.leave_alone()
+        if archive is not None:
+            archive.leave_alone()
         return gateway, settings
 
 

@@ -180,7 +180,7 @@ def lazy_session(app: str) -> Lazy[RunningSpark]:
     """
 
     def open_spark() -> Opened[RunningSpark]:
-        session = open_session(SparkConfig(), app, brief=True)
+        session = open_session(SparkConfig(), app, brief=True, queries=True)
         return session, session.close
 
     return Lazy(open_spark)

@@ -137,10 +137,13 @@ class RunningSpark:
         self.close()
 
 
-def open_session(config: SparkConfig, app: str = "headrace", *, brief: bool = False) -> RunningSpark:
+def open_session(
+    config: SparkConfig, app: str = "headrace", *, brief: bool = False, queries: bool = False
+) -> RunningSpark:
     """The active session, or a new one where the configuration and the environment say.
 
-    A new one whose life is `brief` may spend a moment at its end so that the next one starts sooner.
+    A new one whose life is `brief` may spend a moment at its end so that the next one starts sooner. One for
+    `queries` works on rows in its JVM, which compiles them better then.
     """
     require_pyspark()
     active = _active()
@@ -148,7 +151,7 @@ def open_session(config: SparkConfig, app: str = "headrace", *, brief: bool = Fa
         return borrow_session(active)
     _one_target(config)
     try:
-        spark = _start(config, app, brief)
+        spark = _start(config, app, brief, queries)
         return _dress(spark, owned=True)
     except MasterSilent as silent:
         raise of_master(silent.master, silent.reason) from None
@@ -265,7 +268,7 @@ def _one_target(config: SparkConfig) -> None:
         )
 
 
-def _start(config: SparkConfig, app: str, brief: bool) -> SparkSession:
+def _start(config: SparkConfig, app: str, brief: bool, queries: bool) -> SparkSession:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(app)
@@ -284,10 +287,12 @@ def _start(config: SparkConfig, app: str, brief: bool) -> SparkSession:
         _knock_at_master(master)
         settings["spark.master"] = retrying(master)
     if master and "PYSPARK_GATEWAY_PORT" not in os.environ:
-        archive = Archive.of(os.environ) if is_local(master) else None
+        local = is_local(master)
+        archive = Archive.of(os.environ) if local else None
         within = MASTER_SECONDS if master.startswith("spark://") else None
         try:
-            jvm.start({"spark.app.name": app, **settings}, archive, brief=brief, within=within)
+            wanted = {"spark.app.name": app, **settings}
+            jvm.start(wanted, archive, brief=brief, light=local and not queries, within=within)
         except jvm.Late:
             reason = TimeoutError(f"it took the connection, and nothing came for {MASTER_SECONDS:.0f} s")
             raise MasterSilent(master, reason) from None

@@ -8,10 +8,11 @@ from their cache. A warm one pays nothing, as long as it lives:
 
 So `warm` runs one task per slot, all at the same time and long enough (while cold) that no worker gets
 two, and a `Heartbeat` runs an empty job whenever the runner was idle for half a minute. If no job has come
-for five minutes, it lets the workers end: they cost memory and beats, and a mirror of a quiet source may need
-none for days. The next job then pays for cold ones. `warm` also is where executors that lack this package, or
-have another version of it, are found: before the first real job and with a hint, instead of in the middle of
-a copy.
+for five minutes, it lets the workers end and has the JVM give memory back: a mirror of a quiet source may
+need neither for days. The next job then pays for cold workers.
+
+`warm` also is where executors that lack this package, or have another version of it, are found: before the
+first real job and with a hint, instead of in the middle of a copy.
 
 The heartbeat's thread touches nothing but the runner.
 """
@@ -118,10 +119,12 @@ class Heartbeat:
                 continue
             try:
                 self._runner.run(_beat, [b""] * self._runner.at_once)
+                self.beats, alone, jobs = self.beats + 1, alone + 1, self._runner.jobs
+                if alone == self._most:
+                    self._runner.rest()
             except HeadraceError:
                 # Spark is gone or ailing: the next real job meets the same and says it better.
                 return
-            self.beats, alone, jobs = self.beats + 1, alone + 1, self._runner.jobs
 
     def _pause(self, *, rests: bool) -> float:
         return self._every if rests else max(0.0, self._every - self._runner.idle_seconds())

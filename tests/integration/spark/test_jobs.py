@@ -7,6 +7,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -239,13 +240,22 @@ def test_a_heartbeat_beats_while_idle_and_stops(engine: Engine) -> None:
     assert not heart.alive()
 
 
+def _full_collections(engine: Engine) -> int:
+    """The number of times that the JVM looked through all of its memory."""
+    jvm: Any = engine.session.spark._jvm
+    beans = jvm.java.lang.management.ManagementFactory.getGarbageCollectorMXBeans()
+    return sum(bean.getCollectionCount() for bean in beans if bean.getName() == "MarkSweepCompact")
+
+
 @alike
 def test_a_heartbeat_lets_workers_end_and_begins_again_with_a_job(engine: Engine) -> None:
+    before = 0 if engine.session.connect else _full_collections(engine)
     with Heartbeat(engine.runner, every=0.2, most=2) as heart:
         work.wait_for(lambda: heart.beats >= 2)
         jobs = engine.runner.jobs
         work.wait_for(lambda: engine.runner.idle_seconds() > 1)
         assert (heart.beats, engine.runner.jobs, heart.alive()) == (2, jobs, True)
+        assert engine.session.connect or _full_collections(engine) > before
         engine.runner.run(work.echo, [b"a"])
         work.wait_for(lambda: heart.beats == 4)
 
