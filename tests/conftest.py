@@ -21,6 +21,7 @@ _SERVER_FIXTURES = frozenset({"postgres_server", "any_postgres", "mysql_server",
 
 pytest_plugins = [
     "tests.reporting",
+    "tests.lakes",
     *(["headrace_testing.fixtures"] if find_spec("headrace_testing.fixtures") else []),
     *(["headrace_testing.mysql.fixtures"] if find_spec("pymysql") else []),
 ]

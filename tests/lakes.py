@@ -1,28 +1,51 @@
-"""Places for lakes in tests: a directory, and a bucket of a real S3 server on loopback.
+"""Places for lakes in tests: a directory, and buckets of real servers on loopback.
 
-The same tests run on both (`any_store`); those on S3 carry the mark `server`. Each test gets an empty place
-of its own.
+    local   a directory
+    s3      moto's server, from pip
+    gcs     a server of our own (`headrace_testing.gcs`)
+    azure   Microsoft's azurite, from npm; only in tests marked `full`
+
+The same tests run on all (`any_store`, `any_bucket`); those in buckets carry the mark `server`. Each test
+gets an empty place of its own. A server starts with the first test that needs it. `tests.conftest` loads
+this module as a plugin.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
-from moto.server import ThreadedMotoServer
 
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
+from headrace_testing.azurite import azurite
+from headrace_testing.gcs import gcs
 
 _BUCKET = "headrace-tests"
+_SCHEMES = {"s3": "s3", "gcs": "gs", "azure": "az"}
+
+IN_BUCKETS = (
+    pytest.param("s3", marks=pytest.mark.server),
+    pytest.param("gcs", marks=pytest.mark.server),
+    pytest.param("azure", marks=[pytest.mark.server, pytest.mark.full]),
+)
+# For tests that take long: what is not S3 is left to `make integration`.
+IN_BUCKETS_LONG = (
+    pytest.param("s3", marks=pytest.mark.server),
+    pytest.param("gcs", marks=[pytest.mark.server, pytest.mark.full]),
+    pytest.param("azure", marks=[pytest.mark.server, pytest.mark.full]),
+)
 
 
-@pytest.fixture(scope="session")
-def s3_options() -> Iterator[dict[str, str]]:
-    """An S3 server for the session; what a client needs to reach it."""
+@contextmanager
+def _moto() -> Iterator[dict[str, str]]:
+    from moto.server import ThreadedMotoServer  # late: it takes half a second
+
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
@@ -40,6 +63,55 @@ def s3_options() -> Iterator[dict[str, str]]:
     server.stop()
 
 
+@dataclass
+class BucketServers:
+    """The servers of the session; what a client needs to reach each."""
+
+    _stack: ExitStack
+    _options: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def options(self, kind: str) -> dict[str, str]:
+        """The options for the server of that kind, which starts now if it does not run yet."""
+        if kind not in self._options:
+            self._options[kind] = self._start(kind)
+        return self._options[kind]
+
+    def _start(self, kind: str) -> dict[str, str]:
+        if kind == "gcs":
+            return self._stack.enter_context(gcs([_BUCKET])).options
+        if kind == "azure":
+            return self._stack.enter_context(azurite([_BUCKET])).options
+        return self._stack.enter_context(_moto())
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """An empty place in a bucket, and the options with which it is reached."""
+
+    kind: str
+    address: str
+    options: dict[str, str]
+
+    @property
+    def secret(self) -> str:
+        """The part of the options that nobody may show."""
+        names = ("AWS_SECRET_ACCESS_KEY", "GOOGLE_SERVICE_ACCOUNT_KEY", "AZURE_STORAGE_ACCOUNT_KEY")
+        return next(self.options[name] for name in names if name in self.options)
+
+
+@pytest.fixture(scope="session")
+def bucket_servers() -> Iterator[BucketServers]:
+    """Servers of buckets for the session."""
+    with ExitStack() as stack:
+        yield BucketServers(stack)
+
+
+@pytest.fixture(scope="session")
+def s3_options(bucket_servers: BucketServers) -> dict[str, str]:
+    """The options for the S3 server of the session."""
+    return bucket_servers.options("s3")
+
+
 @pytest.fixture
 def bucket(s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> str:
     """The address of an empty place on S3; the environment says how it is reached."""
@@ -48,9 +120,20 @@ def bucket(s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> str:
     return bucket_address()
 
 
-def bucket_address() -> str:
-    """An empty place in the bucket of `s3_options`."""
-    return f"s3://{_BUCKET}/{uuid.uuid4().hex}"
+@pytest.fixture(params=IN_BUCKETS_LONG)
+def any_bucket(
+    request: pytest.FixtureRequest, bucket_servers: BucketServers, monkeypatch: pytest.MonkeyPatch
+) -> Bucket:
+    """An empty place in a bucket of each kind; the environment says how it is reached."""
+    options = bucket_servers.options(request.param)
+    for name, value in options.items():
+        monkeypatch.setenv(name, value)
+    return Bucket(request.param, bucket_address(request.param), options)
+
+
+def bucket_address(kind: str = "s3") -> str:
+    """An empty place in the bucket of that kind's server."""
+    return f"{_SCHEMES[kind]}://{_BUCKET}/{uuid.uuid4().hex}"
 
 
 @pytest.fixture
@@ -58,10 +141,9 @@ def local_store(tmp_path: Path) -> Store:
     return open_store(tmp_path / "lake")
 
 
-@pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.server)])
-def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+@pytest.fixture(params=["local", *IN_BUCKETS])
+def any_store(request: pytest.FixtureRequest, tmp_path: Path, bucket_servers: BucketServers) -> Store:
     """An empty place of each kind."""
     if request.param == "local":
         return open_store(tmp_path / "lake")
-    options = request.getfixturevalue("s3_options")
-    return open_store(bucket_address(), options)
+    return open_store(bucket_address(request.param), bucket_servers.options(request.param))

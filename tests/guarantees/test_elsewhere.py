@@ -20,9 +20,7 @@ from headrace_testing.postgres import Database
 from headrace_testing.wholeness import balances, transfers
 from tests import jvms
 from tests.guarantees.conftest import TABLES, Stormy, storm
-from tests.lakes import bucket, bucket_address, s3_options
-
-__all__ = ["bucket", "s3_options"]
+from tests.lakes import bucket_address
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 

@@ -24,7 +24,7 @@ def register(subparsers: Any) -> None:
     )
     command.add_argument("url", nargs="?", help="where the source is, if not where it was")
     place = command.add_mutually_exclusive_group(required=True)
-    place.add_argument("--lake", metavar="DIR", help="a directory, or s3://bucket/prefix")
+    place.add_argument("--lake", metavar="DIR", help="a directory, or a bucket: s3://, gs:// or abfss://")
     place.add_argument(
         "--state", metavar="DIR", help="of a Spark query straight from a source; its files go, too"
     )

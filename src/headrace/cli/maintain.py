@@ -22,7 +22,9 @@ def register(subparsers: Any) -> None:
             "headrace maintain --lake ./lake --dry-run", "headrace maintain --lake ./lake --retention 30d"
         ),
     )
-    command.add_argument("--lake", metavar="DIR", required=True, help="a directory, or s3://bucket/prefix")
+    command.add_argument(
+        "--lake", metavar="DIR", required=True, help="a directory, or a bucket: s3://, gs:// or abfss://"
+    )
     command.add_argument("--source", metavar="NAME", help="only this source")
     kept = command.add_argument_group("how much stays")
     kept.add_argument(

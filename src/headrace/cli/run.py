@@ -47,7 +47,7 @@ def register(subparsers: Any) -> None:
 
 def _add_what(group: argparse._ArgumentGroup) -> None:
     group.add_argument("url", nargs="?", help="postgresql://user@host:port/database, or host=... dbname=...")
-    group.add_argument("--lake", metavar="DIR", help="a directory, or s3://bucket/prefix")
+    group.add_argument("--lake", metavar="DIR", help="a directory, or a bucket: s3://, gs:// or abfss://")
     group.add_argument(
         "--tables", nargs="+", action="extend", default=[], metavar="PATTERN", help="such as 'public.*'"
     )

@@ -30,7 +30,7 @@ def register(subparsers: Any) -> None:
         metavar="DIR",
         action="append",
         default=[],
-        help="a directory, or s3://bucket/prefix; may come several times",
+        help="a directory, or a bucket: s3://, gs:// or abfss://; may come several times",
     )
     command.add_argument("--config", metavar="FILE", help="a headrace.toml: its lake, and its [web]")
     command.add_argument(

@@ -30,7 +30,9 @@ def register(subparsers: Any) -> None:
         ),
     )
     command.add_argument("statement", nargs="?", help="one statement, or several with semicolons between")
-    command.add_argument("--lake", metavar="DIR", required=True, help="a directory, or s3://bucket/prefix")
+    command.add_argument(
+        "--lake", metavar="DIR", required=True, help="a directory, or a bucket: s3://, gs:// or abfss://"
+    )
     command.add_argument(
         "--at",
         metavar="MARK|POSITION|TIMESTAMP|last-exact",

@@ -45,7 +45,7 @@ def register(subparsers: Any) -> None:
         ),
     )
     place = command.add_mutually_exclusive_group(required=True)
-    place.add_argument("--lake", metavar="DIR", help="a directory, or s3://bucket/prefix")
+    place.add_argument("--lake", metavar="DIR", help="a directory, or a bucket: s3://, gs:// or abfss://")
     place.add_argument(
         "--state", metavar="DIR", help="of a Spark query straight from a source, which is asked what it holds"
     )

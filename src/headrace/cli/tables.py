@@ -33,7 +33,9 @@ def register(subparsers: Any) -> None:
             epilog=examples(f"headrace tables {name} --lake ./lake public.orders"),
         )
         action.add_argument("names", nargs="+", metavar="NAME", help="such as public.orders or 'public.*'")
-        action.add_argument("--lake", metavar="DIR", required=True, help="a directory, or s3://bucket/prefix")
+        action.add_argument(
+            "--lake", metavar="DIR", required=True, help="a directory, or a bucket: s3://, gs:// or abfss://"
+        )
         action.add_argument("--source", metavar="NAME", help="which source of the lake, if it has several")
         action.add_argument("--url", help="where the source is, if not where it was and nobody runs it")
         action.set_defaults(run=run)

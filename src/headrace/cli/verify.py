@@ -31,7 +31,7 @@ def register(subparsers: Any) -> None:
         ),
     )
     command.add_argument("url", nargs="?", help="where the source is, if not where it was")
-    command.add_argument("--lake", metavar="DIR", help="a directory, or s3://bucket/prefix")
+    command.add_argument("--lake", metavar="DIR", help="a directory, or a bucket: s3://, gs:// or abfss://")
     command.add_argument("--config", metavar="FILE", help="a headrace.toml, instead of the above")
     command.add_argument("--source", metavar="NAME", help="only this source of the lake")
     command.add_argument(

@@ -18,7 +18,9 @@ def register(subparsers: Any) -> None:
         "Spark (with headrace installed), DuckDB (with its extension delta) or Python with Polars.",
         epilog=examples("headrace views --lake ./lake --engine duckdb"),
     )
-    command.add_argument("--lake", metavar="DIR", required=True, help="a directory, or s3://bucket/prefix")
+    command.add_argument(
+        "--lake", metavar="DIR", required=True, help="a directory, or a bucket: s3://, gs:// or abfss://"
+    )
     command.add_argument("--engine", required=True, metavar="NAME", help="spark, duckdb or polars")
     moment = command.add_mutually_exclusive_group()
     moment.add_argument(

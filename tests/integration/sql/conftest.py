@@ -15,13 +15,9 @@ from headrace.pipeline.state.last_config import configuration_of
 from headrace.spark.session import SparkConfig, open_session
 from headrace.sql.session import At, SqlSession
 from headrace_testing.postgres import Database
-from tests.lakes import bucket, s3_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-__all__ = ["bucket", "s3_options"]
 
 
 @pytest.fixture(scope="package")

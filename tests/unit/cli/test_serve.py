@@ -22,10 +22,7 @@ from headrace.pipeline.state.config import WebConfig
 from headrace.web.server import serving
 from headrace.web.settings import settings
 from headrace_testing.postmaster import wait_for
-from tests.lakes import bucket, s3_options
 from tests.unit.web.lakes import RUNNING, a_lake, get, many_tables, port_of
-
-__all__ = ["bucket", "s3_options"]
 
 MEGABYTE = 1 << 20
 _TICK = os.sysconf("SC_CLK_TCK")

@@ -1,25 +1,35 @@
-"""Stores: the same promises on a directory and on S3."""
+"""Stores: the same promises on a directory and in buckets of every kind."""
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import random
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
+from moto import server as moto_server
 
 from headrace.core.errors import Definite, Misconfigured, Transient
 from headrace.lake.format import formatfile
-from headrace.lake.store import s3
+from headrace.lake.store import bucket, open
 from headrace.lake.store.contract import Store
 from headrace.lake.store.local import LocalStore
-from headrace.lake.store.open import open_store, usage
+from headrace.lake.store.open import open_store, prove_atomic, usage
+from headrace_testing.gcs import gcs
 from headrace_testing.powercut import Disk
+from tests.lakes import IN_BUCKETS, BucketServers, bucket_address
+
+ACCOUNT = json.dumps(
+    {"private_key": "canary", "private_key_id": "1", "client_email": "a@b", "disable_oauth": True}
+)
 
 
 def test_only_the_first_put_if_absent_is_told_true(any_store: Store) -> None:
@@ -30,13 +40,15 @@ def test_only_the_first_put_if_absent_is_told_true(any_store: Store) -> None:
     assert any_store.get("a/b.json") == b"first"
 
 
-def test_of_many_writers_at_once_exactly_one_wins(local_store: Store) -> None:
+# Not moto's: it looks and writes in two steps.
+@pytest.mark.parametrize("any_store", ["local", *IN_BUCKETS[1:]], indirect=True)
+def test_of_many_writers_at_once_exactly_one_wins(any_store: Store) -> None:
     won: list[bytes] = []
     start = threading.Barrier(8)
 
     def attempt(data: bytes) -> None:
         start.wait()
-        if local_store.put_if_absent("key", data):
+        if any_store.put_if_absent("key", data):
             won.append(data)
 
     threads = [threading.Thread(target=attempt, args=(str(n).encode(),)) for n in range(8)]
@@ -45,8 +57,8 @@ def test_of_many_writers_at_once_exactly_one_wins(local_store: Store) -> None:
     for thread in threads:
         thread.join()
     assert len(won) == 1
-    assert local_store.get("key") == won[0]
-    assert local_store.list("") == ("key",)
+    assert any_store.get("key") == won[0]
+    assert any_store.list("") == ("key",)
 
 
 def test_put_replaces_and_get_tells_what_is_absent(any_store: Store) -> None:
@@ -153,10 +165,11 @@ class _Deciding(BaseHTTPRequestHandler):
         """Nothing on the console."""
 
 
-@pytest.fixture
-def deciding() -> Iterator[Store]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Deciding)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+@contextmanager
+def _served(handler: type[BaseHTTPRequestHandler]) -> Iterator[Store]:
+    """A store on S3 whose server is this handler."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     options = {
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}",
@@ -169,6 +182,12 @@ def deciding() -> Iterator[Store]:
     server.shutdown()
     server.server_close()
     thread.join()
+
+
+@pytest.fixture
+def deciding() -> Iterator[Store]:
+    with _served(_Deciding) as store:
+        yield store
 
 
 @pytest.mark.parametrize("undecided", [1, 3])
@@ -184,10 +203,136 @@ def test_a_conflict_on_s3_is_no_answer_and_is_asked_again(
 def test_a_conflict_on_s3_that_stays_is_transient(deciding: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_Deciding, "undecided", 1000)
     monkeypatch.setattr(_Deciding, "there", None)
-    monkeypatch.setattr(s3, "CONFLICT_PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(bucket, "CONFLICT_PAUSES", (0.0, 0.0))
     with pytest.raises(Transient) as caught:
         deciding.put_if_absent("k", b"1")
     assert caught.value.code == "LAKE_STORE"
+
+
+class _Refusing(BaseHTTPRequestHandler):
+    """An object store that answers each request alike, or is too busy at first."""
+
+    status: ClassVar[int] = 500
+    code: ClassVar[str] = ""
+    busy: ClassVar[int] = 0
+
+    def do_GET(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        kind = type(self)
+        if kind.busy > 0:
+            kind.busy -= 1
+            self.send_error(503)
+            return
+        body = f"<Error><Code>{kind.code}</Code></Error>".encode()
+        self.send_response(kind.status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_PUT = do_POST = do_GET
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing on the console."""
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "expected", "hint"),
+    [
+        (404, "NoSuchBucket", "LAKE_BUCKET_ABSENT", "make the bucket"),
+        (301, "PermanentRedirect", "LAKE_BUCKET_REGION", "AWS_REGION"),
+        (400, "AuthorizationHeaderMalformed", "LAKE_BUCKET_REGION", "AWS_REGION"),
+        (403, "AccessDenied", "LAKE_DENIED", "AWS_ACCESS_KEY_ID"),
+        (403, "RequestTimeTooSkewed", "LAKE_DENIED", "clock"),
+    ],
+)
+def test_a_bucket_that_refuses_is_told_apart_before_a_lake_is_made(
+    monkeypatch: pytest.MonkeyPatch, status: int, said: str, expected: str, hint: str
+) -> None:
+    monkeypatch.setattr(_Refusing, "status", status)
+    monkeypatch.setattr(_Refusing, "code", said)
+    with _served(_Refusing) as store:
+        for act in (formatfile.create_lake, formatfile.open_lake, prove_atomic, lambda store: store.list("")):
+            with pytest.raises(Misconfigured) as raised:
+                act(store)
+            assert (raised.value.code, raised.value.detail) == (expected, said)
+            assert hint in (raised.value.hint or "")
+
+
+def test_a_store_that_is_busy_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_Refusing, "status", 404)
+    monkeypatch.setattr(_Refusing, "code", "NoSuchKey")
+    monkeypatch.setattr(_Refusing, "busy", 2)
+    with _served(_Refusing) as store:
+        assert store.get("k") is None
+    assert _Refusing.busy == 0
+
+
+@pytest.mark.parametrize("kind", IN_BUCKETS)
+def test_a_bucket_that_is_not_there_holds_no_lake(kind: str, bucket_servers: BucketServers) -> None:
+    store = open_store(bucket_address(kind).replace("headrace-tests", "absent"), bucket_servers.options(kind))
+    for act in (formatfile.create_lake, formatfile.open_lake, prove_atomic):
+        with pytest.raises(Misconfigured) as raised:
+            act(store)
+        assert raised.value.code == "LAKE_BUCKET_ABSENT"
+
+
+@pytest.mark.parametrize("kind", IN_BUCKETS[1:])  # moto takes any credentials
+def test_a_bucket_refuses_the_credentials_of_another(kind: str, bucket_servers: BucketServers) -> None:
+    options, foreign = dict(bucket_servers.options(kind)), base64.b64encode(b"canary").decode()
+    if kind == "azure":
+        options["AZURE_STORAGE_ACCOUNT_KEY"] = foreign
+    else:
+        with gcs([]) as other:
+            account = json.loads(options["GOOGLE_SERVICE_ACCOUNT_KEY"])
+            account["private_key"] = json.loads(other.options["GOOGLE_SERVICE_ACCOUNT_KEY"])["private_key"]
+        options["GOOGLE_SERVICE_ACCOUNT_KEY"] = json.dumps(account)
+    address = bucket_address(kind)
+    with pytest.raises(Misconfigured) as raised:
+        formatfile.create_lake(open_store(address, options))
+    assert raised.value.code == "LAKE_DENIED"
+    assert foreign not in str(raised.value)
+    assert open_store(address, bucket_servers.options(kind)).list("") == ()
+
+
+@pytest.fixture(params=[pytest.param("s3", marks=pytest.mark.server), "gcs"])
+def forgetful(
+    request: pytest.FixtureRequest, bucket_servers: BucketServers, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Store]:
+    """A store that speaks the interface and ignores the condition of a put."""
+    if request.param == "gcs":
+        with gcs(["lakes"], ignores_conditions=True) as server:
+            yield open_store("gs://lakes/lake", server.options)
+        return
+    application = vars(moto_server)["DomainDispatcherApplication"]
+    real = application.__call__
+
+    def call(self: Any, environ: dict[str, Any], start: Any) -> Any:
+        environ.pop("HTTP_IF_NONE_MATCH", None)
+        return real(self, environ, start)
+
+    monkeypatch.setattr(application, "__call__", call)
+    yield open_store(bucket_address(), bucket_servers.options("s3"))
+
+
+def test_a_store_that_ignores_conditions_is_refused_and_left_empty(forgetful: Store) -> None:
+    with pytest.raises(Misconfigured) as raised:
+        formatfile.create_lake(forgetful)
+    assert raised.value.code == "LAKE_STORE_NOT_ATOMIC"
+    assert forgetful.list("") == ()
+
+
+def test_settings_without_conditional_writes_are_refused(bucket_servers: BucketServers) -> None:
+    options = bucket_servers.options("s3") | {"AWS_CONDITIONAL_PUT": "disabled"}
+    with pytest.raises(Misconfigured) as raised:
+        formatfile.create_lake(open_store(bucket_address(), options))
+    assert raised.value.code == "LAKE_STORE_NOT_ATOMIC"
+
+
+def test_a_store_is_proved_and_nothing_of_the_proof_stays(any_store: Store) -> None:
+    prove_atomic(any_store)
+    assert any_store.list("") == ()
+    any_store.put("_headrace/.0123456789abcdef.tmp", b"1")  # a program that was killed during the proof
+    assert any_store.empty()
 
 
 def test_outputs_are_read_back_with_random_access(any_store: Store) -> None:
@@ -246,41 +391,84 @@ def test_a_full_disk_is_transient_and_names_no_path_outside_the_lake(local_store
     assert local_store.path not in str(raised.value)
 
 
-def test_settings_from_the_environment_go_along_and_foreign_ones_stay(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("where", "ours", "foreign"),
+    [
+        ("s3://bucket/lake", {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "canary"}, "AWS_CA_BUNDLE"),
+        ("gs://bucket/lake", {"GOOGLE_SERVICE_ACCOUNT_KEY": ACCOUNT}, "GOOGLE_CLOUD_PROJECT"),
+        (
+            "az://bucket/lake",
+            {"AZURE_STORAGE_ACCOUNT_NAME": "a", "AZURE_STORAGE_ACCOUNT_KEY": "Y2FuYXJ5"},
+            "AZURE_CONFIG_DIR",
+        ),
+    ],
+)
+def test_settings_from_the_environment_go_along_and_are_never_shown(
+    monkeypatch: pytest.MonkeyPatch, where: str, ours: dict[str, str], foreign: str
 ) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "from-the-environment")
-    monkeypatch.setenv("AWS_CA_BUNDLE", "/etc/bundle.pem")
-    monkeypatch.setenv("AWS_REGION", "eu-central-1")
-    store = open_store("s3://bucket/lake", {"AWS_REGION": "us-east-1"})
-    assert store.storage_options["AWS_SECRET_ACCESS_KEY"] == "from-the-environment"
-    assert store.storage_options["AWS_REGION"] == "us-east-1"
-    assert "AWS_CA_BUNDLE" not in store.storage_options
-    assert open_store(store.url, store.storage_options).storage_options == store.storage_options
+    for name, value in {**ours, foreign: "elsewhere"}.items():
+        monkeypatch.setenv(name, value)
+    last, secret = list(ours.items())[-1]
+    store = open_store(where, {"timeout": "1s"})
+    assert store.storage_options == {**ours, "timeout": "1s"}
+    assert secret not in repr(store)
+    again = open_store(store.url, store.storage_options)
+    assert (again.url, again.storage_options) == (store.url, store.storage_options)
+    assert open_store(where, {last: ours[last]}).storage_options[last] == secret
 
 
-def test_half_of_the_credentials_are_refused_without_showing_them(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("where", "options"),
+    [
+        ("s3://bucket/lake", {"AWS_REGION": "us-east-1", "AWS_SECRET_ACCESS_KEY": "canary"}),
+        ("gs://bucket/lake", {"GOOGLE_SERVICE_ACCOUNT_KEY": "canary"}),
+        ("gs://bucket/lake", {"GOOGLE_APPLICATION_CREDENTIALS": "/canary/none.json"}),
+        ("az://container/lake", {"AZURE_STORAGE_ACCOUNT_KEY": "Y2FuYXJ5"}),
+        ("az://container/lake", {"AZURE_STORAGE_ACCOUNT_NAME": "a", "AZURE_STORAGE_ACCOUNT_KEY": "canary!"}),
+    ],
+)
+def test_half_of_the_credentials_are_refused_without_showing_them(
+    monkeypatch: pytest.MonkeyPatch, where: str, options: dict[str, str]
+) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
     with pytest.raises(Misconfigured) as raised:
-        open_store("s3://bucket/lake", {"AWS_REGION": "us-east-1", "AWS_SECRET_ACCESS_KEY": "very-secret"})
-    assert raised.value.code == "LAKE_S3_SETTINGS"
-    assert "very-secret" not in str(raised.value)
+        open_store(where, options)
+    assert raised.value.code == "LAKE_BUCKET_SETTINGS"
+    assert "canary" not in str(raised.value)
 
 
-def test_a_bucket_never_shows_its_options() -> None:
-    options = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
-    secret = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "very-secret"}
-    store = open_store("s3://bucket/lake", options | secret | {"timeout": "1s"})
-    assert "very-secret" not in repr(store)
-    assert store.storage_options["AWS_SECRET_ACCESS_KEY"] == "very-secret"
+@pytest.mark.parametrize(
+    ("where", "url"),
+    [
+        ("s3a://bucket/x/", "s3://bucket/x"),
+        ("gs://bucket", "gs://bucket"),
+        ("az://c/x", "abfss://c@acc.dfs.core.windows.net/x"),
+        ("abfs://c@other.dfs.core.windows.net/x", "abfss://c@other.dfs.core.windows.net/x"),
+    ],
+)
+def test_an_address_has_one_spelling(where: str, url: str) -> None:
+    options = {"AZURE_STORAGE_ACCOUNT_NAME": "acc"} if where.startswith("a") else {}
+    assert open_store(where, {"AWS_REGION": "us-east-1"} | options).url == url
 
 
-@pytest.mark.parametrize("where", ["gs://bucket/x", "hdfs://name/x", "s3://", "lakes/a%20b"])
+@pytest.mark.parametrize(
+    "where",
+    [
+        *("gcs://bucket/x", "hdfs://name/x", "s3://", "gs:///x", "gs://user@bucket/x", "lakes/a%20b"),
+        *("abfss://c@example.com/x", "abfss://c@.dfs.core.windows.net/x", "abfss://@a.dfs.core.windows.net"),
+    ],
+)
 def test_addresses_that_cannot_hold_a_lake_are_refused(where: str) -> None:
     with pytest.raises(Misconfigured) as raised:
         open_store(where)
     assert raised.value.code == "LAKE_URL"
+
+
+def test_a_bucket_without_its_package_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open, "find_spec", lambda _: None)
+    with pytest.raises(Misconfigured) as raised:
+        open_store("gs://bucket/lake")
+    assert raised.value.code == "LAKE_BUCKET_EXTRA"
 
 
 def test_a_file_url_is_a_directory(tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ import pytest
 
 from headrace.core.errors import Definite, Transient
 from headrace.lake.format import datafile
-from headrace.lake.store import s3
+from headrace.lake.store.bucket import _Reader
 from headrace.lake.store.local import LocalStore
+from headrace.lake.store.open import open_store
 
 ROWS = pa.table({"id": list(range(1000)), "s": [str(i) * 3 for i in range(1000)]})
 READS: list[Callable[[LocalStore], object]] = [
@@ -77,6 +78,7 @@ class _Broken:
 
 def test_a_connection_that_breaks_between_two_reads_is_no_damage() -> None:
     broken: Any = _Broken()
+    store: Any = open_store("s3://bucket/lake", {"AWS_REGION": "us-east-1"})
     with pytest.raises(Transient) as caught:
-        s3._Reader("t/f.parquet", broken).read(8)
+        _Reader(store, "t/f.parquet", broken).read(8)
     assert caught.value.code == "LAKE_STORE"

@@ -19,6 +19,7 @@ from headrace.core.errors import Misconfigured, Transient
 from headrace.core.records import from_record, on_disk, to_record
 from headrace.lake.format import layout
 from headrace.lake.store.contract import Store
+from headrace.lake.store.open import prove_atomic
 
 FORMAT = 1
 
@@ -53,7 +54,7 @@ def open_lake(store: Store) -> Format:
 
 def is_new(store: Store) -> bool:
     """Tell whether a lake is still to be made there; an error where something else is."""
-    if store.exists(layout.FORMAT):
+    if store.get(layout.FORMAT) is not None:  # the answer to a GET says why, that to a HEAD does not
         return False
     if not store.empty():
         raise Misconfigured(
@@ -68,6 +69,7 @@ def create_lake(store: Store) -> Format:
     """Open the lake at `store`, or make one where there is nothing at all."""
     if not is_new(store):
         return open_lake(store)
+    prove_atomic(store)
     # Two processes may do this at once; both then read what the first of them wrote.
     try:
         store.put_if_absent(layout.FORMAT, _text(Format(FORMAT, uuid.uuid4().hex)))
@@ -78,7 +80,7 @@ def create_lake(store: Store) -> Format:
             "LAKE_UNMAKEABLE",
             f'no directory can be made at "{store.url}"',
             detail=error.detail,
-            hint="name a directory on a disk that this user may write to, or s3://bucket/prefix",
+            hint="name a directory on a disk that this user may write to, or a bucket",
         ) from error
     store.sync([layout.FORMAT])
     return open_lake(store)

@@ -41,7 +41,7 @@ Moment = int | str | Position | datetime | Cut  # an epoch, a position, a timest
 
 
 class Lake:
-    """A lake at a directory or an `s3:` address."""
+    """A lake in a directory or a bucket (`s3://`, `gs://`, `abfss://`)."""
 
     def __init__(
         self, path: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None

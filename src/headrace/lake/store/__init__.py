@@ -2,7 +2,8 @@
 
     contract   what every store promises, and the errors that they share
     local      a directory
-    s3         a bucket
+    kinds      the kinds of buckets: S3, Google Cloud Storage, Azure
+    bucket     a bucket of any kind
     many       many requests at once
     open       from an address to its store; the only one that knows the others
 

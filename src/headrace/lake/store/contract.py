@@ -5,8 +5,8 @@ store's `url` and `storage_options` for the rest. Keys are relative to the lake 
 
 What the commit protocol rests on is one operation, `put_if_absent`: of any number of writers that try to
 create a key exactly one is told True, and nobody ever reads half of what it wrote. On a directory that is
-a hidden temporary file, made durable, and a hard link (`link` fails where the name is taken); on S3 it is
-a conditional put (`headrace.lake.store.s3`).
+a hidden temporary file, made durable, and a hard link (`link` fails where the name is taken); in a bucket
+it is a conditional put (`headrace.lake.store.bucket`).
 
     put_if_absent   True to one writer; durable when it returns, with the folder's own entry (if `lasting`)
     put             whole or not at all, after a power cut too; the last writer wins; not durable by itself
@@ -73,6 +73,27 @@ class Store(Protocol):
 
     def sync_all(self) -> None:
         """Make everything durable that anybody has written into the lake."""
+
+
+# A file that a program which was ended may leave in a place where no lake is yet: a hidden one.
+LEFT_OVER = "_headrace/.{}.tmp"
+
+
+def is_left_over(key: str) -> bool:
+    """Tell whether a program that was ended while it made a lake may have left this file."""
+    folder, _, name = key.rpartition("/")
+    return folder == "_headrace" and name.startswith(".") and name.endswith(".tmp")
+
+
+def not_atomic_error(url: str, detail: str) -> Misconfigured:
+    """Make the error of an object store whose conditional writes are none."""
+    return Misconfigured(
+        "LAKE_STORE_NOT_ATOMIC",
+        f'the object store of "{url}" does not keep what was written first',
+        detail=detail,
+        hint="choose a store that honours conditional writes (If-None-Match: *), or upgrade this one; "
+        "leave AWS_CONDITIONAL_PUT unset",
+    )
 
 
 def locate(store: Store, key: str) -> str:

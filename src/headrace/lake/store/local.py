@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from headrace.lake.store.contract import missing, refusals
+from headrace.lake.store.contract import is_left_over, missing, refusals
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def _left_over(name: Path, path: Path) -> bool:
     """Tell whether a program that was ended while it made a lake may have left this."""
     if path.is_dir():
         return name.parts == ("_headrace",)
-    return name.parent.parts == ("_headrace",) and name.name.startswith(".") and name.suffix == ".tmp"
+    return is_left_over(name.as_posix())
 
 
 def _folders_of(root: Path, file: Path) -> Iterator[Path]:

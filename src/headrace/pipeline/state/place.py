@@ -21,7 +21,7 @@ from headrace.lake.format.placefile import Elsewhere
 from headrace.lake.log import catalog
 from headrace.lake.store.contract import Store
 from headrace.lake.store.local import LocalStore
-from headrace.lake.store.open import open_store
+from headrace.lake.store.open import open_store, prove_atomic
 from headrace.pipeline.state.config import Config, LakeConfig, SourceConfig
 from headrace.pipeline.state.records import SOURCE_KEY
 from headrace.spark.depot import Depot
@@ -72,6 +72,8 @@ def open_contexts(
     is_new = formatfile.is_new(store)
     lake_id, copy_of = formatfile.create_lake(store).lake_id, None
     if not reads:
+        if not is_new:
+            prove_atomic(store)  # the store may be another one, or have been set up anew
         known = placefile.settle(store, elsewhere)
         lake_id, copy_of = known.lake_id, known.copy_of
     local = spark is None and not config.spark.remote and not has_executors(config.spark.master or "local")

@@ -8,9 +8,6 @@ from typing import Any
 import pytest
 
 from headrace.spark.session import SparkConfig, open_session
-from tests.lakes import bucket, s3_options
-
-__all__ = ["bucket", "s3_options"]
 
 
 @pytest.fixture(scope="module")

@@ -39,10 +39,7 @@ from headrace.sources.postgres.upstream import PostgresUpstream
 from headrace.sources.queue.catalog.definitions import entry_of
 from headrace.sources.queue.decode import layouts, partitions
 from headrace.sources.queue.upstream import QueueUpstream
-from tests.lakes import local_store
 from tests.meta.tracked import ROOT
-
-__all__ = ["local_store"]
 
 FOLDER = ROOT / "tests" / "cases" / "records"
 UPSTREAMS: dict[str, Any] = {

@@ -1,5 +1,0 @@
-"""Empty stores for the tests of the lake's rooms."""
-
-from tests.lakes import any_store, local_store, s3_options
-
-__all__ = ["any_store", "local_store", "s3_options"]
