@@ -12,6 +12,7 @@ this module as a plugin.
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -95,8 +96,10 @@ class Bucket:
     @property
     def secret(self) -> str:
         """The part of the options that nobody may show."""
-        names = ("AWS_SECRET_ACCESS_KEY", "GOOGLE_SERVICE_ACCOUNT_KEY", "AZURE_STORAGE_ACCOUNT_KEY")
-        return next(self.options[name] for name in names if name in self.options)
+        if self.kind == "gcs":
+            account = json.loads(self.options["GOOGLE_SERVICE_ACCOUNT_KEY"])
+            return str(account["private_key"]).splitlines()[1]
+        return self.options["AWS_SECRET_ACCESS_KEY" if self.kind == "s3" else "AZURE_STORAGE_ACCOUNT_KEY"]
 
 
 @pytest.fixture(scope="session")

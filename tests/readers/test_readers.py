@@ -18,6 +18,7 @@ from headrace.lake.read.lake import Lake
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
 from headrace.spark.session import SparkConfig, open_session
+from tests.lakes import Bucket
 from tests.readers.sample import NAMES, Sample, in_order
 
 EPOCHS = (2, 3)
@@ -105,20 +106,19 @@ def test_spark_reads_each_table_at_each_mark(
 
 
 @pytest.mark.spark
-@pytest.mark.server
 def test_spark_without_a_file_system_for_buckets_reads_a_lake_in_one(
-    s3_options: dict[str, str], bucket: str, spark: Any, monkeypatch: pytest.MonkeyPatch
+    any_bucket: Bucket, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = Sample(open_store(bucket))
+    made = Sample(open_store(any_bucket.address))
     # The tasks get what the lake was opened with, whatever their environment says.
-    for option in s3_options:
+    for option in any_bucket.options:
         monkeypatch.delenv(option)
-    cut = Lake(bucket, s3_options).at()
+    cut = Lake(any_bucket.address, any_bucket.options).at()
     for name in NAMES:
         expected = made.expected[cut.mark.epoch, name]
         frame = cut.table(spark, name)
         _same(frame.toArrow().cast(expected.schema), expected)
-        assert s3_options["AWS_SECRET_ACCESS_KEY"] not in frame._jdf.queryExecution().toString()
+        assert any_bucket.secret not in frame._jdf.queryExecution().toString()
 
 
 @pytest.mark.spark

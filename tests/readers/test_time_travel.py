@@ -20,6 +20,7 @@ from headrace.lake.log.marks import Mark
 from headrace.lake.read.lake import Lake
 from headrace.lake.store.open import open_store
 from headrace.spark.session import SparkConfig, open_session
+from tests.lakes import Bucket
 from tests.laws.lake.chronicle import AWKWARD, VALUES, Chronicle, Row, Transaction, counted
 from tests.places import place_at
 
@@ -124,9 +125,10 @@ def _are_alike_without_spark(chronicle: Chronicle, rows: pa.Table, after: int, u
     assert lake.changes_polars(NAME, after=cut).collect().height == 0
 
 
-@pytest.mark.server
-def test_a_lake_in_a_bucket_is_travelled_and_told_on_a_spark_that_knows_none(bucket: str, spark: Any) -> None:
-    made, dice = Chronicle(bucket), random.Random(1)
+def test_a_lake_in_a_bucket_is_travelled_and_told_on_a_spark_that_knows_none(
+    any_bucket: Bucket, spark: Any
+) -> None:
+    made, dice = Chronicle(any_bucket.address), random.Random(1)
     held = [_row(dice) for _ in range(12)]
     made.copy({NAME: held}, 1000)
     made.publish([Transaction(1000 + 10 * n, 0, {NAME: _updates(dice, held)}) for n in (1, 2)])

@@ -25,15 +25,17 @@ def _full(rare: bool) -> list[pytest.MarkDecorator]:
 
 casts = pytest.mark.parametrize("cast", CASTS.values(), ids=CASTS.keys())
 
-# What S3 does otherwise is in the store's operations, which these two use all of.
-_ON_S3 = ("two writers and an intruder", "two writers that clean up")
+# What a bucket does otherwise is in the store's operations, which these two use all of.
+_IN_BUCKETS = ("two writers and an intruder", "two writers that clean up")
 places = pytest.mark.parametrize(
     ("any_store", "cast"),
     [
         *(pytest.param("local", cast, id=f"local-{name}") for name, cast in CASTS.items()),
         *(
-            pytest.param("s3", cast, id=f"s3-{name}", marks=[pytest.mark.server, *_full(name not in _ON_S3)])
+            pytest.param(kind, cast, id=f"{kind}-{name}", marks=[pytest.mark.server, *_full(not usual)])
+            for kind in ("s3", "gcs", "azure")
             for name, cast in CASTS.items()
+            for usual in [kind != "azure" and name in _IN_BUCKETS]
         ),
     ],
     indirect=["any_store"],

@@ -22,6 +22,7 @@ from headrace.lake.read.lake import Lake
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
 from headrace.sql.session import At, SqlSession
+from tests.lakes import Bucket
 
 pytestmark = pytest.mark.spark
 
@@ -99,9 +100,8 @@ def test_a_name_means_one_table(path: Path, spark: Any, sql: str, which: str) ->
     assert _run(path, spark, sql) == [(which,)]
 
 
-@pytest.mark.server
-def test_a_lake_in_a_bucket_is_asked_alike_by_a_spark_that_knows_none(bucket: str, spark: Any) -> None:
-    lake = _made(bucket)
+def test_a_lake_in_a_bucket_is_asked_alike_by_a_spark_that_knows_none(any_bucket: Bucket, spark: Any) -> None:
+    lake = _made(any_bucket.address)
     assert _run(lake, spark, "SELECT which FROM orders") == [("main.public.orders",)]
     joined = "SELECT o.id AS a, c.id AS b FROM orders o JOIN customers c ON o.id = c.id WHERE o.id >= 0"
     assert _run(lake, spark, joined) == [(0, 0)]

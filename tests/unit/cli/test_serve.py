@@ -22,6 +22,7 @@ from headrace.pipeline.state.config import WebConfig
 from headrace.web.server import serving
 from headrace.web.settings import settings
 from headrace_testing.postmaster import wait_for
+from tests.lakes import Bucket
 from tests.unit.web.lakes import RUNNING, a_lake, get, many_tables, port_of
 
 MEGABYTE = 1 << 20
@@ -108,7 +109,7 @@ def test_a_configuration_says_which_lake_and_who_may_ask(tmp_path: Path) -> None
         ([], "SERVE_INCOMPLETE"),
         (["--lake", "{}/nowhere"], "LAKE_ABSENT"),
         (["--lake", "{}/newer"], "LAKE_TOO_NEW"),
-        (["--lake", "gs://bucket"], "LAKE_URL"),
+        (["--lake", "gcs://bucket"], "LAKE_URL"),
         (["--lake", "{}/lake", "--listen", "0.0.0.0:9464"], "WEB_TOKEN_MISSING"),
         (["--lake", "{}/lake", "--listen", "nonsense"], "WEB_ADDRESS"),
     ],
@@ -147,15 +148,14 @@ def test_a_run_listens_where_it_is_told_and_before_it_has_a_lake(tmp_path: Path)
         get(url, "/healthz")
 
 
-@pytest.mark.server
-def test_a_lake_in_a_bucket_is_served_and_its_keys_are_not(bucket: str, s3_options: dict[str, str]) -> None:
-    a_lake(bucket, RUNNING)
-    with served("--lake", bucket) as (url, pid):
+def test_a_lake_in_a_bucket_is_served_and_its_keys_are_not(any_bucket: Bucket) -> None:
+    a_lake(any_bucket.address, RUNNING)
+    with served("--lake", any_bucket.address) as (url, pid):
         wait_for(lambda: get(url, "/readyz").status == 200, "the lake")
         for path in ("/", "/tables", "/marks", "/metrics", "/api/status", "/readyz"):
             answer = get(url, path)
             assert answer.status == 200
-            assert s3_options["AWS_SECRET_ACCESS_KEY"] not in answer.text
+            assert any_bucket.secret not in answer.text
         assert resident(pid) <= 80 * MEGABYTE
         assert "pyarrow" not in Path(f"/proc/{pid}/maps").read_text()
 

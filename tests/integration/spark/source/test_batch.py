@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pytest
 
 from headrace.lake.store.open import open_store
+from tests.lakes import Bucket
 from tests.laws.lake.chronicle import AWKWARD, START, Chronicle, Row, Transaction, counted
 from tests.readers.sample import NAMES, Sample, in_order
 
@@ -129,11 +130,10 @@ spark.stop()
 """
 
 
-@pytest.mark.server
-def test_a_lake_in_a_bucket_is_read_over_connect(bucket: str) -> None:
-    Sample(open_store(bucket))
+def test_a_lake_in_a_bucket_is_read_over_connect(any_bucket: Bucket) -> None:
+    Sample(open_store(any_bucket.address))
     done = subprocess.run(
-        [sys.executable, "-c", _ON_CONNECT, bucket],
+        [sys.executable, "-c", _ON_CONNECT, any_bucket.address],
         env={**os.environ, "SPARK_TESTING": "1", "PYSPARK_PYTHON": sys.executable},
         capture_output=True,
         text=True,
