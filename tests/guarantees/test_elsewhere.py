@@ -1,7 +1,8 @@
 """G1 to G4 where nothing is shared: executors that are other processes, and a lake in a bucket.
 
 Executors get the stream's bytes from the driver and write to the bucket with the options that they are
-handed; the spool stays on the driver's disk. The bucket is on S3, in the full run on Google's and Azure's store too;
+handed; the spool stays on the driver's disk. The bucket is on S3, in the full run on Google's and Azure's
+stores too;
 a short scene without Spark is on Google's in every run.
 """
 

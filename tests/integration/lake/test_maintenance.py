@@ -29,6 +29,7 @@ from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.table_state import State
 from headrace.pipeline.tasks.compact import Survey
 from tests.integration.lake.household import NAMES, SCHEMA, Household
+from tests.lakes import IN_BUCKETS_LONG
 from tests.places import place_at
 
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
@@ -421,6 +422,7 @@ def test_what_is_no_duration_is_refused_before_anything_is_done(
     assert household.place.store.list("") == before
 
 
+@pytest.mark.parametrize("any_store", ["local", *IN_BUCKETS_LONG], indirect=True)
 def test_a_lake_in_a_bucket_is_maintained_alike(tmp_path: Path, seed: int, any_store: Store) -> None:
     household = Household(tmp_path / "unused", seed, any_store)
     household.live(3, ago=9 * DAY, every=9 * HOUR)

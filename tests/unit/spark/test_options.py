@@ -41,6 +41,8 @@ def code(given: dict[str, str]) -> str:
         ({**NAMES, "lake": "s3://key:secret@bucket/lake"}, "SPARK_OPTION_SECRET"),
         ({**NAMES, "lake": "s3://key:sec/ret@bucket/lake"}, "SPARK_OPTION_SECRET"),
         ({**NAMES, "fs.s3a.secret.key": "x"}, "SPARK_OPTION_SECRET"),
+        ({**NAMES, "GOOGLE_SERVICE_ACCOUNT": "x"}, "SPARK_OPTION_SECRET"),
+        ({**NAMES, "account_key": "x"}, "SPARK_OPTION_SECRET"),
         ({**NAMES, "lake": "/nowhere"}, "LAKE_ABSENT"),
         ({**NAMES, "state": "./state"}, "SPARK_OPTION_WAY"),
         ({**NAMES, **DIRECT}, "SPARK_OPTION_MIXED"),

@@ -77,8 +77,11 @@ class Frames:
         """Hadoop's spelling: S3 is s3a there, a bare path would mean the default file system, and what looks
         like a pattern is one."""
         url = locate(self.store, key)
-        where = "s3a" + url[2:] if url.startswith("s3:") else f"file://{url}"
-        return _GLOB.sub(r"\\\1", where)
+        if isinstance(self.store, LocalStore):
+            url = f"file://{url}"
+        elif url.startswith("s3:"):
+            url = "s3a" + url[2:]
+        return _GLOB.sub(r"\\\1", url)
 
     def _in_tasks(self, keys: tuple[str, ...], schema: pa.Schema) -> Any:
         # Columns by number: Spark looks them up by name here, and takes a dot in one for a path.

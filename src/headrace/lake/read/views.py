@@ -184,6 +184,7 @@ def _polars(view: TableView) -> Iterator[str]:
 
 _DELTA = (
     "-- needs INSTALL delta; LOAD delta; and for a bucket CREATE SECRET (TYPE s3, PROVIDER credential_chain);"
+    " for gs:// TYPE gcs with KEY_ID and SECRET, for abfss:// TYPE azure with ACCOUNT_NAME"
 )
 ENGINES: Mapping[str, ViewEngine] = {
     "spark": ViewEngine((), _spark),

@@ -38,7 +38,8 @@ BATCH_BYTES = 64 << 20  # of a direct stream
 FORMS = ("changes", "feed", "upserts")
 
 _SECRET_NAME = re.compile(
-    r"secret|passw|token|credential|access_?key|private_?key|^aws_|^fs\.", re.IGNORECASE
+    r"secret|passw|token|credential|(?:access|account|private|sas)_?key|^(?:aws|google|azure)_|^fs\.",
+    re.IGNORECASE,
 )
 _SECRET_VALUE = re.compile(r"://[^/@\s]*:\S*@")  # a secret key of AWS may hold slashes
 _PATTERN = re.compile(r'(?:"[^"]*"|[^,"])+')
@@ -197,8 +198,8 @@ def secret_error(name: str) -> Misconfigured:
         detail="Spark shows options in plans, event logs and its page",
         hint="leave it out; the driver reads the password of a source from its environment or a password file"
         if name.lower() == "url"
-        else "leave it out; a bucket's credentials are read from AWS_ACCESS_KEY_ID and its like in the "
-        "environment of driver and executors, or from a role",
+        else "leave it out; a bucket's credentials are read from AWS_ACCESS_KEY_ID, GOOGLE_..., AZURE_... in "
+        "the environment of driver and executors, or from a role",
     )
 
 
