@@ -24,6 +24,8 @@ Tests and `headrace demo` use it; nothing else of Headrace does. It is a distrib
     stopwatch    how long something takes, whatever else the machine does
     figures      what a bench measured, kept for `python -m bench`
     regression   PostgreSQL's own regression suite as a database to be mirrored
+    gcs          the part of Google Cloud Storage that a lake uses, with generations and signed tokens
+    azurite      Azure's blob storage: Microsoft's emulator, from npm
 
 Beside them stands `reference`: the slow, obvious twin of every decoder.
 
@@ -33,7 +35,7 @@ the validators stand `canonical` (rows as text), `timeline` (a table through its
 `violation`. They and the workloads know no server: what it holds and how it spells SQL is said by its
 `oracle`.
 
-There are no mocks in here: the server is the oracle. A server that cannot be had is an error with
+There are no mocks of a database in here: the server is the oracle. A server that cannot be had is an error with
 the code `SERVER_MISSING`, never a skipped test. Nothing here may be imported by the floors below.
 """
 

@@ -59,7 +59,7 @@ class BucketStore:
 
     def put_if_absent(self, key: str, data: bytes, *, lasting: bool = True) -> bool:
         for pause in CONFLICT_PAUSES:
-            with self._refusals(key):
+            with _refusals(self, key):
                 try:
                     obstore.put(self._client, key, data, mode="create")
                     return True
@@ -77,36 +77,36 @@ class BucketStore:
         )
 
     def put(self, key: str, data: bytes, *, lasting: bool = True) -> None:
-        with self._refusals(key):
+        with _refusals(self, key):
             obstore.put(self._client, key, data)
 
     def get(self, key: str) -> bytes | None:
-        with self._absences(key):
+        with _absences(self, key):
             return bytes(obstore.get(self._client, key).bytes())
         return None
 
     def list(self, prefix: str) -> tuple[str, ...]:
-        with self._refusals(prefix):
+        with _refusals(self, prefix):
             pages = obstore.list(self._client, prefix or None)
             return tuple(sorted(item["path"] for page in pages for item in page))
 
     def folders(self, prefix: str) -> tuple[str, ...]:
-        with self._refusals(prefix):
+        with _refusals(self, prefix):
             found = obstore.list_with_delimiter(self._client, prefix)["common_prefixes"]
         return tuple(sorted(str(path).rsplit("/", 1)[1] for path in found))
 
     def delete(self, key: str) -> None:
-        with self._absences(key):
+        with _absences(self, key):
             obstore.delete(self._client, key)
 
     def exists(self, key: str) -> bool:
-        with self._absences(key):
+        with _absences(self, key):
             obstore.head(self._client, key)
             return True
         return False
 
     def empty(self) -> bool:
-        with self._refusals(""):
+        with _refusals(self, ""):
             pages = obstore.list(self._client, chunk_size=10)
             return all(is_left_over(item["path"]) for page in pages for item in page)
 
@@ -114,13 +114,13 @@ class BucketStore:
     def open_output(self, key: str) -> Iterator[IO[bytes]]:
         buffer = io.BytesIO()
         yield buffer
-        with self._refusals(key):
+        with _refusals(self, key):
             obstore.put(self._client, key, buffer.getvalue())
 
     def open_input(self, key: str) -> Any:
         import pyarrow as pa  # late: whoever reads small records alone loads no Arrow
 
-        with self._absences(key):
+        with _absences(self, key):
             return pa.PythonFile(_Reader(self, key, obstore.open_reader(self._client, key)), mode="r")
         raise missing(key)
 
@@ -130,31 +130,12 @@ class BucketStore:
     def sync_all(self) -> None:
         """Nothing, as for `sync`."""
 
-    def sizes(self, prefix: str) -> Iterator[int]:
-        """The sizes of the objects below the folder `prefix`."""
-        with self._refusals(prefix):
-            for page in obstore.list(self._client, prefix or None):
-                yield from (item["size"] for item in page)
 
-    @contextmanager
-    def _absences(self, key: str) -> Iterator[None]:
-        """End the body where the object is absent; raise other refusals, an absent bucket among them."""
-        with self._refusals(key):
-            try:
-                yield
-            except FileNotFoundError as error:
-                if _code(error) in _NO_BUCKET:
-                    raise
-
-    @contextmanager
-    def _refusals(self, key: str) -> Iterator[None]:
-        """Raise the object store's refusal as one of the families, with its code and nothing else of it."""
-        try:
-            yield
-        except HeadraceError:
-            raise
-        except (BaseError, OSError, NotImplementedError) as error:
-            raise _fault(self.kind, self.url, key, error) from error
+def sizes(store: BucketStore, prefix: str) -> list[int]:
+    """The sizes of the objects below the folder `prefix`."""
+    with _refusals(store, prefix):
+        pages = obstore.list(store._client, prefix or None)
+        return [item["size"] for page in pages for item in page]
 
 
 class _Reader(io.RawIOBase):
@@ -178,7 +159,7 @@ class _Reader(io.RawIOBase):
         return self._inner.tell()
 
     def read(self, size: int = -1) -> bytes:
-        with self._store._refusals(self._key):  # the connection may break between two reads
+        with _refusals(self._store, self._key):  # the connection may break between two reads
             return bytes(self._inner.read(None if size < 0 else size))
 
 
@@ -206,6 +187,28 @@ def _client(address: BucketAddress, options: Mapping[str, str]) -> _Client:
 
 def _plain(value: str) -> bool | str:
     return {"true": True, "false": False}.get(value.lower(), value)
+
+
+@contextmanager
+def _absences(store: BucketStore, key: str) -> Iterator[None]:
+    """End the body where the object is absent; raise other refusals, an absent bucket among them."""
+    with _refusals(store, key):
+        try:
+            yield
+        except FileNotFoundError as error:
+            if _code(error) in _NO_BUCKET:
+                raise
+
+
+@contextmanager
+def _refusals(store: BucketStore, key: str) -> Iterator[None]:
+    """Raise the object store's refusal as one of the families, with its code and nothing else of it."""
+    try:
+        yield
+    except HeadraceError:
+        raise
+    except (BaseError, OSError, NotImplementedError) as error:
+        raise _fault(store.kind, store.url, key, error) from error
 
 
 # How stores say no, in the body of their answer; a HEAD has none.

@@ -77,8 +77,8 @@ def usage(store: Store, prefix: str) -> tuple[int, int]:
     if isinstance(store, LocalStore):
         sizes = local.sizes(store, prefix)
     else:
-        from headrace.lake.store.bucket import BucketStore
+        from headrace.lake.store import bucket
 
-        assert isinstance(store, BucketStore)
-        sizes = list(store.sizes(prefix))
+        assert isinstance(store, bucket.BucketStore)
+        sizes = bucket.sizes(store, prefix)
     return len(sizes), sum(sizes)

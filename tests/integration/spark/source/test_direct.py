@@ -19,6 +19,7 @@ from headrace.core.errors import HeadraceError
 from headrace.spark.source.direct.beginning import SnapshotCopy
 from headrace.spark.source.direct.offsets import DirectOffset
 from headrace.spark.source.direct.state import StateFolder
+from headrace_testing.gcs import gcs
 from headrace_testing.postgres import Database, Server
 from headrace_testing.postmaster import wait_for
 from tests.integration.spark.source.direct import Query, Sums, direct_plan, held
@@ -253,6 +254,26 @@ def test_state_and_checkpoint_belong_together(
     (tmp_path / "other" / "file").touch()
     with refused("DIRECT_STATE_FOREIGN"):
         queries(direct_plan(orders.url(), tmp_path / "other"))
+
+
+@pytest.mark.parametrize("ignores", [True, False], ids=["unsafe", "safe"])
+def test_a_state_in_a_bucket_needs_conditional_writes(
+    orders: Database, queries: Callable[..., Query], monkeypatch: pytest.MonkeyPatch, ignores: bool
+) -> None:
+    with gcs(["states"], ignores_conditions=ignores) as server:
+        for name, value in server.options.items():
+            monkeypatch.setenv(name, value)
+        plan = direct_plan(orders.url(), "gs://states/query")
+        if ignores:
+            with refused("LAKE_STORE_NOT_ATOMIC"):
+                queries(plan)
+            assert server.storage.buckets == {"states": {}}
+            return
+        query = queries(plan)
+        query.catch_up()
+        orders.execute("DELETE FROM orders WHERE id = 1")
+        query.catch_up()
+        assert query.contents() == held(orders, "orders")
 
 
 def test_a_later_query_on_one_state_fences_the_earlier(

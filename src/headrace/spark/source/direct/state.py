@@ -30,6 +30,7 @@ from headrace.core.records import from_record, parse, to_record
 from headrace.core.schema import TableSchema
 from headrace.ingest.last_commits import LastCommits
 from headrace.lake.store.contract import Store
+from headrace.lake.store.open import prove_atomic
 from headrace.sources.contract.values import Json, TableDef
 
 FORMAT = 1
@@ -240,6 +241,7 @@ def open_state(store: Store, record: StateRecord) -> StateFolder:
     if known is None:
         if not store.empty():
             raise _foreign_error(store.url)
+        prove_atomic(store)
         if store.put_if_absent(STATE, _json(record)):
             return StateFolder(store, record)
         known = read_state(store)
