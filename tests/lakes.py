@@ -24,8 +24,6 @@ import pytest
 
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
-from headrace_testing.azurite import azurite
-from headrace_testing.gcs import gcs
 
 _BUCKET = "headrace-tests"
 _SCHEMES = {"s3": "s3", "gcs": "gs", "azure": "az"}
@@ -78,9 +76,14 @@ class BucketServers:
         return self._options[kind]
 
     def _start(self, kind: str) -> dict[str, str]:
+        # Late: every test run loads this module.
         if kind == "gcs":
+            from headrace_testing.gcs import gcs
+
             return self._stack.enter_context(gcs([_BUCKET])).options
         if kind == "azure":
+            from headrace_testing.azurite import azurite
+
             return self._stack.enter_context(azurite([_BUCKET])).options
         return self._stack.enter_context(_moto())
 

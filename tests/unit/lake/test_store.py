@@ -258,6 +258,15 @@ def test_a_bucket_that_refuses_is_told_apart_before_a_lake_is_made(
             assert hint in (raised.value.hint or "")
 
 
+@pytest.mark.full  # the client asks ten times
+def test_a_store_that_knows_no_conditional_put_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_Refusing, "status", 501)
+    monkeypatch.setattr(_Refusing, "code", "NotImplemented")
+    with _served(_Refusing) as store, pytest.raises(Misconfigured) as raised:
+        store.put_if_absent("k", b"1")
+    assert raised.value.code == "LAKE_STORE_NOT_ATOMIC"
+
+
 def test_a_store_that_is_busy_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_Refusing, "status", 404)
     monkeypatch.setattr(_Refusing, "code", "NoSuchKey")

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from headrace.core.errors import Misconfigured
+from headrace_testing import cache
+from headrace_testing.azurite import azurite
 from headrace_testing.binaries import Binaries, locate, unpack
 
 
@@ -43,6 +45,17 @@ def test_an_unknown_server_is_an_error_and_not_a_skip(version: str, build: str |
         locate(version, build)
     assert caught.value.code == "SERVER_MISSING"
     assert "headrace[demo]" in caught.value.hint
+
+
+def test_an_azurite_that_cannot_be_fetched_is_an_error_and_not_a_skip(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(cache, "reachable", lambda _: True)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Misconfigured, match="npm") as caught, azurite([]):
+        pass
+    assert caught.value.code == "SERVER_MISSING"
 
 
 def test_a_program_that_a_build_lacks_is_named(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import IO, Any
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from headrace.core.errors import HeadraceError, Misconfigured, Transient
@@ -68,6 +68,11 @@ class BucketStore:
                     # out, is under way, and whether the key will be there is not decided.
                     if self.exists(key):
                         return False
+                except (BaseError, NotImplementedError) as error:
+                    if isinstance(error, NotImplementedError) or _code(error) == "NotImplemented":
+                        detail = "the store, or its settings, know no conditional writes"
+                        raise not_atomic_error(self.url, detail) from error
+                    raise
             time.sleep(pause)
         raise Transient(
             "LAKE_STORE",
@@ -207,7 +212,7 @@ def _refusals(store: BucketStore, key: str) -> Iterator[None]:
         yield
     except HeadraceError:
         raise
-    except (BaseError, OSError, NotImplementedError) as error:
+    except (BaseError, OSError) as error:
         raise _fault(store.kind, store.url, key, error) from error
 
 
@@ -250,9 +255,7 @@ def _fault(kind: BucketKind, url: str, key: str, error: Exception) -> HeadraceEr
             detail=detail,
             hint="set AWS_REGION to the bucket's region: aws s3api get-bucket-location --bucket NAME",
         )
-    if code == "NotImplemented" or isinstance(error, NotImplementedError):
-        return not_atomic_error(url, "the store, or the settings, know no conditional writes")
-    if status in ("401", "403"):
+    if isinstance(error, PermissionDeniedError | UnauthenticatedError) or status in ("401", "403"):
         clock = code in _CLOCK
         return Misconfigured(
             "LAKE_DENIED",
