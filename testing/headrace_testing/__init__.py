@@ -35,8 +35,8 @@ the validators stand `canonical` (rows as text), `timeline` (a table through its
 `violation`. They and the workloads know no server: what it holds and how it spells SQL is said by its
 `oracle`.
 
-There are no mocks of a database in here: the server is the oracle. A server that cannot be had is an error with
-the code `SERVER_MISSING`, never a skipped test. Nothing here may be imported by the floors below.
+There are no mocks of a database in here: the server is the oracle. A server that cannot be had is an error
+with the code `SERVER_MISSING`, never a skipped test. Nothing here may be imported by the floors below.
 """
 
 __version__ = "0.1.0"
