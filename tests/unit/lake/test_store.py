@@ -215,13 +215,14 @@ class _Refusing(BaseHTTPRequestHandler):
     status: ClassVar[int] = 500
     code: ClassVar[str] = ""
     busy: ClassVar[int] = 0
+    when_busy: ClassVar[int] = 503
 
     def do_GET(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
         kind = type(self)
         if kind.busy > 0:
             kind.busy -= 1
-            self.send_error(503)
+            self.send_error(kind.when_busy)
             return
         body = f"<Error><Code>{kind.code}</Code></Error>".encode()
         self.send_response(kind.status)
@@ -267,7 +268,9 @@ def test_a_store_that_knows_no_conditional_put_is_refused(monkeypatch: pytest.Mo
     assert raised.value.code == "LAKE_STORE_NOT_ATOMIC"
 
 
-def test_a_store_that_is_busy_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("busy", [503, 429])  # Google's for too many writes of one object
+def test_a_store_that_is_busy_is_asked_again(monkeypatch: pytest.MonkeyPatch, busy: int) -> None:
+    monkeypatch.setattr(_Refusing, "when_busy", busy)
     monkeypatch.setattr(_Refusing, "status", 404)
     monkeypatch.setattr(_Refusing, "code", "NoSuchKey")
     monkeypatch.setattr(_Refusing, "busy", 2)
