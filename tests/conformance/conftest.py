@@ -13,7 +13,7 @@ from headrace_testing.conformance.mirror import (
 )
 from headrace_testing.conformance.place import SourceUnderTest
 from headrace_testing.mirror_process import Program
-from tests.conformance.sources import SOURCES
+from tests.conformance.sources import RELEASES, SOURCES
 from tests.nursery import Nursery, nursery, program
 
 __all__ = [
@@ -27,7 +27,11 @@ __all__ = [
 ]
 
 
-@pytest.fixture(scope="package", params=SOURCES, ids=lambda source: source.kind)
+@pytest.fixture(
+    scope="package",
+    params=[*SOURCES, *(pytest.param(source, marks=pytest.mark.full) for source in RELEASES)],
+    ids=lambda source: source.kind,
+)
 def source(request: pytest.FixtureRequest) -> SourceUnderTest:
     """Each source in turn."""
     found: SourceUnderTest = request.param

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import pymysql
@@ -21,6 +21,7 @@ from headrace_testing.postgres import Database, Server
 from headrace_testing.postmaster import wait_for
 
 __all__ = [
+    "RELEASES",
     "SOURCES",
     "Account",
     "MysqlPlace",
@@ -271,4 +272,13 @@ SOURCES = (
         )
         for kind in ("mysql", "mariadb")
     ),
+)
+
+# Other releases, for `make integration`: their servers have their names with a "_" for each "." and "-".
+RELEASES = tuple(
+    replace(
+        source, kind=f"{source.kind}-{release}", server=f"{source.kind}_{release.replace('.', '_')}_server"
+    )
+    for source in SOURCES
+    for release in {"mysql": ("8.0",), "mariadb": ("11.4", "11.8")}.get(source.kind, ())
 )

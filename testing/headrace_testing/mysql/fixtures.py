@@ -5,6 +5,7 @@
     mariadb_server     MariaDB, likewise
     mysql_database     a fresh database on it, `app`'s, removed after the test
     mariadb_database   likewise
+    mysql_8_0_server, mariadb_11_4_server, mariadb_11_8_server    other releases, for tests marked `full`
 
 A server that cannot be had fails the test: see `headrace_testing`.
 """
@@ -15,7 +16,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from headrace_testing.mysql.server import Database, Server, mariadb, mysql
+from headrace_testing.mysql.flavours import MARIADB_11, MARIADB_11_4, MYSQL_8
+from headrace_testing.mysql.server import Database, Server, mariadb, mysql, open_server
 
 
 @pytest.fixture(scope="session")
@@ -29,6 +31,27 @@ def mysql_server() -> Iterator[Server]:
 def mariadb_server() -> Iterator[Server]:
     """MariaDB for the whole session."""
     with mariadb() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mysql_8_0_server() -> Iterator[Server]:
+    """MySQL 8.0.15 for the whole session."""
+    with open_server(MYSQL_8, {}) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mariadb_11_4_server() -> Iterator[Server]:
+    """MariaDB 11.4 for the whole session."""
+    with open_server(MARIADB_11_4, {}) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mariadb_11_8_server() -> Iterator[Server]:
+    """MariaDB 11.8 for the whole session."""
+    with open_server(MARIADB_11, {}) as server:
         yield server
 
 

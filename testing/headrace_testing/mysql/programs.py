@@ -26,6 +26,7 @@ from headrace.core.errors import Misconfigured
 from headrace_testing.cache import announce, cached, server_missing
 from headrace_testing.mysql.debian import FetchError, fetch
 from headrace_testing.mysql.flavours import MARIADB, MYSQL, Flavour
+from headrace_testing.mysql.maven import unpack
 
 RECIPE = 1  # how an entry is made; another one fetches anew
 LIST = "entry.json"  # in an entry
@@ -42,7 +43,7 @@ _MARIADB_TABLES = (
     "*_system_tables_data.sql",
     "fill_help_tables.sql",
     "maria_add_gis_sp_bootstrap.sql",
-    "*_sys_schema.sql",
+    "*_sys_schema.sql",  # since MariaDB 10.6
 )
 
 
@@ -129,6 +130,8 @@ def _loader(root: Path) -> list[str]:
 def _make(flavour: Flavour, into: Path) -> None:
     try:
         packages = fetch(flavour.suite, flavour.packages, into / "root")
+        if flavour.pack is not None:
+            unpack(flavour.pack, into / "root")
     except FetchError as error:
         raise missing(flavour, "its packages cannot be fetched", detail=str(error)) from None
     said = _run(flavour, [*Programs(flavour, into, "").command(flavour.server), "--no-defaults", "--version"])
@@ -150,7 +153,12 @@ def _begin_mysql(programs: Programs) -> None:
 
 def initialize(programs: Programs, data: Path, **settings: str) -> None:
     """Make the data folder of a MySQL server, with settings that it keeps for ever."""
-    wanted = {"innodb_redo_log_capacity": "32M", "init_file": str(programs.entry / "users.sql"), **settings}
+    redo = next(
+        name
+        for name in ("innodb_redo_log_capacity", "innodb_log_file_size")
+        if name in programs.flavour.settings
+    )
+    wanted = {redo: "32M", "init_file": str(programs.entry / "users.sql"), **settings}
     _run(programs.flavour, [*_server(programs, wanted, data), "--initialize-insecure"])
     # A server that finds no identity gives itself one: no two of ours are the same.
     (data / "auto.cnf").unlink()
@@ -158,7 +166,7 @@ def initialize(programs: Programs, data: Path, **settings: str) -> None:
 
 def _begin_mariadb(programs: Programs) -> None:
     begun = "CREATE DATABASE mysql;\nUSE mysql;\nSET @auth_root_socket = NULL;\n"
-    files = [next(programs.share.glob(name), programs.share / name) for name in _MARIADB_TABLES]
+    files = [file for name in _MARIADB_TABLES for file in programs.share.glob(name)]
     tables = "".join(file.read_text(encoding="utf-8") for file in files)
     settings = {"innodb_log_file_size": "8M", "max_allowed_packet": "8M"}
     command = _server(programs, settings, programs.data)

@@ -86,8 +86,7 @@ def look(connection: MysqlConnection, names: Iterable[TableName]) -> dict[TableN
 
 def charset_of_collation(collation: str) -> str:
     """The charset of a collation: the collation's name begins with it."""
-    charset = collation.partition("_")[0]
-    return "utf8mb3" if charset == "utf8" else charset
+    return (_newer_name(collation) or "").partition("_")[0]
 
 
 def read_visible_tables(
@@ -137,8 +136,8 @@ def _column(values: Sequence[Value], *, inner: bool) -> ColumnRow:
         ordinal=number(ordinal) or 0,
         column_type=str(column_type),
         data_type=str(data_type),
-        charset=text(charset),
-        collation=text(collation),
+        charset=_newer_name(charset),
+        collation=_newer_name(collation),
         nullable=nullable == "YES",
         generation="" if generated is None else ("v" if generated[1] == "VIRTUAL" else "s"),
         expression=_ESCAPED.sub(_unescape, formula) if inner else formula,
@@ -148,6 +147,12 @@ def _column(values: Sequence[Value], *, inner: bool) -> ColumnRow:
         fraction=fraction,
         srs_id=srs_id,
     )
+
+
+def _newer_name(charset_or_collation: Value) -> str | None:
+    """The name since MySQL 8.0.30, where utf8 is called utf8mb3."""
+    name = text(charset_or_collation)
+    return None if name is None else re.sub(r"\Autf8(?=_|\Z)", "utf8mb3", name)
 
 
 def _unescape(escaped: re.Match[str]) -> str:

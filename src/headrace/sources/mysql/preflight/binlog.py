@@ -278,17 +278,17 @@ def check_durability(flavour: Flavour, variables: Variables) -> Iterator[Finding
         )
 
 
-_POSITIONS = ("gtid_executed", "gtid_purged", "gtid_binlog_pos")
+POSITIONS = ("gtid_executed", "gtid_purged", "gtid_binlog_pos")
 
 
 def health(session: MysqlConnection) -> Health:
     """Report how long the log lasts, its end, and (MySQL) the purged part."""
-    known = variables(session, [*RETENTION, *_POSITIONS])
+    known = variables(session, [*RETENTION, *POSITIONS])
     seconds = lasts(known)
     figures = {
         "keeps_seconds": seconds,
         "keeps_bytes": int(known.get("max_binlog_total_size", 0)) or None,
-        **{name: _one_line(known, name) for name in _POSITIONS if name in known},
+        **{name: _one_line(known, name) for name in POSITIONS if name in known},
     }
     kept = "until it is told otherwise" if seconds is None else f"for {long(seconds)}"
     return Health(figures, (f"the server keeps its log {kept}, and holds none of it for us",))

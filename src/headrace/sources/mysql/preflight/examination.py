@@ -77,10 +77,6 @@ def examine(address: MysqlAddress, wish: MysqlWish) -> CheckReport:
     """Check everything that the wish depends on. Raises only if the server cannot be asked at all."""
     with closing(connect(address, role="check")) as connection:
         findings = list(check_version(connection.release))
-        if any(finding.level is Level.ERROR for finding in findings):
-            return CheckReport(
-                as_integer(connection.release.number), (), {}, tuple(findings), tuple(script(findings))
-            )
         findings += _identity(connection, wish)
         ours = rights(connection)
         chosen = _choose(connection, wish.patterns)

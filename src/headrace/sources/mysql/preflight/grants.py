@@ -158,7 +158,7 @@ def check_replication_rights(connection: MysqlConnection, ours: Rights) -> Itera
 def _may_follow(connection: MysqlConnection, ours: Rights) -> bool:
     if connection.release.is_mariadb:
         return ours.everywhere("REPLICATION SLAVE")
-    return _is_allowed(connection, "SHOW REPLICAS")
+    return _is_allowed(connection, connection.release.words.replicas)
 
 
 def _is_allowed(connection: MysqlConnection, statement: str) -> bool:

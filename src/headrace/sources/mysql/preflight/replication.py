@@ -11,14 +11,19 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from headrace.core.errors import Misconfigured
 from headrace.sources.contract.findings import Finding, Level, hint_of
-from headrace.sources.mysql.flavour import Flavour
+from headrace.sources.mysql.flavour import Flavour, Release
 from headrace.sources.mysql.preflight.variables import ON, Variables, remark, setting, status
 from headrace.sources.mysql.session.statements import MysqlConnection, query
 from headrace.sources.shared.refusals import PrivilegeMissing
 
+_ORDER, _WORKERS = "preserve_commit_order", "parallel_type"
 NAMES = (
     "log_slave_updates",
-    "replica_preserve_commit_order",
+    "log_replica_updates",
+    f"replica_{_ORDER}",
+    f"slave_{_ORDER}",
+    f"replica_{_WORKERS}",
+    f"slave_{_WORKERS}",
     "gtid_slave_pos",
     "slave_run_triggers_for_rbr",
 )
@@ -46,22 +51,21 @@ def check_filters(connection: MysqlConnection) -> Iterator[Finding]:
 
 def check_replication(connection: MysqlConnection, variables: Variables) -> Iterator[Finding]:
     """Check everything that matters if the server is a replica."""
-    flavour, statuses = connection.release.flavour, _statuses(connection)
-    if flavour is Flavour.MYSQL:
-        yield from _commit_order(variables, replicating=any(map(_is_applying, statuses)))
-    if variables["log_slave_updates"] != ON and (statuses or variables.get("gtid_slave_pos")):
-        yield _updates_unlogged(flavour)
+    release, statuses = connection.release, _statuses(connection)
+    if not release.is_mariadb:
+        yield from _commit_order(release, variables, replicating=any(map(_is_applying, statuses)))
+    if variables[release.words.log_updates] != ON and (statuses or variables.get("gtid_slave_pos")):
+        yield _updates_unlogged(release)
     if variables.get("slave_run_triggers_for_rbr") == "YES":
         yield _triggers_unlogged()
     for each in statuses:
-        yield from _replica(flavour, each)
+        yield from _replica(release, each)
 
 
 def _statuses(connection: MysqlConnection) -> Sequence[Status]:
     """The replications that are configured on the server; none also if we may not see them."""
-    mariadb = connection.release.is_mariadb
     try:
-        return status(connection, "SHOW ALL SLAVES STATUS" if mariadb else "SHOW REPLICA STATUS")
+        return status(connection, connection.release.words.replica_status)
     except PrivilegeMissing:
         return []
 
@@ -75,27 +79,30 @@ def _of(known: Status, name: str) -> str:
     return next(known[key] for key in (f"Replica_{name}", f"Slave_{name}") if key in known)
 
 
-def _commit_order(known: Variables, *, replicating: bool) -> Iterator[Finding]:
+def _commit_order(release: Release, known: Variables, *, replicating: bool) -> Iterator[Finding]:
     """Check every MySQL server: it may become a replica later, and still be our source."""
-    if known["replica_preserve_commit_order"] == ON:
+    word, begin = release.words.replica, release.words.replica_variables
+    if known[begin + _ORDER] == ON:
         return
-    mend: tuple[str, ...] = (setting(Flavour.MYSQL, "replica_preserve_commit_order", ON),)
+    mend: tuple[str, ...] = (setting(Flavour.MYSQL, begin + _ORDER, ON),)
+    if known.get(begin + _WORKERS) == "DATABASE":  # the default before MySQL 8.0.27; it keeps no order
+        mend = (setting(Flavour.MYSQL, begin + _WORKERS, "LOGICAL_CLOCK"), *mend)
     if replicating:
-        mend = ("STOP REPLICA SQL_THREAD", *mend, "START REPLICA SQL_THREAD")
+        mend = (f"STOP {word} SQL_THREAD", *mend, f"START {word} SQL_THREAD")
     yield Finding(
         Level.ERROR,
         Misconfigured(
             "MY_REPLICA_ORDER",
-            "replica_preserve_commit_order is OFF: a replica shows states that its source never had",
+            f"{begin}{_ORDER} is OFF: a replica shows states that its source never had",
             hint=hint_of(mend),
         ),
         mend=mend,
     )
 
 
-def _updates_unlogged(flavour: Flavour) -> Finding:
+def _updates_unlogged(release: Release) -> Finding:
     """The finding of a replica that logs no changes. On MariaDB only the configuration file mends it."""
-    mend = ("SET PERSIST_ONLY log_replica_updates = ON",) if flavour is Flavour.MYSQL else ()
+    mend = () if release.is_mariadb else (f"SET PERSIST_ONLY {release.words.log_updates} = ON",)
     hint = hint_of(mend) or "write log_slave_updates in the section [mysqld] of its configuration file"
     return Finding(
         Level.ERROR,
@@ -124,7 +131,7 @@ def _triggers_unlogged() -> Finding:
     )
 
 
-def _replica(flavour: Flavour, known: Status) -> Iterator[Finding]:
+def _replica(release: Release, known: Status) -> Iterator[Finding]:
     """The findings on a replication that is delayed on purpose, is stopped, or filters changes."""
     delay = int(known.get("SQL_Delay") or 0)
     if delay:
@@ -137,7 +144,7 @@ def _replica(flavour: Flavour, known: Status) -> Iterator[Finding]:
             ),
         )
     if "No" in (_of(known, "IO_Running"), _of(known, "SQL_Running")):
-        start = "START ALL SLAVES" if flavour is Flavour.MARIADB else "START REPLICA"
+        start = "START ALL SLAVES" if release.is_mariadb else f"START {release.words.replica}"
         yield Finding(
             Level.WARNING,
             Misconfigured(

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 
 from headrace.core.errors import Misconfigured
 from headrace.sources.contract.findings import Finding, Level
-from headrace.sources.mysql.flavour import Flavour, Number, Release
+from headrace.sources.mysql.flavour import TRIED, Number, Release
 from headrace.sources.mysql.preflight import binlog, replication
 from headrace.sources.mysql.preflight.grants import Rights, check_replication_rights
 from headrace.sources.mysql.preflight.variables import ON, variables
 from headrace.sources.mysql.session.statements import MysqlConnection
-
-# The oldest tested releases. The logs of older ones were never tested.
-OLDEST: Mapping[Flavour, Number] = {Flavour.MYSQL: Number(9, 7), Flavour.MARIADB: Number(10, 11)}
-NEWEST: Mapping[Flavour, Number] = {Flavour.MYSQL: Number(9, 7), Flavour.MARIADB: Number(10, 11)}
 
 
 def as_integer(number: Number) -> int:
@@ -23,33 +19,52 @@ def as_integer(number: Number) -> int:
 
 
 def check_version(release: Release) -> Iterator[Finding]:
-    """Check that this release can be mirrored."""
-    label, number = release.flavour.label, release.number
-    oldest, newest = OLDEST[release.flavour], NEWEST[release.flavour]
-    if number < oldest:
+    """Warn of a release that no test has run. `connect` refuses those that cannot be mirrored."""
+    label, number, tried = release.flavour.label, release.number, TRIED[release.flavour]
+    if release.unusual_words:
         yield Finding(
-            Level.ERROR,
+            Level.WARNING,
             Misconfigured(
-                "MY_VERSION_UNSUPPORTED",
-                f"the server is {label} {number}, the oldest supported is {oldest.major}.{oldest.minor}",
-                hint=f"upgrade the server to {label} {oldest.major}.{oldest.minor} or later, or give the "
-                "address of a replica that is",
+                "MY_FORK_UNKNOWN",
+                f'the server calls its version "{release.text}", as no known vendor of {label} does',
+                hint="watch the first run, then prove the copy: headrace verify",
             ),
         )
-    if (number.major, number.minor) > (newest.major, newest.minor):
+    if any(f"{number}.".startswith(f"{each}.") for each in tried):
+        return
+    if number < _number(tried[-1]):
+        yield Finding(
+            Level.WARNING,
+            Misconfigured(
+                "MY_VERSION_UNTRIED",
+                f"the server is {label} {number}, which no test has run: the tests run {_list(tried)}",
+                detail="what headrace sends and reads was compared with the manual of this release: "
+                "docs/mysql-versions.md",
+                hint="watch the first run, then prove the copy: headrace verify",
+            ),
+        )
+    else:
         yield Finding(
             Level.WARNING,
             Misconfigured(
                 "MY_VERSION_NEW",
-                f"the server is {label} {number}, the newest that was tried is {newest.major}.{newest.minor}",
+                f"the server is {label} {number}, the newest that was tried is {tried[-1]}",
                 hint="watch the first run, and see whether a newer headrace knows this version",
             ),
         )
 
 
+def _number(text: str) -> Number:
+    return Number(*map(int, text.split(".")))
+
+
+def _list(tried: Sequence[str]) -> str:
+    return f"{', '.join(tried[:-1])} and {tried[-1]}"
+
+
 def logs_generated(release: Release) -> bool:
-    """Tell whether row images have generated columns: those of MariaDB 10.11 do, those of 11.8 do not."""
-    return not release.at_least(mariadb=Number(11))
+    """Tell whether row images have generated columns: those of MariaDB 11.4 do, those of 11.8 do not."""
+    return not release.at_least(mariadb=Number(11, 5))
 
 
 def check_server(connection: MysqlConnection, ours: Rights, copy_bytes: int) -> Iterator[Finding]:

@@ -33,7 +33,7 @@ from headrace.core.errors import Misconfigured
 from headrace.sources.mysql.flavour import Flavour, Number, Release
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.packets import PacketStream
-from headrace.sources.mysql.session.refusals import driver_missing, unreachable
+from headrace.sources.mysql.session.refusals import driver_missing, unfit_release, unreachable
 from headrace.sources.mysql.session.result_set import IN_TRANSACTION
 from headrace.sources.mysql.session.statements import (
     READY_SECONDS,
@@ -110,6 +110,9 @@ def connect(address: MysqlAddress, *, role: str) -> MysqlConnection:
     settled = address.with_password()
     token = f"headrace {secrets.token_hex(16)}"
     packets, release, greeted = _logged_in(settled, role, None)
+    if (unfit := unfit_release(release)) is not None:
+        packets.close()
+        raise unfit
     canceller = Canceller(settled, packets.peer, token)
     session = MysqlConnection(packets, settled, release, greeted, role, canceller, canceller.ready)
     try:

@@ -23,6 +23,7 @@ from headrace.core.errors import (
     Misconfigured,
     Transient,
 )
+from headrace.sources.mysql.flavour import OLDEST, Release
 from headrace.sources.mysql.session.packets import ServerError, connection_lost
 from headrace.sources.shared.refusals import (
     EncryptionRefused,
@@ -167,6 +168,27 @@ def unreachable(where: str, detail: str | None) -> Unreachable:
     )
 
 
+def unfit_release(release: Release) -> Misconfigured | None:
+    """The error of a server that cannot be mirrored, by what it says of itself; None if it can."""
+    oldest, label = OLDEST[release.flavour], release.flavour.label
+    if release.stranger is not None:
+        return Misconfigured(
+            "MY_FORK_UNSUPPORTED",
+            f"the server is {release.stranger}: it speaks the protocol of MySQL, and writes another log",
+            detail=f'it calls its version "{release.text}"',
+            hint="give the address of a MySQL or MariaDB server",
+        )
+    if release.number < oldest:
+        return Misconfigured(
+            "MY_VERSION_UNSUPPORTED",
+            f"the server is {release}, the oldest supported is {oldest}",
+            detail="its log lacks what a mirror needs, or was never tried: column names in it, transactions "
+            "that say when they were committed",
+            hint=f"upgrade the server to {label} {oldest} or later, or give the address of a replica that is",
+        )
+    return None
+
+
 def refused_error(error: ServerError) -> HeadraceError:
     """The coded error of our statement that the server did not run."""
     number, detail = error.number, detail_of(error)
@@ -260,7 +282,7 @@ def _unanswerable(number: int, detail: str) -> StatementRefused:
             "MY_VERSION_UNSUPPORTED",
             "the server does not know a setting that headrace needs, or does not let it be set",
             detail=detail,
-            hint="use MySQL 9.7 or later, or MariaDB 10.11 or later, without a proxy in between",
+            hint="use MySQL 8.0.15 or later, or MariaDB 10.6 or later, without a proxy in between",
         )
     return StatementRefused(
         "MY_STATEMENT_REFUSED",

@@ -56,12 +56,15 @@ def test_a_node_of_a_cluster_is_refused() -> None:
 @pytest.mark.parametrize(
     ("flavour", "number", "codes"),
     [
-        (Flavour.MYSQL, Number(8, 4, 9), ["MY_VERSION_UNSUPPORTED"]),
+        (Flavour.MYSQL, Number(8, 0, 15), []),
+        (Flavour.MYSQL, Number(8, 0, 36), ["MY_VERSION_UNTRIED"]),
+        (Flavour.MYSQL, Number(8, 4, 9), ["MY_VERSION_UNTRIED"]),
         (Flavour.MYSQL, Number(9, 7, 4), []),
         (Flavour.MYSQL, Number(10, 0, 0), ["MY_VERSION_NEW"]),
-        (Flavour.MARIADB, Number(10, 6, 2), ["MY_VERSION_UNSUPPORTED"]),
+        (Flavour.MARIADB, Number(10, 6, 2), ["MY_VERSION_UNTRIED"]),
         (Flavour.MARIADB, Number(10, 11, 18), []),
-        (Flavour.MARIADB, Number(11, 4, 1), ["MY_VERSION_NEW"]),
+        (Flavour.MARIADB, Number(11, 4, 1), []),
+        (Flavour.MARIADB, Number(12, 0, 2), ["MY_VERSION_NEW"]),
     ],
 )
 def test_a_release_that_was_not_tried_is_said(flavour: Flavour, number: Number, codes: list[str]) -> None:

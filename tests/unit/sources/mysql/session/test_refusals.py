@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, RightWithheld, Transient
+from headrace.sources.mysql.flavour import Release
 from headrace.sources.mysql.session.packets import ServerError, server_error
-from headrace.sources.mysql.session.refusals import login_refused, refused_error
+from headrace.sources.mysql.session.refusals import login_refused, refused_error, unfit_release
 
 STATEMENTS = [
     (1205, "MY_LOCK_TIMEOUT", Transient),
@@ -45,6 +46,23 @@ LOGINS = [
     (1053, "MY_UNREACHABLE", Transient),
     (1, "MY_LOGIN_REFUSED", Misconfigured),
 ]
+
+
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [
+        ("8.0.15", None),
+        ("8.0.14", "MY_VERSION_UNSUPPORTED"),
+        ("5.7.44-log", "MY_VERSION_UNSUPPORTED"),
+        ("8.0.11-TiDB-v7.5.0", "MY_FORK_UNSUPPORTED"),
+        ("5.5.5-10.6.0-MariaDB", None),
+        ("5.5.5-10.4.32-MariaDB", "MY_VERSION_UNSUPPORTED"),
+    ],
+)
+def test_a_server_that_cannot_be_mirrored_is_refused_by_its_greeting(version: str, code: str | None) -> None:
+    error = unfit_release(Release.of_greeting(version, capabilities=1))
+    assert (error and error.code) == code
+    assert error is None or error.hint
 
 
 @pytest.mark.parametrize(("number", "code", "family"), STATEMENTS)
