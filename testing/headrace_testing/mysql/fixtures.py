@@ -19,6 +19,9 @@ import pytest
 from headrace_testing.mysql.flavours import MARIADB_11, MARIADB_11_4, MYSQL_8
 from headrace_testing.mysql.server import Database, Server, mariadb, mysql, open_server
 
+# The other releases: their servers are the fixtures "<release>_server".
+RELEASES = ("mysql_8_0", "mariadb_11_4", "mariadb_11_8")
+
 
 @pytest.fixture(scope="session")
 def mysql_server() -> Iterator[Server]:

@@ -94,7 +94,7 @@ def test_the_log_names_the_key_that_rows_are_told_apart_by_until_it_is_dropped(
     db.execute("CREATE TABLE bare (a int NOT NULL, UNIQUE u (a))")
     looks = look(session, [TableName(db.name, table) for table in (*keyed, "bare")])
     schemas = {name.name: schema_of(found) for name, found in looks.items()}
-    tail = Tail.of(db.server, "mariadb" if mariadb else "mysql")
+    tail = Tail.of(db.server)
     for table in keyed:
         db.execute(f"INSERT IGNORE INTO {table} () VALUES ()")
     db.execute("INSERT INTO bare VALUES (1)")

@@ -18,7 +18,6 @@ from headrace_testing.mysql import Server
 
 _GTIDS = (33, 162)
 _CHECKSUM = 4
-_STATUS = {"mysql": "SHOW BINARY LOG STATUS", "mariadb": "SHOW MASTER STATUS"}
 
 
 @dataclass(frozen=True)
@@ -26,18 +25,18 @@ class Tail:
     """The end of a server's binlog at one moment."""
 
     server: Server
-    kind: str
     file: str
     position: int
 
     @classmethod
-    def of(cls, server: Server, kind: str) -> Tail:
-        [row] = server.execute(_STATUS[kind])
-        return cls(server, kind, str(row[0]), int(row[1]))
+    def of(cls, server: Server) -> Tail:
+        newer = server.version.startswith("9.")
+        [row] = server.execute("SHOW BINARY LOG STATUS" if newer else "SHOW MASTER STATUS")
+        return cls(server, str(row[0]), int(row[1]))
 
     def events(self) -> Iterator[tuple[int, bytes]]:
         """The kind and the body of each event since then; the log must not have gone on in another file."""
-        end = Tail.of(self.server, self.kind)
+        end = Tail.of(self.server)
         assert end.file == self.file
         data = (self.server.process.data / self.file).read_bytes()
         at = self.position

@@ -12,20 +12,26 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pytest
 from pymysql.constants import COMMAND
 
 from headrace.core.schema import Column
 from headrace.decode.mysql.result_rows import RowBlock
 from headrace.sources.mysql.types.columns import column_of, quote, select_expression
-from headrace_testing.mysql import Database
+from headrace_testing.mysql import Database, Server
+from headrace_testing.mysql.fixtures import RELEASES
 from tests.cases.types.cases import Type, Value, types
 
 NULL = "NULL"
 
 
-def of_kind(kind: str) -> list[Type]:
-    """The types of a kind of server."""
-    return types("mysql.txt", f"{kind}_alone.txt")
+KINDS = ["mysql", "mariadb", *(pytest.param(each, marks=pytest.mark.full) for each in RELEASES)]
+
+
+def of_kind(server: Server) -> list[Type]:
+    """The types of a server."""
+    found = types("mysql.txt", f"{server.flavour.name}_alone.txt")
+    return [each for each in found if server.version.startswith("9.") or not each.name.startswith("vector")]
 
 
 @dataclass

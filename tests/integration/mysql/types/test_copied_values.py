@@ -8,16 +8,16 @@ from headrace.decode.copyrows import CopiedRows
 from headrace.decode.mysql.result_rows import decode
 from headrace_testing.mysql import Server
 from tests.cases.types.cases import Type, column
-from tests.integration.mysql.types.result_sets import EveryType, of_kind
+from tests.integration.mysql.types.result_sets import KINDS, EveryType, of_kind
 
 pytestmark = pytest.mark.server
 
 
-@pytest.mark.parametrize("kind", ["mysql", "mariadb"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_value_of_every_type_is_copied_without_loss(request: pytest.FixtureRequest, kind: str) -> None:
     server: Server = request.getfixturevalue(f"{kind}_server")
     with server.database() as db:
-        table = EveryType(db, of_kind(kind))
+        table = EveryType(db, of_kind(server))
         table.create()
         table.insert()
         copied = decode(table.rows(), table.columns)

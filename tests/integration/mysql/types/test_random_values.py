@@ -100,7 +100,7 @@ def test_random_values_have_the_same_bits_both_ways(request: pytest.FixtureReque
     with server.database() as db:
         columns = ", ".join(f"c{i} {name}" for i, (name, _) in enumerate(families))
         db.execute(f"CREATE TABLE every (id int PRIMARY KEY, {columns}) CHARACTER SET utf8mb4")
-        table, tail = EveryType(db, []), Tail.of(server, kind)
+        table, tail = EveryType(db, []), Tail.of(server)
         rows = [
             [number, *(None if dice.random() < 0.1 else draw(dice) for _, draw in families)]
             for number in range(ROWS)

@@ -22,21 +22,20 @@ from headrace.sources.mysql.decode.decoder import MysqlDecoder
 from headrace.sources.mysql.flavour import Flavour
 from headrace_testing.mysql import Server
 from tests.integration.mysql.types.binlogs import Tail, executed
-from tests.integration.mysql.types.result_sets import EveryType, of_kind
+from tests.integration.mysql.types.result_sets import KINDS, EveryType, of_kind
 
 pytestmark = pytest.mark.server
-KINDS = ("mysql", "mariadb")
 
 
 class Streamed:
     """A table of every type, and what the binlog says of it from here on."""
 
-    def __init__(self, server: Server, kind: str, table: EveryType) -> None:
+    def __init__(self, server: Server, table: EveryType) -> None:
         self.table = table
         self.name = TableName(table.db.name, "every")
         self.schema = TableSchema(tuple(table.columns), ("id",), True, transaction=TransactionId.GTID)
-        self.decoder = MysqlDecoder(Flavour(kind))
-        self._tail = Tail.of(server, kind)
+        self.decoder = MysqlDecoder(Flavour(server.flavour.name))
+        self._tail = Tail.of(server)
 
     def frames(self) -> bytes:
         return self._tail.frames(self.table.db.name)
@@ -61,9 +60,9 @@ class Streamed:
 def streamed(request: pytest.FixtureRequest) -> Iterator[Streamed]:
     server: Server = request.getfixturevalue(f"{request.param}_server")
     with server.database() as db:
-        table = EveryType(db, of_kind(request.param))
+        table = EveryType(db, of_kind(server))
         table.create()
-        yield Streamed(server, request.param, table)
+        yield Streamed(server, table)
 
 
 def _side(changes: TableChanges, side: str, op: Op, width: int) -> list[pa.Array]:
@@ -172,7 +171,7 @@ def test_a_partial_update_of_json_fails_its_table(mysql_server: Server) -> None:
     with mysql_server.database() as db:
         db.execute("CREATE TABLE every (id int PRIMARY KEY, c0 json)")
         db.execute("""INSERT INTO every VALUES (1, CONCAT('{"a": 1, "b": "', REPEAT('x', 500), '"}'))""")
-        streamed = Streamed(mysql_server, "mysql", EveryType(db, []))
+        streamed = Streamed(mysql_server, EveryType(db, []))
         with db.connect() as connection:
             executed(
                 connection,
@@ -187,7 +186,7 @@ def test_a_partial_update_of_json_fails_its_table(mysql_server: Server) -> None:
 def test_a_document_of_twenty_megabytes_takes_seconds(mysql_server: Server) -> None:
     with mysql_server.database() as db:
         db.execute("CREATE TABLE every (id int PRIMARY KEY, c0 json)")
-        streamed = Streamed(mysql_server, "mysql", EveryType(db, []))
+        streamed = Streamed(mysql_server, EveryType(db, []))
         part = '"abcd", 1.5, {"k": "\\\\"é"}, 70000, null, '
         db.execute(f"INSERT INTO every VALUES (1, CONCAT('[', REPEAT('{part}', 500000), '0]'))")
         data = np.frombuffer(streamed.frames(), np.uint8)
@@ -205,7 +204,7 @@ def test_a_document_of_twenty_megabytes_takes_seconds(mysql_server: Server) -> N
 def test_a_hash_that_mariadb_hides_in_its_rows_is_stepped_over(mariadb_server: Server) -> None:
     with mariadb_server.database() as db:
         db.execute("CREATE TABLE every (id int PRIMARY KEY, c0 longtext, c1 int, UNIQUE (c0))")
-        streamed = Streamed(mariadb_server, "mariadb", EveryType(db, []))
+        streamed = Streamed(mariadb_server, EveryType(db, []))
         db.execute("INSERT INTO every VALUES (1, 'x', 2)")
         changes = streamed.changes()
     assert [changes.batch[f"n{i}"].to_pylist() for i in range(3)] == [[1], ["x"], [2]]

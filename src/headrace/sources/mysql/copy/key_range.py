@@ -155,7 +155,7 @@ def _spell(column: Column, text: str) -> str:
     if form in _NUMBERS and _NUMBER.fullmatch(text):
         return f"({text})"
     if form == "float" and _FLOAT.fullmatch(text):
-        return f"CAST({literal(text)} AS DOUBLE)"
+        return f"({literal(text)} * 1e0)"
     if form == "bytes":
         return literal(bytes.fromhex(text.removeprefix("0x")))
     return literal(text)

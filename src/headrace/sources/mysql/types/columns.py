@@ -177,7 +177,7 @@ def select_expression(column: Column) -> str:
     """
     name = quote(column.name)
     if column.form == "float":
-        return f"CAST({name} AS DOUBLE)"
+        return f"{name} * 1e0"  # a double, of -0 too; MySQL casts to DOUBLE since 8.0.17 only
     if column.form == "bit":
         return f"{name} + 0"
     if column.form == "digits" and "zerofill" in column.source_type.lower():
