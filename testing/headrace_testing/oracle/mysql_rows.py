@@ -91,7 +91,7 @@ def _shown(name: str, kind: str, described: str, precision: int | None, scale: i
     """The SQL expression of a value's text, or of what `_FINISH` makes it of."""
     if kind in _FLOATS:
         # No text of it: MySQL makes one of 15 digits. The protocol's has all that there are.
-        return f"CAST({quoted(name)} AS DOUBLE)"
+        return f"{quoted(name)} * 1e0"
     if kind in _INTEGERS:
         # Without the zeros that ZEROFILL puts in front; likewise of decimals.
         shape = f"CAST({{c}} AS {'UNSIGNED' if 'unsigned' in described else 'SIGNED'})"
