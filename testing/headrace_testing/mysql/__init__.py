@@ -14,6 +14,7 @@ The rooms, upper ones over lower ones:
     process      the process of one server, which is never left behind
     programs     where the programs and a data folder come from: the machine's cache
     debian       packages of a Debian suite, fetched and unpacked without installing anything
+    maven        servers that a JAR of Maven Central packs
     flavours     what MySQL and MariaDB differ in, as data
 
 `fixtures` is the pytest plugin that hands them out.
