@@ -9,6 +9,7 @@
     delay       every byte arrives so many seconds late, throughput is kept as far as buffers go
     throttle    so many bytes a second, for each connection and direction
     refuse      nobody listens on the port any more; until `admit`
+    lead_to     new connections pass to another server
     alter       what goes to the client is changed on its way, or ends at a byte: on new connections
     heal        all of that is over, except that what was cut or half-opened stays so, and what was altered
 
@@ -136,6 +137,10 @@ class Proxy:
     def alter(self, altering: Altering) -> None:
         """Change what goes to the client, on every connection that is made from now on."""
         self._weather.altering = altering
+
+    def lead_to(self, host: str, port: int) -> None:
+        """Lead new connections to another server; what is open stays open."""
+        self._upstream = (host, port)
 
     def refuse(self) -> None:
         """Stop listening; what is open stays open."""

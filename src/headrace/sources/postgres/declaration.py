@@ -5,6 +5,7 @@ from __future__ import annotations
 from headrace.sources.contract.values import Declaration, Option
 
 SLOT, XID, CHUNKS = "slot", "xid", "chunks"
+SLOT_FAILOVER, AUTO, OFF = "slot_failover", "auto", "off"
 
 DECLARATION = Declaration(
     kind="postgres",
@@ -20,6 +21,12 @@ DECLARATION = Declaration(
             "how a snapshot is joined to the stream",
             default=SLOT,
             choices=(SLOT, XID, CHUNKS),
+        ),
+        Option(
+            SLOT_FAILOVER,
+            "auto: standbys of PostgreSQL 17 or later may keep a copy of our slot",
+            default=AUTO,
+            choices=(AUTO, OFF),
         ),
     ),
 )

@@ -45,6 +45,7 @@ from headrace.sources.postgres.session.identity import PostgresIdentity, prove
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.postgres.slot import health, slot_state
 from headrace.sources.postgres.stream import synchronous
+from headrace.sources.postgres.successor import successor
 from headrace.sources.postgres.upstream import PostgresUpstream
 
 
@@ -101,10 +102,10 @@ class PostgresMirror:
         return replace(origin, tables=tables)
 
     def confirm(self, identity: Json, received_until: Position) -> Successor | None:
-        # A position means something only on its own server.
-        prove(self.connection.actual_identity, identity)
-        objects.confirm(self.session, self.upstream)
-        return None
+        address, reached = self.connection.address, self.connection.actual_identity
+        found = successor(address, self.session, reached, identity, self.upstream, received_until)
+        objects.confirm(address, self.session, self.upstream)
+        return found
 
     # --- its tables
 

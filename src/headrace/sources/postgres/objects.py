@@ -24,6 +24,7 @@ from headrace.core.position import Position
 from headrace.core.records import to_record
 from headrace.sources.contract.mirror import StreamOrder, StreamOrigin
 from headrace.sources.contract.values import Json, Waiting
+from headrace.sources.postgres.declaration import AUTO, DECLARATION, OFF, SLOT_FAILOVER
 from headrace.sources.postgres.position import Lsn
 from headrace.sources.postgres.publication import drop_publication, ensure_publication, publication_oid
 from headrace.sources.postgres.session import clock
@@ -33,7 +34,15 @@ from headrace.sources.postgres.session.identity import PostgresIdentity
 from headrace.sources.postgres.session.log_end import wal_end
 from headrace.sources.postgres.session.statements import Session
 from headrace.sources.postgres.session.stream_errors import publication_missing
-from headrace.sources.postgres.slot import check_slot, drop_slot, ensure_slot, free_slot, slot_state
+from headrace.sources.postgres.session.timeline import read_forks
+from headrace.sources.postgres.slot import (
+    check_slot,
+    drop_slot,
+    ensure_failover,
+    ensure_slot,
+    free_slot,
+    slot_state,
+)
 from headrace.sources.postgres.upstream import PostgresUpstream
 
 OURS = "^headrace_[0-9a-f]{8}_"  # matches the names of a lake's own slots and publications (`object_name`)
@@ -68,16 +77,20 @@ def plan(lake_id: str, source: str, options: Mapping[str, str]) -> PostgresUpstr
     check_options(options)
     own = object_name(lake_id, source)
     slot, publication = options.get("slot"), options.get("publication")
-    return PostgresUpstream(slot or own, publication or own, slot is None, publication is None)
+    failover = DECLARATION.value(options, SLOT_FAILOVER) == AUTO
+    return PostgresUpstream(
+        slot or own, publication or own, slot is None, publication is None, failover=failover
+    )
 
 
 def options(upstream: PostgresUpstream) -> dict[str, str]:
-    """The options that name the user's objects; the lake's own objects need none."""
+    """The options that name the user's objects, which the lake's own need not, and what is made of a slot."""
     said = (
         ("publication", upstream.publication, upstream.owns_publication),
         ("slot", upstream.slot, upstream.owns_slot),
     )
-    return {option: name for option, name, ours in said if not ours}
+    named = {option: name for option, name, ours in said if not ours}
+    return {**named, SLOT_FAILOVER: AUTO if upstream.failover else OFF}
 
 
 # --- where a stream begins ----------------------------------------------------------------------
@@ -107,7 +120,11 @@ def establish(
         if order.undo and upstream.owns_publication and slot_state(connection, upstream.slot) is None:
             drop_upstream(address, publication=upstream.publication, slot=None, application="")
         raise
-    upstream = replace(upstream, publication_oid=publication_oid(connection, upstream.publication))
+    upstream = replace(
+        upstream,
+        publication_oid=publication_oid(connection, upstream.publication),
+        forks=read_forks(address, identity) or None,
+    )
     begun = clock.begin(connection)
     found = PostgresStart(
         upstream, start, identity, order.received_until, order.left_identity, wal_end(connection)
@@ -159,7 +176,7 @@ def _start(
     """Find where the stream begins: the consistent point of our slot, or where the user's slot stands."""
     name = upstream.slot
     if upstream.owns_slot:
-        return ensure_slot(address, name, waiting=waiting)
+        return ensure_slot(address, name, failover=upstream.failover, waiting=waiting)
     state = slot_state(connection, name)
     if state is None or state.confirmed_flush_lsn is None:
         raise Misconfigured(
@@ -191,11 +208,13 @@ def remade(upstream: PostgresUpstream, oid: int | None) -> HeadraceError | None:
     )
 
 
-def confirm(connection: Session, upstream: PostgresUpstream) -> None:
-    """Refuse to go on with a publication that was dropped and made again."""
+def confirm(address: PostgresAddress, connection: Session, upstream: PostgresUpstream) -> None:
+    """Refuse to go on with a publication that was dropped and made again; let standbys copy our slot."""
     error = remade(upstream, publication_oid(connection, upstream.publication))
     if error is not None:
         raise error
+    if upstream.owns_slot and upstream.failover:
+        ensure_failover(address, connection, upstream.slot)
 
 
 # --- the end ------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from headrace.core.errors import Misconfigured
 from headrace.core.position import Position
@@ -52,6 +53,16 @@ class Lsn:
                 hint="write it as PostgreSQL prints it, for example 16/B374D848",
             )
         return cls(int(match[1], 16) << 32 | int(match[2], 16))
+
+
+class Fork(NamedTuple):
+    """The end of a timeline in the history of a later one, which has all of its log before this LSN."""
+
+    timeline: int
+    lsn: int
+
+
+Forks = tuple[Fork, ...]  # that lead to a server's timeline, the oldest first
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,7 @@ from headrace.sources.postgres.writers import blockers
 from headrace.sources.shared.refusals import LockTimeout, StatementCancelled
 
 PLUGIN = "pgoutput"
+FAILOVER_SINCE = 170000
 SLOT_SECONDS = 600.0  # for one attempt to make a slot
 TELL_SECONDS = 2.0
 TRAFFIC = ("stream_txns", "stream_count", "stream_bytes", "spill_txns", "spill_count", "spill_bytes")
@@ -67,6 +68,8 @@ class SlotState:
     catalog_xmin_age: int | None
     invalidation: str | None
     retained_bytes: int | None
+    failover: bool  # standbys that synchronise slots keep a copy (17+)
+    synced: bool  # it is, or was, such a copy
     # The server's statistics of streamed and spilled data (14+): stream_txns, spill_bytes and so on.
     traffic: Mapping[str, int] = field(default_factory=dict)
 
@@ -100,6 +103,8 @@ def slot_state(connection: Session, name: str) -> SlotState | None:
         catalog_xmin_age=age,
         invalidation=slot.get("invalidation_reason") or ("conflicting" if slot.get("conflicting") else None),
         retained_bytes=retained,
+        failover=bool(slot.get("failover")),
+        synced=bool(slot.get("synced")),
         traffic=_traffic(connection, name),
     )
 
@@ -195,11 +200,17 @@ class SlotWaits(Transient):
 
 
 def ensure_slot(
-    address: PostgresAddress, name: str, *, seconds: float = SLOT_SECONDS, waiting: Waiting = ALONE
+    address: PostgresAddress,
+    name: str,
+    *,
+    failover: bool = False,
+    seconds: float = SLOT_SECONDS,
+    waiting: Waiting = ALONE,
 ) -> Lsn:
     """Make sure that our slot exists; return the start of its stream, which has every later commit.
 
     The start of a new slot is its consistent point; that of an existing slot is its acknowledged position.
+    With `failover` a new slot is one that standbys may keep a copy of, where the server can make such a slot.
     """
     with closing(connect(address, role="slot")) as connection:
         state = slot_state(connection, name)
@@ -207,7 +218,10 @@ def ensure_slot(
             pgconn = replication(address, role="slot")
             try:
                 bound_wait(pgconn, seconds)
-                description = f"{quote_identifier(name)} LOGICAL {PLUGIN} NOEXPORT_SNAPSHOT"
+                options = "SNAPSHOT 'nothing'"
+                if failover and knows_failover(connection):
+                    options += ", FAILOVER"
+                description = f"{quote_identifier(name)} LOGICAL {PLUGIN} ({options})"
                 return create_slot(pgconn, connection, description, seconds, waiting)
             finally:
                 pgconn.finish()
@@ -219,6 +233,29 @@ def ensure_slot(
                 hint="it is tried again",
             )
         return state.confirmed_flush_lsn
+
+
+def knows_failover(connection: Session) -> bool:
+    """Tell whether this server can make a slot that its standbys keep a copy of."""
+    if connection.info.server_version < FAILOVER_SINCE:
+        return False
+    [(standby,)] = query(connection, "SELECT pg_catalog.pg_is_in_recovery()")
+    return not standby
+
+
+def ensure_failover(address: PostgresAddress, connection: Session, name: str) -> None:
+    """Let standbys keep a copy of our slot, which may be older than that option of ours.
+
+    A slot that somebody reads can't be altered; the next start does it.
+    """
+    state = slot_state(connection, name)
+    if state is None or state.failover or state.active_pid is not None or not knows_failover(connection):
+        return
+    pgconn = replication(address, role="slot")
+    try:
+        ask(pgconn, f"ALTER_REPLICATION_SLOT {quote_identifier(name)} (FAILOVER true)")
+    finally:
+        pgconn.finish()
 
 
 def bound_wait(pgconn: pq.abc.PGconn, seconds: float) -> None:

@@ -63,6 +63,7 @@ class PostgresStreamSource:
             silence=orders.silence,
             base=upstream.base,
             xid=orders.newest,
+            forks=upstream.forks,
         )
         return PostgresStream(SlotStream.open(PostgresAddress(orders.address), wanted), upstream.log)
 

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.core.position import Position
-from headrace.core.records import from_record
-from headrace.sources.postgres.position import Lsn, PostgresTimeline
+from headrace.core.records import from_record, on_disk
+from headrace.sources.postgres.position import Forks, Lsn, PostgresTimeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,9 @@ class PostgresUpstream:
     """The objects that a stream is read through, and the life of the server.
 
     Times are the server's positions plus `base`, so they grow for ever even if the server was set back.
-    `publication_oid` is 0 as long as the publication is not known to exist.
+    `publication_oid` is 0 as long as the publication is not known to exist. `forks` led to the server's
+    timeline when the stream began there; None if they are not known. With `failover` the server's standbys
+    shall keep a copy of the slot, if the slot is ours.
     """
 
     slot: str
@@ -28,6 +30,9 @@ class PostgresUpstream:
     owns_publication: bool = True
     publication_oid: int = 0
     base: int = 0
+    # Records of earlier versions lack these.
+    forks: Forks | None = field(default=None, metadata=on_disk(sparse=True))
+    failover: bool = field(default=True, metadata=on_disk(sparse=True))
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> PostgresUpstream:

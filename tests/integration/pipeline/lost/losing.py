@@ -77,7 +77,8 @@ class Source:
 
     @property
     def slot(self) -> str:
-        [(name,)] = self.database.execute("SELECT slot_name FROM pg_replication_slots")
+        slots = "SELECT slot_name FROM pg_replication_slots WHERE slot_type = 'logical'"
+        [(name,)] = self.database.execute(slots)
         return str(name)
 
     @property

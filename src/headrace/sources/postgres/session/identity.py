@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import psycopg
 from psycopg import pq
 
-from headrace.core.errors import Misconfigured, PositionDoubtful, PositionLost
+from headrace.core.errors import Misconfigured, PositionDoubtful, PositionLost, Transient
 from headrace.core.records import from_record
 from headrace.sources.contract.values import Json
 from headrace.sources.postgres.session.statements import Session, ask
@@ -66,17 +66,15 @@ def verify(actual: PostgresIdentity, expected_identity: PostgresIdentity) -> Non
             f'the connection reached database "{actual.database}", expected "{expected_identity.database}"',
             hint="check dbname in the connection string",
         )
-    if actual.standby != expected_identity.standby:
+    if actual.standby and not expected_identity.standby:
         raise Misconfigured(
             "PG_ANOTHER_STANDBY",
-            "the connection reached a standby of the source"
-            if actual.standby
-            else "the source was a standby and is a primary now",
+            "the connection reached a standby of the source",
             hint="give an address that always leads to the same server, "
             "or target_session_attrs=read-write with several hosts",
         )
-    if actual.timeline != expected_identity.timeline:
-        raise timeline_changed(actual.timeline, expected_identity.timeline)
+    if (actual.standby, actual.timeline) != (expected_identity.standby, expected_identity.timeline):
+        raise promoted_meanwhile(actual, expected_identity)
 
 
 def prove(actual: PostgresIdentity, record: Json) -> None:
@@ -84,13 +82,18 @@ def prove(actual: PostgresIdentity, record: Json) -> None:
     if "standby" in record:
         verify(actual, from_record(PostgresIdentity, record))
         return
+    prove_cluster(actual, record)
+    if actual.timeline != record["timeline"]:
+        raise another_timeline(actual.timeline, record["timeline"])
+
+
+def prove_cluster(actual: PostgresIdentity, record: Json) -> None:
+    """Refuse a server of another cluster than that of a record; a promoted standby is of the same."""
     if (actual.system_id, actual.database) != (record["system_id"], record["database"]):
         raise another_server(
             f"system {actual.system_id}, was {record['system_id']}; "
             f'database "{actual.database}", was "{record["database"]}"'
         )
-    if actual.timeline != record["timeline"]:
-        raise timeline_changed(actual.timeline, record["timeline"])
 
 
 class AnotherPostgresServer(Misconfigured, PositionDoubtful):
@@ -100,9 +103,21 @@ class AnotherPostgresServer(Misconfigured, PositionDoubtful):
 
 
 class TimelineChanged(Misconfigured, PositionLost):
-    """The server's log continued from a place before ours."""
+    """The server's log left ours at a place before our position."""
 
     codes = ("PG_TIMELINE_CHANGED",)
+
+
+class TimelineLeft(Misconfigured, PositionDoubtful):
+    """The server is on a timeline that the mirror has left: probably the old primary is back."""
+
+    codes = ("PG_TIMELINE_LEFT",)
+
+
+class Promoted(Transient):
+    """The server was promoted while a run was connected: the next attempt finds out whether it goes on."""
+
+    codes = ("PG_PROMOTED",)
 
 
 def another_server(detail: str) -> AnotherPostgresServer:
@@ -114,10 +129,40 @@ def another_server(detail: str) -> AnotherPostgresServer:
     )
 
 
-def timeline_changed(actual: int, recorded_timeline: int) -> TimelineChanged:
+def another_timeline(actual: int, recorded_timeline: int) -> TimelineChanged:
     return TimelineChanged(
         "PG_TIMELINE_CHANGED",
-        "the server is on another timeline: it was promoted, or restored to a point in time",
+        "the server is on another timeline than the mirror: it was promoted, or restored to a point in time",
         detail=f"timeline {actual}, was {recorded_timeline}",
+        hint="headrace run goes on there if its log has all that the lake holds; if it stops with this: "
+        "headrace run --reconcile",
+    )
+
+
+def timeline_parted(detail: str) -> TimelineChanged:
+    return TimelineChanged(
+        "PG_TIMELINE_CHANGED",
+        "the server lacks log that the lake holds: it was promoted without it, or set back",
+        detail=detail,
         hint="headrace run --reconcile copies its tables anew and writes the difference",
+    )
+
+
+def timeline_left(actual: int, recorded_timeline: int) -> TimelineLeft:
+    return TimelineLeft(
+        "PG_TIMELINE_LEFT",
+        "the server is on a timeline that the mirror has left",
+        detail=f"timeline {actual}, was {recorded_timeline}",
+        hint="if the old primary is back, let the address lead to the new one; if this server shall be "
+        "mirrored: headrace run --reconcile",
+    )
+
+
+def promoted_meanwhile(actual: PostgresIdentity, before: PostgresIdentity) -> Promoted:
+    return Promoted(
+        "PG_PROMOTED",
+        "the source was promoted while the run was connected",
+        detail=f"a connection before reached timeline {before.timeline}, this one timeline {actual.timeline}",
+        hint="nothing to do: the next attempt goes on there; if it comes back, give an address that always "
+        "leads to the same server",
     )

@@ -38,10 +38,10 @@ from headrace.core.errors import HeadraceError, Transient
 from headrace.decode.copydata import COPY_DATA, CopyFrames, frames
 from headrace.decode.kernel import Bytes
 from headrace.sources.contract.stream import StreamRead
-from headrace.sources.postgres.position import Lsn
+from headrace.sources.postgres.position import Forks, Lsn
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import application_name, connect, replication
-from headrace.sources.postgres.session.identity import PostgresIdentity, identify, verify
+from headrace.sources.postgres.session.identity import PostgresIdentity, identify, timeline_parted, verify
 from headrace.sources.postgres.session.statements import ask, query
 from headrace.sources.postgres.session.stream_errors import (
     history_changed,
@@ -56,6 +56,7 @@ from headrace.sources.postgres.session.stream_errors import (
     slot_unfit,
     warning,
 )
+from headrace.sources.postgres.session.timeline import forks_of
 from headrace.sources.postgres.session.wire import (
     Options,
     Wire,
@@ -91,6 +92,7 @@ class SlotRequest:
     silence: float | None = None  # seconds; None: by the server's own timeout
     base: int = 0  # what is added to the server's positions in what is received
     xid: int | None = None  # a transaction that has committed there, by its 64 bits
+    forks: Forks | None = None  # of the server's timeline; None: whatever they are
 
 
 class SlotStream:
@@ -122,6 +124,7 @@ class SlotStream:
             identity = identify(pgconn)
             if request.identity is not None:
                 verify(identity, request.identity)
+            _check_timeline(pgconn, request, identity)
             _check_server(pgconn, request)
             _check_life(pgconn, request)
             _check_slot(pgconn, request)
@@ -277,6 +280,12 @@ SELECT pg_catalog.pg_is_in_recovery() OR CASE
        ELSE EXISTS (SELECT FROM pg_catalog.pg_locks WHERE locktype = 'transactionid'
                        AND transactionid = '{low}'::pg_catalog.xid AND granted) END
 """
+
+
+def _check_timeline(pgconn: pq.abc.PGconn, wanted: SlotRequest, identity: PostgresIdentity) -> None:
+    """Refuse a server whose timeline has the followed one's number and is another branch."""
+    if wanted.forks is not None and forks_of(pgconn, identity.timeline) != wanted.forks:
+        raise timeline_parted(f"timeline {identity.timeline} has another history than the one followed")
 
 
 def _check_server(pgconn: pq.abc.PGconn, wanted: SlotRequest) -> None:

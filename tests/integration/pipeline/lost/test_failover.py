@@ -1,0 +1,132 @@
+"""A primary that fails over: the mirror goes on at the promoted standby, and copies nothing.
+
+A mark that the new primary cannot have is never built upon: the source stops, as after any log that is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headrace.lake.read.lake import Lake
+from headrace.pipeline.state.records import tables_of
+from headrace_testing.cluster import HOLDS, Cluster, cluster
+from headrace_testing.copies import promote
+from headrace_testing.postgres import Database
+from tests.integration.pipeline.lost.losing import SETTINGS, TABLES, Source
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.server
+
+VERSIONS = ["18", pytest.param("17", marks=pytest.mark.full)]
+
+
+@contextmanager
+def mirrored(
+    tmp_path: Path, engine: SparkSession | None, version: str = "18", **settings: Any
+) -> Iterator[tuple[Cluster, Source]]:
+    """A mirror of a primary whose standby has a copy of the slot."""
+    with cluster(version, settings={**SETTINGS, **settings}) as pair:
+        made = Database(pair.primary, "shop")
+        pair.primary.execute("CREATE DATABASE shop OWNER app")
+        made.execute(TABLES, user="app")
+        source = Source(tmp_path / "lake", engine, made)
+        if not settings:
+            source.begin()
+        pair.join(database=made.name)
+        if settings:
+            source.begin()
+        pair.await_slot(source.slot, source.once)
+        yield pair, source
+
+
+def follow(source: Source, pair: Cluster) -> None:
+    """Let the address lead to the new primary: the mirror goes on there, and no table is copied."""
+    copied, last = copies(source.lake), source.lake.marks()[-1]
+    source.database = Database(pair.primary, source.database.name)
+    source.change()
+    source.once()
+    source.proved()
+    assert copies(source.lake) == copied
+    assert source.lake.marks()[-1].time > last.time
+    for name in last.versions:
+        assert source.lake.at(epoch=last.epoch).arrow(name).num_rows > 0
+    source.goes_on(last.time)
+
+
+def copies(lake: Lake) -> Any:
+    """All that a copy would change: its mark, and since when a table is exact."""
+    made = [mark.epoch for mark in lake.marks() if mark.kind in ("copy", "lost")]
+    return made, {name: record.since for name, record in tables_of(lake.catalog()).items()}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_failovers_are_followed_without_a_copy(
+    tmp_path: Path, engine: SparkSession | None, version: str
+) -> None:
+    """A switch-over, then a crash of the new primary; then others than the primary answer."""
+    with mirrored(tmp_path, engine, version) as (pair, source):
+        name, successor = source.database.name, pair.standby
+        apart = pair.join(database=name, primary_slot_name="", sync_replication_slots=False)
+        promote(apart)
+        pair.standby = successor
+        source.change()
+        first = pair.fail_over(clean=True)
+        follow(source, pair)
+        # Its timeline has the same number, and left the first one earlier.
+        second, source.database = source.database, Database(apart, name)
+        error = source.stops("PG_TIMELINE_CHANGED")
+        assert "another history" in (error.detail or "")
+        source.database = second
+        pair.join(database=name)
+        pair.await_slot(source.slot, source.once)
+        source.change()
+        pair.fail_over()
+        follow(source, pair)
+        # The old primary is back as it was: only a person may say that it shall be followed.
+        first.start()
+        source.database = Database(first, name)
+        source.options["reconcile"] = "auto"
+        error = source.stops("PG_TIMELINE_LEFT")
+        assert "timeline 1, was 3" in (error.detail or "")
+
+
+def test_a_mark_that_the_new_primary_lacks_is_never_built_upon(
+    tmp_path: Path, engine: SparkSession | None
+) -> None:
+    """Nothing made the stream wait for the standby, and the old primary took what the lake has with it."""
+    with mirrored(tmp_path, engine) as (pair, source):
+        pair.line.refuse()
+        pair.line.cut()
+        source.change()
+        source.once()
+        pair.fail_over()
+        source.database = Database(pair.primary, source.database.name)
+        # The new primary writes past what the lake has, and its slot is old enough.
+        for _ in range(3):
+            source.change()
+            source.database.execute("SELECT pg_switch_wal()")
+        source.heal("PG_TIMELINE_CHANGED")
+
+
+def test_a_stream_that_waits_for_the_standby_has_nothing_that_it_lacks(
+    tmp_path: Path, engine: SparkSession | None
+) -> None:
+    """The same with `synchronized_standby_slots`: what no standby has is in no mark, and is lost alone."""
+    with mirrored(tmp_path, engine, **HOLDS) as (pair, source):
+        source.change()
+        source.once()
+        pair.line.refuse()
+        pair.line.cut()
+        last = source.lake.marks()[-1]
+        source.change()
+        pair.fail_over()
+        assert source.lake.marks()[-1] == last
+        pair.join(database=source.database.name)
+        follow(source, pair)
