@@ -90,10 +90,8 @@ class Cluster:
         primary, folder = self.primary, new_folder()
         postmaster = Postmaster(primary.postmaster.binaries, folder)
         self._stack.callback(postmaster.close)
-        command = [tool("pg_basebackup"), "--pgdata", folder / "data", "--dbname", primary.conninfo]
-        ServerUser.choose().run(
-            [*command, "--checkpoint=fast", "--no-sync", "--wal-method=stream"], cwd=folder
-        )
+        options = ["--checkpoint=fast", "--no-sync", "--wal-method=stream", "--dbname", primary.conninfo]
+        ServerUser.choose().run([tool("pg_basebackup"), "--pgdata", postmaster.data, *options], cwd=folder)
         port, line = free_port(), self.line
         wanted: dict[str, Setting] = {
             "port": port,

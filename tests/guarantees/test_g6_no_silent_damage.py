@@ -236,4 +236,4 @@ def test_g6_a_server_that_went_back_or_branched_off_is_not_followed(
         erase(tmp_path / "lake" / "_headrace" / "spool" / "main")
         assert _source_stops(mirrors).code == "PG_HISTORY_CHANGED"
         branch_off(server)
-        assert _source_stops(mirrors).code == "PG_TIMELINE_CHANGED"
+        assert _source_stops(mirrors).code == "PG_HISTORY_CHANGED"

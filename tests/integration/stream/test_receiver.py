@@ -403,7 +403,7 @@ def test_another_server_is_refused(staged: Stage) -> None:
     staged.vary(identity={**identity, "system_id": "7"})
     assert staged.refusal().code == "PG_ANOTHER_SERVER"
     staged.vary(identity={**identity, "timeline": identity["timeline"] + 1})
-    assert staged.refusal().code == "PG_TIMELINE_CHANGED"
+    assert staged.refusal().code == "PG_PROMOTED"
 
 
 def test_a_stream_that_commits_would_wait_for_is_refused_with_what_mends_it(staged: Stage) -> None:

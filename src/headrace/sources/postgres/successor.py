@@ -8,7 +8,8 @@
 
 The server's history file tells where each timeline ended (`session.timeline`). Both timelines have the same
 log up to the fork, so a commit before it is the same on both. The slot must be there too, at or before the
-place that the lake holds: a failover slot that the standby kept in step, or one that another program copied.
+place that the lake holds: a failover slot that the standby kept in step, or from PostgreSQL 16 on one that
+another program copied.
 
 A timeline that is no part of the server's history is another branch. If the server's own number is smaller,
 the old primary is probably back (PG_TIMELINE_LEFT): only a person may say that the mirror shall follow it.
@@ -34,10 +35,12 @@ from headrace.sources.postgres.session.identity import (
     timeline_parted,
 )
 from headrace.sources.postgres.session.statements import Session
-from headrace.sources.postgres.session.stream_errors import slot_ahead, slot_missing
+from headrace.sources.postgres.session.stream_errors import slot_ahead, slot_missing, slot_unprotected
 from headrace.sources.postgres.session.timeline import FIRST, read_forks
 from headrace.sources.postgres.slot import check_slot, slot_state
 from headrace.sources.postgres.upstream import PostgresUpstream
+
+_STANDBY_PROTECTS = 160000  # from here on a standby invalidates a slot whose catalog rows it removes
 
 
 class StandbyStill(Transient):
@@ -108,5 +111,7 @@ def _check_slot(
     if state is None or state.confirmed_flush_lsn is None:
         raise slot_missing(upstream.slot)
     check_slot(upstream.slot, state, identity.database)
+    if identity.version < _STANDBY_PROTECTS:
+        raise slot_unprotected(upstream.slot)
     if state.confirmed_flush_lsn > frontier:
         raise slot_ahead(upstream.slot, state.confirmed_flush_lsn, frontier)

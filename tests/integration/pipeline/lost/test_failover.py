@@ -5,8 +5,9 @@ A mark that the new primary cannot have is never built upon: the source stops, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +15,13 @@ import pytest
 
 from headrace.lake.read.lake import Lake
 from headrace.pipeline.state.records import tables_of
+from headrace_testing import validators, workload
 from headrace_testing.cluster import HOLDS, Cluster, cluster
 from headrace_testing.copies import promote
-from headrace_testing.postgres import Database
+from headrace_testing.mirror_process import Mirrored, Program
+from headrace_testing.postgres import Database, Setting
+from headrace_testing.postmaster import wait_for
+from headrace_testing.wholeness import transfers
 from tests.integration.pipeline.lost.losing import SETTINGS, TABLES, Source
 
 if TYPE_CHECKING:
@@ -29,19 +34,19 @@ VERSIONS = ["18", pytest.param("17", marks=pytest.mark.full)]
 
 @contextmanager
 def mirrored(
-    tmp_path: Path, engine: SparkSession | None, version: str = "18", **settings: Any
+    tmp_path: Path,
+    engine: SparkSession | None,
+    version: str = "18",
+    settings: Mapping[str, Setting] | None = None,
 ) -> Iterator[tuple[Cluster, Source]]:
     """A mirror of a primary whose standby has a copy of the slot."""
-    with cluster(version, settings={**SETTINGS, **settings}) as pair:
+    with cluster(version, settings={**SETTINGS, **(settings or {})}) as pair:
         made = Database(pair.primary, "shop")
         pair.primary.execute("CREATE DATABASE shop OWNER app")
         made.execute(TABLES, user="app")
         source = Source(tmp_path / "lake", engine, made)
-        if not settings:
-            source.begin()
         pair.join(database=made.name)
-        if settings:
-            source.begin()
+        source.begin()
         pair.await_slot(source.slot, source.once)
         yield pair, source
 
@@ -119,7 +124,7 @@ def test_a_stream_that_waits_for_the_standby_has_nothing_that_it_lacks(
     tmp_path: Path, engine: SparkSession | None
 ) -> None:
     """The same with `synchronized_standby_slots`: what no standby has is in no mark, and is lost alone."""
-    with mirrored(tmp_path, engine, **HOLDS) as (pair, source):
+    with mirrored(tmp_path, engine, settings=HOLDS) as (pair, source):
         source.change()
         source.once()
         pair.line.refuse()
@@ -130,3 +135,79 @@ def test_a_stream_that_waits_for_the_standby_has_nothing_that_it_lacks(
         assert source.lake.marks()[-1] == last
         pair.join(database=source.database.name)
         follow(source, pair)
+
+
+KINDS = ("clean", "crash", "crash behind")
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    ("version", "times"),
+    [
+        ("18", 2),
+        pytest.param("18", 20, marks=pytest.mark.full),
+        pytest.param("17", 20, marks=pytest.mark.full),
+    ],
+)
+def test_seeded_failovers_under_load_leave_every_mark_exact(
+    tmp_path: Path, program: Program, seed: int, version: str, times: int
+) -> None:
+    """Each standby takes over in its turn, at a moment of chance, and the mirror runs all the while."""
+    dice, recordings = random.Random(seed), []
+    with ExitStack() as stack:
+        pair = stack.enter_context(cluster(version, settings={**SETTINGS, **HOLDS}))
+        pair.primary.execute("CREATE DATABASE shop OWNER app")
+        pair.join(database="shop")
+        url = pair.primary.url("shop", user="app", port=pair.door.port)
+        mirror = Mirrored(tmp_path / "lake", url, "public.*", program=program)
+        stack.callback(mirror.close)
+        with ExitStack() as writers:
+            kinds = (workload.Transfers(), workload.Keyed(), workload.Bag())
+            work = [
+                writers.enter_context(workload.running(kind, url, seed=seed + number, writers=1, pause=0.02))
+                for number, kind in enumerate(kinds)
+            ]
+            mirror.start()
+            mirror.until_live()
+            copied = copies(mirror.lake)
+            for _ in range(times):
+                recordings.append(a_failover(pair, mirror, work, dice))
+        assert mirror.stop() == 0, mirror.log()
+        assert mirror.once() == 0, mirror.log()
+        assert copies(mirror.lake) == copied
+        assert [m.kind for m in mirror.lake.marks()].count("switch") == times
+        assert validators.exact(mirror.lake, url) == []
+        assert validators.exact_at(mirror.lake, recordings) == []
+        assert validators.definite(mirror.lake) == []
+        assert validators.whole(mirror.lake) == []
+        assert transfers(mirror.lake).times > 10 * times
+
+
+def a_failover(
+    pair: Cluster, mirror: Mirrored, work: list[workload.Running], dice: random.Random
+) -> validators.Recording:
+    """Wait until the standby can take over, let it, and wait until the mirror is past that.
+
+    Returns what the old primary held at a position that the lake had by then.
+    """
+    database = Database(pair.primary, "shop")
+    [(slot,)] = database.execute("SELECT slot_name FROM pg_replication_slots WHERE slot_type = 'logical'")
+    pair.await_slot(slot, lambda: None)
+    tables = [f"public.{name}" for name in ("transfer_in", "transfer_out", "keyed", "bag")]
+    recorded = validators.record(database.url(), tables)
+    beyond(pair, mirror)
+    kind = dice.choice(KINDS)
+    if kind == "crash behind":
+        pair.line.stall()
+    wanted = [running.committed + dice.randint(1, 40) for running in work]
+    wait_for(lambda: all(r.committed >= n for r, n in zip(work, wanted, strict=True)), "writers write")
+    pair.fail_over(clean=kind == "clean").postmaster.close()
+    pair.join(database="shop")
+    beyond(pair, mirror)
+    return recorded
+
+
+def beyond(pair: Cluster, mirror: Mirrored) -> None:
+    """Return when the lake has what the primary holds now."""
+    [(end,)] = pair.primary.execute("SELECT pg_current_wal_insert_lsn() - '0/0'")
+    mirror.until(lambda: mirror.lake.marks()[-1].time >= int(end), "mark behind what is written")

@@ -204,18 +204,19 @@ def test_a_standby_that_was_promoted(tmp_path: Path, engine: SparkSession | None
     with standby(database.server) as other:
         source.change()
         wait_for(lambda: caught_up(database.server, other), "the standby has it")
+        other.execute(f"SELECT pg_drop_replication_slot('{source.slot}')")  # a base backup has no slots
         database.server.stop()
         promote(other)
         source.database = Database(other, database.name)
         source.change()
-        source.heal("PG_TIMELINE_CHANGED")
+        source.heal("PG_SLOT_MISSING")
 
 
 @pytest.mark.full
-def test_a_failover_slot_that_outlived_a_promotion(
+def test_a_slot_of_the_user_that_outlived_a_promotion(
     tmp_path: Path, engine: SparkSession | None, database: Database
 ) -> None:
-    """It is the user's, so it is used as it is; positions go on where they were."""
+    """It is used as it is, and goes on there; positions go on where they were."""
     server = database.server
     database.execute("CREATE PUBLICATION theirs FOR TABLE plain, whole", user="app")
     database.execute("SELECT pg_create_logical_replication_slot('theirs', 'pgoutput', false, false, true)")
@@ -234,10 +235,13 @@ def test_a_failover_slot_that_outlived_a_promotion(
             promote(other)
             source.database = Database(other, database.name)
             source.change()
-            source.heal("PG_TIMELINE_CHANGED")
+            last = source.lake.marks()[-1]
+            source.once()
+            source.goes_on(last.time)
+            assert "lost" not in {mark.kind for mark in source.lake.marks()}
             record = source_of(source.lake.catalog())
             assert record is not None
-            assert upstream_of(record).base == 0
+            assert (upstream_of(record).base, record.incarnation) == (0, 1)
     finally:
         server.start()
         server.execute("SELECT pg_drop_replication_slot('theirs_too')")

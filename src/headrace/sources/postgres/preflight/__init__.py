@@ -9,6 +9,7 @@ them and look again.
     tables     the tables of a pattern; identities, privileges, row security, types of each table
     roots      partitioned tables: the tables of a tree that are mirrored, and whether its root can be
     upstream_objects  publication and slot: the user's own and their tables, or whether ours can be made
+    failover   what keeps a standby from taking over our stream
     examination       all checks on one connection, in this order; leftovers of earlier lakes; DDL that
                       is costly for certain tables
     script     the statements that mend the findings, in an order that works

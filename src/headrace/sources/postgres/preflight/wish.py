@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from headrace.sources.contract.findings import Wish
 from headrace.sources.contract.values import Json
-from headrace.sources.postgres.declaration import DECLARATION, SLOT
+from headrace.sources.postgres.declaration import AUTO, DECLARATION, SLOT, SLOT_FAILOVER
 from headrace.sources.postgres.upstream import PostgresUpstream
 
 
@@ -18,6 +18,8 @@ class PostgresWish:
     patterns: Sequence[str]
     publication: str | None = None  # the user's own; None: ours, made for the lake
     slot: str | None = None  # likewise; if the source is mirrored already, its slot, ours or the user's
+    owns_slot: bool = False  # the slot is ours
+    failover: bool = True  # standbys shall keep a copy of our slot
     handoff: str = SLOT  # how the snapshot is joined to the stream
     connections: int = 4  # that the copy may open
     identity: Json | None = None  # of the source that the lake already mirrors
@@ -38,13 +40,28 @@ class PostgresWish:
             )
         publication, slot = wish.options.get("publication"), wish.options.get("slot")
         patterns = _within(publication, wish.patterns)
-        return cls(patterns, publication, slot, handoff, wish.connections, wish.identity, wish.whole_rows)
+        return cls(
+            patterns,
+            publication,
+            slot,
+            failover=DECLARATION.value(wish.options, SLOT_FAILOVER) == AUTO,
+            handoff=handoff,
+            connections=wish.connections,
+            identity=wish.identity,
+            whole_rows=wish.whole_rows,
+        )
 
     @classmethod
     def of_mirror(cls, upstream: PostgresUpstream, patterns: Sequence[str]) -> PostgresWish:
         """The wish of a mirror with these objects, for these patterns."""
         publication = None if upstream.owns_publication else upstream.publication
-        return cls(_within(publication, patterns), publication, upstream.slot)
+        return cls(
+            _within(publication, patterns),
+            publication,
+            upstream.slot,
+            owns_slot=upstream.owns_slot,
+            failover=upstream.failover,
+        )
 
 
 def _within(publication: str | None, patterns: Sequence[str]) -> Sequence[str]:

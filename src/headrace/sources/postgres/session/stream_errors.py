@@ -31,7 +31,14 @@ _DENIED = "42501"
 class StreamLost(Definite, PositionLost):
     """The stream behind our position can't be read: slot or log are gone, or were replaced."""
 
-    codes = ("PG_SLOT_MISSING", "PG_SLOT_LOST", "PG_SLOT_AHEAD", "PG_SERVER_BEHIND", "PG_HISTORY_CHANGED")
+    codes = (
+        "PG_SLOT_MISSING",
+        "PG_SLOT_LOST",
+        "PG_SLOT_AHEAD",
+        "PG_SLOT_UNPROTECTED",
+        "PG_SERVER_BEHIND",
+        "PG_HISTORY_CHANGED",
+    )
 
 
 class PublicationMissing(Misconfigured, PositionLost):
@@ -141,6 +148,15 @@ def slot_ahead(slot: str, confirmed_lsn: Lsn, frontier: Lsn) -> StreamLost:
         f'replication slot "{slot}" has moved past what the lake holds',
         detail=f"the slot is at {confirmed_lsn}, the lake is complete up to {frontier}",
         hint="another program has read from this slot; headrace run --reconcile",
+    )
+
+
+def slot_unprotected(slot: str) -> StreamLost:
+    return StreamLost(
+        "PG_SLOT_UNPROTECTED",
+        f'replication slot "{slot}" was on a standby that did not protect what it needs',
+        detail="before PostgreSQL 16 a standby removes catalog rows that a slot needs, and says nothing",
+        hint="headrace run --reconcile; from PostgreSQL 17 on a standby keeps a copy of the slot itself",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.core.errors import Misconfigured
+from headrace.core.errors import HeadraceError
 from headrace.sources.postgres.session.identity import PostgresIdentity, verify
 
 HERE = PostgresIdentity("71", 1, 180004, "shop")
@@ -14,13 +14,13 @@ HERE = PostgresIdentity("71", 1, 180004, "shop")
     ("found", "code"),
     [
         (PostgresIdentity("72", 1, 180004, "shop"), "PG_ANOTHER_SERVER"),
-        (PostgresIdentity("71", 2, 180004, "shop"), "PG_TIMELINE_CHANGED"),
+        (PostgresIdentity("71", 2, 180004, "shop"), "PG_PROMOTED"),
         (PostgresIdentity("71", 1, 180004, "other"), "PG_ANOTHER_DATABASE"),
         (PostgresIdentity("71", 1, 180004, "shop", standby=True), "PG_ANOTHER_STANDBY"),
     ],
 )
 def test_another_server_is_refused(found: PostgresIdentity, code: str) -> None:
-    with pytest.raises(Misconfigured) as caught:
+    with pytest.raises(HeadraceError) as caught:
         verify(found, HERE)
     assert caught.value.code == code
 
