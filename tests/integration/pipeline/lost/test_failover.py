@@ -18,7 +18,7 @@ from headrace.pipeline.state.records import tables_of
 from headrace_testing import validators, workload
 from headrace_testing.cluster import HOLDS, Cluster, cluster
 from headrace_testing.copies import promote
-from headrace_testing.mirror_process import Mirrored, Program
+from headrace_testing.mirror_process import Mirrored
 from headrace_testing.postgres import Database, Setting
 from headrace_testing.postmaster import wait_for
 from headrace_testing.wholeness import transfers
@@ -26,6 +26,8 @@ from tests.integration.pipeline.lost.losing import SETTINGS, TABLES, Source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tests.nursery import Nursery
 
 pytestmark = pytest.mark.server
 
@@ -150,7 +152,7 @@ KINDS = ("clean", "crash", "crash behind")
     ],
 )
 def test_seeded_failovers_under_load_leave_every_mark_exact(
-    tmp_path: Path, program: Program, seed: int, version: str, times: int
+    tmp_path: Path, nursery: Nursery, seed: int, version: str, times: int
 ) -> None:
     """Each standby takes over in its turn, at a moment of chance, and the mirror runs all the while."""
     dice, recordings = random.Random(seed), []
@@ -159,7 +161,7 @@ def test_seeded_failovers_under_load_leave_every_mark_exact(
         pair.primary.execute("CREATE DATABASE shop OWNER app")
         pair.join(database="shop")
         url = pair.primary.url("shop", user="app", port=pair.door.port)
-        mirror = Mirrored(tmp_path / "lake", url, "public.*", program=program)
+        mirror = Mirrored(tmp_path / "lake", url, "public.*", program=nursery.run)
         stack.callback(mirror.close)
         with ExitStack() as writers:
             kinds = (workload.Transfers(), workload.Keyed(), workload.Bag())

@@ -25,6 +25,7 @@ _WRONG_STATE = "55000"
 _UNDEFINED_OBJECT = "42704"
 _UNDEFINED_FILE = "58P01"
 _OF_A_VALUE = "22"  # a class
+_WAITS_FOR_STANDBYS = "StandbySlotsHaveCaughtup"  # the server's routine
 _DENIED = "42501"
 
 
@@ -72,8 +73,12 @@ def refusal(fields: Mapping[str, str], slot: str, *, has_begun: bool = False) ->
 
 
 def warning(fields: Mapping[str, str]) -> HeadraceError | None:
-    """The error in a NoticeResponse of the stream: version 18 only warns of a missing publication."""
-    if fields.get("C") == _WRONG_STATE and fields.get("V", fields.get("S")) == "WARNING":
+    """The error in a NoticeResponse of the stream: version 18 only warns of a missing publication.
+
+    A stream that waits for a standby warns with the same SQLSTATE. No translation changes a routine's name.
+    """
+    is_warning = fields.get("V", fields.get("S")) == "WARNING"
+    if is_warning and fields.get("C") == _WRONG_STATE and fields.get("R") != _WAITS_FOR_STANDBYS:
         return publication_missing(fields.get("M", ""))
     return None
 

@@ -54,3 +54,4 @@ def test_only_a_skipped_publication_among_warnings_is_an_error() -> None:
     assert skipped is not None
     assert skipped.code == "PG_PUBLICATION_MISSING"
     assert warning({"V": "NOTICE", "C": "00000"}) is None
+    assert warning({"V": "WARNING", "C": "55000", "R": "StandbySlotsHaveCaughtup"}) is None
