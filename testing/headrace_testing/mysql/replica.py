@@ -46,6 +46,17 @@ class Replica:
         """Go on replicating."""
         self.server.execute("START REPLICA")
 
+    def take_over(self) -> Replica:
+        """Let the replica and its source change places, while nobody writes; return the new replica."""
+        self.catch_up()
+        self.stop()
+        self.server.execute("RESET REPLICA ALL")
+        old, new = self.source, self.server
+        if old.flavour.is_mariadb:
+            [(here,)] = old.execute(old.flavour.executed)
+            old.execute("SET GLOBAL gtid_slave_pos = %s", [here])
+        return follow(old, new)
+
     def error(self) -> str:
         """The reason for which replication stopped by itself; empty while it runs."""
         with self.server.connect() as connection, connection.cursor(pymysql.cursors.DictCursor) as cursor:
@@ -64,7 +75,12 @@ class Replica:
 def replica(source: Server, settings: Mapping[str, Setting] | None = None) -> Iterator[Replica]:
     """A server of the source's kind that replicates from it."""
     with open_server(source.flavour, settings or {}, password=source.password) as server:
-        made = Replica(server, source)
-        server.execute(source.flavour.follow.format(host=source.host, port=source.port))
-        made.start()
-        yield made
+        yield follow(server, source)
+
+
+def follow(server: Server, source: Server) -> Replica:
+    """Let a server replicate from another one."""
+    made = Replica(server, source)
+    server.execute(source.flavour.follow.format(host=source.host, port=source.port))
+    made.start()
+    return made

@@ -14,6 +14,7 @@ from headrace.sources.mysql.session.identity import identify
 from headrace.sources.mysql.successor import successor
 from headrace.sources.mysql.upstream import MysqlUpstream
 from headrace_testing.mysql import Server, mariadb, mysql, replica
+from headrace_testing.mysql.server import run
 from tests.integration.mysql.stream.reading import reading
 
 pytestmark = pytest.mark.server
@@ -56,6 +57,17 @@ def test_a_stream_goes_on_at_a_server_that_has_all_that_was_read_and_what_follow
             assert other.position == further
             back = other.position
         assert asked(first, there, back) is not None
+        errant = write_apart(second.server)
+        assert asked(second.server, here, back) is not None  # it stands before nothing that was read
+        with reading(first, TABLE, back.text) as reader:
+            first.execute("INSERT INTO shop.t VALUES (50)")
+            reader.catch_up()
+            back = reader.position
+        second.catch_up()
+        with pytest.raises(PositionDoubtful) as refused:
+            asked(second.server, here, back)
+        assert refused.value.code == "MY_ERRANT_TRANSACTIONS"
+        assert (refused.value.detail or "").endswith(f": {errant}")
         second.stop()
         with reading(first, TABLE, back.text) as reader:
             first.execute("INSERT INTO shop.t VALUES (3)")
@@ -68,6 +80,19 @@ def test_a_stream_goes_on_at_a_server_that_has_all_that_was_read_and_what_follow
         with pytest.raises(PositionDoubtful) as purged:
             asked(first, there, back)
         assert purged.value.code == "MY_ANOTHER_SERVER"
+
+
+def write_apart(server: Server) -> str:
+    """Write on a replica, as nobody should; return the transaction's name."""
+    with server.connect() as connection:
+        if server.flavour.is_mariadb:
+            run(connection, "SET SESSION gtid_domain_id = 9")  # in one domain replication would stop
+        run(connection, "INSERT INTO shop.t VALUES (100)")
+    if server.flavour.is_mariadb:
+        [(executed,)] = server.execute("SELECT @@global.gtid_binlog_pos")
+        return next(gtid for gtid in str(executed).split(",") if gtid.startswith("9-"))
+    [(name,)] = server.execute("SELECT CONCAT(@@server_uuid, ':1')")
+    return str(name)
 
 
 def test_a_server_that_was_restored_from_a_dump_past_our_place_is_no_successor() -> None:

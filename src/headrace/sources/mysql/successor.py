@@ -2,6 +2,7 @@
 
     it has executed all that was received   MySQL by its set, MariaDB in each domain
     it has purged nothing else              later transactions are still in its log
+    it executed none of its own before      in the lake they would come too late (`errant`)
     it begins to send them                  MariaDB: transactions that a restored dump brought are executed
                                             there, and in no log
 
@@ -19,6 +20,7 @@ from headrace.core.position import Position
 from headrace.core.records import to_record
 from headrace.sources.contract.mirror import Successor
 from headrace.sources.contract.values import Json
+from headrace.sources.mysql.errant import refuse_errant
 from headrace.sources.mysql.gtid_set import GtidSet
 from headrace.sources.mysql.mariadb_position import MariadbGtid, MariadbPosition
 from headrace.sources.mysql.position import LoggedTransaction, MariadbProgress, MysqlProgress, parse_of
@@ -48,8 +50,9 @@ def successor(
     if not _holds(progress, executed, purged):
         raise another_server(
             f"{identity.server} has executed {executed or 'nothing'} and purged {purged or 'nothing'}; "
-            f"of {record['server']} was read up to {progress.resume}"
+            f"of {record['server']} was read up to {progress.resume}{_lacking(session, progress, executed)}"
         )
+    refuse_errant(session, address, identity, progress)
     if isinstance(progress, MariadbProgress) and (
         reason := dump.refused_error(address, identity, received_until)
     ):
@@ -118,6 +121,14 @@ def _is_behind(one: LoggedTransaction, other: LoggedTransaction) -> bool:
     if (one.server, name) != (other.server, base) or not (number.isdigit() and least.isdigit()):
         return False
     return (int(number), one.at) > (int(least), other.at)
+
+
+def _lacking(session: MysqlConnection, progress: MysqlProgress | MariadbProgress, executed: str) -> str:
+    """Name the transactions that the lake holds and the server never executed."""
+    if isinstance(progress, MariadbProgress):
+        return ""  # the positions show it
+    [(missing,)] = query(session, "SELECT GTID_SUBTRACT(%s, %s)", [str(progress.brought_gtids), executed])
+    return f"; it lacks {missing!s}" if missing else ""
 
 
 def _holds(progress: MysqlProgress | MariadbProgress, executed: str, purged: str) -> bool:

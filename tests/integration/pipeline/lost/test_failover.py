@@ -164,7 +164,7 @@ def test_seeded_failovers_under_load_leave_every_mark_exact(
         mirror = Mirrored(tmp_path / "lake", url, "public.*", program=nursery.run)
         stack.callback(mirror.close)
         with ExitStack() as writers:
-            kinds = (workload.Transfers(), workload.Keyed(), workload.Bag())
+            kinds: tuple[workload.Workload, ...] = (workload.Transfers(), workload.Keyed(), workload.Bag())
             work = [
                 writers.enter_context(workload.running(kind, url, seed=seed + number, writers=1, pause=0.02))
                 for number, kind in enumerate(kinds)

@@ -99,6 +99,13 @@ def begin_of_file(session: MysqlConnection, file: str | None = None) -> MariadbP
     return MariadbPosition.parse_list(str(lists[0][5]).strip("[]")) if lists else MariadbPosition()
 
 
+def previous_gtids(session: MysqlConnection, file: str | None = None) -> GtidSet:
+    """The transactions before a file of MySQL's log; without a name, before the oldest file."""
+    # The second event of a file; without it the file begins with the first transaction.
+    events = query(session, f"SHOW BINLOG EVENTS{'' if file is None else f' IN {literal(file)}'} LIMIT 2")
+    return GtidSet.parse(next((str(event[5]) for event in events if event[2] == "Previous_gtids"), ""))
+
+
 def _refuse_forgotten(session: MysqlConnection, at: MariadbPosition) -> None:
     """Raise if a domain that was in the log before is gone: the next attempt finds out why."""
     domains = frozenset(gtid.domain for gtid in at.newest)
@@ -135,9 +142,7 @@ def _purged_gtids(session: MysqlConnection) -> str:
 def _unlogged_gtids(session: MysqlConnection, gone: str) -> GtidSet:
     if not gone:
         return GtidSet()
-    # The second event of a file; without it the file begins with the first transaction.
-    events = query(session, "SHOW BINLOG EVENTS LIMIT 2")
-    before = next((str(event[5]) for event in events if event[2] == "Previous_gtids"), "")
+    before = str(previous_gtids(session))
     [(rest,)] = query(session, "SELECT GTID_SUBTRACT(%s, %s)", [gone, before])
     return GtidSet.parse(str(rest))
 

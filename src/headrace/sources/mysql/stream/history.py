@@ -186,6 +186,15 @@ def _group_start(event: BinlogEvent) -> GroupStart | None:
     return None
 
 
+def names_from(address: MysqlAddress, identity: MysqlIdentity, file: str) -> Iterator[Gtid | MariadbGtid]:
+    """The names of the transactions in the log from a file's start on, in their order, to its present end."""
+    with closing(connect(address, role="receiver")) as session:
+        verify(identify(session), identity)
+        for event in _log_from(session, LoggedTransaction("", 0, _FIRST_PLACE, mark(identity), file)):
+            if (name := _group_start(event)) is not None and name.gtid is not None:
+                yield name.gtid
+
+
 def _log_from(session: MysqlConnection, place: LoggedTransaction) -> Iterator[BinlogEvent]:
     """The events from a place on, up to the present end of the log."""
     execute(
