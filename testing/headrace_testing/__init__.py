@@ -16,6 +16,7 @@ Tests and `headrace demo` use it; nothing else of Headrace does. It is a distrib
     without_spark
                  mirrors whose jobs run in their own process
 
+    cluster      a primary and a standby that takes over
     absent_standby
                  commits that hang, since they wait for a standby that never comes
 

@@ -44,12 +44,12 @@ class ErrantTransactions(Misconfigured, PositionDoubtful):
 
 @dataclass(frozen=True, slots=True)
 class HeldTransactions:
-    """What the lake holds of a server's log: where to begin to read it, and how to tell its transactions."""
+    """The transactions of a server's log that the lake holds, and where to begin to read it."""
 
     file: str
-    unseen: int  # held ones that end the reading, once they have all come
+    remaining: int  # held ones that end the reading, once they have all come
     is_held: Callable[[Name], bool]
-    ends_reading: Callable[[Name], bool]  # one of `unseen`
+    ends_reading: Callable[[Name], bool]  # one of `remaining`
     is_foreign: Callable[[Name], bool]  # of one that is not held: it may be errant
 
 
@@ -64,7 +64,7 @@ def refuse_errant(
         held = _held_by_mariadb(session, identity, progress.read)
     else:
         held = _held_by_mysql(session, identity, progress.brought_gtids)
-    if not held.unseen:
+    if not held.remaining:
         return
     found = errant_gtids(held, history.names_from(address, identity, held.file))
     if found:
@@ -77,19 +77,19 @@ def refuse_errant(
         )
 
 
-def errant_gtids(held: HeldTransactions, names: Iterator[Name]) -> list[Name]:
+def errant_gtids(lake: HeldTransactions, names: Iterator[Name]) -> list[Name]:
     """Find the foreign transactions that stand before a held one."""
     errant: list[Name] = []
     foreign: list[Name] = []
-    unseen = held.unseen
+    remaining = lake.remaining
     for name in names:
-        if held.is_held(name):
+        if lake.is_held(name):
             errant += foreign
             foreign = []
-            unseen -= held.ends_reading(name)
-            if not unseen:
+            remaining -= lake.ends_reading(name)
+            if not remaining:
                 break
-        elif held.is_foreign(name):
+        elif lake.is_foreign(name):
             foreign.append(name)
     return errant
 

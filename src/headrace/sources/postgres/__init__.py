@@ -14,6 +14,7 @@
     mirror         the contract, on one connection
     capture        which tables the publication holds, and whether it sends all that it should of each
     objects        publication and slot: their order (which proves that nothing is lost), names, removal
+    successor      a promoted standby in place of the server that was followed
     upstream       the record of publication, slot, and the life of their server
     publication    our publication, made and altered; tables that the user's sends in part
     slot           our slot, made, watched and dropped

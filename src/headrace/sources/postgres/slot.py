@@ -69,7 +69,7 @@ class SlotState:
     invalidation: str | None
     retained_bytes: int | None
     failover: bool  # standbys that synchronise slots keep a copy (17+)
-    synced: bool  # it is, or was, such a copy
+    is_copy: bool  # one that a standby keeps, or kept before its promotion
     # The server's statistics of streamed and spilled data (14+): stream_txns, spill_bytes and so on.
     traffic: Mapping[str, int] = field(default_factory=dict)
 
@@ -104,7 +104,7 @@ def slot_state(connection: Session, name: str) -> SlotState | None:
         invalidation=slot.get("invalidation_reason") or ("conflicting" if slot.get("conflicting") else None),
         retained_bytes=retained,
         failover=bool(slot.get("failover")),
-        synced=bool(slot.get("synced")),
+        is_copy=bool(slot.get("synced")),
         traffic=_traffic(connection, name),
     )
 

@@ -74,17 +74,17 @@ def successor(
     return Successor(identity.lasting_part(), to_record(replace(upstream, forks=forks)))
 
 
-def refuse_fork(forks: Forks, followed: int, known: Forks | None, frontier: Lsn) -> None:
-    """Refuse a history that left the followed timeline before `frontier`, or never had it.
+def refuse_fork(forks: Forks, timeline: int, known_forks: Forks | None, frontier: Lsn) -> None:
+    """Refuse a history that left the followed `timeline` before `frontier`, or never had it.
 
-    `forks` lead to the server's timeline, `known` led to the followed one; None if they are not known.
+    `forks` lead to the server's timeline, `known_forks` led to the followed one; None if nobody knows them.
     """
-    at = next((number for number, fork in enumerate(forks) if fork.timeline == followed), None)
-    if at is None or known not in (None, forks[:at]):
-        raise timeline_parted(f"its history does not have timeline {followed}, which was followed")
+    at = next((number for number, fork in enumerate(forks) if fork.timeline == timeline), None)
+    if at is None or known_forks not in (None, forks[:at]):
+        raise timeline_parted(f"its history does not have timeline {timeline}, which was followed")
     end = Lsn(forks[at].lsn)
     if end < frontier:
-        raise timeline_parted(f"it left timeline {followed} at {end}, and the lake reaches {frontier}")
+        raise timeline_parted(f"it left timeline {timeline} at {end}, and the lake reaches {frontier}")
 
 
 def _refuse_waiting_standby(
@@ -94,7 +94,7 @@ def _refuse_waiting_standby(
     if not identity.standby:
         return
     slot = slot_state(connection, upstream.slot)
-    if upstream.owns_publication or (slot is not None and slot.synced):
+    if upstream.owns_publication or (slot is not None and slot.is_copy):
         raise StandbyStill(
             "PG_STANDBY_STILL",
             "the address leads to a standby of the source, which is not promoted yet",

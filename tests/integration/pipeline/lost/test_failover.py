@@ -125,7 +125,7 @@ def test_a_mark_that_the_new_primary_lacks_is_never_built_upon(
 def test_a_stream_that_waits_for_the_standby_has_nothing_that_it_lacks(
     tmp_path: Path, engine: SparkSession | None
 ) -> None:
-    """The same with `synchronized_standby_slots`: what no standby has is in no mark, and is lost alone."""
+    """With `synchronized_standby_slots` no mark has what no standby has."""
     with mirrored(tmp_path, engine, settings=HOLDS) as (pair, source):
         source.change()
         source.once()

@@ -1,4 +1,4 @@
-"""What keeps a standby from taking over our stream: found, mended as the hint says, and gone."""
+"""Faults that keep a standby from taking over our stream: found, mended as the hint says, and gone."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_check_names_what_keeps_a_standby_from_taking_over() -> None:
 
 
 def findings(url: str, **options: str) -> list[Finding]:
-    """What `headrace check` says of failovers."""
+    """Return the findings of `headrace check` on failovers."""
     wish = PostgresWish.of(Wish(("*.*",), options))
     found = examine(PostgresAddress.parse(url), wish).findings
     return [finding for finding in found if finding.code.startswith("PG_FAILOVER")]

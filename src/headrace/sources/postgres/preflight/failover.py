@@ -163,7 +163,7 @@ def _on_standby(connection: Session, wish: PostgresWish, where: str) -> Iterator
     if not settings["primary_slot_name"]:
         yield _no_slot(f"primary_slot_name is empty on {where}")
     state = None if wish.slot is None else slot_state(connection, wish.slot)
-    if state is not None and not state.synced:
+    if state is not None and not state.is_copy:
         yield Finding(
             Level.WARNING,
             Misconfigured(

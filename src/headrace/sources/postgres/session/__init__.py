@@ -10,6 +10,7 @@
     stream_errors   the errors that end a stream, or make a slot unfit for one
     wire            frames of the walsender, read from a connection in large reads; small frames sent back
     clock           the server's clock, read together with its log
+    timeline        the forks of the server's log
     log_end         the end of the server's log
 
 All other rooms of this source import this one. Nothing here knows a table, a slot or a publication.

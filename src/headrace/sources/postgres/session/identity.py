@@ -114,7 +114,7 @@ class TimelineLeft(Misconfigured, PositionDoubtful):
     codes = ("PG_TIMELINE_LEFT",)
 
 
-class Promoted(Transient):
+class TimelineMoved(Transient):
     """The server was promoted while a run was connected: the next attempt finds out whether it goes on."""
 
     codes = ("PG_PROMOTED",)
@@ -158,8 +158,8 @@ def timeline_left(actual: int, recorded_timeline: int) -> TimelineLeft:
     )
 
 
-def promoted_meanwhile(actual: PostgresIdentity, before: PostgresIdentity) -> Promoted:
-    return Promoted(
+def promoted_meanwhile(actual: PostgresIdentity, before: PostgresIdentity) -> TimelineMoved:
+    return TimelineMoved(
         "PG_PROMOTED",
         "the source was promoted while the run was connected",
         detail=f"a connection before reached timeline {before.timeline}, this one timeline {actual.timeline}",
