@@ -15,7 +15,7 @@ from headrace.core.errors import HeadraceError
 from headrace.lake.read.lake import Lake
 from headrace.pipeline.commands import ask
 from headrace_testing import validators
-from headrace_testing.copies import caught_up, standby
+from headrace_testing.copies import caught_up, promote, standby
 from headrace_testing.postgres import Database, Server, postgres
 from headrace_testing.postmaster import wait_for
 from tests.background import repeat
@@ -87,3 +87,14 @@ def test_a_standby_is_mirrored_without_a_slot_on_its_primary(
             assert validators.definite(lake) == []
             assert server.execute("SELECT count(*) FROM pg_replication_slots") == [(0,)]
             assert other.execute("SELECT count(*) FROM pg_replication_slots") == [(1,)]
+            # Its slot outlives its promotion, and the mirror goes on there.
+            since = lake.marks()[-1].epoch
+            promote(other)
+            there.execute(
+                "UPDATE t SET s = 'of a primary' WHERE id < 9; INSERT INTO u VALUES (2)", user="app"
+            )
+            headrace.mirror(config, engine, once=True)
+            assert validators.exact(lake, there.url(), values=True) == []
+            kinds = {mark.kind for mark in lake.marks() if mark.epoch > since}
+            assert "switch" in kinds
+            assert not kinds & {"copy", "lost"}

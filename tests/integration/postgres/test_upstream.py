@@ -15,7 +15,7 @@ from headrace.core.names import TableName
 from headrace.sources.contract.values import Waiting
 from headrace.sources.postgres import publication
 from headrace.sources.postgres.catalog.definitions import read_entries_by_name
-from headrace.sources.postgres.objects import drop_upstream, object_name
+from headrace.sources.postgres.objects import confirm, drop_upstream, object_name, options, plan
 from headrace.sources.postgres.publication import (
     ensure_publication,
     withdraw,
@@ -63,6 +63,31 @@ def published(session: Session) -> set[TableName]:
         session, "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s", [NAME]
     )
     return {TableName(*row) for row in rows}
+
+
+def test_standbys_may_keep_a_copy_of_our_slot_unless_that_is_switched_off(
+    address: PostgresAddress, session: Session
+) -> None:
+    """A slot that is older than the option gets it at the next start."""
+    ensure_slot(address, NAME)
+    upstream = plan("1a2b3c4d5e6f", "main", {})
+    assert upstream.slot == NAME
+
+    def failover() -> bool:
+        state = slot_state(session, NAME)
+        assert state is not None
+        return state.failover
+
+    assert not failover()
+    confirm(address, session, replace(upstream, failover=False))
+    assert not failover()
+    confirm(address, session, upstream)
+    assert failover()
+    drop_upstream(address, publication=None, slot=NAME, application="")
+    ensure_slot(address, NAME, failover=True)
+    assert failover()
+    assert options(upstream) == {"slot_failover": "auto"}
+    assert plan("1a2b3c4d5e6f", "main", {"slot_failover": "off"}) == replace(upstream, failover=False)
 
 
 def slots(session: Session) -> list[str]:

@@ -213,6 +213,33 @@ def test_a_standby_that_was_promoted(tmp_path: Path, engine: SparkSession | None
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("version", ["15", "16"])
+def test_a_slot_that_another_program_copied_to_the_standby(
+    tmp_path: Path, engine: SparkSession | None, version: str
+) -> None:
+    """A copy of the data folder has it; only from PostgreSQL 16 on a standby keeps what the slot needs."""
+    with postgres(version, settings={"wal_sender_timeout": "10s"}) as server, server.database() as database:
+        database.execute(TABLES, user="app")
+        source = Source(tmp_path / "lake", engine, database)
+        source.begin()
+        with standby(server) as other:
+            source.change()
+            wait_for(lambda: caught_up(server, other), "the standby has it")
+            server.stop()
+            promote(other)
+            source.database = Database(other, database.name)
+            source.change()
+            if version == "15":
+                source.heal("PG_SLOT_UNPROTECTED")
+                return
+            last = source.lake.marks()[-1]
+            source.once()
+            source.proved()
+            source.goes_on(last.time)
+            assert "lost" not in {mark.kind for mark in source.lake.marks()}
+
+
+@pytest.mark.full
 def test_a_slot_of_the_user_that_outlived_a_promotion(
     tmp_path: Path, engine: SparkSession | None, database: Database
 ) -> None:

@@ -164,7 +164,7 @@ def _standby(identity: PostgresIdentity, wish: PostgresWish) -> Iterator[Finding
             Level.WARNING if wish.publication is not None else Level.ERROR,
             Misconfigured(
                 "PG_STANDBY",
-                "the server is a standby: no publication can be made there, and a promotion ends its slot",
+                "the server is a standby: no publication can be made there",
                 hint="set hot_standby_feedback = on there, make the publication on the primary and name "
                 "it with --publication",
             ),
