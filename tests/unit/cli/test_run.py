@@ -116,7 +116,7 @@ def test_help_shows_the_options_of_each_kind_under_its_heading(
         with pytest.raises(SystemExit):
             cli.main([command, "--help"])
         _, postgres, every, mysql, queue, tide = re.split(r"\nonly for [^\n]+:\n", capsys.readouterr().out)
-        assert re.findall(r"(?m)^  --(\S+)", postgres) == ["publication", "slot"]
+        assert re.findall(r"(?m)^  --(\S+)", postgres) == ["publication", "slot", "slot-failover"]
         assert re.findall(r"(?m)^  --(\S+)", every) == ["handoff"]
         assert "slot|xid|chunks|locks" in every
         assert "MySQL and MariaDB: locks, chunks" in " ".join(every.split())
