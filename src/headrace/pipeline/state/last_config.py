@@ -220,7 +220,8 @@ def refuse_shared(path: str) -> None:
     for name, record in sources(path).items():
         facts = record.facts
         if facts.objects and not _of_lake(record, name, lake_id, _ANOTHER):
-            named = ", ".join(f'{option} "{each}"' for option, each in facts.options.items())
+            theirs = ((what, each) for what, each in facts.options.items() if what in facts.objects)
+            named = ", ".join(f'{what} "{each}"' for what, each in theirs)
             raise Misconfigured(
                 "LAKE_COPY_SHARED",
                 f'source "{name}" of this lake is read through objects that its user named',
