@@ -8,7 +8,7 @@ from headrace.spark.source.options import OPTIONS
 from tests.meta.tracked import ROOT
 
 PAGE = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
-_ROW = re.compile(r"(?m)^\| `(\w+)` \| (both|batch|stream|direct) \|")
+_ROW = re.compile(r"(?m)^\| `(\w+)` \| (all|both|batch|stream|direct) \|")
 
 
 def test_the_page_has_every_option_and_no_other() -> None:

@@ -15,7 +15,7 @@ from headrace.spark.session import require_pyspark
 from headrace.spark.source import types
 from headrace.spark.source.change_rows import StreamPlan
 from headrace.spark.source.changes import plan_stream
-from headrace.spark.source.direct.rows import DirectPlan, plan_direct
+from headrace.spark.source.direct.rows import DirectPlan
 from headrace.spark.source.options import DirectOptions, StreamOptions, parse, wrong_way_error
 from headrace.spark.source.planning import plan_read
 from headrace.spark.source.table_read import TableRead
@@ -33,6 +33,8 @@ def plan(options: Mapping[str, str]) -> AnyPlan:
     require_pyspark()
     wishes = parse(options)
     if isinstance(wishes, DirectOptions):
+        from headrace.spark.source.direct.beginning import plan_direct  # late: with the receiver's supervisor
+
         return plan_direct(wishes)
     return plan_stream(wishes) if isinstance(wishes, StreamOptions) else plan_read(wishes)
 

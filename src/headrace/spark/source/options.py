@@ -18,7 +18,7 @@ from headrace.sources.registry import declaration, kind_of
 # Each with the reads that take it, in the order of docs/spark.md.
 OPTIONS: Mapping[str, str] = {
     "lake": "both",
-    "table": "both",
+    "table": "all",
     "source": "both",
     "columns": "both",
     "epoch": "batch",
@@ -75,11 +75,15 @@ class StreamOptions:
 
 @dataclass(frozen=True, slots=True)
 class DirectOptions:
-    """The tables of a source, streamed without a lake; `own` are the options of its kind of source."""
+    """The tables of a source, streamed without a lake; `own` are the options of its kind of source.
+
+    `table` is one in its own columns; the rows of `tables` are texts.
+    """
 
     url: str
     state: str
     tables: tuple[str, ...] = ()
+    table: str | None = None
     own: Mapping[str, str] = field(default_factory=dict)
     max_bytes: int = BATCH_BYTES
     max_wal: int | None = None
@@ -143,20 +147,27 @@ def own_options(url: str) -> frozenset[str]:
 
 def _direct(options: Mapping[str, str], own: frozenset[str]) -> DirectOptions:
     for name in options:
-        if OPTIONS.get(name, "direct") != "direct":
+        if OPTIONS.get(name, "direct") not in ("direct", "all"):
             raise Misconfigured(
                 "SPARK_OPTION_MIXED",
                 f'"{name}" is of a lake, and "url" streams a source without one',
-                hint='give "url" with "state" and "tables"; or "lake" and "table" alone',
+                hint='give "url" with "state" and "tables" or "table"; or "lake" and "table" alone',
             )
+    if {"table", "tables"} <= options.keys():
+        raise Misconfigured(
+            "SPARK_OPTION_MIXED",
+            '"table" streams one table in its columns, and "tables" streams tables as texts',
+            hint="give one of the two",
+        )
     tables = tuple(text.strip() for text in _PATTERN.findall(options.get("tables", "")) if text.strip())
     given = {name: value for name, value in options.items() if name in own - {"url"}}
     if not tables and not given:
-        _require({}, "tables", _DIRECT)
+        _require(options, "table" if "table" in options else "tables", _DIRECT)
     return DirectOptions(
         url=_require(options, "url", _DIRECT),
         state=_require(options, "state", _DIRECT),
         tables=tables,
+        table=_require(options, "table", _DIRECT) if "table" in options else None,
         own=given,
         max_bytes=_number(options, "max_bytes") or BATCH_BYTES,
         max_wal=_number(options, "max_wal"),
@@ -168,7 +179,7 @@ def _only(way: str, options: Mapping[str, str]) -> None:
     for name in options:
         if OPTIONS[name] == "direct":
             raise _without_url_error(name)
-        if OPTIONS[name] not in (way, "both"):
+        if OPTIONS[name] not in (way, "both", "all"):
             raise wrong_way_error(name, streams=OPTIONS[name] == "stream")
 
 

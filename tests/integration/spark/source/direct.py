@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
+from headrace.core.keycode import keycode
+from headrace.spark.source.direct.beginning import plan_direct
 from headrace.spark.source.direct.offsets import DirectOffset
-from headrace.spark.source.direct.rows import DirectPlan, plan_direct, read
+from headrace.spark.source.direct.rows import DirectPlan, read
 from headrace.spark.source.direct.stream import DirectStream
 from headrace.spark.source.options import DirectOptions, parse
 from headrace_testing.postgres import Database
 
-Row = tuple[int, tuple[str | None, ...]]
-Sums = Counter[Row]
+Sums = Counter[Any]  # by (oid, texts) of a raw row, by the code of a typed one
 
 
 def direct_plan(url: str, state: Path | str, **options: Any) -> DirectPlan:
     """The plan of these options."""
-    options = {"tables": "public.*", **options}
+    if "table" not in options:
+        options = {"tables": "public.*", **options}
     texts = {name: str(value) for name, value in options.items() if value is not None}
     wishes = parse({"url": url, "state": str(state), **texts})
     assert isinstance(wishes, DirectOptions)
@@ -26,7 +31,7 @@ def direct_plan(url: str, state: Path | str, **options: Any) -> DirectPlan:
 
 
 class Query:
-    """A query that reads until now, batch by batch; the sums of all that it read."""
+    """A raw query that reads until now, batch by batch; the sums of all that it read."""
 
     def __init__(self, plan: DirectPlan, at: DirectOffset | None = None) -> None:
         self.plan = plan
@@ -52,11 +57,15 @@ class Query:
     def rows(self, start: DirectOffset, end: DirectOffset) -> Sums:
         """The rows of the batches between."""
         found: Sums = Counter()
-        for task in self.stream.tasks(start, end):
-            for batch in read(self.plan, task):
-                for row in batch.to_pylist():
-                    found[row["oid"], tuple(row["row_data"])] += row["_diff"]
+        for batch in self.batches(start, end):
+            for row in batch.to_pylist():
+                found[row["oid"], tuple(row["row_data"])] += row["_diff"]
         return found
+
+    def batches(self, start: DirectOffset, end: DirectOffset) -> Iterator[pa.RecordBatch]:
+        """The batches between, as Arrow."""
+        for task in self.stream.tasks(start, end):
+            yield from read(self.plan, task)
 
     def contents(self) -> Sums:
         """All rows that are there by now."""
@@ -67,6 +76,32 @@ class Query:
         """End as Spark ends the process of a query: without a word."""
         if self.stream.reception is not None:
             self.stream.reception.abandon()
+
+
+class TypedQuery(Query):
+    """A query of one table in its own columns; the sums are of encoded rows."""
+
+    def __init__(self, plan: DirectPlan, at: DirectOffset | None = None) -> None:
+        super().__init__(plan, at)
+        self.by_code: dict[Any, pa.Table] = {}  # by the encoded row
+
+    def rows(self, start: DirectOffset, end: DirectOffset) -> Sums:
+        found: Sums = Counter()
+        for batch in self.batches(start, end):
+            rows = pa.Table.from_batches([batch])
+            users = rows.select(rows.column_names[:-2])
+            for at, (code, diff) in enumerate(
+                zip(keycode(users.columns).to_pylist(), rows.column(-1).to_pylist(), strict=True)
+            ):
+                found[code] += diff
+                self.by_code[code] = users.slice(at, 1)
+        return found
+
+    def table(self) -> pa.Table:
+        """All rows that are there by now."""
+        rows = [self.by_code[code] for code in self.contents().elements()]
+        empty = self.plan.batch_schema().empty_table()
+        return pa.concat_tables([empty.select(empty.column_names[:-2]), *rows])
 
 
 def held(database: Database, *tables: str) -> Sums:

@@ -5,8 +5,12 @@
 The record comes first, so that `headrace drop --state` finds what a killed process made. A process that finds
 a folder without `beginning.json` removes those objects and begins anew: nothing was offered from them.
 
-The snapshot's rows are written as the texts that the source hands over, a file for each piece. Readers are
-threads here: the password never leaves this machine.
+The snapshot's rows are written as the texts that the source hands over, or in the lake's types where one
+table is streamed in its own columns; a file for each piece. Readers are threads here: the password never
+leaves this machine.
+
+`plan_direct` comes before all that, when Spark asks for the columns: of one table the state knows them, or a
+look at the source.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -23,14 +27,20 @@ from headrace.core.columns import across, column
 from headrace.core.errors import Misconfigured
 from headrace.core.handoff import Handoff
 from headrace.core.schema import Column
+from headrace.decode.copyrows import CopiedRows
+from headrace.lake.store.open import open_store
+from headrace.sources import registry
 from headrace.sources.contract.copying import CopyOrder, Piece, Snapshot
 from headrace.sources.contract.findings import CheckReport, Wish, refuse
 from headrace.sources.contract.mirror import Address, StreamOrder, StreamOrigin
 from headrace.sources.contract.source import Source
 from headrace.sources.contract.values import ALONE, TableDef
 from headrace.spark.source.direct.reception import SourceLink
+from headrace.spark.source.direct.refusals import unfit_error
 from headrace.spark.source.direct.rows import DirectPlan
-from headrace.spark.source.direct.state import SNAPSHOT, SnapshotFile, StateFolder
+from headrace.spark.source.direct.state import SNAPSHOT, SnapshotFile, StateFolder, read_state
+from headrace.spark.source.options import DirectOptions, secret_error
+from headrace.spark.source.types import batch_schema
 
 READERS = 2
 PIECE_BYTES = 64 << 20
@@ -38,14 +48,65 @@ AWAKE_SECONDS = 30.0  # between two questions to a snapshot that is being read
 _ROW = pa.schema([pa.field("row_data", pa.list_(pa.string()))])
 
 
+def plan_direct(options: DirectOptions) -> DirectPlan:
+    """Make the plan of a query; raises if the columns of its table cannot be found.
+
+    Refuses an address with a password in it. Only for a typed stream the state or the source is asked.
+    """
+    kind = registry.kind_of(options.url)
+    source = registry.by_kind(kind)
+    address = source.address(options.url)
+    if address.text != address.without_secrets():
+        raise secret_error("url")
+    tables = options.tables if options.table is None else (options.table,)
+    own = dict(options.own)
+    plan = DirectPlan(options.url, options.state, tables, own, options.max_bytes, options.max_wal)
+    if options.table is None:
+        return plan
+    return replace(plan, columns=_columns_of(source, address, plan, options.table))
+
+
+def _columns_of(source: Source, address: Address, plan: DirectPlan, table: str) -> pa.Schema:
+    state = read_state(open_store(plan.state))
+    if state is not None and state.record.typed:
+        state.load()
+        if state.beginning is not None:
+            return state.beginning.tables[0].schema.arrow()
+    report = _report(source, address, plan)
+    if len(report.tables) != 1 or report.tables[0].name not in report.named_tables:
+        raise Misconfigured(
+            "DIRECT_TABLE_NOT_ONE",
+            f'"{table}" does not name one table',
+            detail=f"it matches {', '.join(str(each.name) for each in report.tables[:5])}",
+            hint='.option("table", "schema.table") streams one table in its columns; '
+            '.option("tables", "schema.*") streams several as texts',
+        )
+    return report.tables[0].schema.arrow()
+
+
+def require_columns(tables: Sequence[TableDef], columns: pa.Schema) -> None:
+    """Refuse to begin a stream of a table that has other columns than the query."""
+    if [table.schema.arrow() for table in tables] != [columns]:
+        raise Misconfigured(
+            "DIRECT_COLUMNS_CHANGED",
+            "the table's columns changed after the query's load()",
+            hint="call load() again, and start the new query",
+        )
+
+
 def examine(source: Source, address: Address, plan: DirectPlan, title: str) -> CheckReport:
     """Find the tables of a new stream; raises if it cannot be had."""
-    if source.decoder().as_text is None:
+    if plan.columns is None and source.decoder().as_text is None:
         raise Misconfigured(
             "DIRECT_NO_TEXTS",
-            f"a stream straight from {title} cannot be read: its bytes are no texts",
-            hint='mirror it into a lake, and .option("lake", PATH).option("as", "changes") streams a table',
+            f"{title} has no stream of texts, which several tables need",
+            hint='.option("table", "schema.table") streams one table in its columns; or mirror the source '
+            'into a lake, and .option("lake", PATH).option("as", "changes") streams a table',
         )
+    return _report(source, address, plan)
+
+
+def _report(source: Source, address: Address, plan: DirectPlan) -> CheckReport:
     report = source.examine(address, Wish(plan.tables, plan.options, READERS, whole_rows=True))
     refuse(report, named_any=bool(plan.tables))
     return report
@@ -74,6 +135,7 @@ class SnapshotCopy:
     link: SourceLink
     state: StateFolder
     tables: Sequence[TableDef]
+    typed: bool
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def run(self, plan: DirectPlan) -> tuple[tuple[SnapshotFile, ...], Handoff]:
@@ -98,23 +160,38 @@ class SnapshotCopy:
             found = []
             for piece in share:
                 table = defs[piece.table]
-                columns = [Column(each.name, pa.string(), "text", "text") for each in table.schema.columns]
-                with reader.read(columns, piece, table.details) as reading:
-                    found.append(self._write(table, (each.rows for each in reading.rows)))
+                with reader.read(self._columns(table), piece, table.details) as reading:
+                    found.append(self._write(table, reading.rows))
         return found
 
-    def _write(self, table: TableDef, parts: Iterator[pa.Table]) -> SnapshotFile:
+    def _columns(self, table: TableDef) -> Sequence[Column]:
+        if self.typed:
+            return table.schema.columns
+        return [Column(each.name, pa.string(), "text", "text") for each in table.schema.columns]
+
+    def _write(self, table: TableDef, parts: Iterator[CopiedRows]) -> SnapshotFile:
         key, count = self.state.file(SNAPSHOT, next(self._numbers), "arrow"), 0
         options = pa.ipc.IpcWriteOptions(compression="lz4")
+        schema = batch_schema(table.schema.arrow()) if self.typed else _ROW
         with (
             self.state.store.open_output(key) as sink,
-            pa.ipc.new_stream(sink, _ROW, options=options) as writer,
+            pa.ipc.new_stream(sink, schema, options=options) as writer,
         ):
-            for rows in parts:
-                texts = across([column(rows, name) for name in rows.column_names], rows.num_rows)
-                writer.write_batch(pa.RecordBatch.from_arrays([texts], schema=_ROW))
-                count += rows.num_rows
+            for part in parts:
+                if self.typed and part.unrepresentable:
+                    raise unfit_error(table, part.unrepresentable[0].column)
+                for batch in _batches(part.rows, schema, typed=self.typed):
+                    writer.write_batch(batch)
+                count += part.rows.num_rows
         return SnapshotFile(table.number, key, count)
+
+
+def _batches(rows: pa.Table, schema: pa.Schema, *, typed: bool) -> Iterator[pa.RecordBatch]:
+    if typed:
+        yield from rows.cast(schema).to_batches()
+        return
+    texts = across([column(rows, name) for name in rows.column_names], rows.num_rows)
+    yield pa.RecordBatch.from_arrays([texts], schema=schema)
 
 
 def _gather(snapshot: Snapshot, started: Sequence[Future[list[SnapshotFile]]]) -> list[SnapshotFile]:

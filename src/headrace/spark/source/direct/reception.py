@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,8 +24,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from headrace.core.errors import Definite, Transient
+from headrace.core.errors import HeadraceError, Transient
 from headrace.core.failpoint import failpoint
+from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.ingest.last_commits import LastCommits
 from headrace.ingest.supervisor import Feed, Receiver
@@ -36,7 +36,7 @@ from headrace.sources.contract.mirror import Address, Connection, Mirror, Stream
 from headrace.sources.contract.source import Source
 from headrace.sources.contract.values import Json, TableDef
 from headrace.spark.source.direct.cutting import BatchPiece, pieces, store_pieces, within
-from headrace.spark.source.direct.refusals import BatchCheck
+from headrace.spark.source.direct.refusals import BatchCheck, TypedTableWatch, gone_error
 from headrace.spark.source.direct.rows import DirectPlan
 from headrace.spark.source.direct.state import STREAM, BatchRecord, Beginning, StateFolder, StateRecord
 from headrace.spool.cut_places import CutPlaces
@@ -126,13 +126,19 @@ class Reception:
         self._records = {str(table.number): table for table in tables}
         self.reference = link.mirror.check(self._records).reference
         self._decoder = link.source.decoder(self.reference)
+        self._typed: TypedTableWatch | None = None
+        if plan.columns is not None:
+            [table] = tables
+            self._typed = TypedTableWatch(lambda: link.mirror, table, self._decoder)
         self._folder = _spool_folder(state)
         kind = state.record.kind
         self._places = CutPlaces(Places(self._folder), link.exactly_at(kind))
         self._receiver = Receiver(link.feed(self._folder, tables, plan, kind))
+        self._new_tables: set[TableName] = set()  # that the log has named
         self._failing_since: float | None = None
         self._next_look = self._next_health = 0.0
         self._cut_at = time.monotonic()
+        self.waits = False  # transactions are here that may not be offered yet
         self._start()
 
     @property
@@ -157,13 +163,18 @@ class Reception:
         received_until, found = self._next_transactions()
         end = self._end_at(received_until)
         chosen = found[found["time"] < end.time]
-        count, refusal = self._check().first(chosen)
+        count, refusal = self._fit(chosen)
         if refusal is not None and count == 0:
-            raise refusal
+            raise refusal.adding(f"the stream is offered up to {self.place.end}")
+        self.waits = len(chosen) > 0 and count == 0
+        if self.waits:
+            return False
         if count < len(found):
             end = self._end_at(int(found["end"][count - 1])) if count else end
             chosen = chosen[:count]
         if not len(chosen) and not self._is_overdue(end):
+            if self._typed is not None:
+                self._typed.require_unaltered(received_until)
             self._listen()
             return False
         self._offer(chosen, end)
@@ -194,18 +205,29 @@ class Reception:
         self._next_look = now + LOOK_SECONDS
         self._state.require_owner()
         with self._patience():
-            gone = [
-                self._records[key]
-                for key, change in self.link.mirror.check(self._records).changes.items()
-                if change.now is None
-            ]
-            if gone:
-                raise _gone_error(gone[0])
+            if self._typed is not None:
+                self._typed.look()
+            else:
+                self._require_tables()
             if now >= self._next_health:
                 self._next_health = now + HEALTH_SECONDS
+                if self._typed is None:
+                    self._name_new_tables()
                 health = self.link.mirror.health(self._plan.max_wal)
                 if health.excess is not None:
                     raise health.excess
+
+    def _name_new_tables(self) -> None:
+        known = {table.name for table in self._records.values()} | self._new_tables
+        for name in self.link.mirror.find_unmirrored(self._plan.tables, known):
+            self._new_tables.add(name)
+            _log.warning("%s came later and is not in this stream: begin anew to have it", name)
+
+    def _require_tables(self) -> None:
+        check = self.link.mirror.check(self._records)
+        for key, change in check.changes.items():
+            if change.now is None:
+                raise gone_error(self._records[key])
 
     @contextmanager
     def _patience(self) -> Iterator[None]:
@@ -262,9 +284,19 @@ class Reception:
             self._address = int(chosen["stop"][-1])
             self._spool.discard(self._address)
 
-    def _check(self) -> BatchCheck:
+    def _fit(self, chosen: Records) -> tuple[int, HeadraceError | None]:
+        """Count the transactions that can be offered now, and say why the next one can't."""
+        typed = self._typed
+        if typed is not None and not typed.is_due:
+            return 0, None
         tables = {table.number: table for table in self._records.values()}
-        return BatchCheck(self._spool, self._decoder, tables, self.place.filled_tables)
+        check = BatchCheck(self._spool, self._decoder, tables, self.place.filled_tables, typed is not None)
+        count, refusal = check.first(chosen)
+        if typed is None:
+            return count, refusal
+        with self._patience():
+            return typed.fit(chosen, count, refusal)
+        return 0, None
 
     def _noting(self, cut: Iterator[BatchPiece], filled: set[int]) -> Iterator[BatchPiece]:
         """The pieces; which tables have their first rows in them is noted."""
@@ -281,7 +313,7 @@ class Reception:
 
 def _spool_folder(state: StateFolder) -> Path:
     """A folder of this owner's own; those of earlier owners go."""
-    place = private_folder(Path(tempfile.gettempdir()) / f"headrace-direct-{state.record.id}")
+    place = private_folder(state.record.spool)
     for old in place.iterdir():
         shutil.rmtree(old, ignore_errors=True)
     folder = place / str(state.owner)
@@ -297,11 +329,3 @@ def _nowhere(time: int) -> Position | None:
 def _nobody(number: int) -> int:
     """The id of a transaction, of a source whose ids are no numbers."""
     return 0
-
-
-def _gone_error(table: TableDef) -> Definite:
-    return Definite(
-        "DIRECT_TABLE_GONE",
-        f"{table.name} was dropped: nothing in the stream takes its rows away",
-        hint="begin anew with a new state and a new checkpoint, without the table",
-    )

@@ -6,6 +6,7 @@ person knows that it will not come back.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -87,6 +88,7 @@ def remove(path: str, url: str | None = None) -> Iterator[str]:
     if not removed:
         yield "nothing of ours was at the source"
     state.remove()
+    shutil.rmtree(state.record.spool, ignore_errors=True)  # on another machine it is worth nothing
     yield f'deleted the files of the state "{state.store.url}"'
 
 

@@ -18,9 +18,11 @@ Nothing here holds a password, or knows a kind of source.
 from __future__ import annotations
 
 import json
+import tempfile
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from headrace.core.errors import Misconfigured
 from headrace.core.handoff import HANDOFFS, AnySnapshot
@@ -49,6 +51,12 @@ class StateRecord:
     upstream: Json  # as planned
     patterns: tuple[str, ...]
     options: Mapping[str, str]
+    typed: bool = False  # one table, in its own columns
+
+    @property
+    def spool(self) -> Path:
+        """The folder of the stream's spools on the query's machine."""
+        return Path(tempfile.gettempdir()) / f"headrace-direct-{self.id}"
 
 
 @dataclass(frozen=True, slots=True)

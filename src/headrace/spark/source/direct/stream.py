@@ -21,7 +21,7 @@ from headrace.core.records import to_record
 from headrace.ingest.last_commits import LastCommits
 from headrace.lake.store.open import open_store
 from headrace.sources import registry
-from headrace.spark.source.direct.beginning import SnapshotCopy, establish, examine
+from headrace.spark.source.direct.beginning import SnapshotCopy, establish, examine, require_columns
 from headrace.spark.source.direct.offsets import DirectOffset
 from headrace.spark.source.direct.reception import Reception, SourceLink, StreamPlace
 from headrace.spark.source.direct.rows import DirectPlan, DirectTask, SliceTask, SnapshotTask
@@ -58,6 +58,7 @@ class DirectStream:
             upstream=source.plan(fresh, "direct", plan.options),
             patterns=plan.tables,
             options=plan.options,
+            typed=plan.columns is not None,
         )
         self._state = open_state(open_store(plan.state), wanted)
         self._state.take_over()
@@ -95,7 +96,7 @@ class DirectStream:
                 return self._offset(newest)
             if reception.cut():
                 continue
-            if self._target is None or self._ends_before(received):
+            if self._target is None or (self._ends_before(received) and not reception.waits):
                 return self._offset(newest)
             advanced = self._advance(advanced)
 
@@ -167,10 +168,12 @@ class DirectStream:
         origin = establish(link, state, report)
         link.bind(origin)
         tables, start = tuple(origin.tables.fit_defs), origin.start
+        if plan.columns is not None:
+            require_columns(tables, plan.columns)
         numbers = frozenset(table.number for table in tables)
         place = StreamPlace(1, start, LastCommits(start.time), numbers)
         reception = Reception(plan, state, link, tables, place)
-        files, handoff = SnapshotCopy(link, state, tables).run(plan)
+        files, handoff = SnapshotCopy(link, state, tables, plan.columns is not None).run(plan)
         self._cut_until(reception, handoff.until or link.mirror.end())
         known = Beginning(
             identity=origin.identity,
@@ -193,7 +196,7 @@ class DirectStream:
         while True:
             received = reception.received_until
             if not reception.cut():
-                if received >= until.time:
+                if received >= until.time and not reception.waits:
                     return
                 advanced = self._advance(advanced)
 
@@ -221,6 +224,7 @@ def _slice_tasks(
     state: StateFolder, known: Beginning, number: int, *, back: bool = False
 ) -> Iterator[DirectTask]:
     numbers, batch = tuple(table.number for table in known.tables), state.batch(number)
+    typed = known.tables[0] if state.record.typed else None
     for part in batch.slices:
         yield SliceTask(
             kind=state.record.kind,
@@ -228,6 +232,7 @@ def _slice_tasks(
             key=batch.key,
             slice=part,
             tables=numbers,
+            typed=typed,
             snapshot=known.snapshot if back else None,
             time=known.start.last,
         )
