@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from headrace.spark.session import SparkConfig, open_session
+from tests.nursery import nursery
+
+__all__ = ["nursery"]
 
 
 @pytest.fixture(scope="module")

@@ -100,7 +100,7 @@ def test_our_columns_have_other_names_than_the_tables_and_its_columns_are_those_
     assert plan_of(orders, tmp_path).columns == plan.columns  # as the state has them
 
 
-@pytest.mark.parametrize("unfit", ["'infinity', 1", "NULL, 'NaN'"])
+@pytest.mark.parametrize("unfit", [pytest.param("'infinity', 1", marks=pytest.mark.full), "NULL, 'NaN'"])
 def test_a_value_that_its_type_cannot_hold_ends_the_stream_before_its_transaction(
     orders: Database, queries: Callable[..., TypedQuery], tmp_path: Path, unfit: str
 ) -> None:
@@ -127,9 +127,9 @@ def test_a_value_that_its_type_cannot_hold_ends_the_stream_before_its_transactio
     ("statement", "seen"),
     [
         ("ADD COLUMN more int", "in the stream"),
-        ("DROP COLUMN note", "in the stream"),
-        ("RENAME note TO text", "in the stream"),
-        ("ALTER note TYPE varchar(9) USING 'x' || id", "in the catalog"),
+        pytest.param("DROP COLUMN note", "in the stream", marks=pytest.mark.full),
+        pytest.param("RENAME note TO text", "in the stream", marks=pytest.mark.full),
+        pytest.param("ALTER note TYPE varchar(9) USING 'x' || id", "in the catalog", marks=pytest.mark.full),
         ("DROP COLUMN note, ADD COLUMN note text", "in the catalog"),
     ],
 )

@@ -58,12 +58,20 @@ _log = logging.getLogger("headrace")
 
 @dataclass(frozen=True, slots=True)
 class StreamPlace:
-    """A place in a stream, behind a batch, and what is known there."""
+    """A place in a stream, behind a batch, and what is known there.
+
+    The stream goes on at `end`; of what comes again, transactions before the time `until` were offered.
+    """
 
     batch: int
     end: Position
+    until: int
     last: LastCommits
     filled_tables: frozenset[int]  # the tables that may have had rows, by number
+
+    @classmethod
+    def behind(cls, batch: BatchRecord) -> StreamPlace:
+        return cls(batch.number, batch.end, batch.until, batch.last, frozenset(batch.filled_tables))
 
 
 class SourceLink:
@@ -160,24 +168,22 @@ class Reception:
         Raises what ends the stream, once all before that was offered.
         """
         self._look()
-        received_until, found = self._next_transactions()
-        end = self._end_at(received_until)
-        chosen = found[found["time"] < end.time]
+        until, chosen = self._next_transactions()
         count, refusal = self._fit(chosen)
         if refusal is not None and count == 0:
             raise refusal.adding(f"the stream is offered up to {self.place.end}")
         self.waits = len(chosen) > 0 and count == 0
         if self.waits:
             return False
-        if count < len(found):
-            end = self._end_at(int(found["end"][count - 1])) if count else end
-            chosen = chosen[:count]
+        if count < len(chosen):
+            until, chosen = int(chosen["end"][count - 1]), chosen[:count]
+        end = self._end_at(until)
         if not len(chosen) and not self._is_overdue(end):
             if self._typed is not None:
-                self._typed.require_unaltered(received_until)
+                self._typed.require_unaltered(until)
             self._listen()
             return False
-        self._offer(chosen, end)
+        self._offer(chosen, end, until)
         return True
 
     # --- receiving --------------------------------------------------------------------------------
@@ -250,39 +256,57 @@ class Reception:
         """The next transactions that fit into a batch, and how far the stream is here with them."""
         reached = self.received_until  # read first: what is read afterwards is complete up to here
         found = self._spool.transactions(self._address, MOST_TRANSACTIONS)
-        new = found[found["time"] >= self.place.end.time]
+        new = found[found["time"] >= self.place.until]
         chosen = within(new, self._plan.max_bytes)
         if len(chosen) < len(new) or len(found) == MOST_TRANSACTIONS:
-            reached = int(chosen["end"][-1]) if len(chosen) else self.place.end.time
+            reached = int(chosen["end"][-1]) if len(chosen) else self.place.until
         elif len(chosen):
             reached = max(reached, int(chosen["end"][-1]))
         if len(found) == MOST_TRANSACTIONS and not len(new):
             self._address = int(found["stop"][-1])
         return reached, chosen
 
-    def _end_at(self, reached: int) -> Position:
-        return max(self._places.within(self.place.end, reached, None), self.place.end)
+    def _end_at(self, until: int) -> Position:
+        """Find the last position that is not behind `until`: some sources name only a few."""
+        found = self._places.within(self.place.end, until, None)
+        return found if self.place.end < found and found.time <= until else self.place.end
 
     def _is_overdue(self, end: Position) -> bool:
         """Tell whether the source shall hear how far we are though no transaction came."""
         return end > self.place.end and time.monotonic() > self._cut_at + IDLE_SECONDS
 
-    def _offer(self, chosen: Records, end: Position) -> None:
+    def _offer(self, chosen: Records, end: Position, until: int) -> None:
         number = self.place.batch + 1
         key = self._state.file(STREAM, number, "raw")
         filled = set(self.place.filled_tables)
         cut = self._noting(pieces(self._spool, self._decoder, chosen), filled)
         slices = store_pieces(self._state.store, key, cut) if len(chosen) else ()
-        last = self.place.last.followed_by(chosen, self._decoder.transaction_id or _nobody)
         failpoint("direct.batch.before")
-        changes = int(chosen["changes"].sum())
-        self._state.offer(BatchRecord(number, key, end, slices, changes, last, tuple(sorted(filled))))
+        batch = BatchRecord(
+            number=number,
+            key=key,
+            end=end,
+            until=until,
+            slices=slices,
+            changes=int(chosen["changes"].sum()),
+            last=self._last_commits(chosen, end),
+            filled_tables=tuple(sorted(filled)),
+        )
+        self._state.offer(batch)
         failpoint("direct.batch.after")
-        self.place = StreamPlace(number, end, last, frozenset(filled))
+        self.place = StreamPlace.behind(batch)
         self._cut_at = time.monotonic()
         if len(chosen):
             self._address = int(chosen["stop"][-1])
             self._spool.discard(self._address)
+
+    def _last_commits(self, chosen: Records, end: Position) -> LastCommits:
+        """The newest commits before `end`, complete from some time on."""
+        place = self.place
+        if end == place.end:
+            return place.last
+        known = place.last if place.until == place.end.time else LastCommits(place.until)
+        return known.followed_by(chosen[chosen["time"] < end.time], self._decoder.transaction_id or _nobody)
 
     def _fit(self, chosen: Records) -> tuple[int, HeadraceError | None]:
         """Count the transactions that can be offered now, and say why the next one can't."""

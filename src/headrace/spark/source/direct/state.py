@@ -126,11 +126,15 @@ class SliceRecord:
 
 @dataclass(frozen=True, slots=True)
 class BatchRecord:
-    """A batch of whole transactions."""
+    """A batch of whole transactions, all before the time `until`.
+
+    The stream goes on at `end`. That lies before `until` where the source names no position there.
+    """
 
     number: int
     key: str  # of its bytes
     end: Position
+    until: int
     slices: tuple[SliceRecord, ...]
     changes: int
     last: LastCommits  # the newest commits up to its end

@@ -92,7 +92,7 @@ class DirectStream:
             if start is not None and start.batch < newest:
                 return self._offset(start.batch + 1)
             received = reception.received_until
-            if self._ends_before(reception.place.end.time):
+            if self._ends_before(reception.place.until):
                 return self._offset(newest)
             if reception.cut():
                 continue
@@ -149,13 +149,11 @@ class DirectStream:
         return self.reception
 
     def _go_on(self, known: Beginning) -> Reception:
-        state, place = (
-            self._state,
-            StreamPlace(1, known.start, LastCommits(known.start.time), known.filled_tables),
-        )
+        state, start = self._state, known.start
         if state.newest > 1:
-            batch = state.batch(state.newest)
-            place = StreamPlace(batch.number, batch.end, batch.last, frozenset(batch.filled_tables))
+            place = StreamPlace.behind(state.batch(state.newest))
+        else:
+            place = StreamPlace(1, start, start.time, LastCommits(start.time), known.filled_tables)
         tables = tuple(table.definition for table in known.tables)
         self._link.bind(known)
         self._link.mirror.confirm(known.identity, place.end)
@@ -171,7 +169,7 @@ class DirectStream:
         if plan.columns is not None:
             require_columns(tables, plan.columns)
         numbers = frozenset(table.number for table in tables)
-        place = StreamPlace(1, start, LastCommits(start.time), numbers)
+        place = StreamPlace(1, start, start.time, LastCommits(start.time), numbers)
         reception = Reception(plan, state, link, tables, place)
         files, handoff = SnapshotCopy(link, state, tables, plan.columns is not None).run(plan)
         self._cut_until(reception, handoff.until or link.mirror.end())
