@@ -1,14 +1,15 @@
 """Straight from a source: `readStream.format("headrace")` with a `url`, and no lake.
 
-    stream     the query's own process on the driver: batches are offered and committed
-    reception  the source's stream, received and cut into batches
-    beginning  the objects upstream, and the snapshot that is the first batch
-    cutting    which transactions make a batch, and their bytes in slices
-    refusals   the check of a batch for what a stream cannot say
-    offsets    batches, as Spark's checkpoint keeps them
-    state      the state folder: everything that was offered, until Spark has committed it
-    removal    `headrace drop --state` and `status --state`
-    rows       the executors' half: slices and pieces of the snapshot as rows
+    stream       the query's own process on the driver: batches are offered and committed
+    reception    the source's stream, received and cut into batches
+    beginning    the objects upstream, and the snapshot that is the first batch
+    cutting      which transactions make a batch, and their bytes in slices
+    refusals     the check of a batch for what a stream cannot say
+    table_watch  the looks at the tables, for what the stream does not show
+    offsets      batches, as Spark's checkpoint keeps them
+    state        the state folder: everything that was offered, until Spark has committed it
+    removal      `headrace drop --state` and `status --state`
+    rows         the executors' half: slices and pieces of the snapshot as rows
 
 How the bytes go:
 

@@ -11,7 +11,7 @@ The bytes go to the store slice by slice, so memory does not grow with a transac
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,6 +77,19 @@ def _parts(
             length, behind = decoder.split(data, context)
         yield BatchPiece(data[:length], context)
         start, context = start + length, behind
+
+
+def noting_rows(
+    cut: Iterator[BatchPiece], decoder: Decoder, tables: Sequence[int], filled: set[int]
+) -> Iterator[BatchPiece]:
+    """The pieces; tables whose first rows are in them are added to `filled`."""
+    for piece in cut:
+        for number in tables:
+            if number not in filled:
+                found = decoder.select(piece.data, piece.context, (number,))
+                if found is not None and found.changes > 0:
+                    filled.add(number)
+        yield piece
 
 
 def store_pieces(store: Store, key: str, cut: Iterator[BatchPiece]) -> tuple[SliceRecord, ...]:

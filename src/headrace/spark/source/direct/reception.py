@@ -26,7 +26,6 @@ from pathlib import Path
 
 from headrace.core.errors import HeadraceError, Transient
 from headrace.core.failpoint import failpoint
-from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.ingest.last_commits import LastCommits
 from headrace.ingest.supervisor import Feed, Receiver
@@ -35,10 +34,11 @@ from headrace.sources.contract.copying import Reader
 from headrace.sources.contract.mirror import Address, Connection, Mirror, StreamOrigin
 from headrace.sources.contract.source import Source
 from headrace.sources.contract.values import Json, TableDef
-from headrace.spark.source.direct.cutting import BatchPiece, pieces, store_pieces, within
-from headrace.spark.source.direct.refusals import BatchCheck, TypedTableWatch, gone_error
+from headrace.spark.source.direct.cutting import noting_rows, pieces, store_pieces, within
+from headrace.spark.source.direct.refusals import BatchCheck
 from headrace.spark.source.direct.rows import DirectPlan
 from headrace.spark.source.direct.state import STREAM, BatchRecord, Beginning, StateFolder, StateRecord
+from headrace.spark.source.direct.table_watch import RawTableWatch, TableWatch, TypedTableWatch
 from headrace.spool.cut_places import CutPlaces
 from headrace.spool.layout import Records, erase
 from headrace.spool.places import Places
@@ -134,15 +134,11 @@ class Reception:
         self._records = {str(table.number): table for table in tables}
         self.reference = link.mirror.check(self._records).reference
         self._decoder = link.source.decoder(self.reference)
-        self._typed: TypedTableWatch | None = None
-        if plan.columns is not None:
-            [table] = tables
-            self._typed = TypedTableWatch(lambda: link.mirror, table, self._decoder)
+        self._watch = self._watch_of(tables)
         self._folder = _spool_folder(state)
         kind = state.record.kind
         self._places = CutPlaces(Places(self._folder), link.exactly_at(kind))
         self._receiver = Receiver(link.feed(self._folder, tables, plan, kind))
-        self._new_tables: set[TableName] = set()  # that the log has named
         self._failing_since: float | None = None
         self._next_look = self._next_health = 0.0
         self._cut_at = time.monotonic()
@@ -179,12 +175,17 @@ class Reception:
             until, chosen = int(chosen["end"][count - 1]), chosen[:count]
         end = self._end_at(until)
         if not len(chosen) and not self._is_overdue(end):
-            if self._typed is not None:
-                self._typed.require_unaltered(until)
+            self._watch.require_unaltered(until)
             self._listen()
             return False
         self._offer(chosen, end, until)
         return True
+
+    def _watch_of(self, tables: Sequence[TableDef]) -> TableWatch:
+        if self._plan.columns is None:
+            return RawTableWatch(lambda: self.link.mirror, tables, self._plan.tables)
+        [table] = tables
+        return TypedTableWatch(lambda: self.link.mirror, table, self._decoder)
 
     # --- receiving --------------------------------------------------------------------------------
 
@@ -211,29 +212,12 @@ class Reception:
         self._next_look = now + LOOK_SECONDS
         self._state.require_owner()
         with self._patience():
-            if self._typed is not None:
-                self._typed.look()
-            else:
-                self._require_tables()
+            self._watch.look()
             if now >= self._next_health:
                 self._next_health = now + HEALTH_SECONDS
-                if self._typed is None:
-                    self._name_new_tables()
                 health = self.link.mirror.health(self._plan.max_wal)
                 if health.excess is not None:
                     raise health.excess
-
-    def _name_new_tables(self) -> None:
-        known = {table.name for table in self._records.values()} | self._new_tables
-        for name in self.link.mirror.find_unmirrored(self._plan.tables, known):
-            self._new_tables.add(name)
-            _log.warning("%s came later and is not in this stream: begin anew to have it", name)
-
-    def _require_tables(self) -> None:
-        check = self.link.mirror.check(self._records)
-        for key, change in check.changes.items():
-            if change.now is None:
-                raise gone_error(self._records[key])
 
     @contextmanager
     def _patience(self) -> Iterator[None]:
@@ -279,7 +263,8 @@ class Reception:
         number = self.place.batch + 1
         key = self._state.file(STREAM, number, "raw")
         filled = set(self.place.filled_tables)
-        cut = self._noting(pieces(self._spool, self._decoder, chosen), filled)
+        numbers = [table.number for table in self._records.values()]
+        cut = noting_rows(pieces(self._spool, self._decoder, chosen), self._decoder, numbers, filled)
         slices = store_pieces(self._state.store, key, cut) if len(chosen) else ()
         failpoint("direct.batch.before")
         batch = BatchRecord(
@@ -310,29 +295,15 @@ class Reception:
 
     def _fit(self, chosen: Records) -> tuple[int, HeadraceError | None]:
         """Count the transactions that can be offered now, and say why the next one can't."""
-        typed = self._typed
-        if typed is not None and not typed.is_due:
+        if not self._watch.is_due:
             return 0, None
         tables = {table.number: table for table in self._records.values()}
-        check = BatchCheck(self._spool, self._decoder, tables, self.place.filled_tables, typed is not None)
+        typed = self._plan.columns is not None
+        check = BatchCheck(self._spool, self._decoder, tables, self.place.filled_tables, typed)
         count, refusal = check.first(chosen)
-        if typed is None:
-            return count, refusal
         with self._patience():
-            return typed.fit(chosen, count, refusal)
+            return self._watch.fit(chosen, count, refusal)
         return 0, None
-
-    def _noting(self, cut: Iterator[BatchPiece], filled: set[int]) -> Iterator[BatchPiece]:
-        """The pieces; which tables have their first rows in them is noted."""
-        for piece in cut:
-            for key in self._records:
-                if (number := int(key)) not in filled and self._changes(piece, number):
-                    filled.add(number)
-            yield piece
-
-    def _changes(self, piece: BatchPiece, table: int) -> bool:
-        found = self._decoder.select(piece.data, piece.context, (table,))
-        return found is not None and found.changes > 0
 
 
 def _spool_folder(state: StateFolder) -> Path:

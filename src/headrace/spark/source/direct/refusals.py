@@ -6,31 +6,20 @@
     typed: another definition of the table       its columns are those of the query
 
 Raw rows go on under other layouts: the first `_time` is logged from which on they have the new columns.
-
-**Rows of a typed stream need a proof.** Some statements rewrite a table and show nowhere in the stream. So a
-look at the table comes after its transactions were received and before they are offered (`TypedTableWatch`):
-
-    look          look              DDL              look
-     │ t1  t2  t3  │ t4  t5  t6  ... ┆ ... t7 ...     │     t1 to t3 are offered by the second look
-                     └── the stream shows the DDL, or the catalog proves that only columns came or went:
-                         offered up to it. Otherwise the stream ends behind t3
 """
 
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from headrace.core.errors import Definite, HeadraceError
 from headrace.core.names import quote_identifier
-from headrace.core.position import Position
 from headrace.sources.contract.decoder import Decoder, TableFailure
-from headrace.sources.contract.mirror import Mirror
-from headrace.sources.contract.values import Change, StatementLog, TableDef
+from headrace.sources.contract.values import TableDef
 from headrace.spark.source.direct.cutting import pieces
 from headrace.spark.source.direct.rows import as_text, filter_of
 from headrace.spool.layout import Records
@@ -112,65 +101,6 @@ class BatchCheck:
                         return _truncated_error(self.tables[table], each.time)
                     counts[table] = seen + 1
         return None
-
-
-LOOK_AGAIN_SECONDS = 0.5  # while another session holds the table
-
-
-class TypedTableWatch:
-    """The looks at the table of a typed stream; they prove its rows up to a time."""
-
-    def __init__(self, mirror: Callable[[], Mirror], table: TableDef, decoder: Decoder) -> None:
-        self._mirror, self._table = mirror, table
-        self._has_statements = decoder.statements is not None
-        self._proven_until = 0
-        self._altered: HeadraceError | None = None
-        self._ends_at = 0  # what is altered ends the stream here at the latest
-        self._next_look = 0.0
-        self.is_locked = False  # a session may be altering the table: the stream waits
-
-    def fit(
-        self, chosen: Records, count: int, refusal: HeadraceError | None
-    ) -> tuple[int, HeadraceError | None]:
-        """Leave out the transactions whose rows are not proven; the rest comes with its reason or None."""
-        if count and int(chosen["time"][count - 1]) >= self._proven_until:
-            self.look()
-        proven = int(np.searchsorted(chosen["time"][:count], self._proven_until))
-        return (count, refusal) if proven == count else (proven, self._altered)
-
-    def require_unaltered(self, received_until: int) -> None:
-        """Raise what altered the table, once all that came before it was offered."""
-        if self._altered is not None and received_until >= self._ends_at:
-            raise self._altered
-
-    @property
-    def is_due(self) -> bool:
-        """Tell whether a look may show what the last one did not."""
-        return not self.is_locked or time.monotonic() >= self._next_look
-
-    def look(self) -> None:
-        """Look at the table now."""
-        self._next_look = time.monotonic() + LOOK_AGAIN_SECONDS
-        log = StatementLog(_NOWHERE, _NOWHERE) if self._has_statements else None
-        check = self._mirror().check({"table": self._table}, log)
-        change, end = check.changes.get("table"), check.end.time
-        self.is_locked = "table" in check.locked_tables
-        if change is None:
-            self._altered = None
-        elif self._altered is None:
-            self._altered, self._ends_at = self._error(change), end
-        if change is not None and change.told_by is not None:
-            self._proven_until = self._ends_at  # the stream has the statement before that
-        elif not self.is_locked and (change is None or change.derivation is not None):
-            self._proven_until = end
-
-    def _error(self, change: Change) -> HeadraceError:
-        if change.now is None:
-            return gone_error(self._table)
-        return altered_error(self._table, change.what)
-
-
-_NOWHERE = Position(0, "")
 
 
 def gone_error(table: TableDef) -> Definite:
