@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,6 +106,62 @@ class TypedQuery(Query):
         return pa.concat_tables([empty.select(empty.column_names[:-2]), *rows])
 
 
+class Checkpointed:
+    """A query with Spark's two logs in files, so that a process that comes later goes on with it.
+
+    offsets/7   the end of batch 7, before it is read
+    rows/7      what the query's sink has of it
+    commits/7   the sink has all of it; the source is told when batch 8 is planned
+    """
+
+    def __init__(self, plan: DirectPlan, folder: Path) -> None:
+        self._plan, self._folder = plan, folder
+        for name in ("offsets", "rows", "commits"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+
+    def catch_up(self) -> None:
+        """Read up to where the source is now."""
+        query = Query(self._plan, self._ends()[-1] if self._ends() else None)
+        stream = query.stream
+        if not self._ends():
+            self._write("offsets/0", query.at)
+            self._write("commits/0", None)
+        stream.end_at_newest()
+        self._read(query)
+        while (end := stream.latest(self._ends()[-1])) != self._ends()[-1]:
+            self._write(f"offsets/{len(self._ends())}", end)
+            stream.commit(self._ends()[-2])
+            self._read(query)
+        query.close()
+
+    def sums(self) -> Sums:
+        """All rows that the sink has."""
+        found: Sums = Counter()
+        for path in (self._folder / "rows").iterdir():
+            found.update(pickle.loads(path.read_bytes()))
+        return +found
+
+    def _read(self, query: Query) -> None:
+        """Read the last batch that was planned, unless its rows are there."""
+        ends = self._ends()
+        number = len(ends) - 1
+        if len(list((self._folder / "commits").iterdir())) <= number:
+            rows = query.rows(ends[-2], ends[-1])
+            path = self._folder / "rows" / str(number)
+            assert not path.exists() or pickle.loads(path.read_bytes()) == rows
+            self._write(f"rows/{number}", rows)
+            self._write(f"commits/{number}", None)
+
+    def _ends(self) -> list[DirectOffset]:
+        paths = sorted((self._folder / "offsets").iterdir(), key=lambda path: int(path.name))
+        return [pickle.loads(path.read_bytes()) for path in paths]
+
+    def _write(self, key: str, value: object) -> None:
+        new = self._folder / "new"
+        new.write_bytes(pickle.dumps(value))
+        new.rename(self._folder / key)
+
+
 def held(database: Database, *tables: str) -> Sums:
     """The rows of tables as the server prints them: by COPY, so that no cast changes a text."""
     found: Sums = Counter()
@@ -118,3 +176,7 @@ def held(database: Database, *tables: str) -> Sums:
 
 def _texts(row: tuple[Any, ...]) -> tuple[str | None, ...]:
     return tuple(None if value is None else str(value) for value in row)
+
+
+if __name__ == "__main__":  # a process that a test kills
+    Checkpointed(direct_plan(sys.argv[1], sys.argv[2]), Path(sys.argv[3])).catch_up()

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
 import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +25,7 @@ from headrace.spark.source.direct.state import StateFolder
 from headrace_testing.gcs import gcs
 from headrace_testing.postgres import Database, Server
 from headrace_testing.postmaster import wait_for
+from tests.integration.spark.source import direct
 from tests.integration.spark.source.direct import Query, Sums, direct_plan, held
 
 PGBENCH = ("pgbench_accounts", "pgbench_branches", "pgbench_tellers", "pgbench_history")
@@ -344,14 +348,42 @@ def test_status_shows_and_drop_removes_what_a_query_left(
     assert main(["status", "--state", state, "--watch"]) == 2
 
 
+def test_a_query_that_is_killed_at_a_durable_step_goes_on_with_each_change_once(
+    orders: Database, tmp_path: Path
+) -> None:
+    state, logs = tmp_path / "state", tmp_path / "logs"
+    command = [sys.executable, "-m", direct.__name__, orders.url(), str(state), str(logs)]
+    steps = ("direct.batch.before", "direct.batch.after", "direct.commit.before", "direct.commit.after")
+    query = direct.Checkpointed(direct_plan(orders.url(), state), logs)
+    query.catch_up()
+    for number, step in enumerate(steps):
+        orders.execute("UPDATE orders SET note = note || 'x' WHERE id > %s", [number])
+        orders.execute("INSERT INTO orders VALUES (%s, 'new')", [20 + number])
+        ended = subprocess.run(
+            command,
+            env={**os.environ, "HEADRACE_FAILPOINT": f"{step}=kill"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert ended.returncode == -signal.SIGKILL, ended.stderr
+        assert step in ended.stderr
+    query.catch_up()
+    assert query.sums() == held(orders, "orders")
+
+
 # --- in Spark, over kills -------------------------------------------------------------------------
 
 
 class Watch:
     """A query of Spark, started again whenever it fails, and what each of its batches brought."""
 
-    def __init__(self, spark: Any, frame: Callable[[], Any], checkpoint: Path) -> None:
+    def __init__(
+        self, spark: Any, frame: Callable[[], Any], checkpoint: Path, key: Callable[[Any], Any]
+    ) -> None:
         self._frame = frame
+        self._key = key  # of a row, which ends with `_time` and `_diff`
         self._checkpoint = str(checkpoint)
         self._java = spark.sparkContext._gateway.proc.pid
         self.batches: dict[int, Sums] = {}
@@ -366,8 +398,8 @@ class Watch:
 
     def _keep(self, rows: Any, number: int) -> None:
         found: Sums = Counter()
-        for oid, row_data, _, diff in rows.collect():
-            found[oid, tuple(row_data)] += diff
+        for row in rows.collect():
+            found[self._key(row)] += row[-1]
         if number in self.batches:
             self.repeated.append(found == self.batches[number])
         self.batches[number] = found
@@ -421,7 +453,10 @@ def _kills(watch: Watch, server: Server, database: Database) -> dict[str, Callab
 def test_every_change_comes_once_over_kills(
     count: int, spark: Any, database: Database, seed: int, tmp_path: Path
 ) -> None:
-    """Each batch keeps pgbench's invariant, and is the same when it comes again; no file has the password."""
+    """Each batch keeps pgbench's invariant, and is the same when it comes again; no file has the password.
+
+    Beside the raw query a typed one of a table.
+    """
     server, password = database.server, tmp_path / "password"
     password.write_text(f"*:*:*:*:{server.password}\n")
     password.chmod(0o600)
@@ -429,22 +464,26 @@ def test_every_change_comes_once_over_kills(
     for table in PGBENCH:
         database.execute(f"ALTER TABLE {table} REPLICA IDENTITY FULL")
     url = f"postgresql://app@{server.host}:{server.port}/{database.name}?passfile={password}"
-    options = {"url": url, "state": str(tmp_path / "state"), "tables": "public.*"}
-    checkpoint = tmp_path / "checkpoint"
 
-    def frame() -> Any:
-        return spark.readStream.format("headrace").options(**options).load()
+    def frame(which: str, tables: str) -> Callable[[], Any]:
+        options = {"url": url, "state": str(tmp_path / which / "state"), which: tables}
+        return lambda: spark.readStream.format("headrace").options(**options).load()
 
+    raw, typed = frame("tables", "public.*"), frame("table", "pgbench_tellers")
     with database.pgbench(clients=2, rate=100, accounts=1000):
-        watch = Watch(spark, frame, checkpoint)
+        watch = Watch(spark, raw, tmp_path / "tables" / "checkpoint", lambda row: (row[0], tuple(row[1])))
+        beside = Watch(spark, typed, tmp_path / "table" / "checkpoint", lambda row: tuple(row[:-2]))
         watch.goes_on(3)
         kills = _kills(watch, server, database)
         chosen = random.Random(seed).choices([*kills], k=count - 3)
         for name in ["reader", "server", "executor", *chosen]:
             kills[name]()
             watch.goes_on()
+            beside.goes_on(1)
     watch.end()
-    assert all(watch.repeated)
+    beside.end()
+    assert all(watch.repeated + beside.repeated)
+    _is_the_table(beside, database)
     state: Sums = Counter()
     numbers = {table: database.execute("SELECT %s::regclass::oid::int8", [table])[0][0] for table in PGBENCH}
     for number in sorted(watch.batches):
@@ -452,10 +491,19 @@ def test_every_change_comes_once_over_kills(
         assert min(state.values()) >= 0
         assert len(set(_balances(+state, numbers))) == 1, f"batch {number}"
     assert +state == held(database, *PGBENCH)
-    assert not any(server.password in text for text in watch.errors)
-    for path in [*checkpoint.rglob("*"), *(tmp_path / "state").rglob("*")]:
+    assert not any(server.password in text for text in watch.errors + beside.errors)
+    for path in [*(tmp_path / "tables").rglob("*"), *(tmp_path / "table").rglob("*")]:
         assert path.is_dir() or server.password.encode() not in path.read_bytes()
-    assert server.password not in frame()._jdf.queryExecution().toString()
+    for each in (raw, typed):
+        assert server.password not in each()._jdf.queryExecution().toString()
+
+
+def _is_the_table(typed: Watch, database: Database) -> None:
+    rows: Sums = Counter()
+    for number in sorted(typed.batches):
+        rows.update(typed.batches[number])
+        assert min(rows.values()) >= 0
+    assert +rows == Counter(database.execute("SELECT * FROM pgbench_tellers"))
 
 
 def _balances(rows: Sums, numbers: dict[str, int]) -> Iterator[int]:

@@ -1,8 +1,8 @@
 """Looks at the tables of a direct stream, for what its bytes do not show.
 
 A table that was dropped sends nothing more, so the catalog has to tell. **Rows of a typed stream need a
-proof:** some statements rewrite a table and show nowhere in the stream. So a look comes after its transactions
-were received and before they are offered:
+proof:** some statements rewrite a table and show nowhere in the stream. So a look comes between the moment
+when transactions were received and the moment when they are offered:
 
     look          look              DDL              look
      │ t1  t2  t3  │ t4  t5  t6  ... ┆ ... t7 ...     │     t1 to t3 are offered by the second look
