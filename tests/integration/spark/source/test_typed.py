@@ -53,7 +53,7 @@ def ids(query: TypedQuery) -> list[int]:
 def test_every_type_has_the_values_of_a_lake(
     database: Database, queries: Callable[..., TypedQuery], tmp_path: Path
 ) -> None:
-    """By the snapshot, by the stream, after updates; and nothing is left when all rows went."""
+    """Rows come by the snapshot and by the stream, are updated, and go."""
     known = everytype.create_types(database)
     types = [each for each in known if all(value.raw is None for value in each.values)]
     assert len(types) > len(known) / 2
@@ -136,7 +136,7 @@ def test_a_value_that_its_type_cannot_hold_ends_the_stream_before_its_transactio
 def test_ddl_ends_the_stream_before_what_its_columns_cannot_say(
     orders: Database, queries: Callable[..., TypedQuery], tmp_path: Path, statement: str, seen: str
 ) -> None:
-    """Where no layout shows it, the stream ends at the last look that saw the table as it was."""
+    """The stream ends at the last look that saw the table as it was, unless a layout shows the DDL."""
     query = queries(plan_of(orders, tmp_path))
     query.catch_up()
     orders.execute("INSERT INTO orders (id) VALUES (11)")

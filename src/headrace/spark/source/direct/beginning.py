@@ -68,7 +68,7 @@ def plan_direct(options: DirectOptions) -> DirectPlan:
 
 def _columns_of(source: Source, address: Address, plan: DirectPlan, table: str) -> pa.Schema:
     state = read_state(open_store(plan.state))
-    if state is not None and state.record.typed:
+    if state is not None and state.record.is_typed:
         state.load()
         if state.beginning is not None:
             return state.beginning.tables[0].schema.arrow()
@@ -135,7 +135,7 @@ class SnapshotCopy:
     link: SourceLink
     state: StateFolder
     tables: Sequence[TableDef]
-    typed: bool
+    is_typed: bool
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def run(self, plan: DirectPlan) -> tuple[tuple[SnapshotFile, ...], Handoff]:
@@ -165,29 +165,29 @@ class SnapshotCopy:
         return found
 
     def _columns(self, table: TableDef) -> Sequence[Column]:
-        if self.typed:
+        if self.is_typed:
             return table.schema.columns
         return [Column(each.name, pa.string(), "text", "text") for each in table.schema.columns]
 
     def _write(self, table: TableDef, parts: Iterator[CopiedRows]) -> SnapshotFile:
         key, count = self.state.file(SNAPSHOT, next(self._numbers), "arrow"), 0
         options = pa.ipc.IpcWriteOptions(compression="lz4")
-        schema = batch_schema(table.schema.arrow()) if self.typed else _ROW
+        schema = batch_schema(table.schema.arrow()) if self.is_typed else _ROW
         with (
             self.state.store.open_output(key) as sink,
             pa.ipc.new_stream(sink, schema, options=options) as writer,
         ):
             for part in parts:
-                if self.typed and part.unrepresentable:
+                if self.is_typed and part.unrepresentable:
                     raise unfit_error(table, part.unrepresentable[0].column)
-                for batch in _batches(part.rows, schema, typed=self.typed):
+                for batch in _batches(part.rows, schema, is_typed=self.is_typed):
                     writer.write_batch(batch)
                 count += part.rows.num_rows
         return SnapshotFile(table.number, key, count)
 
 
-def _batches(rows: pa.Table, schema: pa.Schema, *, typed: bool) -> Iterator[pa.RecordBatch]:
-    if typed:
+def _batches(rows: pa.Table, schema: pa.Schema, *, is_typed: bool) -> Iterator[pa.RecordBatch]:
+    if is_typed:
         yield from rows.cast(schema).to_batches()
         return
     texts = across([column(rows, name) for name in rows.column_names], rows.num_rows)

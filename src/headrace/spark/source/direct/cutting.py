@@ -80,15 +80,15 @@ def _parts(
 
 
 def noting_rows(
-    cut: Iterator[BatchPiece], decoder: Decoder, tables: Sequence[int], filled: set[int]
+    cut: Iterator[BatchPiece], decoder: Decoder, tables: Sequence[int], filled_tables: set[int]
 ) -> Iterator[BatchPiece]:
-    """The pieces; tables whose first rows are in them are added to `filled`."""
+    """The pieces; tables whose first rows are in them are added to `filled_tables`."""
     for piece in cut:
         for number in tables:
-            if number not in filled:
+            if number not in filled_tables:
                 found = decoder.select(piece.data, piece.context, (number,))
                 if found is not None and found.changes > 0:
-                    filled.add(number)
+                    filled_tables.add(number)
         yield piece
 
 

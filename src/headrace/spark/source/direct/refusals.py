@@ -36,13 +36,13 @@ class BatchCheck:
     decoder: Decoder
     tables: Mapping[int, TableDef]  # by number
     filled_tables: Collection[int]  # that may have had rows before these transactions
-    typed: bool = False
+    is_typed: bool = False
 
     def first(self, transactions: Records) -> tuple[int, HeadraceError | None]:
         """Count the transactions before the first that cannot be said, and say why it can't."""
         if not len(transactions):
             return 0, None
-        fit = self._with_fit_rows if self.typed else self._under_fit_layouts
+        fit = self._with_fit_rows if self.is_typed else self._under_fit_layouts
         count, refusal = fit(transactions)
         emptying = np.flatnonzero(transactions["truncates"][:count])
         if not len(emptying):

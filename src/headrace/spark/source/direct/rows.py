@@ -80,7 +80,7 @@ class SliceTask:
     key: str
     slice: SliceRecord
     tables: tuple[int, ...]
-    typed: DirectTable | None = None  # the table of a typed stream
+    typed_table: DirectTable | None = None  # the table of a typed stream
     snapshot: AnySnapshot | None = None
     time: int = 0
 
@@ -93,8 +93,8 @@ def read(plan: DirectPlan, task: DirectTask) -> Iterator[pa.RecordBatch]:
     store = open_store(plan.state)
     if isinstance(task, SnapshotTask):
         yield from _snapshot(store, plan, task)
-    elif task.typed is not None:
-        for rows in _typed(store, task, task.typed.definition):
+    elif task.typed_table is not None:
+        for rows in _typed_rows(store, task, task.typed_table.definition):
             yield from under(plan.batch_schema(), rows.columns).to_batches(max_chunksize=BATCH_ROWS)
     else:
         yield from _texts(store, task)
@@ -133,7 +133,7 @@ def _decode(store: Store, task: SliceTask) -> Iterator[TextRows]:
     return as_text(decoder.as_text).rows(data, decoder.restore(task.slice.context), task.tables)
 
 
-def _typed(store: Store, task: SliceTask, table: TableDef) -> Iterator[pa.Table]:
+def _typed_rows(store: Store, task: SliceTask, table: TableDef) -> Iterator[pa.Table]:
     """The table's rows that came and went, then their `_time` and `_diff`."""
     decoder = registry.by_kind(task.kind).decoder(task.reference)
     data = np.frombuffer(read_slice(store, task.key, task.slice), np.uint8)

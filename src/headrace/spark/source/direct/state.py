@@ -51,7 +51,7 @@ class StateRecord:
     upstream: Json  # as planned
     patterns: tuple[str, ...]
     options: Mapping[str, str]
-    typed: bool = False  # one table, in its own columns
+    is_typed: bool = False  # one table, in its own columns
 
     @property
     def spool(self) -> Path:

@@ -58,7 +58,7 @@ class DirectStream:
             upstream=source.plan(fresh, "direct", plan.options),
             patterns=plan.tables,
             options=plan.options,
-            typed=plan.columns is not None,
+            is_typed=plan.columns is not None,
         )
         self._state = open_state(open_store(plan.state), wanted)
         self._state.take_over()
@@ -222,7 +222,7 @@ def _slice_tasks(
     state: StateFolder, known: Beginning, number: int, *, back: bool = False
 ) -> Iterator[DirectTask]:
     numbers, batch = tuple(table.number for table in known.tables), state.batch(number)
-    typed = known.tables[0] if state.record.typed else None
+    typed = known.tables[0] if state.record.is_typed else None
     for part in batch.slices:
         yield SliceTask(
             kind=state.record.kind,
@@ -230,7 +230,7 @@ def _slice_tasks(
             key=batch.key,
             slice=part,
             tables=numbers,
-            typed=typed,
+            typed_table=typed,
             snapshot=known.snapshot if back else None,
             time=known.start.last,
         )

@@ -45,7 +45,7 @@ class TableWatch(Protocol):
         """Look at the tables now; raises for one that is gone."""
 
     def fit(
-        self, chosen: Records, count: int, refusal: HeadraceError | None
+        self, transactions: Records, count: int, refusal: HeadraceError | None
     ) -> tuple[int, HeadraceError | None]:
         """Leave out the transactions whose rows are not proven; the rest comes with its reason or None."""
 
@@ -78,7 +78,7 @@ class RawTableWatch:
             _log.warning("%s came later and is not in this stream: begin anew to have it", name)
 
     def fit(
-        self, chosen: Records, count: int, refusal: HeadraceError | None
+        self, transactions: Records, count: int, refusal: HeadraceError | None
     ) -> tuple[int, HeadraceError | None]:
         return count, refusal
 
@@ -118,11 +118,11 @@ class TypedTableWatch:
             self._proven_until = end
 
     def fit(
-        self, chosen: Records, count: int, refusal: HeadraceError | None
+        self, transactions: Records, count: int, refusal: HeadraceError | None
     ) -> tuple[int, HeadraceError | None]:
-        if count and int(chosen["time"][count - 1]) >= self._proven_until:
+        if count and int(transactions["time"][count - 1]) >= self._proven_until:
             self.look()
-        proven = int(np.searchsorted(chosen["time"][:count], self._proven_until))
+        proven = int(np.searchsorted(transactions["time"][:count], self._proven_until))
         return (count, refusal) if proven == count else (proven, self._altered)
 
     def require_unaltered(self, received_until: int) -> None:
