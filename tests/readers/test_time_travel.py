@@ -15,6 +15,7 @@ from headrace.core.errors import Definite, Misconfigured
 from headrace.core.names import TableName
 from headrace.lake.format import datafile, formatfile, layout, schemas
 from headrace.lake.format.plan import Plan, TableStep
+from headrace.lake.format.vector import FileRows
 from headrace.lake.log.commit import open_log
 from headrace.lake.log.marks import Mark
 from headrace.lake.read.lake import Lake
@@ -147,7 +148,7 @@ def test_history_of_another_table_is_never_shown(tmp_path: Path, spark: Any) -> 
     folder = layout.history_folder("main", TableName.parse(NAME), 1)
     store = open_store(tmp_path / "lake")
     [path] = [key for key in store.list(folder) if key.endswith(".parquet")]
-    doubled = datafile.read(store, folder, path.rsplit("/", 1)[1])
+    doubled = datafile.read(store, folder, FileRows(path.rsplit("/", 1)[1]))
     store.delete(path)
     twice = pa.concat_tables([doubled.slice(0, 1)] * 2)
     datafile.write(store, folder, path.rsplit("/", 1)[1], twice)

@@ -24,6 +24,7 @@ from headrace.core.history import history_schema
 from headrace.core.names import TableName
 from headrace.core.schema import Column, TableSchema
 from headrace.lake.format import datafile, formatfile
+from headrace.lake.format.vector import FileRows
 from headrace.lake.read.lake import Lake
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
@@ -236,7 +237,7 @@ class Household:
             self.files[name] = {path: _rows(self._read(name, path)) for path in table.live()}
 
     def _read(self, name: TableName, path: str) -> pa.Table:
-        return datafile.read(self.place.store, self.ledger.task_folder(name), path)
+        return datafile.read(self.place.store, self.ledger.task_folder(name), FileRows(path))
 
     def state(self, time: int) -> dict[TableName, Rows]:
         """Contents of each table after everything up to this time."""

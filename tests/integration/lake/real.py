@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 
 from headrace.lake.format import datafile, layout, schemas
 from headrace.lake.format.plan import DataFile, Plan
+from headrace.lake.format.vector import FileRows
 from headrace.lake.log.marks import Mark, Marks
 from headrace.lake.log.table import LakeTable, tables_of
 from headrace.lake.store.contract import Store, locate
@@ -33,7 +34,7 @@ class Real:
         return datafile.write(self.store, folder, layout.file_name(epoch), table)
 
     def rows_of(self, folder: str, path: str) -> set[int]:
-        return set(datafile.read(self.store, folder, path)["row"].to_pylist())
+        return set(datafile.read(self.store, folder, FileRows(path))["row"].to_pylist())
 
     def schema(self) -> str | None:
         return schemas.encode(_SCHEMA)

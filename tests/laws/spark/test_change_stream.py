@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from headrace.core.errors import HeadraceError
 from headrace.lake.format import datafile, layout
+from headrace.lake.format.vector import FileRows
 from headrace.lake.store.open import open_store
 from headrace.spark.source import changes
 from headrace.spark.source.change_rows import ChangesTask, StreamPlan, read, sequences
@@ -163,7 +164,7 @@ def test_operations_do_not_hang_on_how_files_are_cut(chronicle: Chronicle, monke
     store, folder = open_store(chronicle.path), "cut/apart"
     paths = []
     for path in {*task.files.paths, *task.beside, *_all_paths(chronicle)}:
-        rows = datafile.read(store, task.files.folder, path)
+        rows = datafile.read(store, task.files.folder, FileRows(path))
         for at in range(rows.num_rows):
             paths.append(layout.file_name(1))
             datafile.write(store, folder, paths[-1], rows.slice(at, 1))

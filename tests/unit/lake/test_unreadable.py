@@ -14,14 +14,15 @@ import pytest
 
 from headrace.core.errors import Definite, Transient
 from headrace.lake.format import datafile
+from headrace.lake.format.vector import FileRows
 from headrace.lake.store.bucket import _Reader
 from headrace.lake.store.local import LocalStore
 from headrace.lake.store.open import open_store
 
 ROWS = pa.table({"id": list(range(1000)), "s": [str(i) * 3 for i in range(1000)]})
 READS: list[Callable[[LocalStore], object]] = [
-    lambda store: datafile.read(store, "t", "f.parquet"),
-    lambda store: datafile.describe(store, "t", "f.parquet"),
+    lambda store: datafile.read(store, "t", FileRows("f.parquet")),
+    lambda store: datafile.describe(store, "t", FileRows("f.parquet")),
 ]
 
 

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -26,6 +27,7 @@ from headrace.core.errors import Definite
 from headrace.lake.format import layout, schemas
 from headrace.lake.format.plan import DataFile
 from headrace.lake.format.statistics import delta_statistics
+from headrace.lake.format.vector import Stored, damaged_error
 from headrace.lake.store.contract import Store, refusals
 
 _RANGE = b"headrace.range"
@@ -157,22 +159,24 @@ def groups(store: Store, folder: str, path: str, columns: Sequence[str]) -> list
 def read(
     store: Store,
     folder: str,
-    path: str,
+    of: Stored,
     columns: Sequence[str] | None = None,
     *,
     schema: pa.Schema | None = None,
     groups: Sequence[int] | None = None,
 ) -> pa.Table:
-    """The file's rows; with `schema`, exactly that schema's columns: those the file lacks are NULL.
+    """The file's rows that are not deleted; with `schema`, exactly that schema's columns.
 
-    With `groups` only those row groups are read.
+    Those columns that the file lacks are NULL. With `groups` only those row groups are read.
     """
     wanted = schema.names if schema is not None else columns
     lake_names = None if wanted is None else [layout.lake_column(name) for name in wanted]
-    with readable(folder, path), store.open_input(f"{folder}/{path}") as source:
+    with readable(folder, of.path), store.open_input(f"{folder}/{of.path}") as source:
         file = pq.ParquetFile(source)
-        wanted_groups = range(file.num_row_groups) if groups is None else groups
-        table = file.read_row_groups(list(wanted_groups), columns=lake_names)
+        wanted_groups = list(range(file.num_row_groups) if groups is None else groups)
+        table = file.read_row_groups(wanted_groups, columns=lake_names)
+        if of.vector is not None:
+            table = table.filter(_left(folder, of, file.metadata, wanted_groups))
     table = table.rename_columns([layout.unquote(name) for name in table.column_names])
     table = table.replace_schema_metadata(None)
     if schema is not None:
@@ -180,15 +184,31 @@ def read(
     return table if columns is None else table.select(list(columns))
 
 
-def stream(store: Store, folder: str, path: str, schema: pa.Schema) -> Iterator[pa.Table]:
-    """The file's rows with exactly the schema's columns, a group of rows at a time."""
+def stream(store: Store, folder: str, of: Stored, schema: pa.Schema) -> Iterator[pa.Table]:
+    """The file's rows that are not deleted, with exactly the schema's columns, a group of rows at a time."""
     lake_names = [layout.lake_column(name) for name in schema.names]
-    with readable(folder, path), store.open_input(f"{folder}/{path}") as source:
+    with readable(folder, of.path), store.open_input(f"{folder}/{of.path}") as source:
         file = pq.ParquetFile(source)
         for group in range(file.num_row_groups):
             table = file.read_row_group(group, columns=lake_names)
+            if of.vector is not None:
+                table = table.filter(_left(folder, of, file.metadata, [group]))
             table = table.rename_columns([layout.unquote(name) for name in table.column_names])
             yield conform(table.replace_schema_metadata(None), schema)
+
+
+def _left(folder: str, of: Stored, footer: pq.FileMetaData, groups: Sequence[int]) -> pa.Array:
+    """Tell for each row of these row groups whether the file's vector leaves it."""
+    assert of.vector is not None
+    name = f"{folder}/{of.path}"
+    positions, rows = of.vector.positions(name), footer.num_rows
+    if len(positions) and not 0 <= positions[0] <= positions[-1] < rows:
+        raise damaged_error(name, f"it deletes a row behind the last of {rows}")
+    left = np.ones(rows, np.bool_)
+    left[positions] = False
+    ends = np.cumsum([0, *(footer.row_group(number).num_rows for number in range(footer.num_row_groups))])
+    parts = [left[ends[number] : ends[number + 1]] for number in groups]
+    return pa.array(np.concatenate([left[:0], *parts]))
 
 
 @contextmanager
@@ -210,13 +230,13 @@ def readable(folder: str, path: str) -> Iterator[None]:
             ) from None
 
 
-def describe(store: Store, folder: str, path: str) -> DataFile:
+def describe(store: Store, folder: str, of: Stored) -> DataFile:
     """Describe a file that is there already as an Add action does."""
-    with readable(folder, path), store.open_input(f"{folder}/{path}") as source:
+    with readable(folder, of.path), store.open_input(f"{folder}/{of.path}") as source:
         size = source.size()
         table = pq.ParquetFile(source).read()
     table = table.rename_columns([layout.unquote(name) for name in table.column_names])
-    return DataFile(path=path, size=size, rows=table.num_rows, stats=delta_statistics(table))
+    return DataFile(of.path, size, table.num_rows, delta_statistics(table), of.vector)
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from headrace.lake.format.plan import DataFile
+from headrace.lake.format.vector import Vector
 
 Action = Mapping[str, Any]
 READER_VERSION, WRITER_VERSION = 3, 7  # those that name features one by one
@@ -35,18 +36,30 @@ def protocol(readers: Iterable[str], writers: Iterable[str]) -> Action:
     }
 
 
-def remove(path: str, *, changes: bool, size: int | None = None) -> Action:
-    """`changes`: rows go with the file."""
+def remove(path: str, *, changes: bool, size: int | None = None, vector: Vector | None = None) -> Action:
+    """`changes`: rows go with the file; `vector` is the one that the file has, else the file stays."""
     said: dict[str, Any] = {"path": quote(path), "deletionTimestamp": _now(), "dataChange": changes}
     if size is not None:  # then it says all that the file's own line did
         said |= {"extendedFileMetadata": True, "partitionValues": {}, "size": size}
+    if vector is not None:
+        said["deletionVector"] = vector.descriptor()
     return {"remove": said}
 
 
 def add(file: DataFile, *, changes: bool) -> Action:
     """`changes`: rows come with the file."""
-    said = {"path": quote(file.path), "size": file.size, "stats": file.stats, "partitionValues": {}}
-    return {"add": said | {"modificationTime": _now(), "dataChange": changes}}
+    said: dict[str, Any] = {"path": quote(file.path), "size": file.size, "stats": file.stats}
+    said |= {"partitionValues": {}, "modificationTime": _now(), "dataChange": changes}
+    if file.vector is not None:
+        said |= {"stats": _loose(file.stats), "deletionVector": file.vector.descriptor()}
+    return {"add": said}
+
+
+def _loose(stats: str) -> str:
+    """Say of statistics that their bounds hold for all rows of the file, also for deleted ones."""
+    if not (said := json.loads(stats)):
+        return '{"tightBounds":false}'
+    return stats if "tightBounds" in said else f'{stats[:-1]},"tightBounds":false}}'
 
 
 def _now() -> int:

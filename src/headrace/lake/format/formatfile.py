@@ -1,6 +1,6 @@
 """The file that makes a directory a lake: `_headrace/format.json`, with the version of all formats in it.
 
-    {"format": 1, "lake_id": "…"}
+    {"format": 1, "lake_id": "…"}         2 as soon as a table has a deletion vector
 
 Every command opens a lake through here before it looks at anything else. A place that is no lake, or whose
 format is another than ours, is an error, and nothing is written there. Lakes of before the first release have
@@ -21,7 +21,9 @@ from headrace.lake.format import layout
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import prove_atomic
 
-FORMAT = 1
+FORMAT = 2  # the newest that we know
+_FIRST = 1  # of a new lake
+VECTORS = 2  # of a lake that has deletion vectors, or had: earlier releases would show deleted rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ def create_lake(store: Store) -> Format:
     prove_atomic(store)
     # Two processes may do this at once; both then read what the first of them wrote.
     try:
-        store.put_if_absent(layout.FORMAT, _text(Format(FORMAT, uuid.uuid4().hex)))
+        store.put_if_absent(layout.FORMAT, _text(Format(_FIRST, uuid.uuid4().hex)))
     except Transient as error:
         if "://" in store.url or Path(store.url).is_dir():
             raise
@@ -84,6 +86,14 @@ def create_lake(store: Store) -> Format:
         ) from error
     store.sync([layout.FORMAT])
     return open_lake(store)
+
+
+def raise_to(store: Store, number: int) -> None:
+    """Say that a release must know this format to read the lake; on the disk when this returns."""
+    found = open_lake(store)
+    if found.number < number:
+        store.put(layout.FORMAT, _text(Format(number, found.lake_id)))
+        store.sync([layout.FORMAT])
 
 
 def rename(store: Store, lake_id: str) -> None:

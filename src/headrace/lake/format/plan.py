@@ -16,8 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from headrace.core.records import parse, to_record
+from headrace.core.records import on_disk, parse, to_record
 from headrace.lake.format import layout
+from headrace.lake.format.vector import Vector
 
 Json = Any
 
@@ -31,8 +32,9 @@ class DataFile:
 
     path: str  # relative to the table's folder, as it stands in Delta's log
     size: int
-    rows: int
+    rows: int  # that stand in the file, also where a vector deletes some
     stats: str  # Delta's statistics, as JSON text
+    vector: Vector | None = field(default=None, metadata=on_disk(sparse=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class TableStep:
 
     `base == -1` creates the table. `schema` (an Arrow schema, serialised and base64) is given when the
     step creates the table or replaces its schema, else None. `rewrite` says that the rows stay the same, in
-    other files.
+    other files. A path in both `add` and `remove` is a file that stays, with another vector.
     """
 
     path: str  # the table's folder, relative to the lake

@@ -27,6 +27,7 @@ import pyarrow as pa
 from headrace.core.names import TableName
 from headrace.lake.format import datafile
 from headrace.lake.format.plan import DataFile
+from headrace.lake.format.vector import FileRows
 from headrace.lake.log.table import LakeTable
 from headrace.lake.store.contract import Store
 
@@ -139,7 +140,9 @@ class _Piece:
         )
 
     def read(self, store: Store, folder: str) -> pl.DataFrame:
-        frame = pl.from_arrow(datafile.read(store, folder, self.path, ERRORS.names, groups=[self.number]))
+        frame = pl.from_arrow(
+            datafile.read(store, folder, FileRows(self.path), ERRORS.names, groups=[self.number])
+        )
         assert isinstance(frame, pl.DataFrame)
         return frame
 

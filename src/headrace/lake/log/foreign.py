@@ -95,6 +95,6 @@ def _actions(table: LakeTable, step: TableStep, base: int) -> Iterator[delta_lin
     if step.schema is not None:
         yield {"metaData": columns(table.at(base))}
     for path in step.remove:
-        yield delta_line.remove(path, changes=False)
+        yield delta_line.remove(path, changes=False, vector=table.files()[path].vector)
     for file in step.add:
         yield delta_line.add(file, changes=False)

@@ -27,6 +27,7 @@ from headrace.core.history import OWN
 from headrace.core.names import TableName
 from headrace.core.transaction_id import TransactionId, of_somebody
 from headrace.lake.format import datafile, layout
+from headrace.lake.format.vector import FileRows
 from headrace.lake.log import catalog
 from headrace.lake.log.marks import Mark
 from headrace.lake.log.table import LakeTable, figures
@@ -81,7 +82,8 @@ class HistoryPart:
 
     def _rows(self, schema: pa.Schema) -> pa.Table:
         read = [
-            datafile.read(self.table.store, self.table.folder, path, schema=schema) for path in self.paths
+            datafile.read(self.table.store, self.table.folder, FileRows(path), schema=schema)
+            for path in self.paths
         ]
         rows = pa.concat_tables(read) if read else schema.empty_table()
         after, until = self.times

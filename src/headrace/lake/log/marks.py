@@ -34,6 +34,7 @@ from headrace.core.change_batch import TIMESTAMP
 from headrace.core.position import Position
 from headrace.lake.format import datafile, layout, schemas
 from headrace.lake.format.plan import Plan, TableStep
+from headrace.lake.format.vector import FileRows
 from headrace.lake.log.table import LakeTable, Stamp
 from headrace.lake.store.contract import Store
 
@@ -243,7 +244,7 @@ class MarkIndex(Sequence[Mark]):
         """The marks of a block, by epoch."""
         paths = self.blocks[number].paths
         if paths not in self._rows:
-            parts = [datafile.read(self._store, self._folder, path, schema=MARKS) for path in paths]
+            parts = [datafile.read(self._store, self._folder, FileRows(path), schema=MARKS) for path in paths]
             self._rows[paths] = pa.concat_tables(parts).sort_by("epoch")
         return self._rows[paths]
 

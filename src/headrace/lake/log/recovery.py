@@ -31,7 +31,7 @@ A process never does this for a source that it owns already, nor on a store whos
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -40,6 +40,7 @@ from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
 from headrace.lake.format import datafile, delta_line, layout
 from headrace.lake.format.plan import DataFile, Plan, TableStep, attempts
+from headrace.lake.format.vector import FileRows, file_rows
 from headrace.lake.log import durable, foreign, log_lines
 from headrace.lake.log.durable import Durable
 from headrace.lake.log.marks import Mark, Marks, mark_of, repeating, rows_of
@@ -228,20 +229,22 @@ def _restore(store: Store, folder: str, base: int, steps: list[TableStep], stamp
     newest = table.refresh()
     step = table.restoration(base) or TableStep(folder, newest)
     # Undo a torn line as well: somebody may have read it before it was torn.
-    then = table.at(base).live()
-    added = {file.path for step in steps for file in step.add} - then
-    removed = {path for step in steps for path in step.remove} & then
+    then = {file.path: file for file in table.at(base).contents()}
+    added = {file_rows(file) for step in steps for file in step.add} - {*then.values()}
+    removed = {path for step in steps for path in step.remove} & then.keys()
     again = sorted(removed - {file.path for file in step.add})
+    # A line that is torn no longer says which vector it gave a file that was there before.
+    undone = sorted((file for file in added if file.vector), key=lambda file: file.path)
     step = replace(
         step,
-        add=(*step.add, *(datafile.describe(store, folder, path) for path in again)),
-        remove=tuple(sorted({*step.remove, *added})),
+        add=(*step.add, *(datafile.describe(store, folder, then[path]) for path in again)),
+        remove=tuple(sorted({*step.remove, *(file.path for file in added - {*undone})})),
     )
-    _write(table, step, stamp)
+    _write(table, step, stamp, [file for file in undone if file not in table.contents()])
 
 
-def _write(table: LakeTable, step: TableStep, stamp: Stamp) -> None:
-    if not table.write(step, stamp):
+def _write(table: LakeTable, step: TableStep, stamp: Stamp, undone: Sequence[FileRows] = ()) -> None:
+    if not table.write(step, stamp, undone):
         raise _moved_error(table.folder)
 
 

@@ -22,6 +22,8 @@ The behaviour of delta-rs 1.6.6 shapes `write` (measured, see the decision recor
   log ourselves, and apply it to what we know of the files. The handle stays behind until somebody needs it
   (`_caught_up`), or a checkpoint is due, which delta-rs writes. A table with settings or features that are
   not ours, which may ask for more in a line, is left to delta-rs.
+* It reads deletion vectors and never writes them. A table that has got one (`VECTORS`) is only written by
+  lines of ours, and `replay` reads its files. The line with its first vector raises the table's protocol.
 * It accepts the removal of dead files and older `txn` versions. The commit protocol checks first.
 * It cleans up its logs after 30 days; marks pin versions for longer, so the tables' settings forbid that.
 """
@@ -30,9 +32,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 from urllib.parse import unquote
@@ -50,8 +52,10 @@ from deltalake.transaction import (
 )
 
 from headrace.core.errors import Definite, Transient
-from headrace.lake.format import datafile, delta_line, layout, schemas
+from headrace.lake.format import datafile, delta_line, formatfile, layout, schemas
 from headrace.lake.format.plan import DataFile, TableStep
+from headrace.lake.format.vector import FileRows, Vector
+from headrace.lake.log import replay
 from headrace.lake.store.contract import Store, locate
 
 PLAN_ID = "headracePlan"  # the key of the plan's id in a commit of ours
@@ -70,11 +74,14 @@ _LINES = 8  # of a log, read before opening the table is quicker
 # Delta's readers take the statistics of so many columns; in a history ours stand behind the user's.
 _READ_OF = 32
 _READ_ALL = {"delta.dataSkippingNumIndexedCols": "-1"}
+VECTORS = "deletionVectors"  # the feature of tables that have vectors, or had
+_TAKES_VECTORS = {"delta.enableDeletionVectors": "true"}
 _PLAIN_VERSION = 2  # of a writer; later versions have features that we never ask for
 _PLAIN_FEATURES = {
     "timestampNtz",
     "appendOnly",
     "invariants",
+    VECTORS,
 }  # the last two: if a setting or a column says so
 
 
@@ -102,7 +109,13 @@ class LiveFile:
 
     path: str
     size: int
-    rows: int
+    rows: int  # that stand in the file
+    vector: Vector | None = None
+
+    @property
+    def alive(self) -> int:
+        """The number of its rows that are not deleted."""
+        return self.rows - (self.vector.rows if self.vector else 0)
 
 
 class LakeTable:
@@ -114,6 +127,7 @@ class LakeTable:
         self._delta: DeltaTable | None = None
         self._ahead = 0  # so many versions of ours stand on top of the handle's
         self._files: dict[str, LiveFile] | None = None  # as of `version`; None: not read
+        self._described: dict[str, DataFile] | None = None  # of a table with vectors; None: not read
         self._plain: bool | None = None  # nobody has set anything on it but we; None: not read
         self._ours: dict[int, Entry] = {}  # the last version that we know to be our own
 
@@ -130,7 +144,7 @@ class LakeTable:
             elif self.store.exists(line_key(self.folder, self.version + 1)):
                 # Asked first: most looks find nothing new, and the update costs milliseconds even then.
                 self._delta.update_incremental()
-                self._ahead, self._files, self._plain = 0, None, None
+                self._ahead, self._files, self._described, self._plain = 0, None, None, None
         return self.version
 
     def _caught_up(self) -> DeltaTable:
@@ -165,11 +179,33 @@ class LakeTable:
             with _Refusals(self.folder):
                 actions: Any = pa.table(handle.get_add_actions())
             rows = actions.select(["path", "size_bytes", "num_records"]).to_pylist()
-            files = (
+            files = [
                 LiveFile(unquote(row["path"]), row["size_bytes"], row["num_records"] or 0) for row in rows
-            )
+            ]
             self._files = {file.path: file for file in files}
+            if _has_vectors(handle):
+                self._files = {path: self._with_vector(file) for path, file in self._files.items()}
         return dict(self._files)
+
+    def with_vector(self, path: str, vector: Vector) -> DataFile:
+        """Describe a live file as it will be with this vector, for a step that adds and removes it."""
+        return replace(self._describe_files()[path], vector=vector)
+
+    @property
+    def takes_vectors(self) -> bool:
+        """Tell whether a step may give a file of the table a vector."""
+        return self._delta is not None and _is_plain(self, self._delta)
+
+    def _with_vector(self, file: LiveFile) -> LiveFile:
+        described = self._describe_files().get(file.path)
+        if described is None:
+            raise replay.unreadable_error(self.folder, self.version)
+        return replace(file, vector=described.vector)
+
+    def _describe_files(self) -> dict[str, DataFile]:
+        if self._described is None:
+            self._described = replay.live_files(self.store, self.folder, self.version)
+        return self._described
 
     def describe(self) -> pa.Table:
         """The live files with what the log says of each: a row a file.
@@ -187,6 +223,10 @@ class LakeTable:
 
     def live(self) -> frozenset[str]:
         return frozenset(self.files())
+
+    def contents(self) -> frozenset[FileRows]:
+        """The live files, each with its vector: equal ones are equal rows."""
+        return frozenset(FileRows(file.path, file.vector) for file in self.files().values())
 
     def schema(self) -> pa.Schema:
         """The table's Arrow schema, columns named as the user names them."""
@@ -228,17 +268,17 @@ class LakeTable:
             live = tuple(sorted(self.live()))
             return TableStep(path=self.folder, base=self.version, remove=live) if live else None
         older = self.at(base)
-        then, now = older.live(), self.live()
-        back = [datafile.describe(self.store, self.folder, path) for path in sorted(then - now)]
+        then, now = older.contents(), self.contents()
+        back = [datafile.describe(self.store, self.folder, file) for file in _by_path(then - now)]
         if older.schema().equals(self.schema()):
-            gone = tuple(sorted(now - then))
+            gone = tuple(file.path for file in _by_path(now - then))
             return TableStep(self.folder, self.version, tuple(back), gone) if back or gone else None
-        kept = [datafile.describe(self.store, self.folder, path) for path in sorted(then & now)]
+        kept = [datafile.describe(self.store, self.folder, file) for file in _by_path(then & now)]
         return TableStep(
             path=self.folder,
             base=self.version,
             add=(*back, *kept),
-            remove=tuple(sorted(now)),
+            remove=tuple(sorted(self.live())),
             schema=schemas.encode(older.schema()),
         )
 
@@ -276,11 +316,15 @@ class LakeTable:
             keys += [checkpoint, f"{self.folder}/_delta_log/_last_checkpoint"]
         return keys
 
-    def write(self, step: TableStep, stamp: Stamp) -> bool:
-        """Try to commit the step as version `base + 1`; the handle must stand at `base`."""
+    def write(self, step: TableStep, stamp: Stamp, undone: Sequence[FileRows] = ()) -> bool:
+        """Try to commit the step as version `base + 1`; the handle must stand at `base`.
+
+        `undone` are files with vectors that are not live, and that a reader of a torn line may have seen.
+        """
         assert self.version == step.base, "refresh and compare before writing"
-        if self._delta is not None and step.schema is None and _is_plain(self, self._delta):
-            return _append(self, step, stamp)
+        if self._delta is not None and step.schema is None and _writes_own_line(self, self._delta, step):
+            return _append(self, step, stamp, undone)
+        assert not undone, "a line without columns undoes torn ones"
         try:
             done = _commit(self, step, stamp)
         except (DeltaError, OSError) as error:
@@ -335,7 +379,7 @@ def _is_plain(table: LakeTable, delta: DeltaTable) -> bool:
         protocol, settings = delta.protocol(), delta.metadata().configuration
         features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
         table._plain = (
-            settings.keys() <= {*_CONFIGURATION, *_READ_ALL}
+            settings.keys() <= {*_CONFIGURATION, *_READ_ALL, *_TAKES_VECTORS}
             and features <= _PLAIN_FEATURES
             and (bool(features) or protocol.min_writer_version <= _PLAIN_VERSION)
             and "delta.invariants" not in delta.schema().to_json()
@@ -343,15 +387,35 @@ def _is_plain(table: LakeTable, delta: DeltaTable) -> bool:
     return table._plain
 
 
-def _append(table: LakeTable, step: TableStep, stamp: Stamp) -> bool:
+def _has_vectors(delta: DeltaTable) -> bool:
+    return VECTORS in (delta.protocol().reader_features or ())
+
+
+def _writes_own_line(table: LakeTable, delta: DeltaTable, step: TableStep) -> bool:
+    """Tell whether we write the line of a step that only changes files; with vectors nobody else can."""
+    if _is_plain(table, delta):
+        return True
+    if _has_vectors(delta) or any(file.vector for file in step.add):
+        raise _foreign_settings(table.folder)
+    return False
+
+
+def _by_path(files: Iterable[FileRows]) -> list[FileRows]:
+    return sorted(files, key=lambda file: file.path)
+
+
+def _append(table: LakeTable, step: TableStep, stamp: Stamp, undone: Sequence[FileRows]) -> bool:
     """Put a commit that only changes files; False if its place is taken."""
     known = table.files() if step.remove or table._files is not None else None
-    live = known or {}
+    first = _first_vector(table, step)
+    if first:
+        formatfile.raise_to(
+            table.store, formatfile.VECTORS
+        )  # before any release that would ignore them reads
     line = delta_line.text(
-        *(
-            delta_line.remove(path, changes=not step.rewrite, size=live[path].size if path in live else None)
-            for path in step.remove
-        ),
+        *first,
+        *_removals(known or {}, step, changes=not step.rewrite),
+        *(delta_line.remove(file.path, changes=True, vector=file.vector) for file in undone),
         *(delta_line.add(file, changes=not step.rewrite) for file in step.add),
         {"txn": {"appId": stamp.app, "version": stamp.epoch}},
         **{PLAN_ID: stamp.plan_id},
@@ -361,17 +425,48 @@ def _append(table: LakeTable, step: TableStep, stamp: Stamp) -> bool:
     if not table.store.put_if_absent(place, line, lasting=False):
         table.refresh()
         return False
+    _note(table, step, known)
+    table._ours = {step.base + 1: Entry(stamp.plan_id, rewrite=False, epoch=stamp.epoch)}
+    # The commit stands; a checkpoint saves time and nothing else, and a handle at the new protocol.
+    with suppress(DeltaError, OSError, Transient):
+        if first:
+            table._plain = None
+            table._caught_up()
+        if (table.version + 1) % _OUR_INTERVAL == 0:
+            table.checkpoint()
+    return True
+
+
+def _note(table: LakeTable, step: TableStep, known: dict[str, LiveFile] | None) -> None:
+    """Apply a step that stands in the log to what is known of the table."""
     table._ahead += 1
     if known is not None:
         for path in step.remove:
             known.pop(path, None)
-        table._files = known | {file.path: LiveFile(file.path, file.size, file.rows) for file in step.add}
-    table._ours = {step.base + 1: Entry(stamp.plan_id, rewrite=False, epoch=stamp.epoch)}
-    if (table.version + 1) % _OUR_INTERVAL == 0:
-        # The commit stands; a checkpoint saves time and nothing else.
-        with suppress(DeltaError, OSError, Transient):
-            table.checkpoint()
-    return True
+        added = {file.path: LiveFile(file.path, file.size, file.rows, file.vector) for file in step.add}
+        table._files = known | added
+    if table._described is not None:
+        for path in step.remove:
+            table._described.pop(path, None)
+        table._described |= {file.path: file for file in step.add}
+
+
+def _first_vector(table: LakeTable, step: TableStep) -> list[Mapping[str, Any]]:
+    """The protocol and the settings of a table that gets its first vector by this step."""
+    delta = table._delta
+    assert delta is not None
+    if not any(file.vector for file in step.add) or _has_vectors(delta):
+        return []
+    said = columns(table)
+    settings = {"configuration": {**said["configuration"], **_TAKES_VECTORS}}
+    return [*_with_features(delta, frozenset({VECTORS})), {"metaData": said | settings}]
+
+
+def _removals(live: Mapping[str, LiveFile], step: TableStep, *, changes: bool) -> Iterator[Mapping[str, Any]]:
+    for path in step.remove:
+        file = live.get(path)
+        size, vector = (None, None) if file is None else (file.size, file.vector)
+        yield delta_line.remove(path, changes=changes, size=size, vector=vector)
 
 
 def _commit(table: LakeTable, step: TableStep, stamp: Stamp) -> bool:
@@ -387,13 +482,15 @@ def _commit(table: LakeTable, step: TableStep, stamp: Stamp) -> bool:
     delta = table._caught_up()
     if step.schema is None:
         _change_files(delta, step, table.files() if step.remove else {}, properties)
+    elif not (widens := _widens(delta, step)) and set(step.remove) != table.live():
+        raise AssertionError("a step that replaces the schema removes every live file")
+    elif _has_vectors(delta):
+        if not _is_plain(table, delta):
+            raise _foreign_settings(table.folder)
+        return _put_line(table, step, stamp)
     elif columns := _added_columns(delta, step):
         delta.alter.add_columns(columns, commit_properties=properties)
-    elif _widens(delta, step):
-        return _put_line(table, step, stamp)
-    elif set(step.remove) != table.live():
-        raise AssertionError("a step that replaces the schema removes every live file")
-    elif _missing_features(delta, step.schema) or _reorders(delta, step.schema):
+    elif widens or _missing_features(delta, step.schema) or _reorders(delta, step.schema):
         return _put_line(table, step, stamp)
     else:
         _replace(delta, step, properties)
@@ -478,16 +575,31 @@ def _missing_features(delta: DeltaTable, schema: str) -> frozenset[str]:
 def _put_line(table: LakeTable, step: TableStep, stamp: Stamp) -> bool:
     """Replace columns and files, raise the protocol if need be, at once; False if its place is taken."""
     assert table._delta is not None
-    assert step.schema is not None
+    schema = step.schema
+    assert schema is not None
+    live = table.files() if _has_vectors(table._delta) else {}
+    if live:
+        step = _without_kept(live, step)
     line = delta_line.text(
-        *_with_features(table._delta, _missing_features(table._delta, step.schema)),
-        {"metaData": columns(table) | {"schemaString": _delta_schema(step.schema).to_json()}},
-        *(delta_line.remove(path, changes=True) for path in step.remove),
+        *_with_features(table._delta, _missing_features(table._delta, schema)),
+        {"metaData": columns(table) | {"schemaString": _delta_schema(schema).to_json()}},
+        *_removals(live, step, changes=True),
         *(delta_line.add(file, changes=True) for file in step.add),
         {"txn": {"appId": stamp.app, "version": stamp.epoch}},
         **{PLAN_ID: stamp.plan_id},
     )
     return table.store.put_if_absent(line_key(table.folder, step.base + 1), line)
+
+
+def _without_kept(live: Mapping[str, LiveFile], step: TableStep) -> TableStep:
+    """Leave out files that stay as they are: a line must not remove and add a file with the same vector."""
+    kept = {file.path for file in step.add if file.path in live and live[file.path].vector == file.vector}
+    kept &= set(step.remove)
+    return replace(
+        step,
+        add=tuple(file for file in step.add if file.path not in kept),
+        remove=tuple(path for path in step.remove if path not in kept),
+    )
 
 
 def _with_features(delta: DeltaTable, features: frozenset[str]) -> list[Mapping[str, Any]]:
@@ -522,6 +634,7 @@ def _delta_schema(text: str) -> Schema:
 
 
 def _add(file: DataFile, *, changes: bool = True) -> AddAction:
+    assert file.vector is None, "delta-rs writes no vectors"
     return AddAction(
         path=file.path,
         size=file.size,
@@ -554,6 +667,14 @@ def _failed_error(folder: str, error: Exception) -> Definite | Transient:
         f'the lake table at "{folder}" could not be read or written',
         detail=type(error).__name__,
         hint="look at the store's health and network; the work resumes by itself",
+    )
+
+
+def _foreign_settings(folder: str) -> Definite:
+    return Definite(
+        "LAKE_TABLE_SETTINGS",
+        f'the lake table at "{folder}" has deletion vectors, and settings that another program made',
+        hint="set its Delta properties and features back with that program; or mirror into a new lake",
     )
 
 

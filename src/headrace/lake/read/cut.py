@@ -205,7 +205,8 @@ def between_error(primary: str) -> Misconfigured:
 
 def _rows(table: LakeTable) -> pa.Table:
     schema = table.schema()
-    parts = [datafile.read(table.store, table.folder, path, schema=schema) for path in sorted(table.files())]
+    files = table.files()
+    parts = [datafile.read(table.store, table.folder, files[path], schema=schema) for path in sorted(files)]
     return pa.concat_tables(parts) if parts else schema.empty_table()
 
 

@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from headrace.lake.format.vector import Vector
+
 SMALL = 4 << 20
 TARGET = 16 << 20
 MOST_ROWS = 1 << 20
@@ -29,6 +31,7 @@ class SmallFile:
     size: int
     rows: int
     bytes: int = 0  # in memory
+    vector: Vector | None = None
 
     @property
     def large(self) -> bool:

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from headrace.core.names import TableName
 from headrace.lake.format import datafile, layout
+from headrace.lake.format.vector import FileRows
 from headrace.lake.log.marks import MARKS, Marks
 from headrace.lake.log.table import LakeTable
 from headrace.lake.retain import mark_files
@@ -83,4 +84,4 @@ def _left_behind(table: LakeTable, first: int) -> Iterator[dict[str, Any]]:
         path = key.removeprefix(f"{table.folder}/")
         left = path.endswith(".parquet") and "/" not in path and path not in live
         if left and not mark_files.young(path, first):
-            yield from datafile.read(table.store, table.folder, path, schema=MARKS).to_pylist()
+            yield from datafile.read(table.store, table.folder, FileRows(path), schema=MARKS).to_pylist()

@@ -21,6 +21,7 @@ from headrace.core.errors import Definite, HeadraceError, ShapeChanged, is_fault
 from headrace.core.failpoint import failpoint
 from headrace.core.handoff import ByPosition
 from headrace.core.names import TableName
+from headrace.lake.format.vector import FileRows, file_rows
 from headrace.lake.log.table import LakeTable, LiveFile
 from headrace.pipeline.copy.context import CopiedTable, CopyContext, CopyProgress, CopyRefused, RewriteDone
 from headrace.pipeline.copy.thread import CopyThread
@@ -80,7 +81,7 @@ class Rewriting(CopyThread):
         """Yield the missing portions of the table under its new columns, as long as it is wanted."""
         files = LakeTable(self.site.lake.open(), table.task.folder).at(table.old.version).files().values()
         missing = [file for file in files if file.path > table.old.last_file]
-        fit, progress = self._fit(sum(file.rows for file in missing)), _progress(files)
+        fit, progress = self._fit(sum(file.alive for file in missing)), _progress(files)
         self.site.await_started(fit)
         jobs = self.site.beside(fit, spare=True)
         self.site.progress[table.record.name] = progress
@@ -95,7 +96,7 @@ class Rewriting(CopyThread):
 
     def _portion(self, table: _Table, jobs: Jobs, bundles: Sequence[Sequence[LiveFile]]) -> RewriteDone:
         old = replace(table.task, schema=table.old.schema)
-        tasks = [self._task(table, old, tuple(file.path for file in bundle)) for bundle in bundles]
+        tasks = [self._task(table, old, tuple(map(file_rows, bundle))) for bundle in bundles]
         written: list[ConvertedFiles] = []
         for answer in jobs.run(convert, [pack(task) for task in tasks]):
             done = unpack(answer, object)
@@ -111,9 +112,9 @@ class Rewriting(CopyThread):
             last_file=bundles[-1][-1].path,
         )
 
-    def _task(self, table: _Table, old: TableTask, paths: tuple[str, ...]) -> ConvertTask:
+    def _task(self, table: _Table, old: TableTask, live: tuple[FileRows, ...]) -> ConvertTask:
         site = self.site
-        return ConvertTask(site.epoch, site.lake, old, table.task, table.old.conversion, paths)
+        return ConvertTask(site.epoch, site.lake, old, table.task, table.old.conversion, live)
 
 
 def _bundles(files: Iterable[LiveFile]) -> Iterator[list[LiveFile]]:
@@ -130,12 +131,12 @@ def _bundles(files: Iterable[LiveFile]) -> Iterator[list[LiveFile]]:
 
 
 def _progress(files: Collection[LiveFile]) -> CopyProgress:
-    return CopyProgress(sum(file.rows for file in files), sum(file.size for file in files))
+    return CopyProgress(sum(file.alive for file in files), sum(file.size for file in files))
 
 
 def _advance(progress: CopyProgress, files: Iterable[LiveFile]) -> None:
     for file in files:
-        progress.rows_done += file.rows
+        progress.rows_done += file.alive
         progress.bytes_done += file.size
 
 

@@ -26,6 +26,7 @@ from headrace.core.checksum import Sums
 from headrace.core.columns import Ints
 from headrace.core.errors import Definite
 from headrace.core.failpoint import failpoint
+from headrace.lake.format.vector import FileRows
 from headrace.pipeline.state.owner import beside
 from headrace.pipeline.tasks.compare import differences
 from headrace.pipeline.tasks.compare.differences import FileSums, KeySample, SideFile
@@ -35,7 +36,7 @@ from headrace.spark.jobs import Background, Jobs
 NEAR_ROWS = 200_000
 
 Weights = npt.NDArray[np.float64]
-_Known = dict[tuple[bool, str], FileSums]
+_Known = dict[tuple[bool, FileRows], FileSums]
 
 
 @dataclass(slots=True)
@@ -61,7 +62,7 @@ class KnownChecksums:
             _end(self._round)
             self._round = None
         missing = self._missing(side_files)
-        left = sum(side_file.file.rows for side_file in missing)
+        left = sum(side_file.file.alive for side_file in missing)
         if left <= NEAR_ROWS or 2 * left > self._rows_left:
             return True
         self._rows_left = left
@@ -80,7 +81,7 @@ class KnownChecksums:
         if not missing:
             return
         if self.bounds is None:
-            rows = sum(side_file.file.rows for side_file in side_files)
+            rows = sum(side_file.file.alive for side_file in side_files)
             # A single file of each side has been bounded when it was written.
             few = rows <= differences.ROWS_PER_RANGE and len(side_files) <= 2
             self.bounds = () if few else _bounds(side_files, rows, jobs)

@@ -234,7 +234,7 @@ class _Pair:
 
     @property
     def rows(self) -> int:
-        return sum(side_file.file.rows for side_file in self.side_files)
+        return sum(side_file.file.alive for side_file in self.side_files)
 
 
 def _pair(ledger: Ledger, old: TableRecord, copy: TableRecord, frontier: Position) -> _Pair:
@@ -288,7 +288,7 @@ def _apply(jobs: Jobs, pair: _Pair, events: Iterable[str], checksums: KnownCheck
     """Merge the difference into the files that it concerns."""
     task = replace(pair.terms.table, routes=pair.old.routes)
     rows = {
-        new: sum(side_file.file.rows for side_file in pair.side_files if side_file.new == new)
+        new: sum(side_file.file.alive for side_file in pair.side_files if side_file.new == new)
         for new in (False, True)
     }
     if 2 * rows[False] < rows[True] and (cuts := checksums.cuts(pair.side_files)):

@@ -83,13 +83,13 @@ class LiveTables:
     def _range_of(self, folder: str, file: LiveFile) -> FileRange:
         # A file that another program rewrote carries no range: any key may lie in it.
         low, high = datafile.read_range(self.store, folder, file.path) or (b"", b"\xff" * WIDTH)
-        return FileRange(file.path, file.size, file.rows, low, high)
+        return FileRange(file.path, file.size, file.rows, low, high, file.vector)
 
 
 def _extent(files: Iterable[FileRange | LiveFile]) -> Extent:
     rows = count = size = 0
     for file in files:
-        rows, count, size = rows + file.rows, count + 1, size + file.size
+        rows, count, size = rows + file.alive, count + 1, size + file.size
     return Extent(rows, count, size)
 
 
@@ -98,7 +98,7 @@ def _lies_in(path: str, folder: str) -> bool:
 
 
 def _range(new: NewFile) -> FileRange:
-    return FileRange(new.file.path, new.file.size, new.file.rows, new.low, new.high)
+    return FileRange(new.file.path, new.file.size, new.file.rows, new.low, new.high, new.file.vector)
 
 
 @dataclass(frozen=True, slots=True)

@@ -494,7 +494,7 @@ def with_truncations(
 
 def rows_to_go(tasks: Mapping[int, TableTask]) -> int:
     """Count the rows of files that the truncations remove: work that the number of changes does not show."""
-    return sum(f.rows for task in tasks.values() if task.truncations for f in task.routes.files)
+    return sum(f.alive for task in tasks.values() if task.truncations for f in task.routes.files)
 
 
 def _with(task: TableTask, found: Sequence[Truncation]) -> TableTask:

@@ -101,7 +101,7 @@ def empty(item: bytes) -> bytes:
     """Run the task: write a file again without the rows of the spans."""
     given = unpack(item, Emptying)
     writing = Writing(given.lake.open(), given.epoch)
-    rows = read_file(writing.store, given.table, given.file.path)
+    rows = read_file(writing.store, given.table, given.file)
     inside = _inside(keycode([rows.column(name) for name in given.table.schema.key]), given.spans)
     gone = rows.filter(inside)
     if not gone.num_rows:

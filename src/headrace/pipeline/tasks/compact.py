@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from headrace.lake.format import datafile, layout
 from headrace.lake.format.plan import DataFile
+from headrace.lake.format.vector import FileRows
 from headrace.lake.log import errors_table, histories, horizon
 from headrace.lake.log.table import LakeTable, figures
 from headrace.lake.retain import compaction
@@ -38,12 +39,16 @@ class Bundle:
     epoch: int
     lake: LakeAddress
     folder: str
-    paths: tuple[str, ...]
+    live: tuple[FileRows, ...]
     size: int
     table: TableTask | None = None
     order: tuple[str, ...] = ()
     errors: bool = False  # of `errors/`, where rows that cancel out go
     until: int | None = None  # up to this time also those that did so later: they hold all of their keys
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return tuple(file.path for file in self.live)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +95,9 @@ class Survey:
             return
         lows = {file.path: _low(store, task.folder, file.path) for file in live}
         ordered = sorted(live, key=lambda file: (lows[file.path], file.path))
-        smalls = (_small(store, task.folder, f.path, f.size, f.rows) for f in ordered)
+        smalls = (
+            replace(_small(store, task.folder, f.path, f.size, f.rows), vector=f.vector) for f in ordered
+        )
         for group in compaction.groups(smalls, self.least):
             yield self._bundle(task.folder, group, table=task)
 
@@ -141,9 +148,9 @@ class Survey:
         table: TableTask | None = None,
         order: tuple[str, ...] = (),
     ) -> Bundle:
-        paths = tuple(file.path for file in group)
+        live = tuple(FileRows(file.path, file.vector) for file in group)
         size = sum(file.size for file in group)
-        return Bundle(self.epoch, self.lake, folder, paths, size, table, order)
+        return Bundle(self.epoch, self.lake, folder, live, size, table, order)
 
 
 def _histories(folder: str) -> tuple[str, ...]:
@@ -197,7 +204,7 @@ def outline(bundle: Bundle) -> Bundle:
 
 def _rows(store: Store, bundle: Bundle, schema: pa.Schema) -> pa.Table:
     return pa.concat_tables(
-        [datafile.read(store, bundle.folder, path, schema=schema) for path in bundle.paths]
+        [datafile.read(store, bundle.folder, file, schema=schema) for file in bundle.live]
     )
 
 

@@ -17,6 +17,7 @@ from headrace.core.conversion import Conversion
 from headrace.core.errors import Definite
 from headrace.core.schema import TableSchema
 from headrace.lake.format import column_chunks, layout
+from headrace.lake.format.vector import FileRows
 from headrace.pipeline.tasks.files import BYTES_PER_FILE, Writing, read_file, write_sorted
 from headrace.pipeline.tasks.table_task import LakeAddress, NewFile, TableTask, pack, unpack
 
@@ -30,7 +31,7 @@ class ConvertTask:
     old: TableTask
     now: TableTask
     conversion: Conversion
-    paths: tuple[str, ...]
+    live: tuple[FileRows, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +53,11 @@ def convert(item: bytes) -> bytes:
 
 def _convert(task: ConvertTask) -> ConvertedFiles:
     writing = Writing(task.lake.open(), task.epoch)
-    files, others = [], list(task.paths)
+    files, others = [], list(task.live)
     if _keeps_order(task.old.schema, task.now.schema):
-        as_they_stand = {path: _as_it_stands(writing, task, path) for path in task.paths}
+        as_they_stand = {file: _as_it_stands(writing, task, file) for file in task.live}
         files = [file for file in as_they_stand.values() if file is not None]
-        others = [path for path, file in as_they_stand.items() if file is None]
+        others = [file for file, done in as_they_stand.items() if done is None]
     if others:
         files.extend(_sort_rows(writing, task, others))
     return ConvertedFiles(tuple(files), sum(each.file.rows for each in files))
@@ -68,15 +69,17 @@ def _keeps_order(old: TableSchema, new: TableSchema) -> bool:
     return bool(after) and before == after
 
 
-def _as_it_stands(writing: Writing, task: ConvertTask, path: str) -> NewFile | None:
-    """A file whose rows stay where they are; None where that can't be."""
+def _as_it_stands(writing: Writing, task: ConvertTask, file: FileRows) -> NewFile | None:
+    """A file whose rows stay where they are; None where that can't be, or some rows are deleted."""
+    if file.vector is not None:
+        return None
     old, now = task.old.schema, task.now.schema
     shape = column_chunks.Shape(old.arrow(), now.arrow(), task.conversion, now.ids)
-    place = (task.now.folder, path, layout.file_name(writing.epoch))
+    place = (task.now.folder, file.path, layout.file_name(writing.epoch))
     done = column_chunks.convert(writing.store, *place, shape, at_most=BYTES_PER_FILE)
     return None if done is None else NewFile(done[0], *done[1])
 
 
-def _sort_rows(writing: Writing, task: ConvertTask, paths: list[str]) -> tuple[NewFile, ...]:
-    rows = pa.concat_tables([read_file(writing.store, task.old, path) for path in paths])
+def _sort_rows(writing: Writing, task: ConvertTask, live: list[FileRows]) -> tuple[NewFile, ...]:
+    rows = pa.concat_tables([read_file(writing.store, task.old, file) for file in live])
     return write_sorted(writing, task.now, task.conversion.apply(rows, wide_schema(task.now.schema.arrow())))

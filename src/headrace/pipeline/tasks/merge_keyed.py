@@ -121,7 +121,7 @@ def merge_truncated_file(writing: Writing, task: TableTask, events: pa.Table) ->
 
 def _merge(writing: Writing, task: TableTask, events: pa.Table) -> _MergedRows | Outcome:
     """The events folded onto the rows of the group's file; the outcome where that can't be used."""
-    present = read_file(writing.store, task, task.routes.files[0].path if task.routes.files else None)
+    present = read_file(writing.store, task, task.routes.files[0] if task.routes.files else None)
     events, probes = _apart(events)
     if failure := _present(task, present, probes):
         return Outcome(task.name, failure=failure)

@@ -43,7 +43,7 @@ def merge_keyless(writing: Writing, task: TableTask, nets: pa.Table) -> Outcome:
     outcome = Outcome(task.name)
     for number in task.routes.touching(prefixes(column(gone, KEY))) if gone.num_rows else ():
         file = task.routes.files[number]
-        rows = read_file(writing.store, task, file.path)
+        rows = read_file(writing.store, task, file)
         here = _present(task.schema, rows, gone)
         if here.any():
             left = fold_multiset(task.schema, rows, _with_net(gone, -here)).final
@@ -71,7 +71,7 @@ def merge_keyless_truncated(writing: Writing, task: TableTask, nets: pa.Table) -
     touched = pl.Series(column(nets, KEY)).unique()
     there = [wide(nets)]
     for number in task.routes.touching(prefixes(touched.to_arrow())):
-        rows = read_file(writing.store, task, task.routes.files[number].path)
+        rows = read_file(writing.store, task, task.routes.files[number])
         there.append(_count_rows(task.schema, rows, touched))
     left = _consolidate(pa.concat_tables(there))
     if short := int((ints(left, NET) < 0).sum()):
@@ -133,7 +133,7 @@ def _add_rows(writing: Writing, task: TableTask, new: pa.Table, gone: tuple[str,
     if not new.num_rows:
         return Outcome(task.name)
     small = [f for f in task.routes.files if f.size < SMALL_FILE and f.path not in gone][-1:]
-    base = read_file(writing.store, task, small[0].path if small else None)
+    base = read_file(writing.store, task, small[0] if small else None)
     rows = fold_multiset(task.schema, base, new).final
     return Outcome(
         task.name,

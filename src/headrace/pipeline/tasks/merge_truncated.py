@@ -22,7 +22,7 @@ from headrace.pipeline.tasks.table_task import Outcome, TableTask
 def merge_remainder(writing: Writing, task: TableTask, keys: pa.Table) -> Outcome:
     """The rows of a file, but for those of these keys, which another group takes out."""
     [file] = task.routes.files
-    rows = read_file(writing.store, task, file.path)
+    rows = read_file(writing.store, task, file)
     if keys.num_rows:
         mine = pl.Series(keycode([rows.column(name) for name in task.schema.identity]))
         touched = pl.Series(keys.column(KEY).combine_chunks()).unique()

@@ -26,6 +26,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.lake.format.vector import Vector
+
 WIDTH = 32
 _AT_ONCE = 1 << 14
 Prefixes = np.ndarray[Any, np.dtype[np.bytes_]]
@@ -62,6 +64,12 @@ class FileRange:
     rows: int
     low: bytes
     high: bytes
+    vector: Vector | None = None
+
+    @property
+    def alive(self) -> int:
+        """The number of its rows that are not deleted."""
+        return self.rows - (self.vector.rows if self.vector else 0)
 
 
 @dataclass(frozen=True, slots=True)

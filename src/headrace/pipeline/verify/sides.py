@@ -22,6 +22,7 @@ from headrace.core.errors import Definite, HeadraceError
 from headrace.core.handoff import AnySnapshot
 from headrace.core.names import TableName
 from headrace.lake.format import layout
+from headrace.lake.format.vector import FileRows, file_rows
 from headrace.lake.log import histories
 from headrace.lake.log.marks import Mark
 from headrace.lake.log.table import LakeTable
@@ -148,11 +149,13 @@ class ProofContext:
         if not travel.fits(record.schema.arrow(), parts):
             raise travel.incompatible(str(record.name))
         table.mark = mark
-        table.files = [FileTask(table.projection, LakeFile(lake, folder, path)) for path in sorted(live)]
+        table.files = [
+            FileTask(table.projection, LakeFile(lake, folder, file_rows(live[path]))) for path in sorted(live)
+        ]
         table.history = [
             HistoryTask(
                 table.projection,
-                LakeFile(lake, part.table.folder, path),
+                LakeFile(lake, part.table.folder, FileRows(path)),
                 part.schema,
                 part.own,
                 since - 1,

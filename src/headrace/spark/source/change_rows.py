@@ -33,6 +33,7 @@ from headrace.core.change_batch import TIMESTAMP
 from headrace.core.columns import Flags, Ints, ints
 from headrace.core.history import free_names
 from headrace.lake.format import datafile
+from headrace.lake.format.vector import FileRows
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
 from headrace.spark.source.offsets import Offset
@@ -90,7 +91,7 @@ class ContentsTask:
     """A task of a table's contents at a mark."""
 
     folder: str
-    paths: tuple[str, ...]
+    live: tuple[FileRows, ...]
     time: int
     epoch: int
     commit_ts: datetime
@@ -132,8 +133,8 @@ def _contents(store: Store, plan: StreamPlan, task: ContentsTask) -> Iterator[pa
         "feed": ["insert", task.epoch, pa.scalar(task.commit_ts, TIMESTAMP)],
         "upserts": ["upsert", sequence],
     }
-    for path in task.paths:
-        for rows in datafile.stream(store, task.folder, path, plan.schema):
+    for file in task.live:
+        for rows in datafile.stream(store, task.folder, file, plan.schema):
             yield _assemble(plan, rows, [pa.repeat(value, rows.num_rows) for value in own[plan.form]])
 
 
@@ -184,7 +185,7 @@ def _stream(
     kinds = [TIMESTAMP if name == files.own["_commit_ts"] else pa.int64() for name in names]
     ours = [pa.field(name, kind) for name, kind in zip(names, kinds, strict=True)]
     users = {field.name: field for field in plan.schema if field.name in files.columns}
-    for rows in datafile.stream(store, files.folder, path, pa.schema([*users.values(), *ours])):
+    for rows in datafile.stream(store, files.folder, FileRows(path), pa.schema([*users.values(), *ours])):
         columns = [
             rows.column(field.name) if field.name in users else pa.nulls(rows.num_rows, field.type)
             for field in plan.schema
@@ -215,7 +216,7 @@ def _update_flags(store: Store, task: ChangesTask) -> list[Flags]:
 def _narrow(store: Store, files: HistoryFiles, path: str) -> tuple[Ints, Ints, Ints]:
     names = [files.own[name] for name in ("_time", "_ordinal", "_diff")]
     schema = pa.schema([pa.field(name, pa.int64()) for name in names])
-    rows = datafile.read(store, files.folder, path, schema=schema)
+    rows = datafile.read(store, files.folder, FileRows(path), schema=schema)
     time, ordinal, diff = (ints(rows, name) for name in names)
     return time, ordinal, diff
 
@@ -270,7 +271,7 @@ def _last_rows(store: Store, plan: StreamPlan, task: ChangesTask, names: Sequenc
     number, shares = task.share
     parts = []
     for at, path in enumerate(task.files.paths):
-        rows = datafile.read(store, task.files.folder, path, schema=schema)
+        rows = datafile.read(store, task.files.folder, FileRows(path), schema=schema)
         codes = keycode([rows.column(name) for name in plan.key])
         time, ordinal, diff = (ints(rows, name) for name in names)
         ours = (time > task.after) & (time <= task.until)

@@ -24,6 +24,7 @@ import pyarrow as pa
 from headrace.core.errors import Definite, Misconfigured
 from headrace.core.names import TableName
 from headrace.lake.format import layout
+from headrace.lake.format.vector import file_rows
 from headrace.lake.log import catalog, histories
 from headrace.lake.log.histories import Bounds, HistoryPart
 from headrace.lake.log.marks import Mark, MarkIndex, Marks
@@ -282,8 +283,10 @@ def _contents(cut: Cut, plan: StreamPlan) -> Iterator[StreamTask]:
     mark = cut.mark
     table = cut.standings.open((plan.source, TableName.parse(plan.table)), mark)
     commit_ts = mark.upstream_commit_ts or mark.published_at
-    for paths in _by_size({path: file.size for path, file in table.files().items()}):
-        yield ContentsTask(table.folder, paths, mark.time, mark.epoch, commit_ts)
+    files = table.files()
+    for paths in _by_size({path: file.size for path, file in files.items()}):
+        live = tuple(file_rows(files[path]) for path in paths)
+        yield ContentsTask(table.folder, live, mark.time, mark.epoch, commit_ts)
 
 
 def _by_size(sizes: dict[str, int]) -> Iterator[tuple[str, ...]]:

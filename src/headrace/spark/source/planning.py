@@ -22,6 +22,7 @@ from headrace.core.names import quote_identifier, split_identifiers
 from headrace.core.near import did_you_mean
 from headrace.core.position import plain
 from headrace.lake.format import layout
+from headrace.lake.format.vector import file_rows
 from headrace.lake.log.errors_table import ERRORS
 from headrace.lake.log.histories import own_columns
 from headrace.lake.log.marks import Mark
@@ -61,7 +62,8 @@ def tasks(plan: TableRead) -> list[Files]:
         return []
     store = open_store(plan.lake)
     with sharing(store):
-        live = sorted(LakeTable(store, plan.folder).at(plan.version).live())
+        files = LakeTable(store, plan.folder).at(plan.version).files()
+        live = [file_rows(files[path]) for path in sorted(files)]
     width = max(1, -(-len(live) // MOST_TASKS))
     return [tuple(live[start : start + width]) for start in range(0, len(live), width)]
 

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from headrace.core.errors import HeadraceError
 from headrace.lake.format import datafile, layout
+from headrace.lake.format.vector import FileRows
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
 from headrace.spark.paths import not_shared_error
@@ -28,7 +29,7 @@ BATCH_ROWS = 32_768
 
 METADATA = pa.schema([pa.field("_epoch", pa.int64()), pa.field("_position", pa.string())])
 
-Files = tuple[str, ...]  # of one task, by their paths in the table's folder
+Files = tuple[FileRows, ...]  # of one task
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +53,9 @@ class TableRead:
     def read(self, files: Files) -> Iterator[pa.RecordBatch]:
         """The rows of a task; runs on an executor, perhaps more than once."""
         store, wanted = open_store(self.lake), self._stored_columns()
-        for path in files:
+        for file in files:
             with sharing(store):
-                for rows in datafile.stream(store, self.folder, path, wanted):
+                for rows in datafile.stream(store, self.folder, file, wanted):
                     yield from self._select(rows).to_batches(max_chunksize=BATCH_ROWS)
 
     def _stored_columns(self) -> pa.Schema:

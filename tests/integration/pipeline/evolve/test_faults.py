@@ -142,7 +142,7 @@ def converted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     read: list[tuple[str, ...]] = []
 
     def _converted(task: Any, before: Any = convert._convert) -> Any:
-        read.append(task.paths)
+        read.append(tuple(file.path for file in task.live))
         return before(task)
 
     monkeypatch.setattr(convert, "_convert", _converted)

@@ -110,7 +110,7 @@ def test_it_is_the_file_that_the_converted_rows_would_be(
         assert between == datafile.read_range(store, FOLDER, file.path) == RANGE
         assert (file.rows, file.stats) == (known.rows, known.stats)
         assert file.size == len(store.get(f"{FOLDER}/new.parquet") or b"")
-        assert str(datafile.read(store, FOLDER, file.path).to_pylist()) == str(new.to_pylist())
+        assert str(datafile.read(store, FOLDER, file).to_pylist()) == str(new.to_pylist())
         assert _told(store, "new.parquet") == _told(store, "known.parquet")
 
 
@@ -122,7 +122,7 @@ def test_a_column_that_the_file_lacks_is_null() -> None:
     with _store() as store:
         datafile.write(store, FOLDER, "old.parquet", rows, sort_range=RANGE)
         file, _ = _converted(store, column_chunks.Shape(later, schema, Conversion(tuple(later.names), parts)))
-        read = datafile.read(store, FOLDER, file.path)
+        read = datafile.read(store, FOLDER, file)
     assert read.to_pydict() == {"later": [None] * len(rows), "old 0": rows["old 0"].to_pylist(),
                                 "seven": [7] * len(rows)}  # fmt: skip
 

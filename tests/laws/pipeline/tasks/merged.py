@@ -21,6 +21,7 @@ from headrace.core.key_events import events
 from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
 from headrace.lake.format import datafile
+from headrace.lake.format.vector import FileRows
 from headrace.lake.store.open import open_store
 from headrace.pipeline.tasks import partition
 from headrace.pipeline.tasks.files import Writing, read_file, write_sorted
@@ -72,11 +73,11 @@ def merged(
         outcome = _epoch(folder, world, replace(task, origins=moved), stretches)
     kept = [r.path for r in ranges if r.path not in outcome.remove]
     paths = [*kept, *(new.file.path for new in outcome.add)]
-    told = [datafile.read(store, "h", file.path) for file in outcome.history]
+    told = [datafile.read(store, "h", file) for file in outcome.history]
     straight = [history(schema, _changed(world, schema, some)) for some in stretches] if schema.full else []
     return Merged(
         outcome,
-        contents=[row for path in paths for row in rows(read_file(store, task, path))],
+        contents=[row for path in paths for row in rows(read_file(store, task, FileRows(path)))],
         history=[side for some in (*told, *straight) for side in sides(some)],
     )
 

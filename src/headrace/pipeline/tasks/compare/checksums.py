@@ -25,6 +25,7 @@ from headrace.core.columns import Ints
 from headrace.core.keycode import keycode
 from headrace.decode.digest import digests
 from headrace.lake.format import datafile
+from headrace.lake.format.vector import FileRows
 from headrace.pipeline.tasks.routing import WIDTH, prefixes
 from headrace.pipeline.tasks.table_task import LakeAddress
 
@@ -35,11 +36,11 @@ class LakeFile:
 
     lake: LakeAddress
     folder: str
-    path: str
+    file: FileRows
 
     def rows(self, schema: pa.Schema) -> pa.Table:
         """Its rows as this schema has them, also where another program wrote it."""
-        return datafile.read(self.lake.open(), self.folder, self.path, schema=schema)
+        return datafile.read(self.lake.open(), self.folder, self.file, schema=schema)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from headrace.core.checksum import Sums
 from headrace.core.columns import Ints, row_bytes, wide
 from headrace.core.difference import DifferenceMoment
 from headrace.core.keycode import keycode
+from headrace.lake.format.vector import FileRows, file_rows
 from headrace.lake.store.contract import Store
 from headrace.pipeline.tasks import partition, raw_values
 from headrace.pipeline.tasks.compare.checksums import ByRange, Checksums, LakeFile
@@ -82,9 +83,9 @@ class SideFile:
     lots: tuple[tuple[int, int], ...] = ()  # the ranges whose rows are wanted, and the lot that each goes to
 
     @property
-    def place(self) -> tuple[bool, str]:
+    def place(self) -> tuple[bool, FileRows]:
         """The place that tells it apart from all others of its comparison."""
-        return self.new, self.file.path
+        return self.new, file_rows(self.file)
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -211,7 +212,7 @@ def apart(item: bytes) -> Iterator[tuple[str, int, bytes]]:
 
 
 def _read(side_file: SideFile) -> pa.Table:
-    file = LakeFile(side_file.terms.lake, side_file.task.folder, side_file.file.path)
+    file = LakeFile(side_file.terms.lake, side_file.task.folder, file_rows(side_file.file))
     return file.rows(side_file.task.schema.arrow())
 
 
