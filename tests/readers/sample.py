@@ -6,16 +6,19 @@ public.kinds          one column of each type, with the extremes of each; two fi
 public.grown          a column that was added after the first file
 public.replaced       another schema altogether since mark 3, of types that need a feature of Delta
 public.empty          no rows, no files
+public.worn           files with deleted rows, and more of them at mark 3
 public.stopped        in the marks up to 2 only
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from headrace.core.change_batch import TIMESTAMP
@@ -25,6 +28,7 @@ from headrace.core.names import TableName
 from headrace.lake.format import datafile, formatfile, layout, schemas
 from headrace.lake.format.column_chunks import Shape, convert
 from headrace.lake.format.plan import DataFile, Plan, TableStep
+from headrace.lake.format.vector import Vector
 from headrace.lake.log import unknown_moments
 from headrace.lake.log.commit import open_log
 from headrace.lake.log.marks import Mark
@@ -76,10 +80,19 @@ GROWN_LATER = GROWN.append(pa.field("new at", pa.timestamp("us")))
 OTHER = pa.schema(
     [pa.field("id", pa.string()), pa.field("z", pa.float64()), pa.field("at", pa.timestamp("us"))]
 )
+WORN = pa.schema(
+    [pa.field("id", pa.int64()), pa.field("file", pa.string()), pa.field("position", KINDS.types[3])]
+)
 HISTORY = pa.schema([*QUOTED, *own_fields().values()])
 
 Table = list[dict[str, Any]]
-NAMES = ["public.kinds", '"Sales Data"."Order"', "public.grown", "public.replaced", "public.empty"]
+PLAIN = ["public.kinds", '"Sales Data"."Order"', "public.grown", "public.replaced", "public.empty"]
+NAMES = [*PLAIN, "public.worn"]
+
+
+def _worn(*without: int, only: int | None = None) -> pa.Table:
+    ids = [only] if only is not None else [id for id in range(30) if id not in without]
+    return _rows(WORN, *((id, f"f{id}", id % 4) for id in ids))
 
 
 def _rows(schema: pa.Schema, *rows: tuple[Any, ...]) -> pa.Table:
@@ -115,10 +128,11 @@ class Sample:
             self._make("public.replaced", replaced),
             self._make("public.stopped", replaced),
             self._make("public.empty", schema=GROWN),
+            *self._worn(),
             self._history(order),
         ]
         self._publish(steps, "0/20")
-        tables = [kinds, order, grown, replaced, GROWN.empty_table(), replaced]
+        tables = [kinds, order, grown, replaced, GROWN.empty_table(), _worn(3, 7), replaced]
         self._expect(dict(zip([*NAMES, "public.stopped"], tables, strict=True)))
 
     def _second_mark(self) -> None:
@@ -132,10 +146,13 @@ class Sample:
             TableStep(_folder("public.grown"), 1, (self._file("public.grown", grown.slice(2)),)),
             TableStep(path, 0, (self._file("public.replaced", replaced),), dead, schemas.encode(OTHER)),
         ]
-        self._versions |= {"public.grown": 2, "public.replaced": 1}
+        new = self._file("public.worn", _worn(only=3))
+        steps.append(self._deletion(1, {0: [3, 7, 0, 9], 1: [*range(10)], 2: [9]}, new))
+        self._versions |= {"public.grown": 2, "public.replaced": 1, "public.worn": 2}
         del self._versions["public.stopped"]
         self._publish(steps, "0/30")
-        self._expect({**before, "public.grown": grown, "public.replaced": replaced})
+        worn = _worn(7, 0, 9, *range(10, 20), 29)
+        self._expect({**before, "public.grown": grown, "public.replaced": replaced, "public.worn": worn})
 
     def _log_files(self, folder: str) -> list[str]:
         names = [key.rsplit("/", 1)[1] for key in self.store.list(folder)]
@@ -149,6 +166,21 @@ class Sample:
         if chunks is not None:
             files.extend(self._of_chunks(name, chunks.slice(place, 1)) for place in range(len(chunks)))
         return TableStep(_folder(name), -1, tuple(files), schema=schemas.encode(schema or parts[0].schema))
+
+    def _worn(self) -> Iterator[TableStep]:
+        """Three files of ten rows, and two rows of the first one deleted."""
+        parts = [_worn().slice(start, 10) for start in (0, 10, 20)]
+        made = self._make("public.worn", *parts)
+        self._worn_files = list(made.add)
+        yield made
+        yield self._deletion(0, {0: [3, 7]})
+        self._versions["public.worn"] = 1
+
+    def _deletion(self, base: int, deleted: dict[int, list[int]], *new: DataFile) -> TableStep:
+        """Delete rows of some files, by their positions."""
+        vectors = {number: Vector.of(np.array(rows)) for number, rows in deleted.items()}
+        changed = [replace(self._worn_files[number], vector=vector) for number, vector in vectors.items()]
+        return TableStep(_folder("public.worn"), base, (*changed, *new), tuple(file.path for file in changed))
 
     def _history(self, rows: pa.Table) -> TableStep:
         """One row that came at time 5, and one of an epoch that never got its mark."""

@@ -13,7 +13,7 @@ from headrace.iceberg.export import Exporter
 from headrace.iceberg.settings import IcebergConfig
 from headrace.lake.store.open import open_store
 from tests.iceberg import ENGINES, Engines, in_order, tags
-from tests.readers.sample import NAMES, Sample
+from tests.readers.sample import PLAIN, Sample
 
 
 @pytest.fixture(scope="module")
@@ -27,13 +27,14 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Sample, Engines]
             exporter = Exporter(self.store, "main", "id", timedelta(hours=1))
             exporter.attach(IcebergConfig())
             exporter.export()
-            assert exporter.left_out == {}
+            left_out = {name: error.code for name, error in exporter.left_out.items()}
+            assert left_out == {"public.worn": "ICEBERG_DELETED_ROWS"}
 
     return Exported(open_store(path)), Engines(Path(path))
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", PLAIN)
 @pytest.mark.parametrize("epoch", [2, 3])
 def test_each_engine_reads_each_table_at_each_mark(
     exported: tuple[Sample, Engines], engine: str, name: str, epoch: int

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -214,3 +215,19 @@ def test_files_are_addresses_that_anybody_can_open(lake: Lake, sample: Sample) -
     assert pl.read_parquet(files, glob=False).height == 2
     assert all(Path(file).is_file() for file in files)
     assert "Cut(main@3)" in repr(lake.at())
+
+
+def test_files_with_deleted_rows_are_given_to_those_who_leave_them_out(lake: Lake, sample: Sample) -> None:
+    cut = lake.at()
+    with pytest.raises(HeadraceError) as raised:
+        cut.files("worn")
+    assert raised.value.code == "LAKE_FILES_WITH_DELETED"
+    deleted = cut.vectors("worn")
+    parts = []
+    for file in cut.files("worn", with_deleted=True):
+        rows = pl.read_parquet(file, glob=False, row_index_name="at")
+        parts.append(rows.filter(~pl.col("at").is_in(deleted.get(file, np.array([], np.int64)))).drop("at"))
+    found = pl.concat(parts).to_arrow()
+    _same(found.cast(sample.expected[3, "public.worn"].schema), sample.expected[3, "public.worn"])
+    assert cut.vectors("grown") == {}
+    assert cut.files("grown") == cut.files("grown", with_deleted=True)

@@ -78,6 +78,8 @@ class Contents:
         space = f"{self._namespace}.{name.schema}"
         _refuse_unfit(name, space)
         folder = layout.table_folder(self._source, name)
+        if known.get(folder) != version:
+            _refuse_deleted_rows(name, LakeTable(self._store, folder).at(version))
         yield self._content((space, name.name), folder, version, schema)
         above = layout.history_folder(self._source, name, 0).rpartition("/")[0]
         for number in sorted(int(k) for k in self._store.folders(above) if k.isdigit()):
@@ -120,6 +122,15 @@ def _refuse_unfit(name: TableName, space: str) -> None:
         raise _name_error(str(name), "a dot is in it")
     if max(len(f"{space}.history"), len(name.name) + 5) > _LONGEST:
         raise _name_error(str(name), f"more than {_LONGEST} characters with the namespace")
+
+
+def _refuse_deleted_rows(name: TableName, table: LakeTable) -> None:
+    if any(file.vector for file in table.files().values()):
+        raise Misconfigured(
+            "ICEBERG_DELETED_ROWS",
+            f'files of table "{name}" hold deleted rows, which Iceberg would show',
+            hint="headrace maintain --rewrite writes them anew; until then read the table as Delta",
+        )
 
 
 def _name_error(name: str, why: str) -> Misconfigured:

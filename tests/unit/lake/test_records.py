@@ -35,7 +35,7 @@ def test_a_lake_is_made_once_and_opened_ever_after(any_store: Store) -> None:
     made = formatfile.create_lake(any_store)
     assert formatfile.create_lake(any_store) == made
     assert formatfile.open_lake(any_store) == made
-    assert made.number == formatfile.FORMAT
+    assert made.number == formatfile.FIRST
 
 
 def test_a_place_that_is_no_lake_is_refused_and_stays_as_it_is(any_store: Store) -> None:

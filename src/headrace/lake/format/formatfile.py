@@ -22,7 +22,7 @@ from headrace.lake.store.contract import Store
 from headrace.lake.store.open import prove_atomic
 
 FORMAT = 2  # the newest that we know
-_FIRST = 1  # of a new lake
+FIRST = 1  # of a new lake
 VECTORS = 2  # of a lake that has deletion vectors, or had: earlier releases would show deleted rows
 
 
@@ -74,7 +74,7 @@ def create_lake(store: Store) -> Format:
     prove_atomic(store)
     # Two processes may do this at once; both then read what the first of them wrote.
     try:
-        store.put_if_absent(layout.FORMAT, _text(Format(_FIRST, uuid.uuid4().hex)))
+        store.put_if_absent(layout.FORMAT, _text(Format(FIRST, uuid.uuid4().hex)))
     except Transient as error:
         if "://" in store.url or Path(store.url).is_dir():
             raise

@@ -114,6 +114,12 @@ def file_rows(file: Stored) -> FileRows:
     return FileRows(file.path, file.vector)
 
 
+def deleted_rows(folder: str, file: Stored) -> Ints:
+    """Return the positions of the rows of a file that are deleted."""
+    none = np.empty(0, np.int64)
+    return none if file.vector is None else file.vector.positions(f"{folder}/{file.path}")
+
+
 def _encode(rows: Ints) -> bytes:
     highs = np.unique(rows >> 32)
     parts = [struct.pack("<Iq", _MAGIC, len(highs))]

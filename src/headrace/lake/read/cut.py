@@ -3,7 +3,8 @@
     cut.arrow("public.orders")           pyarrow.Table
     cut.polars("orders")                 polars.LazyFrame
     cut.table(spark, "public.orders")    Spark DataFrame; cut.register(spark): all of them as views
-    cut.files(...), cut.version(...)     for any other engine, at a mark: pin the version, or take the files
+    cut.url(...), cut.version(...)       for any other engine of Delta, at a mark: the table and its version
+    cut.files(...), cut.vectors(...)     for any reader of Parquet: the files, and the rows deleted in them
 
 All tables of a cut are at the same position of the source, so a reader never sees half of a transaction.
 Columns have the names, order and types of the table's schema, in every engine and however old the files are.
@@ -23,14 +24,17 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
+from headrace.core.columns import Ints
 from headrace.core.errors import Misconfigured
+from headrace.core.history import free_names
 from headrace.core.names import TableName, quote_identifier
 from headrace.core.position import plain
 from headrace.lake.format import datafile, layout, schemas
+from headrace.lake.format.vector import deleted_rows
 from headrace.lake.log import histories
 from headrace.lake.log.histories import HistoryPart
 from headrace.lake.log.marks import Mark
-from headrace.lake.log.table import LakeTable
+from headrace.lake.log.table import LakeTable, LiveFile
 from headrace.lake.read import pruning, travel
 from headrace.lake.read.catalogs import Catalogs
 from headrace.lake.read.intervals import Name, Standings
@@ -95,12 +99,34 @@ class Cut:
         self.version(name)
         return locate(self.store, layout.table_folder(*self.standings.resolve(name)))
 
-    def files(self, name: str) -> list[str]:
-        """Return the addresses of the Parquet files that hold the table here."""
+    def files(self, name: str, *, with_deleted: bool = False) -> list[str]:
+        """Return the addresses of the Parquet files that hold the table here.
+
+        `with_deleted` says that you leave out the rows of `vectors(name)`; without it such files are refused.
+        """
+        table = self._at_mark(name)
+        files = table.files()
+        if not with_deleted and any(file.vector for file in files.values()):
+            raise Misconfigured(
+                "LAKE_FILES_WITH_DELETED",
+                f'files of table "{name}" hold rows that are deleted',
+                hint=f'leave out those of cut.vectors("{name}"), and call cut.files(..., with_deleted=True); '
+                "or read it by cut.arrow, cut.polars or cut.table",
+            )
+        return [locate(self.store, f"{table.folder}/{path}") for path in sorted(files)]
+
+    def vectors(self, name: str) -> dict[str, Ints]:
+        """Return the positions of the rows that are deleted, from 0, for each of `files` that has any."""
+        table = self._at_mark(name)
+        found = {path: deleted_rows(table.folder, file) for path, file in sorted(table.files().items())}
+        return {
+            locate(self.store, f"{table.folder}/{path}"): rows for path, rows in found.items() if len(rows)
+        }
+
+    def _at_mark(self, name: str) -> LakeTable:
         self.version(name)
         full = self.standings.resolve(name)
-        table = self.standings.open(full, self.standings.of(full).base)
-        return [locate(self.store, f"{table.folder}/{path}") for path in sorted(table.files())]
+        return self.standings.open(full, self.standings.of(full).base)
 
     def schema(self, name: str) -> pa.Schema:
         return self.standings.schema(self.standings.resolve(name))
@@ -211,7 +237,12 @@ def _rows(table: LakeTable) -> pa.Table:
 
 
 def _scan(table: LakeTable) -> pl.LazyFrame:
-    return _scan_files(table, sorted(table.files()), table.schema())
+    files = table.files()
+    whole = _scan_files(
+        table, sorted(path for path, file in files.items() if not file.vector), table.schema()
+    )
+    parts = [_scan_left(table, file) for _, file in sorted(files.items()) if file.vector]
+    return pl.concat([whole, *parts])
 
 
 def scan_part(part: HistoryPart) -> pl.LazyFrame:
@@ -221,7 +252,18 @@ def scan_part(part: HistoryPart) -> pl.LazyFrame:
     return rows if after is None else rows.filter(time > after)
 
 
-def _scan_files(table: LakeTable, paths: Iterable[str], schema: pa.Schema) -> pl.LazyFrame:
+def _scan_left(table: LakeTable, file: LiveFile) -> pl.LazyFrame:
+    """Scan a file without the rows that are deleted."""
+    schema = table.schema()
+    [position] = free_names(schema.names, ["position"])
+    gone = pl.Series(deleted_rows(table.folder, file), dtype=pl.get_index_type())
+    rows = _scan_files(table, [file.path], schema, position)
+    return rows.filter(~pl.col(position).is_in(gone.implode())).drop(position)
+
+
+def _scan_files(
+    table: LakeTable, paths: Iterable[str], schema: pa.Schema, position: str | None = None
+) -> pl.LazyFrame:
     empty = pl.from_arrow(schemas.to_lake(schema).empty_table())
     assert isinstance(empty, pl.DataFrame)
     urls = [locate(table.store, f"{table.folder}/{path}") for path in paths]
@@ -233,5 +275,6 @@ def _scan_files(table: LakeTable, paths: Iterable[str], schema: pa.Schema) -> pl
             missing_columns="insert",
             glob=False,
             storage_options=table.store.storage_options or None,
+            row_index_name=position,
         )
     return frame.rename(dict(zip(empty.columns, schema.names, strict=True)))

@@ -2,6 +2,7 @@
 
     a directory                        Spark's own Parquet reader
     a bucket, and Spark can read it    the same: only the columns and rows that a query needs are fetched
+    files with deleted rows            without them, by their positions
     a bucket, and Spark has no file    tasks, which read the files through our own store, as every job of
     system for it (pip's Spark)        ours does: whole files, whatever the query needs of them
 
@@ -15,24 +16,28 @@ Spark is used only through the session that is handed in; this room does not imp
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from headrace.lake.format import datafile, schemas
+from headrace.lake.format.vector import FileRows, deleted_rows
 from headrace.lake.store.contract import Store, locate
 from headrace.lake.store.local import LocalStore
 from headrace.lake.store.open import open_store
 
 # How Hadoop says that it has no file system for an address.
 _NO_FILE_SYSTEM = ("ClassNotFoundException", "NoClassDefFoundError", "No FileSystem for scheme")
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_.\-]+\Z")
+_PLACE = ("file", "position")
 _GLOB = re.compile(r"([\\{}\[\]*?])")
 
 # So many rows go to the JVM at a time, and so many tasks at most read one list of files.
@@ -50,16 +55,31 @@ class Frames:
     store: Store
     _plain: bool | None = field(default=None, init=False)
 
-    def parquet(self, keys: Sequence[str], schema: pa.Schema) -> Any:
-        """The rows of the files (at least one), with exactly the schema's columns as the user names them."""
+    def parquet(self, files: Sequence[FileRows], schema: pa.Schema) -> Any:
+        """The rows of the files (at least one), with exactly the schema's columns as the user names them.
+
+        A file's path is its key in the store.
+        """
         ddl = schemas.spark_ddl(schemas.to_lake(schema))
         if self._plain is None:
-            self._plain = isinstance(self.store, LocalStore) or self._is_readable(keys[0], ddl)
-        if self._plain:
-            rows = self.spark.read.schema(ddl).parquet(*map(self._address, keys))
-        else:
-            rows = self._in_tasks(tuple(keys), schema)
+            self._plain = isinstance(self.store, LocalStore) or self._is_readable(files[0].path, ddl)
+        if not self._plain or not _has_positions(files, schema):
+            return self._in_tasks(tuple(files), schema).toDF(*schema.names)
+        rows = self.spark.read.schema(ddl).parquet(*(self._address(file.path) for file in files))
+        if any(file.vector for file in files):
+            rows = self._left(rows, files, len(schema))
         return rows.toDF(*schema.names)
+
+    def _left(self, rows: Any, files: Sequence[FileRows], width: int) -> Any:
+        """The rows that are not deleted. Files go by their names: Spark spells an address in its own way."""
+        columns = [f"c{at}" for at in range(width)]
+        placed = rows.select("*", "_metadata.file_name", "_metadata.row_index").toDF(*columns, *_PLACE)
+        deleted = [
+            (posixpath.basename(file.path), deleted_rows("", file).tolist()) for file in files if file.vector
+        ]
+        gone = self.spark.createDataFrame(deleted, "file STRING, rows ARRAY<BIGINT>")
+        gone = gone.selectExpr("file", "explode(rows) AS position").hint("broadcast")
+        return placed.join(gone, list(_PLACE), "left_anti").select(*columns)
 
     def _is_readable(self, key: str, ddl: str) -> bool:
         """Tell whether Spark has a file system on which the file is."""
@@ -83,27 +103,39 @@ class Frames:
             url = "s3a" + url[2:]
         return _GLOB.sub(r"\\\1", url)
 
-    def _in_tasks(self, keys: tuple[str, ...], schema: pa.Schema) -> Any:
+    def _in_tasks(self, files: tuple[FileRows, ...], schema: pa.Schema) -> Any:
         # Columns by number: Spark looks them up by name here, and takes a dot in one for a path.
         numbered = pa.schema([column.with_name(f"c{at}") for at, column in enumerate(schema)])
         options = tuple(self.store.storage_options.items())
-        task = partial(_read, self.store.url, options, keys, schemas.encode(schema))
-        numbers = self.spark.range(0, len(keys), 1, min(len(keys), _TASKS))
+        task = partial(_read, self.store.url, options, files, schemas.encode(schema))
+        numbers = self.spark.range(0, len(files), 1, min(len(files), _TASKS))
         with own_python(self.spark):
             return numbers.mapInArrow(task, schemas.spark_ddl(numbered))
 
 
 def _read(
-    url: str, options: tuple[tuple[str, str], ...], keys: tuple[str, ...], schema: str, numbers: Iterator[Any]
+    url: str,
+    options: tuple[tuple[str, str], ...],
+    files: tuple[FileRows, ...],
+    schema: str,
+    numbers: Iterator[Any],
 ) -> Iterator[Any]:
     """Runs in a worker: the numbers of files to their rows."""
     store, wanted = open_store(url, dict(options)), schemas.decode(schema)
     names = [f"c{at}" for at in range(len(wanted))]
     for batch in numbers:
         for number in batch.column(0).to_pylist():
-            folder, _, path = keys[number].rpartition("/")
-            for rows in datafile.stream(store, folder, path, wanted):
+            folder, _, path = files[number].path.rpartition("/")
+            for rows in datafile.stream(store, folder, replace(files[number], path=path), wanted):
                 yield from rows.rename_columns(names).to_batches(max_chunksize=_ROWS)
+
+
+def _has_positions(files: Sequence[FileRows], schema: pa.Schema) -> bool:
+    """Tell whether Spark can tell the place of each row of the files that have deleted rows."""
+    if not any(file.vector for file in files):
+        return True
+    hidden = any(name.lower() == "_metadata" for name in schema.names)
+    return not hidden and all(_PLAIN_NAME.match(posixpath.basename(file.path)) for file in files)
 
 
 @contextmanager

@@ -29,6 +29,7 @@ import pyarrow as pa
 
 from headrace.core.spark_types import spark_type
 from headrace.lake.format import layout, schemas
+from headrace.lake.format.vector import FileRows
 from headrace.lake.log.table import LakeTable
 from headrace.lake.read.frames import Frames
 from headrace.lake.read.travel import quote
@@ -42,7 +43,7 @@ _File = Mapping[str, Any]
 class FileGroup:
     """Files that are read together, and what is true of each of their rows, in Spark's SQL."""
 
-    keys: tuple[str, ...]
+    files: tuple[FileRows, ...]
     condition: str | None = None
 
 
@@ -51,7 +52,7 @@ def frame(spark: Any, table: LakeTable) -> Any:
     schema, frames = table.schema(), Frames(spark, table.store)
     found = None
     for group in groups(table, schema):
-        rows = frames.parquet(group.keys, schema)
+        rows = frames.parquet(group.files, schema)
         rows = rows if group.condition is None else rows.where(group.condition)
         found = rows if found is None else found.unionAll(rows)
     return spark.createDataFrame([], schemas.spark_ddl(schema)) if found is None else found
@@ -62,17 +63,19 @@ def groups(table: LakeTable, schema: pa.Schema) -> list[FileGroup]:
     files = table.describe().to_pylist()
     column = _telling(files, schema)
     if column is None:
-        ordered = _keys(table, sorted(files, key=lambda file: str(file["path"])))
+        ordered = _placed(table, sorted(files, key=lambda file: str(file["path"])))
         return [FileGroup(ordered)] if ordered else []
     stated = layout.lake_column(column.name)
     files.sort(key=lambda file: (file[f"max.{stated}"], file[f"min.{stated}"]))
     width = -(-len(files) // MOST_GROUPS)
     chunks = [files[start : start + width] for start in range(0, len(files), width)]
-    return [FileGroup(_keys(table, chunk), _condition(chunk, column)) for chunk in chunks]
+    return [FileGroup(_placed(table, chunk), _condition(chunk, column)) for chunk in chunks]
 
 
-def _keys(table: LakeTable, files: Sequence[_File]) -> tuple[str, ...]:
-    return tuple(f"{table.folder}/{file['path']}" for file in files)
+def _placed(table: LakeTable, files: Sequence[_File]) -> tuple[FileRows, ...]:
+    live = table.files()
+    paths = [str(file["path"]) for file in files]
+    return tuple(FileRows(f"{table.folder}/{path}", live[path].vector) for path in paths)
 
 
 def _telling(files: Sequence[_File], schema: pa.Schema) -> pa.Field | None:

@@ -33,6 +33,7 @@ from headrace.core.collection import DIFF, as_multiset, consolidate, of_rows
 from headrace.core.errors import Definite
 from headrace.core.spark_types import spark_type
 from headrace.lake.format import datafile
+from headrace.lake.format.vector import FileRows
 from headrace.lake.log.histories import HistoryPart
 from headrace.lake.read.frames import Frames
 
@@ -106,7 +107,7 @@ def with_columns(rows: Any, have: pa.Schema, want: pa.Schema) -> Any:
 
 def frame(spark: Any, part: HistoryPart) -> Any:
     """Return the updates of a part as a DataFrame with the history's own columns."""
-    rows = Frames(spark, part.table.store).parquet(part.keys(), part.schema)
+    rows = Frames(spark, part.table.store).parquet(list(map(FileRows, part.keys())), part.schema)
     after, until = part.times
     time = quote(part.own["_time"])
     rows = rows.where(f"{time} <= {until}")
