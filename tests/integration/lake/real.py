@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from headrace.lake.format import datafile, layout, schemas
+from headrace.lake.format import datafile, delta_line, formatfile, layout, schemas
 from headrace.lake.format.plan import DataFile, Plan
-from headrace.lake.format.vector import FileRows
+from headrace.lake.format.vector import Stored
 from headrace.lake.log.marks import Mark, Marks
 from headrace.lake.log.table import LakeTable, tables_of
 from headrace.lake.store.contract import Store, locate
@@ -25,6 +26,7 @@ class Real:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        formatfile.create_lake(store)
 
     def open(self) -> Any:
         return self.store, Marks(self.store, SOURCE), tables_of(self.store)
@@ -33,8 +35,8 @@ class Real:
         table = pa.table({"row": sorted(rows)}, schema=_SCHEMA)
         return datafile.write(self.store, folder, layout.file_name(epoch), table)
 
-    def rows_of(self, folder: str, path: str) -> set[int]:
-        return set(datafile.read(self.store, folder, FileRows(path))["row"].to_pylist())
+    def rows_of(self, folder: str, file: Stored) -> set[int]:
+        return set(datafile.read(self.store, folder, file)["row"].to_pylist())
 
     def schema(self) -> str | None:
         return schemas.encode(_SCHEMA)
@@ -44,12 +46,14 @@ class Real:
 
     def disturb(self, folder: str, length: int, *, faithful: bool) -> bool:
         live = LakeTable(self.store, folder).at(length - 1).files()
-        rows = set().union(*(self.rows_of(folder, path) for path in live)) | (set() if faithful else {-1})
+        rows = set().union(*(self.rows_of(folder, file) for file in live.values())) | (
+            set() if faithful else {-1}
+        )
         file = self.write_file(folder, 0, rows)
         changed = not faithful
-        actions: list[dict[str, Any]] = [{"commitInfo": {"operation": "OPTIMIZE"}}]
+        actions: list[Mapping[str, Any]] = [{"commitInfo": {"operation": "OPTIMIZE"}}]
         actions += [
-            {"remove": {"path": path, "dataChange": changed, "deletionTimestamp": 0}} for path in live
+            delta_line.remove(path, changes=changed, vector=each.vector) for path, each in live.items()
         ]
         added = {"path": file.path, "size": file.size, "partitionValues": {}, "modificationTime": 0}
         actions.append({"add": added | {"dataChange": changed, "stats": file.stats}})
@@ -79,4 +83,4 @@ class RealStage:
 
     def rows(self, folder: str, version: int) -> Counter[int]:
         table = LakeTable(self.store, folder).at(version)
-        return Counter(row for path in table.files() for row in self.bench.rows_of(folder, path))
+        return Counter(row for file in table.files().values() for row in self.bench.rows_of(folder, file))

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from headrace.lake.format import layout
 from headrace.lake.format.plan import DataFile, Plan
+from headrace.lake.format.vector import FileRows, file_rows
 from headrace.lake.log import catalog
 from headrace.lake.log.marks import Mark
 from headrace.lake.log.table import Entry
@@ -56,8 +57,8 @@ class Twin:
     def write_file(self, folder: str, epoch: int, rows: set[int]) -> DataFile:
         return self.world.write_file(epoch, rows)
 
-    def rows_of(self, folder: str, path: str) -> set[int]:
-        return set(self.world.files[path])
+    def rows_of(self, folder: str, file: FileRows) -> set[int]:
+        return set(self.world.left(file))
 
     def schema(self) -> str | None:
         return "any"
@@ -67,9 +68,9 @@ class Twin:
 
     def disturb(self, folder: str, length: int, *, faithful: bool) -> bool:
         live = self.world.tables[folder][length - 1].live
-        rows = set().union(*(self.world.files[path] for path in live)) | (set() if faithful else {-1})
+        rows = set().union(*map(self.world.left, live)) | (set() if faithful else {-1})
         file = self.world.write_file(0, rows)
-        version = Version(Entry(None, rewrite=faithful), frozenset({file.path}), None)
+        version = Version(Entry(None, rewrite=faithful), frozenset({file_rows(file)}), None)
         return self.world.commit(folder, version, length)
 
     def compact_marks(self) -> None:

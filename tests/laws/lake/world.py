@@ -4,7 +4,7 @@ The twin knows what the real ones do and nothing more. In particular it *accepts
 removal of a dead file, an older `txn`), so that only the machine's own checks stand between a wrong plan
 and a wrong table. `tests/integration/lake` holds the twin against the real ones.
 
-A file is a set of rows (numbers), a table version a set of live files.
+A file is a set of rows (numbers) in ascending order, a table version a set of live files with their vectors.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from headrace.lake.format import layout
 from headrace.lake.format.plan import DataFile, TableStep
+from headrace.lake.format.vector import FileRows, Vector, deleted_rows, file_rows
 from headrace.lake.log.marks import Mark
 from headrace.lake.log.table import Entry, Stamp
 
@@ -26,7 +27,7 @@ class Version:
     """One version of a table: who made it, and what it holds."""
 
     entry: Entry
-    live: frozenset[str]
+    live: frozenset[FileRows]
     epoch: int | None
     dead: frozenset[str] = frozenset()  # removals of files that were not live: never ours
 
@@ -40,13 +41,23 @@ class World:
     files: dict[str, Rows] = field(default_factory=dict)
     marks: list[Mark] = field(default_factory=list)
     mark_commits: int = 0
+    _left: dict[FileRows, Rows] = field(default_factory=dict)
     durable_at_once: bool = False  # as of a bucket; otherwise as of a directory
 
     def rows(self, folder: str, version: int) -> Counter[int]:
         counted: Counter[int] = Counter()
-        for path in self.tables[folder][version].live:
-            counted.update(self.files[path])
+        for file in self.tables[folder][version].live:
+            counted.update(self.left(file))
         return counted
+
+    def left(self, file: FileRows) -> Rows:
+        """The rows of a file that its vector does not delete."""
+        if file.vector is None:
+            return self.files[file.path]
+        if file not in self._left:
+            rows = sorted(self.files[file.path])
+            self._left[file] = self.files[file.path] - {rows[at] for at in deleted_rows("", file)}
+        return self._left[file]
 
     def write_file(self, epoch: int, rows: Iterable[int]) -> DataFile:
         name = layout.file_name(epoch)
@@ -106,7 +117,13 @@ class TwinTable:
         return self.version
 
     def live(self) -> frozenset[str]:
+        return frozenset(file.path for file in self.contents())
+
+    def contents(self) -> frozenset[FileRows]:
         return self._log[self.version].live if self.version >= 0 else frozenset()
+
+    def with_vector(self, path: str, vector: Vector) -> DataFile:
+        return DataFile(path, 1, len(self._world.files[path]), "{}", vector)
 
     def entry(self, version: int) -> Entry | None:
         return self._log[version].entry if 0 <= version < len(self._log) else None
@@ -114,10 +131,10 @@ class TwinTable:
     def write(self, step: TableStep, stamp: Stamp) -> bool:
         assert self.version == step.base
         live = self.live()
-        added = frozenset(file.path for file in step.add)
+        stay = frozenset(file for file in self.contents() if file.path not in step.remove)
         version = Version(
             entry=Entry(plan_id=stamp.plan_id, rewrite=False),
-            live=(live - set(step.remove)) | added,
+            live=stay | frozenset(map(file_rows, step.add)),
             epoch=stamp.epoch,
             dead=frozenset(step.remove) - live,
         )
@@ -127,8 +144,8 @@ class TwinTable:
 
     def restoration(self, base: int) -> TableStep | None:
         then = self._log[base].live if base >= 0 else frozenset()
-        back = tuple(DataFile(path, 1, 1, "{}") for path in sorted(then - self.live()))
-        gone = tuple(sorted(self.live() - then))
+        back = tuple(DataFile(file.path, 1, 1, "{}", file.vector) for file in then - self.contents())
+        gone = tuple(sorted(file.path for file in self.contents() - then))
         return TableStep(self._folder, self.version, back, gone) if back or gone else None
 
     def log_keys(self, version: int) -> list[str]:

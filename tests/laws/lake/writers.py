@@ -1,10 +1,12 @@
 """A small pipeline over the commit machine: what writes, what disturbs it, and what must be true.
 
 The source is a list of transactions 0, 1, 2, ...; a frontier F means that all below F are held.
-Transaction t touches the tables `TOUCHED[t % 4]`: it inserts row t, and deletes the row that the last but
-one transaction on that table inserted. So what each table holds at each frontier is a function (`contents`)
-that no writer needs to be asked about, every mark can be checked against it, and every epoch both adds and
-removes. History is a table of its own with every row ever inserted into anything.
+Transaction t touches the tables `TOUCHED[t % 4]`: it inserts the rows t and `BRIEF + t`. It deletes row
+`BRIEF + s` of the last transaction s that touched the table, and row r of the one before. So what each table
+holds at each frontier is a function (`contents`) that no writer needs to be asked about, every mark can be
+checked against it, and every epoch both adds and removes. The files of one table are written anew without
+the deleted rows; those of the others get a deletion vector, and go once all of their rows are deleted.
+History is a table of its own with every row ever inserted into anything.
 """
 
 from __future__ import annotations
@@ -16,9 +18,12 @@ from contextlib import suppress
 from functools import cache, partial
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
+
 from headrace.core.errors import Definite, Misconfigured, Transient
 from headrace.core.position import Position
 from headrace.lake.format.plan import DataFile, Plan, TableStep
+from headrace.lake.format.vector import FileRows, Vector
 from headrace.lake.log import catalog
 from headrace.lake.log.commit import DeltaTables, EpochLog, PlanFiles, PublishingMarkLog, plan_base
 from headrace.lake.log.marks import Mark
@@ -29,6 +34,8 @@ T = TypeVar("T")
 SOURCE = "main"
 HISTORY = "history/main/s/all/1"
 TOUCHED: tuple[tuple[str, ...], ...] = (("a", "b"), ("b", "c"), ("c",), ("a",))
+BRIEF = 10_000  # added to the number of a row that lasts until its table is touched again
+REWRITTEN = "b"  # the table whose files are written anew
 _PATIENCE = 30
 
 
@@ -39,7 +46,7 @@ def folder(table: str) -> str:
 def contents(table: str, frontier: int) -> Counter[int]:
     """Contents of the table once all transactions below the frontier are applied."""
     touching = [t for t in range(frontier) if table in TOUCHED[t % len(TOUCHED)]]
-    return Counter(touching[-2:])
+    return Counter([*touching[-2:], *(BRIEF + t for t in touching[-1:])])
 
 
 class Bench(Protocol):
@@ -49,7 +56,7 @@ class Bench(Protocol):
 
     def write_file(self, folder: str, epoch: int, rows: set[int]) -> DataFile: ...
 
-    def rows_of(self, folder: str, path: str) -> set[int]: ...
+    def rows_of(self, folder: str, file: FileRows) -> set[int]: ...
 
     def schema(self) -> str | None: ...
 
@@ -162,7 +169,7 @@ class Writer:
         return TableStep(HISTORY, base, add=(file,), schema=self.bench.schema() if base < 0 else None)
 
     def _change(self, table: str, epoch: int, frontier: int) -> TableStep | None:
-        """Copy on write: the files that hold a row to delete are rewritten without it."""
+        """The files that hold a row to delete are rewritten without it, or get a vector."""
         path = folder(table)
         try:
             base = plan_base(self._open_table(path))
@@ -174,15 +181,22 @@ class Writer:
             return None
         before, after = contents(table, frontier), contents(table, frontier + 1)
         gone, come = set(before - after), set(after - before)
-        touched = {
-            file: rows
-            for file in sorted(self._open_table(path).live())
-            if (rows := self.bench.rows_of(path, file)) & gone
-        }
-        kept = set().union(*touched.values()) - gone if touched else set()
-        add = self.bench.write_file(path, epoch, kept | come)
-        schema = self.bench.schema() if base < 0 else None
-        return TableStep(path, base, (add,), tuple(touched), schema)
+        files = sorted(self._open_table(path).contents(), key=lambda file: str(file.path))
+        touched = {file: rows for file in files if (rows := self.bench.rows_of(path, file)) & gone}
+        schema, removed = self.bench.schema() if base < 0 else None, tuple(file.path for file in touched)
+        if table == REWRITTEN:
+            kept = set().union(*touched.values()) - gone if touched else set()
+            return TableStep(path, base, (self.bench.write_file(path, epoch, kept | come),), removed, schema)
+        worn = [self._without(path, file, gone) for file, rows in touched.items() if rows - gone]
+        return TableStep(path, base, (*worn, self.bench.write_file(path, epoch, come)), removed, schema)
+
+    def _without(self, path: str, file: FileRows, gone: set[int]) -> DataFile:
+        """The file with a vector that deletes these rows, too."""
+        every = sorted(self.bench.rows_of(path, FileRows(file.path)))
+        there = self.bench.rows_of(path, file) - gone
+        vector = Vector.of(np.array([at for at, row in enumerate(every) if row not in there]))
+        added: DataFile = self._open_table(path).with_vector(file.path, vector)
+        return added
 
 
 def compactor(bench: Bench, path: str, *, faithful: bool = True) -> Callable[[Actor], None]:

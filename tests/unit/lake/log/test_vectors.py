@@ -81,6 +81,7 @@ def test_a_vector_grows_and_each_version_stays_as_it_was(any_store: Store) -> No
     for version, ids in enumerate(expected):
         assert _ids(table.at(version)) == _delta_ids(any_store, version) == ids
     fresh = _again(any_store)
+    assert fresh.find_unneeded(0, fresh.version) == ({other.path}, set())
     assert _ids(table) == _ids(fresh) == expected[-1]
     assert fresh.files() == table.files()
     assert fresh.files()[one.path].alive == 94
