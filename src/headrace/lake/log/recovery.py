@@ -224,23 +224,25 @@ def _restore(store: Store, folder: str, base: int, steps: list[TableStep], stamp
     newest = max([*log_lines.versions(store, folder), *(step.base + 1 for step in steps)])
     log_lines.fill(store, folder, range(base + 1, newest + 1), _line(stamp, _FILLER))
     table = LakeTable(store, folder)
-    if any(step.schema for step in steps):
+    table.refresh()
+    older = table.at(base)
+    if any(step.schema for step in steps) or not older.schema().equals(table.schema()):
         _put_columns(table, base, newest + 1, stamp)
     newest = table.refresh()
-    step = table.restoration(base) or TableStep(folder, newest)
+    then, now = older.contents(), table.contents()
     # Undo a torn line as well: somebody may have read it before it was torn.
-    then = {file.path: file for file in table.at(base).contents()}
-    added = {file_rows(file) for step in steps for file in step.add} - {*then.values()}
-    removed = {path for step in steps for path in step.remove} & then.keys()
-    again = sorted(removed - {file.path for file in step.add})
-    # A line that is torn no longer says which vector it gave a file that was there before.
-    undone = sorted((file for file in added if file.vector), key=lambda file: file.path)
-    step = replace(
-        step,
-        add=(*step.add, *(datafile.describe(store, folder, then[path]) for path in again)),
-        remove=tuple(sorted({*step.remove, *(file.path for file in added - {*undone})})),
-    )
-    _write(table, step, stamp, [file for file in undone if file not in table.contents()])
+    gone = (now | {file_rows(file) for step in steps for file in step.add}) - then
+    removed = {path for step in steps for path in step.remove}
+    again = {file for file in then if file not in now or file.path in removed}
+    add = tuple(datafile.describe(store, folder, file) for file in _by_path(again))
+    if any(file.vector for file in gone | again):
+        _write(table, TableStep(folder, newest, add), stamp, _by_path(gone))
+    else:
+        _write(table, TableStep(folder, newest, add, tuple(file.path for file in _by_path(gone))), stamp)
+
+
+def _by_path(files: Iterable[FileRows]) -> list[FileRows]:
+    return sorted(files, key=lambda file: file.path)
 
 
 def _write(table: LakeTable, step: TableStep, stamp: Stamp, undone: Sequence[FileRows] = ()) -> None:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from headrace.core.errors import Definite
 from headrace.lake.format.plan import DataFile
-from headrace.lake.format.vector import Vector
+from headrace.lake.format.vector import FileRows, Vector, file_rows
 from headrace.lake.store.contract import Store
 from headrace.lake.store.many import at_once
 
@@ -25,8 +25,11 @@ _CHECKPOINT = re.compile(r"/(\d{20})\.checkpoint(?:\.\d{10}\.\d{10})?\.parquet\Z
 _COLUMNS = ["add.path", "add.size", "add.stats", "add.deletionVector"]
 
 
-def live_files(store: Store, folder: str, version: int) -> dict[str, DataFile]:
-    """The live files at a version, by path."""
+Live = dict[FileRows, DataFile]
+
+
+def live_files(store: Store, folder: str, version: int) -> Live:
+    """The live files at a version. A torn line may leave a path there twice, with two vectors."""
     start, live = _last_checkpoint(store, folder, version)
     keys = [f"{folder}/_delta_log/{number:020d}.json" for number in range(start + 1, version + 1)]
     for text in at_once(store.get, keys):
@@ -39,15 +42,13 @@ def live_files(store: Store, folder: str, version: int) -> dict[str, DataFile]:
     return live
 
 
-def _apply(live: dict[str, DataFile], actions: list[dict[str, Any]]) -> None:
+def _apply(live: Live, actions: list[dict[str, Any]]) -> None:
     """Apply a line; a removal takes the file with exactly its vector."""
     for removal in (action["remove"] for action in actions if "remove" in action):
-        path = unquote(removal["path"])
-        if path in live and live[path].vector == _vector(removal):
-            del live[path]
+        live.pop(FileRows(unquote(removal["path"]), _vector(removal)), None)
     for addition in (action["add"] for action in actions if "add" in action):
         file = _file(addition)
-        live[file.path] = file
+        live[file_rows(file)] = file
 
 
 def _file(addition: Mapping[str, Any]) -> DataFile:
@@ -61,7 +62,7 @@ def _vector(action: Mapping[str, Any]) -> Vector | None:
     return None if said is None else Vector.from_descriptor(said)
 
 
-def _last_checkpoint(store: Store, folder: str, version: int) -> tuple[int, dict[str, DataFile]]:
+def _last_checkpoint(store: Store, folder: str, version: int) -> tuple[int, Live]:
     """Read the newest checkpoint up to a version; -1 and no file where there is none that can be read."""
     found: dict[int, list[str]] = {}
     for key in store.list(f"{folder}/_delta_log"):
@@ -73,7 +74,7 @@ def _last_checkpoint(store: Store, folder: str, version: int) -> tuple[int, dict
             rows = [row for key in found[number] for row in _additions(store, key)]
         except (pa.ArrowException, OSError):
             continue  # torn: all lines that it stands for are still there
-        return number, {file.path: file for file in map(_file, rows)}
+        return number, {file_rows(file): file for file in map(_file, rows)}
     return -1, {}
 
 

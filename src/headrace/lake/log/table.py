@@ -54,7 +54,7 @@ from deltalake.transaction import (
 from headrace.core.errors import Definite, Transient
 from headrace.lake.format import datafile, delta_line, formatfile, layout, schemas
 from headrace.lake.format.plan import DataFile, TableStep
-from headrace.lake.format.vector import FileRows, Vector
+from headrace.lake.format.vector import FileRows, Vector, file_rows
 from headrace.lake.log import replay
 from headrace.lake.store.contract import Store, locate
 
@@ -127,7 +127,7 @@ class LakeTable:
         self._delta: DeltaTable | None = None
         self._ahead = 0  # so many versions of ours stand on top of the handle's
         self._files: dict[str, LiveFile] | None = None  # as of `version`; None: not read
-        self._described: dict[str, DataFile] | None = None  # of a table with vectors; None: not read
+        self._described: replay.Live | None = None  # of a table with vectors; None: not read
         self._plain: bool | None = None  # nobody has set anything on it but we; None: not read
         self._ours: dict[int, Entry] = {}  # the last version that we know to be our own
 
@@ -176,33 +176,34 @@ class LakeTable:
             return {}
         if self._files is None:
             handle = self._caught_up()
-            with _Refusals(self.folder):
-                actions: Any = pa.table(handle.get_add_actions())
-            rows = actions.select(["path", "size_bytes", "num_records"]).to_pylist()
-            files = [
-                LiveFile(unquote(row["path"]), row["size_bytes"], row["num_records"] or 0) for row in rows
-            ]
+            files = self._described_files() if _has_vectors(handle) else self._listed_files(handle)
             self._files = {file.path: file for file in files}
-            if _has_vectors(handle):
-                self._files = {path: self._with_vector(file) for path, file in self._files.items()}
         return dict(self._files)
+
+    def _listed_files(self, handle: DeltaTable) -> list[LiveFile]:
+        """The live files of a table without vectors, as delta-rs lists them."""
+        with _Refusals(self.folder):
+            actions: Any = pa.table(handle.get_add_actions())
+        rows = actions.select(["path", "size_bytes", "num_records"]).to_pylist()
+        return [LiveFile(unquote(row["path"]), row["size_bytes"], row["num_records"] or 0) for row in rows]
+
+    def _described_files(self) -> list[LiveFile]:
+        files = [_live(file) for file in self._describe().values()]
+        if len({file.path for file in files}) < len(files):
+            raise _unreadable(self.folder)  # a power cut tore a line that changed a vector
+        return files
 
     def with_vector(self, path: str, vector: Vector) -> DataFile:
         """Describe a live file as it will be with this vector, for a step that adds and removes it."""
-        return replace(self._describe_files()[path], vector=vector)
+        file = self.files()[path]
+        return replace(self._describe()[FileRows(path, file.vector)], vector=vector)
 
     @property
     def takes_vectors(self) -> bool:
         """Tell whether a step may give a file of the table a vector."""
         return self._delta is not None and _is_plain(self, self._delta)
 
-    def _with_vector(self, file: LiveFile) -> LiveFile:
-        described = self._describe_files().get(file.path)
-        if described is None:
-            raise replay.unreadable_error(self.folder, self.version)
-        return replace(file, vector=described.vector)
-
-    def _describe_files(self) -> dict[str, DataFile]:
+    def _describe(self) -> replay.Live:
         if self._described is None:
             self._described = replay.live_files(self.store, self.folder, self.version)
         return self._described
@@ -226,7 +227,9 @@ class LakeTable:
 
     def contents(self) -> frozenset[FileRows]:
         """The live files, each with its vector: equal ones are equal rows."""
-        return frozenset(FileRows(file.path, file.vector) for file in self.files().values())
+        if self._delta is not None and _has_vectors(self._caught_up()):
+            return frozenset(self._describe())
+        return frozenset(map(file_rows, self.files().values()))
 
     def schema(self) -> pa.Schema:
         """The table's Arrow schema, columns named as the user names them."""
@@ -319,7 +322,7 @@ class LakeTable:
     def write(self, step: TableStep, stamp: Stamp, undone: Sequence[FileRows] = ()) -> bool:
         """Try to commit the step as version `base + 1`; the handle must stand at `base`.
 
-        `undone` are files with vectors that are not live, and that a reader of a torn line may have seen.
+        `undone` are files that go, each with exactly its vector: what a torn line added may not be live.
         """
         assert self.version == step.base, "refresh and compare before writing"
         if self._delta is not None and step.schema is None and _writes_own_line(self, self._delta, step):
@@ -426,6 +429,8 @@ def _append(table: LakeTable, step: TableStep, stamp: Stamp, undone: Sequence[Fi
         table.refresh()
         return False
     _note(table, step, known)
+    if undone:
+        table._files = table._described = None
     table._ours = {step.base + 1: Entry(stamp.plan_id, rewrite=False, epoch=stamp.epoch)}
     # The commit stands; a checkpoint saves time and nothing else, and a handle at the new protocol.
     with suppress(DeltaError, OSError, Transient):
@@ -443,12 +448,11 @@ def _note(table: LakeTable, step: TableStep, known: dict[str, LiveFile] | None) 
     if known is not None:
         for path in step.remove:
             known.pop(path, None)
-        added = {file.path: LiveFile(file.path, file.size, file.rows, file.vector) for file in step.add}
-        table._files = known | added
+        table._files = known | {file.path: _live(file) for file in step.add}
     if table._described is not None:
-        for path in step.remove:
-            table._described.pop(path, None)
-        table._described |= {file.path: file for file in step.add}
+        for each in [each for each in table._described if each.path in step.remove]:
+            del table._described[each]
+        table._described |= {file_rows(file): file for file in step.add}
 
 
 def _first_vector(table: LakeTable, step: TableStep) -> list[Mapping[str, Any]]:
@@ -631,6 +635,10 @@ def tables_of(store: Store) -> Callable[[str], LakeTable]:
 
 def _delta_schema(text: str) -> Schema:
     return Schema.from_arrow(schemas.to_lake(schemas.decode(text)))
+
+
+def _live(file: DataFile) -> LiveFile:
+    return LiveFile(file.path, file.size, file.rows, file.vector)
 
 
 def _add(file: DataFile, *, changes: bool = True) -> AddAction:
