@@ -195,8 +195,10 @@ class LakeTable:
 
     def with_vector(self, path: str, vector: Vector) -> DataFile:
         """Describe a live file as it will be with this vector, for a step that adds and removes it."""
-        file = self.files()[path]
-        return replace(self._describe()[FileRows(path, file.vector)], vector=vector)
+        if self._files is None:
+            self.files()
+        assert self._files is not None
+        return replace(self._describe()[file_rows(self._files[path])], vector=vector)
 
     @property
     def takes_vectors(self) -> bool:
