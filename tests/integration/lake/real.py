@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from headrace.lake.format import datafile, delta_line, formatfile, layout, schemas
 from headrace.lake.format.plan import DataFile, Plan
-from headrace.lake.format.vector import Stored
+from headrace.lake.format.vector import TableFile
 from headrace.lake.log.marks import Mark, Marks
 from headrace.lake.log.table import LakeTable, tables_of
 from headrace.lake.store.contract import Store, locate
@@ -35,7 +35,7 @@ class Real:
         table = pa.table({"row": sorted(rows)}, schema=_SCHEMA)
         return datafile.write(self.store, folder, layout.file_name(epoch), table)
 
-    def rows_of(self, folder: str, file: Stored) -> set[int]:
+    def rows_of(self, folder: str, file: TableFile) -> set[int]:
         return set(datafile.read(self.store, folder, file)["row"].to_pylist())
 
     def schema(self) -> str | None:

@@ -27,7 +27,7 @@ from headrace.core.errors import Definite
 from headrace.lake.format import layout, schemas
 from headrace.lake.format.plan import DataFile
 from headrace.lake.format.statistics import delta_statistics
-from headrace.lake.format.vector import Stored, damaged_error
+from headrace.lake.format.vector import TableFile, damaged_error
 from headrace.lake.store.contract import Store, refusals
 
 _RANGE = b"headrace.range"
@@ -159,7 +159,7 @@ def groups(store: Store, folder: str, path: str, columns: Sequence[str]) -> list
 def read(
     store: Store,
     folder: str,
-    of: Stored,
+    of: TableFile,
     columns: Sequence[str] | None = None,
     *,
     schema: pa.Schema | None = None,
@@ -176,7 +176,7 @@ def read(
         wanted_groups = list(range(file.num_row_groups) if groups is None else groups)
         table = file.read_row_groups(wanted_groups, columns=lake_names)
         if of.vector is not None:
-            table = table.filter(_left(folder, of, file.metadata, wanted_groups))
+            table = table.filter(_survivors(folder, of, file.metadata, wanted_groups))
     table = table.rename_columns([layout.unquote(name) for name in table.column_names])
     table = table.replace_schema_metadata(None)
     if schema is not None:
@@ -184,7 +184,7 @@ def read(
     return table if columns is None else table.select(list(columns))
 
 
-def stream(store: Store, folder: str, of: Stored, schema: pa.Schema) -> Iterator[pa.Table]:
+def stream(store: Store, folder: str, of: TableFile, schema: pa.Schema) -> Iterator[pa.Table]:
     """The file's rows that are not deleted, with exactly the schema's columns, a group of rows at a time."""
     lake_names = [layout.lake_column(name) for name in schema.names]
     with readable(folder, of.path), store.open_input(f"{folder}/{of.path}") as source:
@@ -192,12 +192,12 @@ def stream(store: Store, folder: str, of: Stored, schema: pa.Schema) -> Iterator
         for group in range(file.num_row_groups):
             table = file.read_row_group(group, columns=lake_names)
             if of.vector is not None:
-                table = table.filter(_left(folder, of, file.metadata, [group]))
+                table = table.filter(_survivors(folder, of, file.metadata, [group]))
             table = table.rename_columns([layout.unquote(name) for name in table.column_names])
             yield conform(table.replace_schema_metadata(None), schema)
 
 
-def _left(folder: str, of: Stored, footer: pq.FileMetaData, groups: Sequence[int]) -> pa.Array:
+def _survivors(folder: str, of: TableFile, footer: pq.FileMetaData, groups: Sequence[int]) -> pa.Array:
     """Tell for each row of these row groups whether the file's vector leaves it."""
     assert of.vector is not None
     name = f"{folder}/{of.path}"
@@ -230,7 +230,7 @@ def readable(folder: str, path: str) -> Iterator[None]:
             ) from None
 
 
-def describe(store: Store, folder: str, of: Stored) -> DataFile:
+def describe(store: Store, folder: str, of: TableFile) -> DataFile:
     """Describe a file that is there already as an Add action does."""
     with readable(folder, of.path), store.open_input(f"{folder}/{of.path}") as source:
         size = source.size()

@@ -80,18 +80,18 @@ class Vector:
         return said | {"sizeInBytes": self.size, "cardinality": self.rows}
 
     @classmethod
-    def from_descriptor(cls, said: Mapping[str, Any]) -> Vector:
+    def from_descriptor(cls, descriptor: Mapping[str, Any]) -> Vector:
         """Read a vector from a line of the log, or from a row of a checkpoint."""
         return cls(
-            said["pathOrInlineDv"],
-            said["sizeInBytes"],
-            said["cardinality"],
-            said["storageType"],
-            said.get("offset"),
+            descriptor["pathOrInlineDv"],
+            descriptor["sizeInBytes"],
+            descriptor["cardinality"],
+            descriptor["storageType"],
+            descriptor.get("offset"),
         )
 
 
-class Stored(Protocol):
+class TableFile(Protocol):
     """A file of a table, and the rows of it that are deleted."""
 
     @property
@@ -109,12 +109,12 @@ class FileRows:
     vector: Vector | None = None
 
 
-def file_rows(file: Stored) -> FileRows:
+def file_rows(file: TableFile) -> FileRows:
     """Return what a task needs for reading the file's rows."""
     return FileRows(file.path, file.vector)
 
 
-def deleted_rows(folder: str, file: Stored) -> Ints:
+def deleted_rows(folder: str, file: TableFile) -> Ints:
     """Return the positions of the rows of a file that are deleted."""
     none = np.empty(0, np.int64)
     return none if file.vector is None else file.vector.positions(f"{folder}/{file.path}")

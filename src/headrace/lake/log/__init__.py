@@ -1,6 +1,8 @@
 """The writer's half of a lake: from a plan to commits and a mark, despite any crash.
 
 table         one Delta table by delta-rs: one commit at one version
+delta_columns which columns a step changes
+replay        the live files of a table with deletion vectors, by its log's own lines
 commit        plan → tables → mark; the fence; takeover and withdrawal
 marks         the published cuts
 catalog       the records of a source: the fold of its plans

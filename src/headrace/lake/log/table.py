@@ -40,9 +40,8 @@ from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
-from deltalake import DeltaTable, Schema
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, SchemaMismatchError, TableNotFoundError
-from deltalake.schema import Field
 from deltalake.transaction import (
     AddAction,
     CommitProperties,
@@ -55,7 +54,7 @@ from headrace.core.errors import Definite, Transient
 from headrace.lake.format import datafile, delta_line, formatfile, layout, schemas
 from headrace.lake.format.plan import DataFile, TableStep
 from headrace.lake.format.vector import FileRows, Vector, file_rows
-from headrace.lake.log import replay
+from headrace.lake.log import delta_columns, replay
 from headrace.lake.store.contract import Store, locate
 
 PLAN_ID = "headracePlan"  # the key of the plan's id in a commit of ours
@@ -140,27 +139,18 @@ class LakeTable:
         """Read the log to its end and return the newest version."""
         with _Refusals(self.folder):
             if self._delta is None:
-                self._delta = self._open(None)
+                self._delta = _open(self.store, self.folder, None)
             elif self.store.exists(line_key(self.folder, self.version + 1)):
                 # Asked first: most looks find nothing new, and the update costs milliseconds even then.
                 self._delta.update_incremental()
                 self._ahead, self._files, self._described, self._plain = 0, None, None, None
         return self.version
 
-    def _caught_up(self) -> DeltaTable:
-        """Return the handle at `version`."""
-        assert self._delta is not None
-        if self._ahead:
-            with _Refusals(self.folder):
-                self._delta.load_as_version(self.version)
-            self._ahead = 0
-        return self._delta
-
     def at(self, version: int) -> LakeTable:
         """Open this table as of an older version."""
         older = LakeTable(self.store, self.folder)
         try:
-            older._delta = self._open(version)
+            older._delta = _open(self.store, self.folder, version)
         except (DeltaError, OSError) as error:
             # delta-rs has one error for a version that is not there and for a store that does not answer.
             if self.store.exists(line_key(self.folder, version)):
@@ -175,40 +165,22 @@ class LakeTable:
         if self._delta is None:
             return {}
         if self._files is None:
-            handle = self._caught_up()
-            files = self._described_files() if _has_vectors(handle) else self._listed_files(handle)
+            handle = _caught_up(self)
+            files = _described_files(self) if _has_vectors(handle) else _listed_files(self, handle)
             self._files = {file.path: file for file in files}
         return dict(self._files)
-
-    def _listed_files(self, handle: DeltaTable) -> list[LiveFile]:
-        """The live files of a table without vectors, as delta-rs lists them."""
-        with _Refusals(self.folder):
-            actions: Any = pa.table(handle.get_add_actions())
-        rows = actions.select(["path", "size_bytes", "num_records"]).to_pylist()
-        return [LiveFile(unquote(row["path"]), row["size_bytes"], row["num_records"] or 0) for row in rows]
-
-    def _described_files(self) -> list[LiveFile]:
-        files = [_live(file) for file in self._describe().values()]
-        if len({file.path for file in files}) < len(files):
-            raise _unreadable(self.folder)  # a power cut tore a line that changed a vector
-        return files
 
     def with_vector(self, path: str, vector: Vector) -> DataFile:
         """Describe a live file as it will be with this vector, for a step that adds and removes it."""
         if self._files is None:
             self.files()
         assert self._files is not None
-        return replace(self._describe()[file_rows(self._files[path])], vector=vector)
+        return replace(_describe(self)[file_rows(self._files[path])], vector=vector)
 
     @property
     def takes_vectors(self) -> bool:
         """Tell whether a step may give a file of the table a vector."""
         return self._delta is not None and _is_plain(self, self._delta)
-
-    def _describe(self) -> replay.Live:
-        if self._described is None:
-            self._described = replay.live_files(self.store, self.folder, self.version)
-        return self._described
 
     def describe(self) -> pa.Table:
         """The live files with what the log says of each: a row a file.
@@ -218,7 +190,7 @@ class LakeTable:
         """
         if self._delta is None:
             return pa.table({"path": pa.array([], pa.string())})
-        handle = self._caught_up()
+        handle = _caught_up(self)
         with _Refusals(self.folder):
             actions: Any = pa.table(handle.get_add_actions(flatten=True))
         paths = pa.array([unquote(path) for path in actions["path"].to_pylist()], pa.string())
@@ -229,8 +201,8 @@ class LakeTable:
 
     def contents(self) -> frozenset[FileRows]:
         """The live files, each with its vector: equal ones are equal rows."""
-        if self._delta is not None and _has_vectors(self._caught_up()):
-            return frozenset(self._describe())
+        if self._delta is not None and _has_vectors(_caught_up(self)):
+            return frozenset(_describe(self))
         return frozenset(map(file_rows, self.files().values()))
 
     def schema(self) -> pa.Schema:
@@ -287,28 +259,9 @@ class LakeTable:
             schema=schemas.encode(older.schema()),
         )
 
-    def find_unneeded(self, hours: int, version: int) -> tuple[set[str], set[str]]:
-        """Find files that no reader of the newest version, of this one, or of one of the last hours needs.
-
-        Return the paths of those that the log once held, and of those that it never did.
-        """
-        if self._delta is None:
-            return set(), set()
-        pins = [version] if version < self.version else None
-        handle = self._caught_up()
-        with _Refusals(self.folder):
-            held, every = (
-                handle.vacuum(
-                    hours, dry_run=True, enforce_retention_duration=False, full=full, keep_versions=pins
-                )
-                for full in (False, True)
-            )
-        known = {unquote(path) for path in held}
-        return known, {unquote(path) for path in every} - known
-
     def checkpoint(self) -> None:
         """Write a checkpoint of the newest version, so that nobody replays earlier commits."""
-        handle = self._caught_up()
+        handle = _caught_up(self)
         with _Refusals(self.folder):
             handle.create_checkpoint()
 
@@ -345,13 +298,64 @@ class LakeTable:
         self._ours = {step.base + 1: Entry(stamp.plan_id, rewrite=False, epoch=stamp.epoch)}
         return True
 
-    def _open(self, version: int | None) -> DeltaTable | None:
-        try:
-            return DeltaTable(
-                locate(self.store, self.folder), version=version, storage_options=self.store.storage_options
+
+def _open(store: Store, folder: str, version: int | None) -> DeltaTable | None:
+    try:
+        return DeltaTable(locate(store, folder), version=version, storage_options=store.storage_options)
+    except TableNotFoundError:
+        return None
+
+
+def _caught_up(table: LakeTable) -> DeltaTable:
+    """Return the handle at the table's `version`."""
+    assert table._delta is not None
+    if table._ahead:
+        with _Refusals(table.folder):
+            table._delta.load_as_version(table.version)
+        table._ahead = 0
+    return table._delta
+
+
+def _listed_files(table: LakeTable, handle: DeltaTable) -> list[LiveFile]:
+    """The live files of a table without vectors, as delta-rs lists them."""
+    with _Refusals(table.folder):
+        actions: Any = pa.table(handle.get_add_actions())
+    rows = actions.select(["path", "size_bytes", "num_records"]).to_pylist()
+    return [LiveFile(unquote(row["path"]), row["size_bytes"], row["num_records"] or 0) for row in rows]
+
+
+def _described_files(table: LakeTable) -> list[LiveFile]:
+    """The live files of a table with vectors."""
+    files = [_live(file) for file in _describe(table).values()]
+    if len({file.path for file in files}) < len(files):
+        raise _unreadable(table.folder)  # a power cut tore a line that changed a vector
+    return files
+
+
+def _describe(table: LakeTable) -> replay.Live:
+    if table._described is None:
+        table._described = replay.live_files(table.store, table.folder, table.version)
+    return table._described
+
+
+def find_unneeded(table: LakeTable, hours: int, version: int) -> tuple[set[str], set[str]]:
+    """Find files that no reader of the newest version, of this one, or of one of the last hours needs.
+
+    Return the paths of those that the log once held, and of those that it never did.
+    """
+    if table._delta is None:
+        return set(), set()
+    pins = [version] if version < table.version else None
+    handle = _caught_up(table)
+    with _Refusals(table.folder):
+        held, every = (
+            handle.vacuum(
+                hours, dry_run=True, enforce_retention_duration=False, full=full, keep_versions=pins
             )
-        except TableNotFoundError:
-            return None
+            for full in (False, True)
+        )
+    known = {unquote(path) for path in held}
+    return known, {unquote(path) for path in every} - known
 
 
 def figures(table: LakeTable, *names: str) -> list[dict[str, Any]]:
@@ -438,7 +442,7 @@ def _append(table: LakeTable, step: TableStep, stamp: Stamp, undone: Sequence[Fi
     with suppress(DeltaError, OSError, Transient):
         if first:
             table._plain = None
-            table._caught_up()
+            _caught_up(table)
         if (table.version + 1) % _OUR_INTERVAL == 0:
             table.checkpoint()
     return True
@@ -485,18 +489,18 @@ def _commit(table: LakeTable, step: TableStep, stamp: Stamp) -> bool:
     if table._delta is None:
         _create(locate(table.store, table.folder), table.store.storage_options, step, properties)
         return True
-    delta = table._caught_up()
+    delta = _caught_up(table)
     if step.schema is None:
         _change_files(delta, step, table.files() if step.remove else {}, properties)
-    elif not (widens := _widens(delta, step)) and set(step.remove) != table.live():
+    elif not (widens := delta_columns.widens(delta, step)) and set(step.remove) != table.live():
         raise AssertionError("a step that replaces the schema removes every live file")
     elif _has_vectors(delta):
         if not _is_plain(table, delta):
             raise _foreign_settings(table.folder)
         return _put_line(table, step, stamp)
-    elif columns := _added_columns(delta, step):
+    elif columns := delta_columns.added_columns(delta, step):
         delta.alter.add_columns(columns, commit_properties=properties)
-    elif widens or _missing_features(delta, step.schema) or _reorders(delta, step.schema):
+    elif widens or delta_columns.needs_own_line(delta, step.schema):
         return _put_line(table, step, stamp)
     else:
         _replace(delta, step, properties)
@@ -506,7 +510,7 @@ def _commit(table: LakeTable, step: TableStep, stamp: Stamp) -> bool:
 def _create(url: str, options: dict[str, str], step: TableStep, properties: CommitProperties) -> None:
     if step.schema is None:
         raise AssertionError("a step that creates a table gives its schema")
-    schema = _delta_schema(step.schema)
+    schema = delta_columns.delta_schema(step.schema)
     wide = layout.table_of_history(step.path) is not None and len(schema.fields) > _READ_OF
     create_table_with_add_actions(
         url,
@@ -546,36 +550,9 @@ def _replace(delta: DeltaTable, step: TableStep, properties: CommitProperties) -
     delta.create_write_transaction(
         [_add(file) for file in step.add],
         mode="overwrite",
-        schema=_delta_schema(step.schema),
+        schema=delta_columns.delta_schema(step.schema),
         commit_properties=properties,
     )
-
-
-def _added_columns(delta: DeltaTable, step: TableStep) -> list[Field]:
-    """The columns that the step adds at the end, if that is all that it does."""
-    assert step.schema is not None
-    new, old = _delta_schema(step.schema).fields, delta.schema().fields
-    return new[len(old) :] if _widens(delta, step) and new[: len(old)] == old else []
-
-
-def _widens(delta: DeltaTable, step: TableStep) -> bool:
-    """Tell if the step adds columns that are NULL in every row, in any place, and does nothing else."""
-    assert step.schema is not None
-    new, old = _delta_schema(step.schema).fields, delta.schema().fields
-    added = [field for field in new if field not in old]
-    alone = not step.add and not step.remove and len(new) == len(old) + len(added)
-    return alone and bool(added) and all(field.nullable for field in added)
-
-
-def _reorders(delta: DeltaTable, schema: str) -> bool:
-    """Tell if the columns are those that the table has, in another order."""
-    new, old = _delta_schema(schema).fields, delta.schema().fields
-    return new != old and sorted(new, key=str) == sorted(old, key=str)
-
-
-def _missing_features(delta: DeltaTable, schema: str) -> frozenset[str]:
-    """The features that these columns need and the table's protocol has not."""
-    return schemas.features(schemas.decode(schema)) - frozenset(delta.protocol().reader_features or ())
 
 
 def _put_line(table: LakeTable, step: TableStep, stamp: Stamp) -> bool:
@@ -587,8 +564,8 @@ def _put_line(table: LakeTable, step: TableStep, stamp: Stamp) -> bool:
     if live:
         step = _without_kept(live, step)
     line = delta_line.text(
-        *_with_features(table._delta, _missing_features(table._delta, schema)),
-        {"metaData": columns(table) | {"schemaString": _delta_schema(schema).to_json()}},
+        *_with_features(table._delta, delta_columns.missing_features(table._delta, schema)),
+        {"metaData": columns(table) | {"schemaString": delta_columns.delta_schema(schema).to_json()}},
         *_removals(live, step, changes=True),
         *(delta_line.add(file, changes=True) for file in step.add),
         {"txn": {"appId": stamp.app, "version": stamp.epoch}},
@@ -633,10 +610,6 @@ def columns(table: LakeTable) -> dict[str, Any]:
 def tables_of(store: Store) -> Callable[[str], LakeTable]:
     """The store's tables by folder, each opened once."""
     return cache(partial(LakeTable, store))
-
-
-def _delta_schema(text: str) -> Schema:
-    return Schema.from_arrow(schemas.to_lake(schemas.decode(text)))
 
 
 def _live(file: DataFile) -> LiveFile:

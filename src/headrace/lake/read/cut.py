@@ -84,7 +84,7 @@ class Cut:
 
     def tables(self) -> list[str]:
         """Return the tables that are exact here, as `schema.table` (with the source before it if several)."""
-        return [self.print_name(name) for name in self.standings.names()]
+        return [print_name(self, name) for name in self.standings.names()]
 
     def version(self, name: str) -> int:
         """Return the Delta version of the table that is exact here."""
@@ -104,7 +104,7 @@ class Cut:
 
         `with_deleted` says that you leave out the rows of `vectors(name)`; without it such files are refused.
         """
-        table = self._at_mark(name)
+        table = _at_mark(self, name)
         files = table.files()
         if not with_deleted and any(file.vector for file in files.values()):
             raise Misconfigured(
@@ -117,16 +117,11 @@ class Cut:
 
     def vectors(self, name: str) -> dict[str, Ints]:
         """Return the positions of the rows that are deleted, from 0, for each of `files` that has any."""
-        table = self._at_mark(name)
+        table = _at_mark(self, name)
         found = {path: deleted_rows(table.folder, file) for path, file in sorted(table.files().items())}
         return {
             locate(self.store, f"{table.folder}/{path}"): rows for path, rows in found.items() if len(rows)
         }
-
-    def _at_mark(self, name: str) -> LakeTable:
-        self.version(name)
-        full = self.standings.resolve(name)
-        return self.standings.open(full, self.standings.of(full).base)
 
     def schema(self, name: str) -> pa.Schema:
         return self.standings.schema(self.standings.resolve(name))
@@ -167,11 +162,11 @@ class Cut:
         """
         names = self.standings.names()
         called = Counter(table.name.lower() for _, table in names)
-        called.update(self.print_name(name).lower() for name in names)
+        called.update(print_name(self, name).lower() for name in names)
         views: list[str] = []
         for name in names:
-            frame = self.table(spark, self.print_name(name))
-            wanted = [self.print_name(name)] + [name[1].name] * (called[name[1].name.lower()] == 1)
+            frame = self.table(spark, print_name(self, name))
+            wanted = [print_name(self, name)] + [name[1].name] * (called[name[1].name.lower()] == 1)
             for view in wanted:
                 frame.createOrReplaceTempView(f"`{view.replace('`', '``')}`")
             views += wanted
@@ -191,16 +186,17 @@ class Cut:
         """Return the history as a Polars query; no file is read before it is collected."""
         return scan_part(_history(self, name))
 
-    def print_name(self, name: Name) -> str:
-        """Print the table's name in this cut: `schema.table`, with the source before it if several."""
-        source, table = name
-        return str(table) if len(self.places) == 1 else f"{quote_identifier(source)}.{table}"
-
 
 class NoHistory(Misconfigured):
     """The error for a table that has no changes, or whose history was deleted."""
 
     codes = ("LAKE_NO_HISTORY",)
+
+
+def _at_mark(cut: Cut, name: str) -> LakeTable:
+    cut.version(name)
+    full = cut.standings.resolve(name)
+    return cut.standings.open(full, cut.standings.of(full).base)
 
 
 def _history(cut: Cut, name: str) -> HistoryPart:
@@ -209,6 +205,12 @@ def _history(cut: Cut, name: str) -> HistoryPart:
     if folder is None:
         raise no_history_error(full[1])
     return histories.part_of(folder, (None, cut.places[full[0]].time))
+
+
+def print_name(cut: Cut, name: Name) -> str:
+    """Print a table's name in a cut: `schema.table`, with the source before it if several."""
+    source, table = name
+    return str(table) if len(cut.places) == 1 else f"{quote_identifier(source)}.{table}"
 
 
 def no_history_error(table: TableName) -> NoHistory:

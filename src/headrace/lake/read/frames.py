@@ -67,10 +67,10 @@ class Frames:
             return self._in_tasks(tuple(files), schema).toDF(*schema.names)
         rows = self.spark.read.schema(ddl).parquet(*(self._address(file.path) for file in files))
         if any(file.vector for file in files):
-            rows = self._left(rows, files, len(schema))
+            rows = self._without_deleted(rows, files, len(schema))
         return rows.toDF(*schema.names)
 
-    def _left(self, rows: Any, files: Sequence[FileRows], width: int) -> Any:
+    def _without_deleted(self, rows: Any, files: Sequence[FileRows], width: int) -> Any:
         """The rows that are not deleted. Files go by their names: Spark spells an address in its own way."""
         columns = [f"c{at}" for at in range(width)]
         placed = rows.select("*", "_metadata.file_name", "_metadata.row_index").toDF(*columns, *_PLACE)

@@ -63,16 +63,16 @@ def groups(table: LakeTable, schema: pa.Schema) -> list[FileGroup]:
     files = table.describe().to_pylist()
     column = _telling(files, schema)
     if column is None:
-        ordered = _placed(table, sorted(files, key=lambda file: str(file["path"])))
+        ordered = _by_key(table, sorted(files, key=lambda file: str(file["path"])))
         return [FileGroup(ordered)] if ordered else []
     stated = layout.lake_column(column.name)
     files.sort(key=lambda file: (file[f"max.{stated}"], file[f"min.{stated}"]))
     width = -(-len(files) // MOST_GROUPS)
     chunks = [files[start : start + width] for start in range(0, len(files), width)]
-    return [FileGroup(_placed(table, chunk), _condition(chunk, column)) for chunk in chunks]
+    return [FileGroup(_by_key(table, chunk), _condition(chunk, column)) for chunk in chunks]
 
 
-def _placed(table: LakeTable, files: Sequence[_File]) -> tuple[FileRows, ...]:
+def _by_key(table: LakeTable, files: Sequence[_File]) -> tuple[FileRows, ...]:
     live = table.files()
     paths = [str(file["path"]) for file in files]
     return tuple(FileRows(f"{table.folder}/{path}", live[path].vector) for path in paths)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from headrace.core.errors import Misconfigured
 from headrace.core.near import did_you_mean
 from headrace.lake.format import layout
-from headrace.lake.read.cut import Cut, between_error
+from headrace.lake.read.cut import Cut, between_error, print_name
 from headrace.lake.read.intervals import Name
 from headrace.lake.read.travel import quote
 
@@ -125,7 +125,7 @@ def _schema(cut: Cut, full: Name) -> str:
 
 def _view(cut: Cut, full: Name, *, bare: bool) -> TableView:
     source, table = full
-    name = cut.print_name(full)
+    name = print_name(cut, full)
     return TableView(
         lake=cut.store.url,
         source=source,

@@ -33,7 +33,7 @@ from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
 from headrace.lake.format import exportfile, layout, requests
 from headrace.lake.log import catalog
-from headrace.lake.log.table import LakeTable
+from headrace.lake.log.table import LakeTable, find_unneeded
 from headrace.lake.retain.marks_there import There, marks_there
 from headrace.lake.retain.thinning import Keeping
 from headrace.lake.store.contract import Store
@@ -138,7 +138,7 @@ class Sweeper:
         there = {key.removeprefix(f"{folder}/") for key in self.store.list(folder)}
         # What a later epoch removed is still needed if a power cut takes that epoch back.
         last = self._last(table)
-        held, strays = table.find_unneeded(self.hours, last)
+        held, strays = find_unneeded(table, self.hours, last)
         over = {path for path in there & (held | strays) if self._over(path, held=path in held)}
         spent = sorted(over - self._pinned_files(table, over, pins))
         failpoint("maintain.files.before", layout.place(folder))

@@ -22,7 +22,7 @@ from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
 from headrace.lake.format import datafile, layout
 from headrace.lake.format.plan import DataFile
-from headrace.lake.format.vector import Stored
+from headrace.lake.format.vector import TableFile
 from headrace.lake.store.contract import Store
 from headrace.pipeline.tasks import raw_values
 from headrace.pipeline.tasks.routing import WIDTH
@@ -55,7 +55,7 @@ class Writing:
         return datafile.write(self.store, folder, name, table, sort_range=keys, ids=ids)
 
 
-def read_file(store: Store, task: TableTask, file: Stored | None) -> pa.Table:
+def read_file(store: Store, task: TableTask, file: TableFile | None) -> pa.Table:
     """The file's rows that are not deleted, with wide offsets; a column that was added later is NULL."""
     schema = wide_schema(task.schema.arrow())
     return schema.empty_table() if file is None else datafile.read(store, task.folder, file, schema=schema)

@@ -13,6 +13,7 @@ from headrace.core.errors import Definite, Transient
 from headrace.core.names import TableName
 from headrace.lake.format import datafile, layout, schemas
 from headrace.lake.format.plan import DataFile, TableStep
+from headrace.lake.log import table as table_module
 from headrace.lake.log.commit import plan_base
 from headrace.lake.log.table import Entry, LakeTable, Stamp
 from headrace.lake.store.contract import Store, locate
@@ -269,11 +270,11 @@ def test_a_version_that_the_store_does_not_hand_out_is_asked_for_again(
     """A restoration asks for one: it is the store that is unwell, not the lake."""
     table, _ = _made(any_store, [1])
 
-    def refuse(self: LakeTable, version: int | None) -> None:
+    def refuse(store: Store, folder: str, version: int | None) -> None:
         raise error
 
     with monkeypatch.context() as unwell:
-        unwell.setattr(LakeTable, "_open", refuse)
+        unwell.setattr(table_module, "_open", refuse)
         with pytest.raises(Transient, match="LAKE_STORE"):
             table.at(0)
     assert table.at(0).version == 0

@@ -15,7 +15,7 @@ from headrace.core.names import TableName
 from headrace.lake.format import datafile, formatfile, layout, schemas
 from headrace.lake.format.plan import DataFile, Plan, TableStep
 from headrace.lake.format.vector import Vector
-from headrace.lake.log.table import LakeTable, Stamp, line_key
+from headrace.lake.log.table import LakeTable, Stamp, find_unneeded, line_key
 from headrace.lake.store.contract import Store, locate
 
 FOLDER = layout.table_folder("main", TableName("public", "orders"))
@@ -81,7 +81,7 @@ def test_a_vector_grows_and_each_version_stays_as_it_was(any_store: Store) -> No
     for version, ids in enumerate(expected):
         assert _ids(table.at(version)) == _delta_ids(any_store, version) == ids
     fresh = _again(any_store)
-    assert fresh.find_unneeded(0, fresh.version) == ({other.path}, set())
+    assert find_unneeded(fresh, 0, fresh.version) == ({other.path}, set())
     assert _ids(table) == _ids(fresh) == expected[-1]
     assert fresh.files() == table.files()
     assert fresh.files()[one.path].alive == 94
