@@ -53,7 +53,7 @@ def test_a_place_that_is_no_lake_is_refused_and_stays_as_it_is(any_store: Store)
 @pytest.mark.parametrize(
     ("text", "code"),
     [
-        ('{"format": 2, "lake_id": "x"}', "LAKE_TOO_NEW"),
+        ('{"format": 3, "lake_id": "x"}', "LAKE_TOO_NEW"),
         ('{"version": 1, "lake_id": "x"}', "LAKE_FORMAT_UNRELEASED"),
         ('{"version": 2, "lake_id": "x"}', "LAKE_FORMAT_UNRELEASED"),
         ("{", "LAKE_FORMAT_DAMAGED"),
