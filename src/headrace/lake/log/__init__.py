@@ -1,7 +1,7 @@
 """The writer's half of a lake: from a plan to commits and a mark, despite any crash.
 
 table         one Delta table by delta-rs: one commit at one version
-delta_columns which columns a step changes
+table_errors  the errors of a table
 replay        the live files of a table with deletion vectors, by its log's own lines
 commit        plan → tables → mark; the fence; takeover and withdrawal
 marks         the published cuts

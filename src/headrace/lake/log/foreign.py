@@ -21,7 +21,8 @@ from headrace.lake.format import delta_line, layout
 from headrace.lake.format.plan import TableStep, attempts
 from headrace.lake.log import log_lines
 from headrace.lake.log.marks import Marks
-from headrace.lake.log.table import LakeTable, TornLog, columns, line_key
+from headrace.lake.log.table import LakeTable, columns, line_key
+from headrace.lake.log.table_errors import TornLog
 from headrace.lake.store.contract import Store
 
 

@@ -40,8 +40,9 @@ from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, SchemaMismatchError, TableNotFoundError
+from deltalake.schema import Field
 from deltalake.transaction import (
     AddAction,
     CommitProperties,
@@ -54,7 +55,14 @@ from headrace.core.errors import Definite, Transient
 from headrace.lake.format import datafile, delta_line, formatfile, layout, schemas
 from headrace.lake.format.plan import DataFile, TableStep
 from headrace.lake.format.vector import FileRows, Vector, file_rows
-from headrace.lake.log import delta_columns, replay
+from headrace.lake.log import replay
+from headrace.lake.log.table_errors import (
+    TableRefusals,
+    failed_error,
+    foreign_settings_error,
+    gone_error,
+    unreadable_error,
+)
 from headrace.lake.store.contract import Store, locate
 
 PLAN_ID = "headracePlan"  # the key of the plan's id in a commit of ours
@@ -137,7 +145,7 @@ class LakeTable:
 
     def refresh(self) -> int:
         """Read the log to its end and return the newest version."""
-        with _Refusals(self.folder):
+        with TableRefusals(self.folder):
             if self._delta is None:
                 self._delta = _open(self.store, self.folder, None)
             elif self.store.exists(line_key(self.folder, self.version + 1)):
@@ -154,10 +162,10 @@ class LakeTable:
         except (DeltaError, OSError) as error:
             # delta-rs has one error for a version that is not there and for a store that does not answer.
             if self.store.exists(line_key(self.folder, version)):
-                raise _failed_error(self.folder, error) from error
-            raise _gone_error(self.folder, version) from error
+                raise failed_error(self.folder, error) from error
+            raise gone_error(self.folder, version) from error
         if older.version != version:
-            raise _gone_error(self.folder, version)
+            raise gone_error(self.folder, version)
         return older
 
     def files(self) -> dict[str, LiveFile]:
@@ -191,7 +199,7 @@ class LakeTable:
         if self._delta is None:
             return pa.table({"path": pa.array([], pa.string())})
         handle = _caught_up(self)
-        with _Refusals(self.folder):
+        with TableRefusals(self.folder):
             actions: Any = pa.table(handle.get_add_actions(flatten=True))
         paths = pa.array([unquote(path) for path in actions["path"].to_pylist()], pa.string())
         return actions.set_column(actions.column_names.index("path"), "path", paths)
@@ -225,9 +233,9 @@ class LakeTable:
         try:
             actions = [json.loads(line) for line in text.splitlines() if line]
         except ValueError as error:
-            raise _unreadable(self.folder) from error
+            raise unreadable_error(self.folder) from error
         if not actions:
-            raise _unreadable(self.folder)
+            raise unreadable_error(self.folder)
         infos: list[dict[str, Any]] = [action["commitInfo"] for action in actions if "commitInfo" in action]
         files = [action[kind] for action in actions for kind in ("add", "remove") if kind in action]
         quiet = not any(kind in action for action in actions for kind in ("metaData", "protocol"))
@@ -262,7 +270,7 @@ class LakeTable:
     def checkpoint(self) -> None:
         """Write a checkpoint of the newest version, so that nobody replays earlier commits."""
         handle = _caught_up(self)
-        with _Refusals(self.folder):
+        with TableRefusals(self.folder):
             handle.create_checkpoint()
 
     def log_keys(self, version: int) -> list[str]:
@@ -290,7 +298,7 @@ class LakeTable:
             if self.refresh() <= step.base:
                 if isinstance(error, SchemaMismatchError):
                     raise  # the step is at fault, not the world
-                raise _failed_error(self.folder, error) from error
+                raise failed_error(self.folder, error) from error
             return False
         self.refresh()
         if not done:
@@ -310,7 +318,7 @@ def _caught_up(table: LakeTable) -> DeltaTable:
     """Return the handle at the table's `version`."""
     assert table._delta is not None
     if table._ahead:
-        with _Refusals(table.folder):
+        with TableRefusals(table.folder):
             table._delta.load_as_version(table.version)
         table._ahead = 0
     return table._delta
@@ -318,7 +326,7 @@ def _caught_up(table: LakeTable) -> DeltaTable:
 
 def _listed_files(table: LakeTable, handle: DeltaTable) -> list[LiveFile]:
     """The live files of a table without vectors, as delta-rs lists them."""
-    with _Refusals(table.folder):
+    with TableRefusals(table.folder):
         actions: Any = pa.table(handle.get_add_actions())
     rows = actions.select(["path", "size_bytes", "num_records"]).to_pylist()
     return [LiveFile(unquote(row["path"]), row["size_bytes"], row["num_records"] or 0) for row in rows]
@@ -328,7 +336,7 @@ def _described_files(table: LakeTable) -> list[LiveFile]:
     """The live files of a table with vectors."""
     files = [_live(file) for file in _describe(table).values()]
     if len({file.path for file in files}) < len(files):
-        raise _unreadable(table.folder)  # a power cut tore a line that changed a vector
+        raise unreadable_error(table.folder)  # a power cut tore a line that changed a vector
     return files
 
 
@@ -347,7 +355,7 @@ def find_unneeded(table: LakeTable, hours: int, version: int) -> tuple[set[str],
         return set(), set()
     pins = [version] if version < table.version else None
     handle = _caught_up(table)
-    with _Refusals(table.folder):
+    with TableRefusals(table.folder):
         held, every = (
             handle.vacuum(
                 hours, dry_run=True, enforce_retention_duration=False, full=full, keep_versions=pins
@@ -405,7 +413,7 @@ def _writes_own_line(table: LakeTable, delta: DeltaTable, step: TableStep) -> bo
     if _is_plain(table, delta):
         return True
     if _has_vectors(delta) or any(file.vector for file in step.add):
-        raise _foreign_settings(table.folder)
+        raise foreign_settings_error(table.folder)
     return False
 
 
@@ -492,15 +500,15 @@ def _commit(table: LakeTable, step: TableStep, stamp: Stamp) -> bool:
     delta = _caught_up(table)
     if step.schema is None:
         _change_files(delta, step, table.files() if step.remove else {}, properties)
-    elif not (widens := delta_columns.widens(delta, step)) and set(step.remove) != table.live():
+    elif not (widens := _widens(delta, step)) and set(step.remove) != table.live():
         raise AssertionError("a step that replaces the schema removes every live file")
     elif _has_vectors(delta):
         if not _is_plain(table, delta):
-            raise _foreign_settings(table.folder)
+            raise foreign_settings_error(table.folder)
         return _put_line(table, step, stamp)
-    elif columns := delta_columns.added_columns(delta, step):
+    elif columns := _added_columns(delta, step):
         delta.alter.add_columns(columns, commit_properties=properties)
-    elif widens or delta_columns.needs_own_line(delta, step.schema):
+    elif widens or _needs_own_line(delta, step.schema):
         return _put_line(table, step, stamp)
     else:
         _replace(delta, step, properties)
@@ -510,7 +518,7 @@ def _commit(table: LakeTable, step: TableStep, stamp: Stamp) -> bool:
 def _create(url: str, options: dict[str, str], step: TableStep, properties: CommitProperties) -> None:
     if step.schema is None:
         raise AssertionError("a step that creates a table gives its schema")
-    schema = delta_columns.delta_schema(step.schema)
+    schema = _delta_schema(step.schema)
     wide = layout.table_of_history(step.path) is not None and len(schema.fields) > _READ_OF
     create_table_with_add_actions(
         url,
@@ -550,9 +558,45 @@ def _replace(delta: DeltaTable, step: TableStep, properties: CommitProperties) -
     delta.create_write_transaction(
         [_add(file) for file in step.add],
         mode="overwrite",
-        schema=delta_columns.delta_schema(step.schema),
+        schema=_delta_schema(step.schema),
         commit_properties=properties,
     )
+
+
+def _added_columns(delta: DeltaTable, step: TableStep) -> list[Field]:
+    """Return the columns that the step adds at the end, if that is all that it does."""
+    assert step.schema is not None
+    new, old = _delta_schema(step.schema).fields, delta.schema().fields
+    return new[len(old) :] if _widens(delta, step) and new[: len(old)] == old else []
+
+
+def _widens(delta: DeltaTable, step: TableStep) -> bool:
+    """Tell if the step adds columns that are NULL in every row, in any place, and does nothing else."""
+    assert step.schema is not None
+    new, old = _delta_schema(step.schema).fields, delta.schema().fields
+    added = [field for field in new if field not in old]
+    alone = not step.add and not step.remove and len(new) == len(old) + len(added)
+    return alone and bool(added) and all(field.nullable for field in added)
+
+
+def _needs_own_line(delta: DeltaTable, schema: str) -> bool:
+    """Tell if delta-rs would replace the columns and leave their order or the protocol as they were."""
+    return bool(_missing_features(delta, schema)) or _reorders(delta, schema)
+
+
+def _reorders(delta: DeltaTable, schema: str) -> bool:
+    """Tell if the columns are those that the table has, in another order."""
+    new, old = _delta_schema(schema).fields, delta.schema().fields
+    return new != old and sorted(new, key=str) == sorted(old, key=str)
+
+
+def _missing_features(delta: DeltaTable, schema: str) -> frozenset[str]:
+    """Return the features that these columns need and the table's protocol has not."""
+    return schemas.features(schemas.decode(schema)) - frozenset(delta.protocol().reader_features or ())
+
+
+def _delta_schema(text: str) -> Schema:
+    return Schema.from_arrow(schemas.to_lake(schemas.decode(text)))
 
 
 def _put_line(table: LakeTable, step: TableStep, stamp: Stamp) -> bool:
@@ -564,8 +608,8 @@ def _put_line(table: LakeTable, step: TableStep, stamp: Stamp) -> bool:
     if live:
         step = _without_kept(live, step)
     line = delta_line.text(
-        *_with_features(table._delta, delta_columns.missing_features(table._delta, schema)),
-        {"metaData": columns(table) | {"schemaString": delta_columns.delta_schema(schema).to_json()}},
+        *_with_features(table._delta, _missing_features(table._delta, schema)),
+        {"metaData": columns(table) | {"schemaString": _delta_schema(schema).to_json()}},
         *_removals(live, step, changes=True),
         *(delta_line.add(file, changes=True) for file in step.add),
         {"txn": {"appId": stamp.app, "version": stamp.epoch}},
@@ -625,58 +669,4 @@ def _add(file: DataFile, *, changes: bool = True) -> AddAction:
         modification_time=int(time.time() * 1000),
         data_change=changes,
         stats=file.stats,
-    )
-
-
-class _Refusals:
-    """Raises what delta-rs refuses while reading as one of the families."""
-
-    def __init__(self, folder: str) -> None:
-        self.folder = folder
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, DeltaError | OSError):
-            raise _failed_error(self.folder, error) from error
-
-
-def _failed_error(folder: str, error: Exception) -> Definite | Transient:
-    if isinstance(error, DeltaError) and "json error" in str(error).lower():
-        return _unreadable(folder)
-    return Transient(
-        "LAKE_STORE",
-        f'the lake table at "{folder}" could not be read or written',
-        detail=type(error).__name__,
-        hint="look at the store's health and network; the work resumes by itself",
-    )
-
-
-def _foreign_settings(folder: str) -> Definite:
-    return Definite(
-        "LAKE_TABLE_SETTINGS",
-        f'the lake table at "{folder}" has deletion vectors, and settings that another program made',
-        hint="set its Delta properties and features back with that program; or mirror into a new lake",
-    )
-
-
-class TornLog(Definite):
-    """A line of a table's log is torn."""
-
-
-def _unreadable(folder: str) -> TornLog:
-    return TornLog(
-        "LAKE_LOG_DAMAGED",
-        f'the log of the lake table at "{folder}" holds half of a commit',
-        hint="after a power cut headrace run mends the lake; else restore its _delta_log from a backup, "
-        "or mirror into a new lake",
-    )
-
-
-def _gone_error(folder: str, version: int) -> Definite:
-    return Definite(
-        "LAKE_VERSION_GONE",
-        f'version {version} of the lake table at "{folder}" cannot be read any more',
-        hint="read a later mark: headrace status lists those that are kept",
     )
