@@ -26,7 +26,8 @@ def add_source_options(command: argparse.ArgumentParser) -> None:
 
 def source_options(args: argparse.Namespace) -> dict[str, str]:
     """The options that were given. An empty one counts as not given: `--slot "$SLOT"` with SLOT unset."""
-    names = (option.name for kind in registry.kinds() for option in registry.declaration(kind).options)
+    options = (option for kind in registry.kinds() for option in registry.declaration(kind).options)
+    names = (option.name for option in options if not option.table)
     return {name: getattr(args, name) for name in names if getattr(args, name)}
 
 
@@ -64,6 +65,8 @@ def _by_kinds() -> dict[tuple[str, ...], dict[str, list[_Form]]]:
     for kind in registry.kinds():
         declared = registry.declaration(kind)
         for option in declared.options:
+            if option.table:
+                continue
             kinds.setdefault(option.name, []).append(kind)
             forms.setdefault(option.name, []).append((declared, option))
     found: dict[tuple[str, ...], dict[str, list[_Form]]] = {}

@@ -29,9 +29,10 @@ from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.place import RunContext
 from headrace.pipeline.state.records import SourceRecord
 from headrace.sources import registry
+from headrace.sources.contract.column_rules import ColumnRules
 from headrace.sources.contract.findings import CheckReport, refuse
 from headrace.sources.contract.mirror import Connection, Mirror, StreamOrder
-from headrace.sources.contract.values import Waiting
+from headrace.sources.contract.values import COLUMNS, Waiting
 from headrace.sources.shared.patterns import Pattern, select
 
 
@@ -50,7 +51,7 @@ def agree(
 ) -> None:
     """Refuse a configuration that asks for something that this lake does not do and would not begin to do."""
     declared, facts = registry.declaration(source.kind), source.facts
-    for what in {**facts.objects, **facts.options}:
+    for what in {**facts.objects, **facts.options}.keys() - {COLUMNS.name}:
         said, known = declared.value(config.options, what), facts.options.get(what)
         if said != known:
             raise Misconfigured(
@@ -111,14 +112,25 @@ def begin_or_agree(attempt: Attempt, *, dropped_knowingly: bool) -> None:
             ledger.publish(Epoch("open", ledger.frontier, source=own))
     attempt.mirror()  # refuse an untrustworthy upstream first
     agree(place.config, ledger.source, ledger.tables)
+    _follow_rules(attempt)
     last_config.remember(place.store, place.name, place.config, place.lake)
+
+
+def _follow_rules(attempt: Attempt) -> None:
+    """Go on with the configured rules of columns; raise if the lake may hold what they forbid."""
+    ledger = attempt.ledger
+    assert ledger.source is not None
+    known = ledger.source.column_rules
+    rules = known.follow(ColumnRules.of(attempt.place.config.options), ledger.tables)
+    if rules != known:
+        ledger.publish(Epoch("open", ledger.frontier, source=ledger.source.with_columns(rules)))
 
 
 def begin(attempt: Attempt) -> None:
     """Choose the tables, make what is needed upstream, and publish the source's first records."""
     place = attempt.place
     report = preflight(place.config)
-    source = _source(attempt)
+    source = _source(attempt, report)
     # From here on there may be objects upstream: remember that, for `headrace drop`.
     last_config.remember(place.store, place.name, place.config, place.lake)
     # A first run copies: without Spark it would leave a slot behind that nobody reads.
@@ -138,11 +150,11 @@ def begin(attempt: Attempt) -> None:
     )
 
 
-def _source(met: Attempt) -> SourceRecord:
+def _source(met: Attempt, report: CheckReport) -> SourceRecord:
     """Make the record of the source from the configuration; its stream has yet to begin."""
     place, config = met.place, met.place.config
     source = registry.by_address(config.url)
-    return SourceRecord(
+    record = SourceRecord(
         kind=registry.kind_of(config.url),
         address=config.address().without_secrets(),
         identity=met.connection.identity,
@@ -150,3 +162,4 @@ def _source(met: Attempt) -> SourceRecord:
         start=ORIGIN,
         patterns=config.tables,
     )
+    return record.with_columns_of(report.tables)

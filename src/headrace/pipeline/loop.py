@@ -304,6 +304,8 @@ class Run:
         until = self.clock.until(epoch.frontier, epoch.earliest_commit_ts)
         with self.reporter.watch.doing(f"commits epoch {self.ledger.mark.epoch + 1:,} to the lake"):
             plan = self.ledger.publish(replace(epoch, complete_until=until))
+        if epoch.source is not None:
+            self.mirror = self.mirror.connection.mirror(epoch.source.upstream)
         self.receiving.on_published(epoch)
         gone = {record.name for record in epoch.removed_tables if record.copy_id is None} | epoch.begun_anew
         self.copies.forget(gone)

@@ -131,6 +131,7 @@ class Facts:
     denials: Mapping[TableName, HeadraceError] = field(default_factory=dict)
     # Tables that the stream follows, and that a copy could not read.
     unreadable: Mapping[TableName, HeadraceError] = field(default_factory=dict)
+    late_columns: Mapping[TableName, HeadraceError] = field(default_factory=dict)
     # Tables in no mark that somebody may be altering.
     unseen_tables: Mapping[TableName, UnseenTable] = field(default_factory=dict)
     alterations: tuple[AlterationStatus, ...] = ()  # the newest; the reporter's thread reads them
@@ -169,6 +170,8 @@ class Facts:
         self.denials = {**kept, **check.denials}
         kept = {name: error for name, error in self.unreadable.items() if name in others}
         self.unreadable = {**kept, **check.unreadable}
+        kept = {name: error for name, error in self.late_columns.items() if name in others}
+        self.late_columns = {**kept, **check.late_columns}
         before, now = self.unseen_tables, UnseenTable(_now(), time.monotonic())
         self.unseen_tables = {name: seen for name, seen in before.items() if name in others} | {
             name: replace(before.get(name, now), busy=check.busy.get(name))
@@ -183,7 +186,7 @@ class Facts:
         reasons = [(error.code, f"{error.primary}: {error.detail}") for error in self.denials.values()]
         reasons += [
             (error.code, f"{error.primary}: {error.detail}: {error.hint}")
-            for error in self.unreadable.values()
+            for error in (*self.unreadable.values(), *self.late_columns.values())
         ]
         reasons += [(error.code, f"{error.primary}: {error.detail}") for error in (*copies, *excess)]
         reasons += [

@@ -16,7 +16,7 @@ its own. So is a last row that does not end where its event ends.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -183,6 +183,16 @@ def changes(
     ]
     batch = pa.RecordBatch.from_arrays(arrays, schema=change_schema(schema))
     return MysqlChanges(batch, pa.concat_tables([BAD.empty_table(), *new_bad, *old_bad]))
+
+
+def blank(data: Bytes, events: EventFrames, rows: Ints, layout: TableMapLayout, out: Sequence[int]) -> None:
+    """Overwrite the values of these columns with zeros, in place: the events stay as long as they are."""
+    flags = np.zeros(len(layout.columns), np.uint8)
+    flags[list(out)] = 1
+    found = _blank(
+        data, events.start[rows] + HEADER, events.stop[rows], events.kind[rows], _widths(layout), flags
+    )
+    _check(*found, events.start, rows)
 
 
 def _widths(layout: TableMapLayout) -> Ints:
@@ -417,4 +427,68 @@ def _walk(
             if not write:
                 found[event] += 1
             row += 1
+    return _FINE, 0
+
+
+@kernel(
+    _HOP,
+    output_array(types.uint8),
+    types.int64,
+    types.int64,
+    input_array(types.int64),
+    input_array(types.uint8),
+)
+def _blank_row(data: Bytes, at: int, stop: int, widths: Ints, out: Bytes) -> tuple[int, int]:
+    """Overwrite the values of an image in the columns that `out` flags; a length before a value stays."""
+    nulls = at
+    at += (len(widths) + 7) // 8
+    if at > stop:
+        return _TOO_SHORT, at
+    for i in range(len(widths)):
+        if (int(np.int64(data[nulls + i // 8])) >> (i % 8)) & 1:
+            continue
+        length = widths[i]
+        if length < 0:
+            size = -length
+            if size > stop - at:
+                return _TOO_SHORT, at
+            length = 0
+            for j in range(size):
+                length |= int(np.int64(data[at + j])) << (8 * j)
+            at += size
+        if length > stop - at:
+            return _TOO_SHORT, at
+        if out[i]:
+            for j in range(length):
+                data[at + j] = 0
+        at += length
+    return _FINE, at
+
+
+@kernel(
+    _HOP,
+    output_array(types.uint8),
+    input_array(types.int64),
+    input_array(types.int64),
+    input_array(types.uint8),
+    input_array(types.int64),
+    input_array(types.uint8),
+)
+def _blank(
+    data: Bytes, bodies: Ints, stops: Ints, event_kinds: Bytes, widths: Ints, out: Bytes
+) -> tuple[int, int]:
+    """Overwrite values in all rows of events. An event whose rows come in part loses all of them."""
+    for event in range(len(bodies)):
+        kind, stop = event_kinds[event], stops[event]
+        trouble, at = _PARTIAL_JSON, bodies[event] + _POST_HEADER
+        if kind != PARTIAL_UPDATE:
+            trouble, at = _head(data, bodies[event], stop, kind, len(widths))
+        if trouble in (_PARTIAL_JSON, _PARTIAL_IMAGE):
+            for i in range(at, stop):
+                data[i] = 0
+            continue
+        while trouble == _FINE and at < stop:
+            trouble, at = _blank_row(data, at, stop, widths, out)
+        if trouble != _FINE:
+            return trouble, event
     return _FINE, 0

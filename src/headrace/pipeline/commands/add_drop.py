@@ -34,8 +34,11 @@ from headrace.pipeline.state import arrivals, last_config
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.owner import Owner, Steps
+from headrace.pipeline.state.records import SourceRecord
+from headrace.sources.contract.column_rules import held_values_error
 from headrace.sources.contract.findings import CheckReport, Wish, refuse
 from headrace.sources.contract.mirror import CapturedTables
+from headrace.sources.contract.values import TableDef
 from headrace.sources.shared.patterns import Pattern, select
 
 
@@ -63,6 +66,7 @@ def choose(owner: Owner, patterns: tuple[str, ...]) -> Steps:
     folds = place.record.facts.case_insensitive
     already = select(patterns, ledger.tables, case_insensitive=folds).names
     report = _of_new(report, ledger)
+    _refuse_held_values(ledger, place.record, report.tables)
     if report.errors or not already:
         refuse(report)
     captured: CapturedTables = yield Capturing([table.name for table in report.tables], place.capture)
@@ -72,9 +76,9 @@ def choose(owner: Owner, patterns: tuple[str, ...]) -> Steps:
     new = [table for name, table in captured.examined_tables.defs.items() if name not in ledger.tables]
     if new:
         start = max(captured.position, ledger.frontier)
-        owner.publish(
-            arrivals.epoch("add", ledger, [arrivals.arrival(ledger, table, start) for table in new])
-        )
+        epoch = arrivals.epoch("add", ledger, [arrivals.arrival(ledger, table, start) for table in new])
+        record = place.record.with_columns_of(new)
+        owner.publish(epoch if record == place.record else replace(epoch, source=record))
     return {
         "added": [str(table.name) for table in new],
         "already": _standing(ledger, already),
@@ -118,6 +122,15 @@ def _of_new(report: CheckReport, ledger: Ledger) -> CheckReport:
         ),
     )
     return new.without(layout.unfit_tables([table.name for table in new.tables], ledger.tables))
+
+
+def _refuse_held_values(ledger: Ledger, record: SourceRecord, tables: Iterable[TableDef]) -> None:
+    """Refuse a table with a rule of columns that the lake held without it: its older versions stay."""
+    rules = record.column_rules
+    for table in tables:
+        rule, folder = rules.tables.get(table.name), layout.table_folder(ledger.name, table.name)
+        if rule is not None and not rule.columns and ledger.live.table(folder).version >= 0:
+            raise held_values_error(table.name)
 
 
 def _standing(ledger: Ledger, names: Sequence[TableName]) -> dict[str, str]:

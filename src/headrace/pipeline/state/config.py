@@ -11,6 +11,7 @@ Variables (`environment`) win over a file, and a command line wins over them.
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -166,7 +167,7 @@ def _complete(raw: Mapping[str, Any]) -> dict[str, Any]:
 def with_environment(raw: Mapping[str, Any], *, wins: bool = True) -> dict[str, Any]:
     """A configuration with the keys that variables give; a command line wins over them."""
     options = chain.from_iterable(registry.declaration(kind).options for kind in registry.kinds())
-    source = _types(SourceConfig) | {option.name: "str" for option in options}
+    source = _types(SourceConfig) | {o.name: "Mapping" if o.table else "str" for o in options}
     known = {
         "lake": _types(LakeConfig),
         "source": source,
@@ -296,6 +297,8 @@ def _options_of(raw: Mapping[str, Any]) -> Iterable[Option]:
 
 
 def _own(section: str, option: Option, value: Any) -> str:
+    if option.table and isinstance(value, Mapping):
+        return json.dumps(value, sort_keys=True)
     if option.number and isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
     return str(_check_value(section, option.name, value, "str", option.choices))

@@ -14,7 +14,7 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -30,6 +30,7 @@ from headrace.core.records import from_record, on_disk
 from headrace.core.schema import TableSchema
 from headrace.pipeline.state.table_state import State, TableEvent, after
 from headrace.sources import registry
+from headrace.sources.contract.column_rules import ColumnRules
 from headrace.sources.contract.values import Json, TableDef, UpstreamFacts
 
 SOURCE_KEY = "source"
@@ -70,6 +71,21 @@ class SourceRecord:
     def facts(self) -> UpstreamFacts:
         """Return the facts of its objects upstream, without a connection."""
         return registry.by_kind(self.kind).describe(self.upstream)
+
+    @property
+    def column_rules(self) -> ColumnRules:
+        """Return the rules of columns that the lake keeps."""
+        return ColumnRules.of_record(self.upstream)
+
+    def with_columns(self, rules: ColumnRules) -> SourceRecord:
+        """Return the record with these rules of columns."""
+        return replace(self, upstream=rules.into(self.upstream))
+
+    def with_columns_of(self, tables: Iterable[TableDef]) -> SourceRecord:
+        """Return the record with the columns of these tables written into their rules."""
+        rules = self.column_rules
+        known = rules.fix_columns({table.name: table.schema.names for table in tables})
+        return self if known == rules else self.with_columns(known)
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,7 @@ class RecordsCheck:
     unreadable: Mapping[TableName, TableDenied] = field(default_factory=dict)  # a copy would fail
     busy: Mapping[TableName, TableBusy] = field(default_factory=dict)  # of the locked, where it is known
     unproven: Mapping[str, Position | None] = field(default_factory=dict)  # by the record's key
+    late_columns: Mapping[TableName, HeadraceError] = field(default_factory=dict)  # a rule holds them back
     proven_from: Mapping[str, Position] = field(default_factory=dict)  # of those, where a mark may name them
 
     def changed_tables(self, records: Iterable[TableRecord]) -> dict[TableName, HeadraceError]:
@@ -140,6 +141,7 @@ def check_records(
         rewritten={known[key].name: each for key, (step, each) in steps.items() if step.rewrites},
         half_told=frozenset(known[key].name for key in hopeful - silent),
         unreadable={known[key].name: error for key, error in check.unreadable.items()},
+        late_columns={known[key].name: error for key, error in check.late_columns.items()},
         busy={known[key].name: error for key, error in check.busy.items()},
         unproven=check.unproven,
     )

@@ -47,6 +47,11 @@ class Option:
     choices: tuple[str, ...] = ()  # empty: any text
     number: bool = False  # a configuration may give it as a number instead of a text
     in_sql: bool = False  # CREATE SOURCE takes it, under its name in capitals
+    table: bool = False  # a configuration has it as a table, whose text is JSON; no flag gives it
+
+
+# Every kind that can leave columns out declares it (`sources.contract.column_rules`).
+COLUMNS = Option("columns", "which columns of which tables stay out of the lake", table=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +208,8 @@ class SchemaCheck:
     # position on. None stands for the end of the log, moved on behind this look; it concerns only tables that
     # waited for their copy, which no look saw in between.
     unproven: Mapping[str, Position | None] = field(default_factory=dict)
+    # Tables with columns that came after their rule of columns, and stay out until it names them.
+    late_columns: Mapping[str, HeadraceError] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ never changes a row to which such a rule applies.
 
 from __future__ import annotations
 
-from headrace.sources.contract.values import Declaration, Option
+from headrace.sources.contract.values import COLUMNS, Declaration, Option
 
 REFUSE, ACCEPT = "refuse", "accept"
 UNLOGGED_CASCADES = Option(
@@ -34,7 +34,7 @@ HANDOFF = Option(
 
 
 _PASSWORD = "MYSQL_PWD, or defaults-file=... in it"
-_OPTIONS = (HANDOFF, UNLOGGED_CASCADES)
+_OPTIONS = (HANDOFF, UNLOGGED_CASCADES, COLUMNS)
 
 DECLARATION = Declaration("mysql", "MySQL", schemes=("mysql",), password=_PASSWORD, options=_OPTIONS)
 MARIADB_DECLARATION = Declaration(

@@ -116,7 +116,7 @@ class MysqlMirror:
         return list_unmirrored(self.session, self._wish(patterns), mirrored_tables)
 
     def _wish(self, patterns: Sequence[str]) -> MysqlWish:
-        return MysqlWish(patterns, accepts_cascades=self.upstream.accepts_cascades)
+        return MysqlWish(patterns, accepts_cascades=self.upstream.accepts_cascades, rules=self.upstream.rules)
 
     # --- how far it is
 

@@ -1,11 +1,11 @@
 """MySQL's and MariaDB's half of the contract that a receiver needs: its stream, under the contract's names.
 
-There is no logic here, and no Arrow is loaded.
+There is no logic here. Arrow is loaded only if a rule of columns wants values masked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -28,6 +28,7 @@ class MysqlStream:
     feedback: ClassVar[None] = None
 
     dump: BinlogDump
+    mask: Callable[[StreamRead], None] | None = None  # it overwrites what must not leave
 
     @property
     def start(self) -> Position:
@@ -38,7 +39,10 @@ class MysqlStream:
         return self.dump.pause
 
     def read(self, timeout: float) -> StreamRead | None:
-        return self.dump.read(timeout)
+        found = self.dump.read(timeout)
+        if found is not None and self.mask is not None:
+            self.mask(found)
+        return found
 
     def close(self) -> None:
         self.dump.close()
@@ -59,7 +63,8 @@ class MysqlStreamSource:
             identity=orders.identity,
             silence=orders.silence,
         )
-        return MysqlStream(BinlogDump.open(MysqlAddress.parse(orders.address), wanted))
+        dump = BinlogDump.open(MysqlAddress.parse(orders.address), wanted)
+        return MysqlStream(dump, _mask(upstream, dump) if upstream.columns else None)
 
     def picking(self, upstream: Json, tables: Collection[TableName], options: Mapping[str, str]) -> Json:
         """Add these tables to the record: the binlog has all tables of the server."""
@@ -70,6 +75,13 @@ class MysqlStreamSource:
         self, upstream: Json, sent_times: Sequence[int], again: Sequence[int]
     ) -> HeadraceError:
         return history_changed(len(sent_times), len(again))
+
+
+def _mask(upstream: MysqlUpstream, dump: BinlogDump) -> Callable[[StreamRead], None]:
+    # Imported late: it reads rows, and loads Arrow for that.
+    from headrace.sources.mysql.stream.masking import ColumnMask
+
+    return ColumnMask(upstream.rules, dump.is_mariadb, upstream.case_insensitive).apply
 
 
 STREAM_SOURCE: StreamSource = MysqlStreamSource()

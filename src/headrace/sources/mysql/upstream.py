@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.core.records import from_record, on_disk
+from headrace.sources.contract.column_rules import ColumnRules
+from headrace.sources.contract.values import COLUMNS
 from headrace.sources.mysql.declaration import ACCEPT, REFUSE, UNLOGGED_CASCADES
 from headrace.sources.mysql.position import MysqlTimeline
 
@@ -32,11 +34,17 @@ class MysqlUpstream:
     accepts_cascades: bool = False
     # Records of earlier versions lack it.
     case_insensitive: bool = field(default=False, metadata=on_disk("folded", optional=True))
+    columns: str = field(default="", metadata=on_disk(sparse=True))  # their rules (`ColumnRules.text`)
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> MysqlUpstream:
         """Read the record that the lake stores and hands back."""
         return from_record(cls, record)
+
+    @property
+    def rules(self) -> ColumnRules:
+        """The columns that must not leave."""
+        return ColumnRules.parse(self.columns)
 
     @property
     def log(self) -> MysqlTimeline:
@@ -46,9 +54,12 @@ class MysqlUpstream:
 
 def plan(options: Mapping[str, str]) -> MysqlUpstream:
     """The record of a planned mirror, from its options."""
-    return MysqlUpstream(accepts_cascades=options.get(UNLOGGED_CASCADES.name) == ACCEPT)
+    return MysqlUpstream(
+        accepts_cascades=options.get(UNLOGGED_CASCADES.name) == ACCEPT,
+        columns=ColumnRules.parse(options.get(COLUMNS.name, "")).text,
+    )
 
 
 def options(upstream: MysqlUpstream) -> dict[str, str]:
     """The options of a record."""
-    return {UNLOGGED_CASCADES.name: ACCEPT if upstream.accepts_cascades else REFUSE}
+    return {UNLOGGED_CASCADES.name: ACCEPT if upstream.accepts_cascades else REFUSE} | upstream.rules.options

@@ -39,11 +39,11 @@ _MOMENT = "200ms"  # lock timeout for each table, once one of them is known to b
 def examine(connection: Session, upstream: PostgresUpstream, names: Sequence[TableName]) -> ExaminedTables:
     """Read the tables before they are added to our publication; a user's publication holds them already."""
     entries = list(read_entries_by_name(connection, names, [upstream.publication]).values())
-    errors = unfit_tables(connection, entries)
+    errors = unfit_tables(connection, entries, upstream.rules)
     errors |= _overlapping(connection, upstream, entries)
     if not upstream.owns_publication:
         fit = [each for each in entries if each.name not in errors]
-        errors |= unfit_members(connection, upstream.publication, fit, ours=False)
+        errors |= unfit_members(connection, upstream, fit)
     return _examine(entries, errors)
 
 
@@ -72,7 +72,9 @@ def capture(connection: Session, upstream: PostgresUpstream, names: Sequence[Tab
     if upstream.owns_publication and names:
         limited = partly(connection, upstream, names)
         try:
-            ensure_publication(connection, upstream.publication, names, make=False, anew=limited)
+            ensure_publication(
+                connection, upstream.publication, names, make=False, anew=limited, rules=upstream.rules
+            )
         except TableBusy:
             busy = _one_by_one(connection, upstream, names, limited)
     there = [name for name in names if name not in busy]
@@ -91,7 +93,13 @@ def _one_by_one(
     for name in names:
         try:
             ensure_publication(
-                connection, upstream.publication, [name], make=False, anew=limited, patience=_MOMENT
+                connection,
+                upstream.publication,
+                [name],
+                make=False,
+                anew=limited,
+                patience=_MOMENT,
+                rules=upstream.rules,
             )
         except TableBusy as error:
             busy[name] = error
@@ -126,15 +134,14 @@ def partly(
         return ()
     entries = read_entries_by_name(connection, names, [upstream.publication]).values()
     members = [each for each in entries if each.memberships]
-    return unfit_members(connection, upstream.publication, members, ours=True).keys()
+    return unfit_members(connection, upstream, members).keys()
 
 
 def _members(
     connection: Session, upstream: PostgresUpstream, entries: Iterable[TableEntry]
 ) -> ExaminedTables:
     there = list(entries)
-    ours = upstream.owns_publication
-    return _examine(there, unfit_members(connection, upstream.publication, there, ours=ours))
+    return _examine(there, unfit_members(connection, upstream, there))
 
 
 def _examine(entries: Iterable[TableEntry], errors: dict[TableName, HeadraceError]) -> ExaminedTables:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.sources.contract.values import Declaration, Option
+from headrace.sources.contract.values import COLUMNS, Declaration, Option
 
 SLOT, XID, CHUNKS = "slot", "xid", "chunks"
 SLOT_FAILOVER, AUTO, OFF = "slot_failover", "auto", "off"
@@ -28,5 +28,6 @@ DECLARATION = Declaration(
             default=AUTO,
             choices=(AUTO, OFF),
         ),
+        COLUMNS,
     ),
 )

@@ -22,8 +22,9 @@ from headrace.core.errors import Definite, HeadraceError, Misconfigured, Positio
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.core.records import to_record
+from headrace.sources.contract.column_rules import ColumnRules
 from headrace.sources.contract.mirror import StreamOrder, StreamOrigin
-from headrace.sources.contract.values import Json, Waiting
+from headrace.sources.contract.values import COLUMNS, Json, Waiting
 from headrace.sources.postgres.declaration import AUTO, DECLARATION, OFF, SLOT_FAILOVER
 from headrace.sources.postgres.position import Lsn
 from headrace.sources.postgres.publication import drop_publication, ensure_publication, publication_oid
@@ -77,9 +78,13 @@ def plan(lake_id: str, source: str, options: Mapping[str, str]) -> PostgresUpstr
     check_options(options)
     own = object_name(lake_id, source)
     slot, publication = options.get("slot"), options.get("publication")
-    failover = DECLARATION.value(options, SLOT_FAILOVER) == AUTO
     return PostgresUpstream(
-        slot or own, publication or own, slot is None, publication is None, failover=failover
+        slot or own,
+        publication or own,
+        slot is None,
+        publication is None,
+        failover=DECLARATION.value(options, SLOT_FAILOVER) == AUTO,
+        columns=ColumnRules.parse(options.get(COLUMNS.name, "")).text,
     )
 
 
@@ -90,7 +95,7 @@ def options(upstream: PostgresUpstream) -> dict[str, str]:
         ("slot", upstream.slot, upstream.owns_slot),
     )
     named = {option: name for option, name, ours in said if not ours}
-    return {**named, SLOT_FAILOVER: AUTO if upstream.failover else OFF}
+    return {**named, SLOT_FAILOVER: AUTO if upstream.failover else OFF, **upstream.rules.options}
 
 
 # --- where a stream begins ----------------------------------------------------------------------
@@ -112,7 +117,7 @@ def establish(
     a failure drops the publication again, unless a slot of an earlier attempt needs it.
     """
     if upstream.owns_publication and order.names:
-        ensure_publication(connection, upstream.publication, order.names, anew=anew)
+        ensure_publication(connection, upstream.publication, order.names, anew=anew, rules=upstream.rules)
     fresh = slot_state(connection, upstream.slot) is None
     try:
         start = _start(address, connection, identity, upstream, waiting)

@@ -12,16 +12,19 @@ safe, whatever command adds it.
 A publication sends a table in part if it has a row filter for it, a column list, or both. A publication of
 the user's is used as it is, and the lake then holds the part. This module finds, before anything is copied,
 whether the server would then refuse the application's own UPDATE and DELETE, or end the stream. In our own
-publication nobody has asked for a part, so `capture` adds the table again, whole.
+publication nobody has asked for a part but by the rules of columns (`column_rules`), so `capture` adds the
+table again, as those have it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from types import MappingProxyType
 
 from headrace.core.errors import HeadraceError, Misconfigured, Transient
 from headrace.core.names import TableName, quote_identifier
+from headrace.sources.contract.column_rules import NO_RULES, ColumnRules, check_rule, rule_flaw
 from headrace.sources.contract.findings import Finding, Level, hint_of
 from headrace.sources.postgres.catalog.definitions import read_entries_by_name
 from headrace.sources.postgres.catalog.locks import of_publication
@@ -53,13 +56,18 @@ VIA_ROOT = "publish_via_partition_root"
 _WITHDRAWAL_LOCK = "200ms"  # it is tried again
 
 
-def publication_statement(name: str, tables: Sequence[TableName], *, via_root: bool = True) -> str:
+Lists = Mapping[TableName, Sequence[str]]  # the columns that are sent of tables that are sent in part
+
+
+def publication_statement(
+    name: str, tables: Sequence[TableName], *, via_root: bool = True, lists: Lists = MappingProxyType({})
+) -> str:
     """The statement that makes our publication, for us or for a user with more privileges to run.
 
     With `via_root` partitions are sent under the name of their root. Ours always has it, even without a
     partitioned table: altering it later would make every membership a new one.
     """
-    statement = f"CREATE PUBLICATION {quote_identifier(name)} FOR TABLE {_list_names(tables)}"
+    statement = f"CREATE PUBLICATION {quote_identifier(name)} FOR TABLE {_list_names(tables, lists)}"
     return f"{statement} WITH ({VIA_ROOT} = true)" if via_root else statement
 
 
@@ -71,13 +79,15 @@ def ensure_publication(
     make: bool = True,
     anew: Collection[TableName] = (),
     patience: str | None = None,
+    rules: ColumnRules = NO_RULES,
 ) -> None:
     """Make sure that our publication exists and holds these tables; committed when this returns.
 
     Each table's identity is checked once its lock is held: without a usable one the application's own UPDATE
     and DELETE would fail from the commit on. Without `make` a missing publication is an error: a new one
     would hide the changes that were not published meanwhile. Tables in `anew` are added again, which removes
-    a filter or a column list that somebody set. `patience` is the timeout for the lock of each table.
+    a filter or a column list that somebody set. `patience` is the timeout for the lock of each table. `rules`
+    leave out columns.
     """
     with _altering(connection, tables, patience):
         held = published_tables(connection, name)
@@ -93,12 +103,12 @@ def ensure_publication(
             _execute(
                 connection, f"ALTER PUBLICATION {quote_identifier(name)} DROP TABLE {_list_names(leaving)}"
             )
+        lists = _lists(connection, missing, rules)
         if held is None:
-            _execute(connection, publication_statement(name, tables))
+            _execute(connection, publication_statement(name, tables, lists=lists))
         elif missing:
-            _execute(
-                connection, f"ALTER PUBLICATION {quote_identifier(name)} ADD TABLE {_list_names(missing)}"
-            )
+            addition = _list_names(missing, lists)
+            _execute(connection, f"ALTER PUBLICATION {quote_identifier(name)} ADD TABLE {addition}")
         _refuse_without_identity(connection, missing)
 
 
@@ -130,17 +140,23 @@ def withdraw_by_oid(connection: Session, name: str, oids: Collection[int]) -> No
 
 # For a root its partitions count: the rows are written there.
 _WITHOUT_IDENTITY = """
-WITH RECURSIVE written(member, oid) AS (
-    SELECT r.prrelid, r.prrelid FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid
+WITH RECURSIVE written(member, oid, listed) AS (
+    SELECT r.prrelid, r.prrelid,
+           (SELECT array_agg(a.attname) FROM pg_attribute a
+             WHERE a.attrelid = r.prrelid AND a.attnum = ANY (r.prattrs::int2[]))
+      FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid
      WHERE p.pubname = %s
     UNION ALL
-    SELECT w.member, i.inhrelid FROM written w JOIN pg_class c ON c.oid = w.oid AND c.relkind = 'p'
+    SELECT w.member, i.inhrelid, w.listed FROM written w JOIN pg_class c ON c.oid = w.oid AND c.relkind = 'p'
       JOIN pg_inherits i ON i.inhparent = w.oid)
 SELECT DISTINCT w.member::int8 FROM written w JOIN pg_class c ON c.oid = w.oid
  WHERE c.relkind = 'r' AND CASE c.relreplident
-       WHEN 'f' THEN %s AND EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0
+       WHEN 'f' THEN w.listed IS NOT NULL OR
+                     %s AND EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0
                                        AND NOT a.attisdropped AND a.attgenerated <> '')
        ELSE NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
+                           AND NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid
+                                              AND a.attnum = ANY (i.indkey) AND a.attname <> ALL (w.listed))
                            AND CASE c.relreplident WHEN 'i' THEN i.indisreplident
                                                    WHEN 'd' THEN i.indisprimary ELSE false END) END
 """
@@ -190,9 +206,57 @@ def _oids(connection: Session, tables: Sequence[TableName]) -> dict[int, TableNa
     return {oid: table for (oid,), table in zip(found, tables, strict=True) if oid is not None}
 
 
-def _list_names(tables: Sequence[TableName]) -> str:
+def _list_names(tables: Sequence[TableName], lists: Lists = MappingProxyType({})) -> str:
     # ONLY: children of an inheritance parent are tables of their own for us.
-    return ", ".join(f"ONLY {table}" for table in tables)
+    return ", ".join(f"ONLY {table}{_columns(lists.get(table, ()))}" for table in tables)
+
+
+def _columns(names: Sequence[str]) -> str:
+    return f" ({', '.join(map(quote_identifier, names))})" if names else ""
+
+
+def _lists(connection: Session, tables: Sequence[TableName], rules: ColumnRules) -> Lists:
+    """The columns to publish of the tables that have a rule."""
+    tables = [table for table in tables if table in rules.tables]
+    found = {}
+    for table, entry in read_entries_by_name(connection, tables).items():
+        if (flaw := unruly(entry, rules)) is not None:
+            raise flaw
+        found[table] = columns_to_send(entry, rules)
+    return found
+
+
+def columns_to_send(entry: TableEntry, rules: ColumnRules) -> list[str]:
+    """The columns that the rules let through."""
+    return [a.name for a in entry.attributes if not a.generation and rules.sends(entry.name, a.name)]
+
+
+def keeps_rules(entry: TableEntry, rules: ColumnRules) -> bool:
+    """Tell whether the publication sends what the table's rule lets through, and nothing else."""
+    if entry.name not in rules.tables:
+        return True
+    return {column.name for column in entry.columns} == set(columns_to_send(entry, rules))
+
+
+def unruly(entry: TableEntry, rules: ColumnRules) -> HeadraceError | None:
+    """The reason why a table's rule can't be kept; None if it can."""
+    flaw = rule_flaw(rules, entry.name, [a.name for a in entry.attributes], entry.identity.key)
+    if flaw is not None or entry.name not in rules.tables or not entry.identity.full:
+        return flaw
+    return Misconfigured(
+        "PG_COLUMNS_FULL",
+        f"no column can stay out of table {entry.name}: its replica identity is FULL",
+        detail="the server then wants all columns in the publication",
+        hint=f"ALTER TABLE {entry.name} REPLICA IDENTITY DEFAULT, with a primary key",
+    )
+
+
+def rule_findings(entry: TableEntry, rules: ColumnRules) -> list[Finding]:
+    """The findings of a table's rule, if it has one."""
+    if (flaw := unruly(entry, rules)) is not None:
+        return [Finding(Level.ERROR, flaw, table=entry.name)]
+    names = [a.name for a in entry.attributes]
+    return check_rule(rules, entry.name, names, entry.identity.key)
 
 
 def publication_oid(connection: Session, name: str) -> int:

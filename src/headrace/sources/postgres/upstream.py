@@ -11,6 +11,7 @@ from typing import Any
 
 from headrace.core.position import Position
 from headrace.core.records import from_record, on_disk
+from headrace.sources.contract.column_rules import ColumnRules
 from headrace.sources.postgres.position import Forks, Lsn, PostgresTimeline
 
 
@@ -33,11 +34,17 @@ class PostgresUpstream:
     # Records of earlier versions lack these.
     forks: Forks | None = field(default=None, metadata=on_disk(sparse=True))
     failover: bool = field(default=True, metadata=on_disk(sparse=True))
+    columns: str = field(default="", metadata=on_disk(sparse=True))  # their rules (`ColumnRules.text`)
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> PostgresUpstream:
         """Read the record that the lake stores and hands back."""
         return from_record(cls, record)
+
+    @property
+    def rules(self) -> ColumnRules:
+        """The columns that must not leave."""
+        return ColumnRules.parse(self.columns)
 
     @property
     def log(self) -> PostgresTimeline:

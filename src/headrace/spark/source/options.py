@@ -142,7 +142,8 @@ def _stream(options: Mapping[str, str]) -> StreamOptions:
 
 def own_options(url: str) -> frozenset[str]:
     """The options of the kind of source at this address, and `url` itself."""
-    return frozenset({"url", *(option.name for option in declaration(kind_of(url)).options)})
+    declared = declaration(kind_of(url)).options
+    return frozenset({"url", *(option.name for option in declared if not option.table)})
 
 
 def _direct(options: Mapping[str, str], own: frozenset[str]) -> DirectOptions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -13,10 +14,12 @@ from pathlib import Path
 import pytest
 
 from headrace.core.errors import HeadraceError
+from headrace.core.names import TableName
 from headrace.core.position import STEP
 from headrace.core.records import to_record
 from headrace.ingest.replay_check import RecentTransactions
 from headrace.ingest.store_stream import Intake
+from headrace.sources.contract.column_rules import ColumnRules
 from headrace.sources.contract.stream import Orders, Stream
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
@@ -118,3 +121,34 @@ def test_a_receiver_of_binlogs_loads_no_arrow() -> None:
     asked = "import sys, headrace.sources.mysql.stream_source; print('pyarrow' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+CANARY, SHOWN = "canary-77ab01", "shown-55cd02"
+
+
+def test_no_spool_has_values_of_columns_that_must_not_leave(database: Database, tmp_path: Path) -> None:
+    """By rows of any size and image, in running transactions, and as the constant of an ALTER TABLE."""
+    table = f"{database.name}.t"
+    columns = "id int PRIMARY KEY, s varchar(90), secret varchar(90), b longtext, n decimal(20), j json"
+    run(database, f"CREATE TABLE t ({columns})")
+    rules = ColumnRules.parse(json.dumps({table: {"exclude": ["secret", "b", "n", "j"]}}))
+    orders = orders_of(database)
+    fixed = rules.fix_columns({TableName.parse(table): ["id", "s"]})
+    known = replace(MysqlUpstream.of(orders.upstream), columns=fixed.text)
+    orders = replace(orders, upstream=to_record(known))
+    secret = f"'{CANARY}', '{CANARY}', 1234567890123, '{{\"a\": \"{CANARY}\"}}'"
+    run(database, f"INSERT INTO t VALUES (1, '{SHOWN}', {secret}), (2, NULL, NULL, NULL, NULL, NULL)")
+    run(database, f"UPDATE t SET secret = CONCAT(secret, 'x'), b = REPEAT('{CANARY}', 60000)")
+    minimal = "SET SESSION binlog_row_image = MINIMAL"
+    run(database, minimal, f"UPDATE t SET secret = '{CANARY}-m' WHERE id = 1")
+    run(database, f"ALTER TABLE t ADD COLUMN late varchar(90) NOT NULL DEFAULT '{CANARY}', ADD COLUMN x int")
+    row = f"INSERT INTO t VALUES (3, '{SHOWN}', {secret}, '{CANARY}', 7)"
+    run(database, "XA START 'y'", row, "XA END 'y'", "XA PREPARE 'y'")
+    try:
+        with received(tmp_path, orders) as (writer, _):
+            assert writer.frontier > orders.frontier.time
+    finally:
+        run(database, "XA ROLLBACK 'y'")
+    spooled = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert spooled.count(SHOWN.encode()) >= 3
+    assert CANARY.encode() not in spooled

@@ -28,13 +28,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headrace.core.names import TableName
 from headrace.core.records import from_record, on_disk, to_record
 from headrace.core.schema import TableSchema
 from headrace.core.transaction_id import TransactionId
+from headrace.sources.contract.column_rules import ColumnRules
 from headrace.sources.contract.values import TableDef
 from headrace.sources.mysql.types.columns import column_of
 
@@ -90,6 +91,8 @@ class TableLook:
     readable: bool = field(default=True, metadata=on_disk(outside=True))
     # The charset of texts whose definition names none; older records do not say.
     charset: str = field(default="", metadata=on_disk(optional=True))
+    # The columns that a rule ever left out: `columns` lacks them, and layouts in the log have them.
+    left_out: tuple[str, ...] = field(default=(), metadata=on_disk(sparse=True))
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -97,6 +100,15 @@ class TableLook:
         apart = {column.name for column in self.columns if keeps_apart(column)}
         known = self.keys[:1] if self.primary or len(self.keys) == 1 else ()
         return next((key for key in known if apart.issuperset(key)), ())
+
+
+def apply_rules(look: TableLook, rules: ColumnRules) -> TableLook:
+    """The look without the columns that must not leave."""
+    out = rules.forbidden(look.name, [column.name for column in look.columns])
+    if not out:
+        return look
+    columns = tuple(column for column in look.columns if column.name not in out)
+    return replace(look, columns=columns, left_out=tuple(out))
 
 
 def keeps_apart(column: ColumnRow) -> bool:

@@ -47,6 +47,7 @@ from headrace.sources.mysql.catalog.questions import denial
 from headrace.sources.mysql.catalog.table_def import (
     ColumnRow,
     TableLook,
+    apply_rules,
     definition,
     recorded_look,
     schema_of,
@@ -85,7 +86,7 @@ def is_news(last: TableLook, now: TableLook) -> bool:
 
 
 def _passing(look: TableLook) -> tuple[object, ...]:
-    return look.keys, look.primary, look.cascades, look.counting, look.charset
+    return look.keys, look.primary, look.cascades, look.counting, look.charset, look.left_out
 
 
 def _columns_differ(last: Sequence[ColumnRow], now: Sequence[ColumnRow]) -> str | None:
@@ -119,13 +120,13 @@ def check(
     """Read the end of the server's log, then look at these tables."""
     end = log_end.position(connection, upstream.log)
     looks, hidden = read_visible_tables(connection, sorted({table.name for table in records.values()}))
-    changes, news, locked = _compare(records, looks, hidden, log)
+    changes, news, locked = _compare(records, _apply_rules(upstream, looks), hidden, log)
     denied: dict[str, PrivilegeMissing] = {}
     if changes:
         doubtful = {key: records[key] for key in changes}
         again, hidden, denied = _looked_again(connection, doubtful)
         _see_whether_stale(connection, doubtful, denied)
-        changes, more, still = _compare(doubtful, again, hidden, log)
+        changes, more, still = _compare(doubtful, _apply_rules(upstream, again), hidden, log)
         news, locked = news | more, locked | still
         changes = _awaited_changes(changes, log, log_end.position(connection, upstream.log))
     return SchemaCheck(
@@ -135,7 +136,26 @@ def check(
         news=news,
         locked_tables=locked | denied.keys(),
         denials=denied,
+        late_columns=_late_columns(upstream, records, looks),
     )
+
+
+def _apply_rules(upstream: MysqlUpstream, looks: _Looks) -> _Looks:
+    return (
+        {name: apply_rules(look, upstream.rules) for name, look in looks.items()}
+        if upstream.columns
+        else looks
+    )
+
+
+def _late_columns(
+    upstream: MysqlUpstream, records: Mapping[str, TableDef], looks: _Looks
+) -> dict[str, HeadraceError]:
+    rules = upstream.rules
+    there = {key: looks[table.name] for key, table in records.items() if table.name in looks}
+    names = {key: [column.name for column in look.columns] for key, look in there.items()}
+    found = {key: rules.late_error(look.name, names[key]) for key, look in there.items()}
+    return {key: error for key, error in found.items() if error is not None}
 
 
 _Looks = Mapping[TableName, TableLook]
@@ -154,6 +174,8 @@ def _compare(
         if seen is None or not seen.columns:
             changes[key] = Change("it was dropped or renamed", None)
             continue
+        if last.left_out or seen.left_out:
+            seen = replace(seen, left_out=tuple(sorted({*last.left_out, *seen.left_out})))
         if heard is None:
             seen = replace(seen, charset=last.charset)  # the stream will bring it with the next mark
         what = differs(last, seen, table.schema.key)
@@ -176,7 +198,9 @@ def _follow(
     told = heard.effects[key]
     if any(each.steps is None for each in told):
         return None
-    statements = [(each.time, AlterStatement.parse(each.steps or b"")) for each in told]
+    statements = [
+        (each.time, AlterStatement.parse(each.steps or b"").without(seen.left_out)) for each in told
+    ]
     found = explain(last, seen, table.schema.key, statements)
     if found is None:
         return None

@@ -12,8 +12,8 @@ catalog shows the work of this statement and not of a later one.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
 
@@ -133,12 +133,36 @@ def _read(record: Sequence[Any]) -> Step:
 records.register(Step, _write, _read)
 
 
+def _is_of(step: Step, names: Collection[str]) -> bool:
+    """Tell whether a step is about columns with these names alone; names are in lower case."""
+    if isinstance(step, Add | DropColumn):
+        return step.name.lower() in names
+    return isinstance(step, Rename | Retype) and {step.old.lower(), step.new.lower()} <= {*names}
+
+
+def _blank(step: Step, sends: Callable[[str], bool]) -> Step:
+    if not isinstance(step, Add) or step.default is None or sends(step.name):
+        return step
+    return replace(step, default="0" * (len(json.dumps(step.default)) - 2))
+
+
 @dataclass(frozen=True, slots=True)
 class AlterStatement:
     """One statement. With `strict` its session refused values that it could not keep."""
 
     steps: tuple[Step, ...]
     strict: bool = False
+
+    def without(self, columns: Collection[str]) -> AlterStatement:
+        """The statement as it is to a table without these columns."""
+        if not columns:
+            return self
+        names = {name.lower() for name in columns}
+        return replace(self, steps=tuple(step for step in self.steps if not _is_of(step, names)))
+
+    def blank(self, sends: Callable[[str], bool]) -> AlterStatement:
+        """The statement with other constants of equal length for columns that must not leave."""
+        return replace(self, steps=tuple(_blank(step, sends) for step in self.steps))
 
     def pack(self) -> bytes:
         """The statement as bytes, for a frame."""

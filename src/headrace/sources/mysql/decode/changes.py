@@ -364,7 +364,7 @@ class _Way:
 
 
 def _way_of_now(layout: TableMapLayout, wanted: TableFilter) -> _Way | None:
-    found = positions(layout, wanted.schema)
+    found = positions(layout, wanted.schema, wanted.details.get("left_out", ()))
     return None if found is None else _Way(found)
 
 
@@ -380,7 +380,7 @@ def _way(layout: TableMapLayout, wanted: TableFilter, version: Conversion) -> _W
         for name, at in zip(version.names, taken, strict=True)
         if at >= 0 and schema.names[at] in schema.key
     ]
-    found = positions_in(layout, version.names, columns, key)
+    found = positions_in(layout, version.names, columns, key, wanted.details.get("left_out", ()))
     if found is None:
         return None
     known = {int(at): column for at, column in zip(taken, columns, strict=True) if at >= 0 and column}

@@ -20,12 +20,13 @@ from dataclasses import dataclass
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
+from headrace.sources.contract.column_rules import NO_RULES, ColumnRules, check_rule, unknown_tables
 from headrace.sources.contract.findings import CheckReport, Finding, Level, Wish, in_order
 from headrace.sources.contract.values import ExaminedTables, Json, TableSize
 from headrace.sources.mysql.catalog.candidates import MysqlCandidate, candidates, databases, sizes
 from headrace.sources.mysql.catalog.definitions import look, read_visible_tables
 from headrace.sources.mysql.catalog.questions import busy
-from headrace.sources.mysql.catalog.table_def import TableLook, definition, schema_of
+from headrace.sources.mysql.catalog.table_def import TableLook, apply_rules, definition, schema_of
 from headrace.sources.mysql.ddl.volatile import volatile_stored
 from headrace.sources.mysql.declaration import ACCEPT, CHUNKS, HANDOFF, UNLOGGED_CASCADES
 from headrace.sources.mysql.flavour import Flavour
@@ -49,6 +50,7 @@ from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import identify, prove, prove_kind
 from headrace.sources.mysql.session.statements import MysqlConnection
+from headrace.sources.mysql.upstream import MysqlUpstream
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +63,16 @@ class MysqlWish:
     in_chunks: bool = False  # copy tables in chunks if their keys allow it
     identity: Json | None = None  # of the source that the lake already mirrors
     flavour: Flavour | None = None  # from the address
+    rules: ColumnRules = NO_RULES  # of columns
 
     @classmethod
     def of(cls, wish: Wish, flavour: Flavour | None = None) -> MysqlWish:
         """Read a wish."""
         accepts = wish.options.get(UNLOGGED_CASCADES.name) == ACCEPT
         in_chunks = wish.options.get(HANDOFF.name) == CHUNKS
-        return cls(wish.patterns, wish.connections, accepts, in_chunks, wish.identity, flavour)
+        known = wish.upstream
+        rules = ColumnRules.of(wish.options) if known is None else MysqlUpstream.of(known).rules
+        return cls(wish.patterns, wish.connections, accepts, in_chunks, wish.identity, flavour, rules)
 
 
 _CASE = "lower_case_table_names"
@@ -83,7 +88,9 @@ def examine(address: MysqlAddress, wish: MysqlWish) -> CheckReport:
         for error in chosen.unopened_tables.values():
             raise error
         looks, known = _look_at(connection, chosen.names)
+        findings += unknown_tables(wish.rules, _there(connection, wish.rules))
         findings += [*chosen.findings, *_of_tables(connection, looks, ours, chosen.named_tables, wish)]
+        looks = [apply_rules(each, wish.rules) for each in looks]
         refused = _refused_tables(findings)
         tables = [each for each in looks if each.name not in refused]
         findings += check_chunks(tables) if wish.in_chunks else []
@@ -124,6 +131,7 @@ def examine_tables(
     fit = [looks[name] for name in chosen.names]
     findings = [*chosen.findings, *_of_tables(connection, fit, rights(connection), chosen.named_tables, wish)]
     errors = {**_reasons(findings), **{name: busy(name, None) for name in hidden}}
+    fit = [apply_rules(each, wish.rules) for each in fit]
     return ExaminedTables({each.name: definition(each) for each in fit if _is_definable(each)}, errors)
 
 
@@ -147,7 +155,9 @@ def list_unmirrored(
     looks, hidden = read_visible_tables(connection, chosen.names)
     there = list(looks.values())
     findings = [*chosen.findings, *_of_tables(connection, there, rights(connection), frozenset(), wish)]
-    found: dict[TableName, HeadraceError | None] = dict.fromkeys(looks)
+    # A ruled table that was renamed would come in under its new name, with all of its columns.
+    missing = unknown_tables(wish.rules, _there(connection, wish.rules))
+    found: dict[TableName, HeadraceError | None] = dict.fromkeys(looks, missing[0].error if missing else None)
     found |= {**chosen.unopened_tables, **{name: busy(name, None) for name in hidden}}
     return dict(sorted({**found, **_reasons(findings)}.items()))
 
@@ -186,6 +196,8 @@ def _of_tables(
 ) -> list[Finding]:
     """Collect the findings on the tables and on our rights on them."""
     names = [each.name for each in looks]
+    rules = [found for each in looks for found in _check_rule(each, wish.rules)]
+    looks = [apply_rules(each, wish.rules) for each in looks]
     cascades, generated = wish.accepts_cascades, logs_generated(connection.release)
     findings = [
         found
@@ -193,7 +205,18 @@ def _of_tables(
         for found in check_table(each, accepts_cascades=cascades, logs_generated=generated)
     ]
     findings += [*check_numbers(names), *check_reading(looks, ours), *check_locking(connection, names, ours)]
-    return [finding.for_swept(meant) for finding in findings]
+    # A rule names its table, however the table was chosen.
+    return [finding.for_swept(meant | wish.rules.tables.keys()) for finding in [*rules, *findings]]
+
+
+def _check_rule(look: TableLook, rules: ColumnRules) -> list[Finding]:
+    return check_rule(rules, look.name, [column.name for column in look.columns], look.key)
+
+
+def _there(connection: MysqlConnection, rules: ColumnRules) -> list[TableName]:
+    """The tables that we may see in the databases of ruled tables."""
+    among = candidates(connection, [str(name) for name in rules.tables], whole=False) if rules.tables else ()
+    return [each.name for each in among]
 
 
 def _refused_tables(findings: Iterable[Finding]) -> frozenset[TableName]:

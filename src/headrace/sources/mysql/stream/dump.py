@@ -129,6 +129,11 @@ class BinlogDump:
         return dump
 
     @property
+    def is_mariadb(self) -> bool:
+        """Tell which of the two servers sends the log."""
+        return self._session.release.is_mariadb
+
+    @property
     def position(self) -> str:
         """The text of the position behind the last transaction that was returned."""
         return self._finder.frontier.text

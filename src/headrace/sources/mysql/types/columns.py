@@ -234,13 +234,17 @@ _ADDRESS_BYTES: Mapping[str, int] = {"uuid": 16, "inet4": 4, "inet6": 16}
 _HASH = re.compile(r"DB_ROW_HASH_\d+")
 
 
-def positions(layout: TableMapLayout, schema: TableSchema) -> Ints | None:
+def positions(layout: TableMapLayout, schema: TableSchema, left_out: Collection[str] = ()) -> Ints | None:
     """The schema's position of each column of a layout, -1 if hidden; None if the layout doesn't fit."""
-    return positions_in(layout, schema.names, schema.columns, schema.key)
+    return positions_in(layout, schema.names, schema.columns, schema.key, left_out)
 
 
 def positions_in(
-    layout: TableMapLayout, names: Sequence[str], columns: Sequence[Column | None], key: Collection[str]
+    layout: TableMapLayout,
+    names: Sequence[str],
+    columns: Sequence[Column | None],
+    key: Collection[str],
+    left_out: Collection[str] = (),
 ) -> Ints | None:
     """Find the positions of columns with these names; a column that is None may have any type.
 
@@ -250,11 +254,14 @@ def positions_in(
     key that identified rows: no statement says that it was this key.
 
     MariaDB keeps a hash of a unique key over a long column in a column that its catalog does not show:
-    `DB_ROW_HASH_1`. Such columns are skipped.
+    `DB_ROW_HASH_1`. Such columns are skipped, and so are those that a rule leaves out.
     """
     if not layout.is_full:
         return None
-    hidden = [column.name not in names and _is_hash(column) for column in layout.columns]
+    hidden = [
+        column.name not in names and (column.name in left_out or _is_hash(column))
+        for column in layout.columns
+    ]
     shown = [column for column, is_hidden in zip(layout.columns, hidden, strict=True) if not is_hidden]
     if tuple(column.name for column in shown) != tuple(names):
         return None

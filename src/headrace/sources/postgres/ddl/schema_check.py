@@ -29,6 +29,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from headrace.core.errors import HeadraceError
 from headrace.core.handoff import widen
 from headrace.core.names import quote_identifier
 from headrace.core.records import from_record, to_record
@@ -48,7 +49,7 @@ from headrace.sources.postgres.ddl.alteration import derive, differs, is_news, p
 from headrace.sources.postgres.ddl.emptiness import with_emptiness
 from headrace.sources.postgres.objects import remade
 from headrace.sources.postgres.position import Lsn
-from headrace.sources.postgres.publication import part_flaw
+from headrace.sources.postgres.publication import keeps_rules, part_flaw
 from headrace.sources.postgres.session.log_end import WAL_END, behind_all
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.upstream import PostgresUpstream
@@ -154,7 +155,7 @@ def check(
     changes, news = {}, {}
     for key, before in last.items():
         table, seen = records[key], now.get(records[key].number)
-        what = "it was dropped" if seen is None else differs(before, seen)
+        what = "it was dropped" if seen is None else differs(before, seen) or _rule_difference(upstream, seen)
         if what is not None:
             mend = None if seen is None else _mend(connection, upstream, table, seen)
             changes[key] = Change(what, None if seen is None else definition(seen), mend)
@@ -186,8 +187,25 @@ def check(
         upstream_error=remade(upstream, server.publication),
         unreadable=memory.partitions.denials(connection, trees) | rows_hidden(connection, policed),
         busy=busy(connection, {key: (number, records[key].name) for key, number in locked.items()}),
+        late_columns=_late_columns(upstream, there),
         unproven={key: upstream.position(same[records[key].number]) for key in trees},
     )
+
+
+def _rule_difference(upstream: PostgresUpstream, seen: TableEntry) -> str | None:
+    """Say that the publication does not send what the table's rule of columns lets through."""
+    if upstream.owns_publication:
+        fits = keeps_rules(seen, upstream.rules)
+    else:
+        fits = not upstream.rules.forbidden(seen.name, [column.name for column in seen.columns])
+    return None if fits else "the publication sends other columns than its rule of columns says"
+
+
+def _late_columns(upstream: PostgresUpstream, there: Mapping[str, TableEntry]) -> dict[str, HeadraceError]:
+    rules = upstream.rules
+    names = {key: [a.name for a in each.attributes if not a.generation] for key, each in there.items()}
+    found = {key: rules.late_error(each.name, names[key]) for key, each in there.items()}
+    return {key: error for key, error in found.items() if error is not None}
 
 
 def _is_tree_hidden(root: TableEntry, server: _Server) -> bool:

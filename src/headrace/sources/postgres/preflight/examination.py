@@ -22,6 +22,7 @@ from contextlib import closing
 
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import TableName, quote_identifier
+from headrace.sources.contract.column_rules import unknown_tables
 from headrace.sources.contract.findings import CheckReport, Finding, Level, in_order
 from headrace.sources.contract.values import TableSize as AnySize
 from headrace.sources.postgres.catalog.definitions import PostgresCandidate, candidates, read_entries
@@ -59,7 +60,7 @@ from headrace.sources.postgres.preflight.upstream_objects import (
     read_publication,
 )
 from headrace.sources.postgres.preflight.wish import PostgresWish
-from headrace.sources.postgres.publication import publication_oid
+from headrace.sources.postgres.publication import publication_oid, rule_findings
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
 from headrace.sources.postgres.session.identity import identify
@@ -73,7 +74,9 @@ def examine(address: PostgresAddress, wish: PostgresWish) -> CheckReport:
     """Check everything that the wish depends on. Raises only if the server cannot be asked at all."""
     with closing(connect(address, role="check")) as connection:
         identity = identify(connection)
-        chosen, findings = choose(wish.patterns, candidates(connection), by_root=_by_root(connection, wish))
+        among = candidates(connection)
+        chosen, findings = choose(wish.patterns, among, by_root=_by_root(connection, wish))
+        findings += unknown_tables(wish.columns, [each.name for each in among])
         meant = frozenset(choice.candidate.name for choice in chosen if choice.by_name)
         oids = [choice.candidate.oid for choice in chosen]
         entries, inside = outside_roots(_entries(connection, chosen, wish), meant)
@@ -141,6 +144,7 @@ def find_unmirrored(
     there = set(names) - set(mirrored_tables)
     by_root = _by_root(connection, wish)
     chosen, findings = choose(wish.patterns, [each for each in among if each.name in there], by_root=by_root)
+    missing = unknown_tables(wish.columns, [each.name for each in among])
     entries = beside_mirrored(_entries(connection, chosen, wish), _oids(among, mirrored_tables))
     rights = access(connection, [each.oid for each in entries])
     entries = [each for each in entries if each.oid in rights]
@@ -149,7 +153,9 @@ def find_unmirrored(
         findings += check_making(
             connection, entries, rights, frozenset(), _refused_tables(findings), _hopeless(findings)
         )
-    reasons: dict[TableName, HeadraceError | None] = {each.name: None for each in entries}
+    # A ruled table that was renamed would come in under its new name, with all of its columns.
+    why = missing[0].error if missing else None
+    reasons: dict[TableName, HeadraceError | None] = {each.name: why for each in entries}
     for finding in reversed(findings):
         reasons |= dict.fromkeys(finding.concerned_tables if finding.refuses else (), finding.error)
     return dict(sorted(reasons.items()))
@@ -174,8 +180,12 @@ def _of_tables(
     refused = _refused_tables(findings)
     findings += check_left_out([e for e in entries if e.name not in refused], version, wish.publication)
     if wish.publication is not None:
-        findings += check_publication(connection, wish.publication, entries, _hopeless(findings))
-    return [finding.for_swept(meant) for finding in findings]
+        findings += check_publication(
+            connection, wish.publication, entries, _hopeless(findings), wish.columns
+        )
+    findings += [found for each in entries for found in rule_findings(each, wish.columns)]
+    # A rule names its table, however the table was chosen.
+    return [finding.for_swept(meant | wish.columns.tables.keys()) for finding in findings]
 
 
 def _refused_tables(findings: list[Finding]) -> frozenset[TableName]:

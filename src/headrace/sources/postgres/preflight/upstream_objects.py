@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import TableName, quote_identifier
+from headrace.sources.contract.column_rules import NO_RULES, ColumnRules
 from headrace.sources.contract.findings import Finding, Level, hint_of
 from headrace.sources.postgres.catalog.definitions import PostgresCandidate
 from headrace.sources.postgres.catalog.definitions import read_entries as look_at
@@ -20,11 +21,19 @@ from headrace.sources.postgres.catalog.table_def import PARTITIONED, TableEntry,
 from headrace.sources.postgres.preflight.roots import inside_root
 from headrace.sources.postgres.preflight.tables import Access, access, check_leaves, check_table, choose
 from headrace.sources.postgres.preflight.wish import PostgresWish
-from headrace.sources.postgres.publication import VIA_ROOT, check_part, limits, publication_statement
+from headrace.sources.postgres.publication import (
+    VIA_ROOT,
+    check_part,
+    keeps_rules,
+    limits,
+    publication_statement,
+    rule_findings,
+)
 from headrace.sources.postgres.session.connection import application_name
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.session.stream_errors import slot_active, slot_taken
 from headrace.sources.postgres.slot import check_slot, slot_state
+from headrace.sources.postgres.upstream import PostgresUpstream
 
 ACTIONS = "insert, update, delete, truncate"
 
@@ -45,12 +54,14 @@ def check_publication(
     name: str,
     tables: Sequence[TableEntry],
     hopeless: frozenset[TableName] = frozenset(),
+    rules: ColumnRules = NO_RULES,
 ) -> Iterator[Finding]:
     """Check the user's publication: it is used as it is, so it must send everything.
 
     No suggested statement publishes `hopeless` tables: no statement makes them fit.
     """
-    yield from check_members(connection, name, read_publication(connection, name), tables, hopeless)
+    found = read_publication(connection, name)
+    yield from check_members(connection, name, found, tables, hopeless, rules=rules)
 
 
 def check_members(
@@ -61,6 +72,7 @@ def check_members(
     hopeless: frozenset[TableName] = frozenset(),
     *,
     ours: bool = False,
+    rules: ColumnRules = NO_RULES,
 ) -> Iterator[Finding]:
     """Check a publication that has been read already; it is None if none has this name."""
     quoted = quote_identifier(name)
@@ -89,7 +101,7 @@ def check_members(
         )
     yield from _whole(name, publication, tables)
     for table in tables:
-        yield from _membership(connection, name, table, table.name in hopeless, ours)
+        yield from _membership(connection, name, table, table.name in hopeless, ours, rules)
 
 
 def _by_identity(
@@ -157,7 +169,7 @@ def _whole(name: str, publication: Publication, tables: Sequence[TableEntry]) ->
 
 
 def _membership(
-    connection: Session, name: str, entry: TableEntry, hopeless: bool, ours: bool
+    connection: Session, name: str, entry: TableEntry, hopeless: bool, ours: bool, rules: ColumnRules
 ) -> Iterator[Finding]:
     alter = f"ALTER PUBLICATION {quote_identifier(name)}"
     mend: tuple[str, ...]
@@ -182,9 +194,14 @@ def _membership(
         yield inside_root(entry.name, None) if ours else _sent_above(name, entry)
         return
     if not ours:
+        yield from _sent_too_much(name, entry, rules)
         yield from check_part(connection, name, entry)
         return
-    limited = limits(entry)
+    if entry.name in rules.tables:
+        whole = entry.filter is None and keeps_rules(entry, rules)
+        limited = None if whole else "what its rule of columns does not say"
+    else:
+        limited = limits(entry)
     if limited is None:
         return
     mend = (f"{alter} DROP TABLE ONLY {entry.name}", f"{alter} ADD TABLE ONLY {entry.name}")
@@ -199,6 +216,23 @@ def _membership(
         mend=mend,
         table=entry.name,
     )
+
+
+def _sent_too_much(name: str, entry: TableEntry, rules: ColumnRules) -> Iterator[Finding]:
+    """The user's publication sends a column that must not leave: we never alter it."""
+    columns = rules.forbidden(entry.name, [column.name for column in entry.columns])
+    if columns:
+        yield Finding(
+            Level.ERROR,
+            Misconfigured(
+                "PG_COLUMNS_SENT",
+                f'the publication "{name}" sends columns of table {entry.name} that must not leave',
+                detail=", ".join(f'"{column}"' for column in columns),
+                hint=f"ALTER PUBLICATION {quote_identifier(name)} DROP TABLE {entry.name}; then ADD TABLE "
+                f"{entry.name} (...) with the other columns",
+            ),
+            table=entry.name,
+        )
 
 
 def _sent_above(name: str, entry: TableEntry) -> Finding:
@@ -329,38 +363,42 @@ def _read_already(connection: Session, slot: str, pid: int) -> Finding:
     return Finding(Level.WARNING, slot_active(slot, pid, "it is being read now"))
 
 
-def unfit_tables(connection: Session, entries: Sequence[TableEntry]) -> dict[TableName, HeadraceError]:
+def unfit_tables(
+    connection: Session, entries: Sequence[TableEntry], rules: ColumnRules
+) -> dict[TableName, HeadraceError]:
     """The tables that cannot be mirrored as they are now, whatever publication holds them."""
     rights = access(connection, [entry.oid for entry in entries])
     # A table that was dropped meanwhile has no rights: the next look will miss it.
     there = [entry for entry in entries if entry.oid in rights]
-    found = {entry.name: _flaw(connection, entry, rights[entry.oid]) for entry in there}
+    found = {entry.name: _flaw(connection, entry, rights[entry.oid], rules) for entry in there}
     return {name: error for name, error in found.items() if error is not None}
 
 
 def unfit_members(
-    connection: Session, publication: str, entries: Sequence[TableEntry], *, ours: bool
+    connection: Session, upstream: PostgresUpstream, entries: Sequence[TableEntry]
 ) -> dict[TableName, HeadraceError]:
     """The tables that the publication does not send as it should; `entries` were read through it.
 
-    A publication of `ours` must send everything. The user's may send a part, if that can be followed.
+    Ours sends all that the rules of columns let through. One of the user's may send a part, if that can be
+    followed.
     """
     if not entries:
         return {}
-    whole = read_publication(connection, publication)
+    name, ours, rules = upstream.publication, upstream.owns_publication, upstream.rules
+    whole = read_publication(connection, name)
     found = {
-        entry.name: _first(check_members(connection, publication, whole, [entry], ours=ours))
+        entry.name: _first(check_members(connection, name, whole, [entry], ours=ours, rules=rules))
         for entry in entries
     }
     return {name: error for name, error in found.items() if error is not None}
 
 
-def _flaw(connection: Session, entry: TableEntry, rights: Access) -> HeadraceError | None:
+def _flaw(connection: Session, entry: TableEntry, rights: Access, rules: ColumnRules) -> HeadraceError | None:
     candidate = PostgresCandidate(entry.oid, entry.name, entry.kind, entry.persistence)
     _, findings = choose([str(entry.name)], [candidate])
     user, version = connection.info.user, connection.info.server_version
     findings += check_table(entry, rights, user, version)
-    return _first([*findings, *check_leaves(connection, [entry], user)])
+    return _first([*findings, *rule_findings(entry, rules), *check_leaves(connection, [entry], user)])
 
 
 def _first(findings: Iterable[Finding]) -> HeadraceError | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from headrace.sources.contract.column_rules import NO_RULES, ColumnRules
 from headrace.sources.contract.findings import Wish
 from headrace.sources.contract.values import Json
 from headrace.sources.postgres.declaration import AUTO, DECLARATION, SLOT, SLOT_FAILOVER
@@ -24,6 +25,7 @@ class PostgresWish:
     connections: int = 4  # that the copy may open
     identity: Json | None = None  # of the source that the lake already mirrors
     whole_rows: bool = False  # only tables with REPLICA IDENTITY FULL
+    columns: ColumnRules = NO_RULES
 
     @classmethod
     def of(cls, wish: Wish) -> PostgresWish:
@@ -49,6 +51,7 @@ class PostgresWish:
             connections=wish.connections,
             identity=wish.identity,
             whole_rows=wish.whole_rows,
+            columns=ColumnRules.of(wish.options),
         )
 
     @classmethod
@@ -61,6 +64,7 @@ class PostgresWish:
             upstream.slot,
             owns_slot=upstream.owns_slot,
             failover=upstream.failover,
+            columns=upstream.rules,
         )
 
 

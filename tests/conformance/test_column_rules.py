@@ -1,0 +1,199 @@
+"""Columns that must not leave: no value of theirs is in the lake, whatever becomes of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from headrace.core.errors import HeadraceError
+from headrace_testing.conformance.mirror import Mirror, mirror_of
+from headrace_testing.conformance.place import SourceUnderTest, execute
+from tests.conformance.sources import SOURCES
+
+pytestmark = pytest.mark.server
+
+CANARY = "canary-77ab01"
+SHOWN = "shown-55cd02"  # where the search must find something
+ROWS = 300
+TABLE = "CREATE TABLE users (id int PRIMARY KEY, email varchar(60), ssn varchar(60), number int)"
+EXCLUDE, ONLY = {"exclude": ["ssn", "number"]}, {"only": ["id", "email"]}
+ONLY_OTHERS = {"exclude": ["secret"]}
+CHUNKS = {"handoff": "chunks", "chunk_bytes": 4_000}
+
+
+def _insert(first: int, last: int) -> str:
+    rows = ", ".join(f"({n}, '{SHOWN}{n}', '{CANARY}{n}', {n})" for n in range(first, last))
+    return f"INSERT INTO users (id, email, ssn, number) VALUES {rows}"
+
+
+# A row of the queue is a text that does not name its columns: it refuses the option.
+@pytest.fixture(
+    scope="module", params=[each for each in SOURCES if each.kind != "queue"], ids=lambda each: each.kind
+)
+def source(request: pytest.FixtureRequest) -> SourceUnderTest:
+    """Each source that can leave columns out."""
+    found: SourceUnderTest = request.param
+    return found
+
+
+@pytest.fixture
+def users(mirror: Mirror) -> Mirror:
+    """A table with columns that must not leave."""
+    execute(mirror.place, TABLE, _insert(1, ROWS))
+    return mirror
+
+
+def _columns(mirror: Mirror, rule: dict[str, Any], table: str = "users") -> dict[str, Any]:
+    return {"columns": {str(mirror.place.table(table)): rule}}
+
+
+def _texts(path: Path) -> str:
+    """The contents of a file, those of Parquet unpacked."""
+    if path.suffix == ".parquet":
+        return str(pq.ParquetFile(path).read().to_pylist())
+    return path.read_bytes().decode("latin-1")
+
+
+def _holding(root: Path, needle: str) -> list[str]:
+    files = sorted(each for each in root.rglob("*") if each.is_file())
+    return [str(each.relative_to(root)) for each in files if needle in _texts(each)]
+
+
+def _names(mirror: Mirror) -> list[str]:
+    table = mirror.lake.at().polars(str(mirror.place.table("users")))
+    return table.collect_schema().names()
+
+
+@pytest.mark.parametrize(
+    ("rule", "how"),
+    [
+        pytest.param(EXCLUDE, {}, id="exclude"),
+        pytest.param(ONLY, CHUNKS, id="only-chunks", marks=pytest.mark.full),
+    ],
+)
+def test_what_is_left_out_is_nowhere(users: Mirror, rule: dict[str, Any], how: dict[str, Any]) -> None:
+    """By snapshot, stream, DDL and resync; a column that comes later stays out, too."""
+    place, options = users.place, {**_columns(users, rule), **how}
+    users.once(**options)
+    assert _names(users) == ["id", "email"]
+    execute(
+        place,
+        f"UPDATE users SET ssn = '{CANARY}-u', number = -1, email = 'b' WHERE id < 100",
+        f"UPDATE users SET ssn = '{CANARY}-v' WHERE id = 200",
+        "UPDATE users SET ssn = NULL WHERE id = 201",
+        "DELETE FROM users WHERE id > 250",
+        _insert(1000, 1010),
+    )
+    users.once(**options)
+    execute(place, f"ALTER TABLE users ADD COLUMN more varchar(60) DEFAULT '{CANARY}-m'")
+    execute(place, f"INSERT INTO users VALUES (2000, '{SHOWN}', '{CANARY}', 1, '{CANARY}')")
+    users.once(**options)
+    assert bool(_holding(users.path / "_headrace", "COLUMNS_LATER")) == ("exclude" in rule)
+    assert users.verify() == {str(place.table("users")): "equal"}
+    execute(place, "ALTER TABLE users ADD COLUMN last int, DROP COLUMN ssn")
+    users.once(**options)
+    users.ask("resync", "users")
+    lake = users.once(**options)
+    assert _names(users) == ["id", "email"]
+    assert users.verify() == {str(place.table("users")): "equal"}
+    contents = lake.at().polars(str(place.table("users"))).collect()
+    assert (len(contents), contents["email"].n_unique()) == (250 + 11, 162 + 1)
+    first = next(mark for mark in lake.marks() if str(place.table("users")) in str(mark.versions))
+    earlier = lake.at(epoch=first.epoch).polars(str(place.table("users"))).collect()
+    assert (earlier.columns, len(earlier)) == (["id", "email"], ROWS - 1)
+    assert _holding(users.path, CANARY) == []
+    assert len(_holding(users.path, SHOWN)) > 3
+
+
+@pytest.mark.parametrize(
+    ("rule", "code"),
+    [
+        ({"exclude": ["snn"]}, "COLUMNS_UNKNOWN"),
+        ({"exclude": ["id"]}, "COLUMNS_KEY"),
+        ({"only": ["email"]}, "COLUMNS_KEY"),
+        ({"hide": ["ssn"]}, "COLUMNS_MALFORMED"),
+        ({"exclude": "ssn"}, "COLUMNS_MALFORMED"),
+        ({"exclude": ["ssn"], "only": ["id"]}, "COLUMNS_MALFORMED"),
+        ({"exclude": ["ssn"], "columns": ["id"]}, "COLUMNS_MALFORMED"),
+    ],
+)
+def test_a_rule_that_cannot_be_kept_is_refused(shared_users: Mirror, rule: dict[str, Any], code: str) -> None:
+    """Nothing is made, neither a lake nor objects upstream."""
+    assert shared_users.stops(**_columns(shared_users, rule)).code == code
+    assert not shared_users.path.exists()
+
+
+def test_a_rule_of_a_table_that_is_not_there_is_refused(shared_users: Mirror) -> None:
+    error = shared_users.stops(**_columns(shared_users, EXCLUDE, "user"))
+    assert (error.code, shared_users.path.exists()) == ("COLUMNS_TABLE_UNKNOWN", False)
+    assert error.detail is not None
+    assert "users" in error.detail
+
+
+@pytest.fixture(scope="module")
+def shared_users(
+    request: pytest.FixtureRequest, source: SourceUnderTest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Mirror]:
+    """A table for several runs that are refused."""
+    with mirror_of(request, source, tmp_path_factory.mktemp("refused") / "lake") as made:
+        execute(made.place, TABLE)
+        yield made
+
+
+def test_another_rule_than_the_lake_keeps_is_refused(users: Mirror) -> None:
+    """A rule that names columns which came later is taken up; so is one of a table that is not mirrored."""
+    users.once(**_columns(users, EXCLUDE))
+    others = (None, {"exclude": ["ssn"]}, {"exclude": ["ssn", "email"]}, {"only": ["id"]})
+    for rule in (*others, {"only": ["id", "email", "ssn"]}):
+        options = {} if rule is None else _columns(users, rule)
+        assert users.stops(**options).code == "COLUMNS_CHANGED"
+    execute(users.place, "ALTER TABLE users ADD COLUMN more int", "UPDATE users SET more = 7 WHERE id = 5")
+    users.once(**_columns(users, EXCLUDE))
+    assert _names(users) == ["id", "email"]
+    named = _columns(users, {"only": ["id", "email", "more"]})
+    users.once(**named)
+    users.ask("resync", "users")
+    users.once(**named)
+    assert _names(users) == ["id", "email", "more"]
+    assert users.verify() == {str(users.place.table("users")): "equal"}
+
+
+def test_a_lake_that_held_the_values_is_refused(users: Mirror) -> None:
+    """A table that is mirrored already, and one that was, whose older versions the lake keeps."""
+    users.once()
+    rule = _columns(users, EXCLUDE)
+    assert users.stops(**rule).code == "COLUMNS_CHANGED"
+    execute(users.place, "CREATE TABLE others (id int PRIMARY KEY, secret varchar(60))")
+    execute(users.place, f"INSERT INTO others VALUES (1, '{CANARY}')")
+    users.ask("tables.drop", "users")
+    users.once(tables=[], **_both(users))
+    with pytest.raises(HeadraceError) as refused:
+        users.ask("tables.add", "users")
+    assert refused.value.code == "COLUMNS_HELD"
+    users.ask("tables.add", "others")
+    lake = users.once(tables=[], **_both(users))
+    assert lake.at().polars(str(users.place.table("others"))).collect_schema().names() == ["id"]
+    execute(users.place, f"ALTER TABLE others ADD COLUMN more varchar(60) DEFAULT '{CANARY}'")
+    lake = users.once(tables=[], **_both(users))
+    assert lake.at().polars(str(users.place.table("others"))).collect_schema().names() == ["id"]
+
+
+def _both(mirror: Mirror) -> dict[str, Any]:
+    names = {str(mirror.place.table("users")): EXCLUDE, str(mirror.place.table("others")): ONLY_OTHERS}
+    return {"columns": names}
+
+
+@pytest.mark.full
+def test_later_columns_come_in_if_the_rules_include_them(users: Mirror) -> None:
+    rules = {**_columns(users, EXCLUDE)["columns"], "new_columns": "include"}
+    users.once(columns=rules)
+    execute(users.place, "ALTER TABLE users ADD COLUMN more int", "UPDATE users SET more = 7 WHERE id = 5")
+    for _ in range(2):
+        users.once(columns=rules)
+    assert _names(users) == ["id", "email", "more"]
+    assert users.verify() == {str(users.place.table("users")): "equal"}
+    assert _holding(users.path, CANARY) == []
