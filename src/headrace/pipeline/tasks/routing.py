@@ -34,25 +34,28 @@ Prefixes = np.ndarray[Any, np.dtype[np.bytes_]]
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 
 
-def prefixes(keys: pa.Array) -> Prefixes:
-    """The first 32 bytes of each key code, as a numpy array that sorts as the codes do."""
+def prefixes(keys: pa.Array, width: int = WIDTH, skip: int = 0) -> Prefixes:
+    """The first 32 bytes of each key code, as a numpy array that sorts as the codes do.
+
+    With `skip`, all codes begin with the same bytes, and the prefix begins behind so many of them.
+    """
     count = len(keys)
     if count == 0:
-        return np.empty(0, dtype=f"S{WIDTH}")
+        return np.empty(0, dtype=f"S{width}")
     keys = keys.cast(pa.large_binary())
-    found = np.empty(count, dtype=f"S{WIDTH}")
+    found = np.empty(count, dtype=f"S{width}")
     for start in range(0, count, _AT_ONCE):  # what it takes in between is eight times as large
-        found[start : start + _AT_ONCE] = _pad(keys.slice(start, _AT_ONCE))
+        found[start : start + _AT_ONCE] = _pad(keys.slice(start, _AT_ONCE), width, skip)
     return found
 
 
-def _pad(keys: pa.LargeBinaryArray) -> Prefixes:
+def _pad(keys: pa.LargeBinaryArray, width: int, skip: int) -> Prefixes:
     offsets = np.frombuffer(keys.buffers()[1], dtype=np.int64)[keys.offset : keys.offset + len(keys) + 1]
     data = np.frombuffer(keys.buffers()[2] or b"", dtype=np.uint8)[offsets[0] : offsets[-1]]
-    padded = np.concatenate([data, np.zeros(WIDTH, dtype=np.uint8)])
-    matrix = padded[(offsets[:-1, None] - offsets[0]) + np.arange(WIDTH)]
-    matrix[np.arange(WIDTH) >= np.diff(offsets)[:, None]] = 0
-    return np.ascontiguousarray(matrix).view(f"S{WIDTH}").reshape(len(keys))
+    padded = np.concatenate([data, np.zeros(skip + width, dtype=np.uint8)])
+    matrix = padded[(offsets[:-1, None] - offsets[0] + skip) + np.arange(width)]
+    matrix[np.arange(skip, skip + width) >= np.diff(offsets)[:, None]] = 0
+    return np.ascontiguousarray(matrix).view(f"S{width}").reshape(len(keys))
 
 
 @dataclass(frozen=True, slots=True)
