@@ -1,0 +1,121 @@
+"""Whatever epochs come, files with vectors stay few and mostly alive, and a change costs about the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.pipeline.tasks.files import SMALL_FILE
+from headrace.pipeline.tasks.merge_choice import (
+    MOST_POSITIONS,
+    RULES,
+    FileLoad,
+    FileWay,
+    Rules,
+    choose,
+)
+from tests.effort import examples
+
+LAWS = examples(60)
+ROW, AROUND = 40, 1500  # bytes
+LOADS = st.builds(
+    lambda size, rows, dead, hits: FileLoad(size, rows, int(dead * rows), int(hits * (1 - dead) * rows)),
+    st.integers(AROUND, 32 << 20),
+    st.integers(1, 1 << 20),
+    st.floats(0, 0.3),
+    st.floats(0, 1),
+)
+
+
+@dataclass
+class _Table:
+    """A table as the rules see it, in which keys are changed at random."""
+
+    files: list[FileLoad]
+    rules: Rules
+    written: int = 0
+    rewrites: int = 0
+
+    def epoch(self, random: Random, changes: int) -> list[FileWay]:
+        alive = [file.rows - file.dead for file in self.files]
+        hit = random.choices(range(len(alive)), alive, k=changes)
+        loads = [replace(f, hits=min(hit.count(n), alive[n])) for n, f in enumerate(self.files)]
+        ways = choose(loads, changes * ROW, self.rules)
+        new, after = changes, []
+        for file, way in zip(loads, ways, strict=True):
+            if way is FileWay.ABSORB:
+                new += file.rows - file.losses
+            elif way is FileWay.REWRITE:
+                self.rewrites += 1
+                after.append(self._written(file.rows - file.losses))
+            elif way is not FileWay.EMPTY:
+                self.written += 10 * file.losses if way is FileWay.VECTOR else 0
+                after.append(replace(file, dead=file.losses, hits=0))
+        self.files = [*after, self._written(new)]
+        return ways
+
+    def _written(self, rows: int) -> FileLoad:
+        size = AROUND + rows * ROW
+        self.written += size
+        return FileLoad(size, rows, 0, 0)
+
+
+@LAWS
+@given(st.lists(LOADS, max_size=20), st.integers(0, 1 << 20), st.sampled_from(sorted(RULES)))
+def test_each_way_fits_its_file(files: list[FileLoad], new_bytes: int, name: str) -> None:
+    rules = RULES[name]
+    ways = choose(files, new_bytes, rules)
+    assert len(ways) == len(files)
+    unforced = 0
+    for file, way in zip(files, ways, strict=True):
+        assert (way is FileWay.EMPTY) == (file.losses >= file.rows)
+        if way is FileWay.ABSORB:
+            assert file.size < SMALL_FILE
+        elif way is FileWay.VECTOR:
+            assert file.hits
+        elif way is FileWay.LEAVE:
+            assert not file.hits
+        elif way is FileWay.REWRITE:
+            assert file.hits
+            many = file.hits > (file.rows - file.dead) * rules.share
+            unforced += not many and file.losses < 2 * rules.limit(file)
+    assert unforced <= 1, "a mark does not wait for the rewrite of all worn files"
+
+
+@LAWS
+@given(st.integers(0, 1 << 30), st.integers(1, 400), st.sampled_from(sorted(RULES)), st.integers(1, 6))
+def test_files_stay_few_and_alive_for_ever(seed: int, changes: int, name: str, large: int) -> None:
+    rules = RULES[name]
+    begun = [FileLoad(1_000_000 * ROW // 4, 250_000, 0, 0) for _ in range(large)]
+    table, random = _Table(begun, rules), Random(seed)
+    for _ in range(60):
+        table.epoch(random, changes * random.randint(1, 3))
+        assert sum(file.size < SMALL_FILE for file in table.files) <= rules.small_files + 1
+        for file in table.files:
+            assert file.dead <= 2 * MOST_POSITIONS
+            assert file.dead <= max(rules.dead * file.rows * 2, rules.share * file.rows)
+    assert sum(f.dead for f in table.files) <= 0.2 * sum(f.rows for f in table.files)
+
+
+@pytest.mark.parametrize("files", [1, 20])
+def test_a_change_to_twenty_million_rows_writes_little(files: int) -> None:
+    """500 changes an epoch, for 300 epochs: few bytes, and never a rewrite of all files at once."""
+    table = _Table([FileLoad(20 << 20, 1_000_000, 0, 0) for _ in range(files)], RULES["auto"])
+    random = Random(36)
+    most = 0
+    for _ in range(300):
+        before = table.rewrites
+        table.epoch(random, 500)
+        most = max(most, table.rewrites - before)
+    assert table.written / (300 * 500) < 3000
+    assert most <= 2
+
+
+def test_a_small_table_is_written_as_a_whole() -> None:
+    """A vector and one more file would cost more than its only file does."""
+    assert choose([FileLoad(40_000, 1000, 0, 1)], 200, RULES["auto"]) == [FileWay.ABSORB]
+    assert choose([FileLoad(40_000, 1000, 0, 1)], 200, RULES["vectors"]) == [FileWay.VECTOR]
