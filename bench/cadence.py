@@ -13,20 +13,16 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
+from headrace_testing.costs import ROLES, contents, memory, processor
 from headrace_testing.figures import keep
 from headrace_testing.mirror_process import Mirrored
 from headrace_testing.postgres import Database, postgres
 
 TABLES = ("orders", "lines", "customers")
 ROWS = 5_000
-CACHES = ("spool", "status", "requests")
-ROLES = ("driver", "receiver", "jvm", "workers")
 
 
 @dataclass(frozen=True)
@@ -50,38 +46,6 @@ class Cost:
             f"{self.files / marks:>10.1f} {self.size / marks / 1000:>10.1f} "
             f"{processor / marks * 1000:>10.0f} {roles} {self.memory / 1e6:>6.0f}"
         )
-
-
-def processes(pid: int) -> Iterator[tuple[str, psutil.Process]]:
-    """The processes of a mirror with their roles."""
-    driver = psutil.Process(pid)
-    yield "driver", driver
-    for child in driver.children(recursive=True):
-        ancestors = [each.name() for each in child.parents()]
-        yield ("jvm" if child.name() == "java" else "workers" if "java" in ancestors else "receiver"), child
-
-
-def processor(pid: int) -> dict[str, float]:
-    """The seconds that a process and its children have used by now, by role."""
-    used: dict[str, float] = {}
-    for role, process in processes(pid):
-        times = process.cpu_times()
-        used[role] = used.get(role, 0.0) + times.user + times.system
-    return used
-
-
-def memory(pid: int) -> int:
-    """The memory that a process and its children have together, shared pages counted once."""
-    return sum(process.memory_full_info().pss for _, process in processes(pid))
-
-
-def contents(lake: Path) -> tuple[int, int]:
-    """The files of a lake and their bytes, without what is written over and over."""
-    caches = tuple(str(lake / "_headrace" / name) for name in CACHES)
-    sizes = [
-        path.stat().st_size for path in lake.rglob("*") if path.is_file() and not str(path).startswith(caches)
-    ]
-    return len(sizes), sum(sizes)
 
 
 def write(database: Database, rate: float, seconds: float, first: int) -> int:

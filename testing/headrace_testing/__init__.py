@@ -23,6 +23,7 @@ Tests and `headrace demo` use it; nothing else of Headrace does. It is a distrib
     powercut     a disk that forgets what was not synced (`sync_journal`: a command line that it watches)
     memory       how much a process takes with all that it started
     stopwatch    how long something takes, whatever else the machine does
+    costs        processor time and memory of a mirror, files and bytes of its lake
     figures      what a bench measured, kept for `python -m bench`
     regression   PostgreSQL's own regression suite as a database to be mirrored
     gcs          the part of Google Cloud Storage that a lake uses, with generations and signed tokens

@@ -1,0 +1,43 @@
+"""The cost of a mirror that runs: processor time and memory of its processes, files and bytes of its lake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+_CACHES = ("spool", "status", "requests")
+ROLES = ("driver", "receiver", "jvm", "workers")
+
+
+def processes(pid: int) -> Iterator[tuple[str, psutil.Process]]:
+    """The processes of a mirror with their roles."""
+    driver = psutil.Process(pid)
+    yield "driver", driver
+    for child in driver.children(recursive=True):
+        ancestors = [each.name() for each in child.parents()]
+        yield ("jvm" if child.name() == "java" else "workers" if "java" in ancestors else "receiver"), child
+
+
+def processor(pid: int) -> dict[str, float]:
+    """The seconds that a process and its children have used by now, by role."""
+    used: dict[str, float] = {}
+    for role, process in processes(pid):
+        times = process.cpu_times()
+        used[role] = used.get(role, 0.0) + times.user + times.system
+    return used
+
+
+def memory(pid: int) -> int:
+    """The memory that a process and its children have together, shared pages counted once."""
+    return sum(process.memory_full_info().pss for _, process in processes(pid))
+
+
+def contents(lake: Path) -> tuple[int, int]:
+    """The files of a lake and their bytes, without what is written over and over."""
+    caches = tuple(str(lake / "_headrace" / name) for name in _CACHES)
+    sizes = [
+        path.stat().st_size for path in lake.rglob("*") if path.is_file() and not str(path).startswith(caches)
+    ]
+    return len(sizes), sum(sizes)
