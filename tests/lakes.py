@@ -22,8 +22,21 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from headrace.core.names import TableName
+from headrace.lake.format import layout
+from headrace.lake.log.table import LakeTable
+from headrace.lake.read.lake import Lake
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
+
+
+def has_vectors(lake: Lake) -> bool:
+    """Tell whether a file of one of the tables has a deletion vector at the newest mark."""
+    cut = lake.at()
+    folders = {name: layout.table_folder("main", TableName(*name.split("."))) for name in cut.mark.versions}
+    tables = (LakeTable(lake.store, f).at(cut.mark.versions[name]) for name, f in folders.items())
+    return any(file.vector for table in tables for file in table.files().values())
+
 
 _BUCKET = "headrace-tests"
 _SCHEMES = {"s3": "s3", "gcs": "gs", "azure": "az"}

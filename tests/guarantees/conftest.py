@@ -96,7 +96,8 @@ def storm(
         database = stack.enter_context(server.database())
         proxy = stack.enter_context(Proxy(server.host, server.port))
         conf = {"spark.eventLog.dir": events.as_uri()}
-        mirror = _mirror(where, database, proxy, conf, spark or {}, folder / "password")
+        # Between the runs the way to merge changes, so that each works on what the other left.
+        mirror = _mirror(where, database, proxy, conf, spark or {}, folder / "password", merge="vectors")
         stack.callback(mirror.close)
         outer = _mirror(where, database, proxy, conf, spark or {}, None, brief)
         stack.callback(outer.close)
@@ -124,6 +125,7 @@ def _mirror(
     spark: Mapping[str, Any],
     password: Path | None,
     program: Program = COMMAND,
+    merge: str = "rewrite",
 ) -> Mirrored:
     """Mirror as the ordinary user `app`, through the proxy, with Spark's event log and errors on.
 
@@ -131,7 +133,7 @@ def _mirror(
     """
     conf = {"spark.eventLog.enabled": "true", "spark.eventLog.compress": "false", **conf}
     url = database.url(user="app", port=proxy.port)
-    options: dict[str, Any] = {"driver_epochs": 400}
+    options: dict[str, Any] = {"driver_epochs": 400, "merge": merge}
     if password is not None:
         url = database.server.url(database.name, user="app", password="", port=proxy.port).replace(":@", "@")
         password.write_text(database.server.password)

@@ -39,7 +39,12 @@ def _handoffs(step: str) -> tuple[str, ...]:
 
 
 _CHUNK_BYTES = 1_000_000  # where writers of every kind make hundreds of megabytes meanwhile
-_STEPS_AND_HANDOFFS = [(step, handoff) for step in _STEPS for handoff in _handoffs(step)]
+_KILLS = [
+    (step, handoff, merge)
+    for step in _STEPS
+    for handoff in _handoffs(step)
+    for merge in (("rewrite",) if step.startswith("copy.") else ("rewrite", "vectors"))
+]
 
 
 def test_g4_the_storm_left_nothing_behind_at_the_source(stormy: Stormy) -> None:
@@ -51,9 +56,9 @@ def test_g4_the_storm_left_nothing_behind_at_the_source(stormy: Stormy) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("step", "handoff"), _STEPS_AND_HANDOFFS)
+@pytest.mark.parametrize(("step", "handoff", "merge"), _KILLS)
 def test_g4_a_kill_at_any_durable_step_costs_nothing(
-    database: Database, tmp_path: Path, step: str, handoff: str
+    database: Database, tmp_path: Path, step: str, handoff: str, merge: str
 ) -> None:
     database.execute("CREATE TABLE t (id int PRIMARY KEY, n int)", user="app")
     database.execute("INSERT INTO t SELECT i, 0 FROM generate_series(1, 1000) i", user="app")
@@ -61,12 +66,13 @@ def test_g4_a_kill_at_any_durable_step_costs_nothing(
         tmp_path / "lake",
         database.url(user="app"),
         "public.*",
-        options=copied_by(handoff),
+        options=copied_by(handoff) | {"merge": merge},
     )
     try:
         if not step.startswith("copy."):
             assert mirror.once() == 0, mirror.log()
-            database.execute("UPDATE t SET n = n + 1; DELETE FROM t WHERE id % 3 = 0", user="app")
+            database.execute("UPDATE t SET n = n + 1 WHERE id % 7 > 0", user="app")
+            database.execute("DELETE FROM t WHERE id % 3 = 0", user="app")
         mirror.start("--once", environment={"HEADRACE_FAILPOINT": f"{step}=kill"})
         assert mirror.wait() == -9, mirror.log()
         assert mirror.once() == 0, mirror.log()
@@ -108,13 +114,20 @@ def _judge(mirror: Mirrored, database: Database) -> None:
 @pytest.mark.full
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
-    ("driver_epochs", "handoff"), [(0, "slot"), (20_000, "slot"), (20_000, "xid"), (20_000, "chunks")]
+    ("driver_epochs", "handoff", "merge"),
+    [
+        (0, "slot", "rewrite"),
+        (0, "slot", "auto"),
+        (20_000, "slot", "vectors"),
+        (20_000, "xid", "auto"),
+        (20_000, "chunks", "rewrite"),
+    ],
 )
 def test_g4_twenty_seeded_kills_cost_nothing(
-    database: Database, tmp_path: Path, seed: int, driver_epochs: int, handoff: str
+    database: Database, tmp_path: Path, seed: int, driver_epochs: int, handoff: str, merge: str
 ) -> None:
     dice = random.Random(seed)
-    options = {"driver_epochs": driver_epochs} | copied_by(handoff, _CHUNK_BYTES)
+    options = {"driver_epochs": driver_epochs, "merge": merge} | copied_by(handoff, _CHUNK_BYTES)
     mirror = Mirrored(tmp_path / "lake", database.url(user="app"), "public.*", options=options)
     try:
         with _written(database, seed):

@@ -42,6 +42,11 @@ def register(subparsers: Any) -> None:
         metavar="DURATION",
         help="for how long a reader may go on with what it opened (default: 45m)",
     )
+    command.add_argument(
+        "--rewrite",
+        action="store_true",
+        help="also write files with deletion vectors anew, so that every reader of Parquet reads the tables",
+    )
     command.add_argument("--dry-run", action="store_true", help="only say what would be done")
     command.add_argument("--json", action="store_true", help="for a program to read")
     command.set_defaults(run=run)
@@ -56,12 +61,10 @@ def run(args: argparse.Namespace) -> int:
     words = {name: getattr(args, name) for name in ("retention", "marks", "grace")}
     given = {name: word for name, word in words.items() if word is not None}
     Keeping.of(**given)  # refuses bad values before anything else happens
+    flags = {"dry_run": args.dry_run, "rewrite": args.rewrite}
     known = sorted(last_config.sources(args.lake))
     names = known if args.source is None and known else [ask.the_source(args.lake, args.source)]
-    reports = {
-        name: ask.ask(args.lake, "maintain", {**given, "dry_run": args.dry_run}, source=name)
-        for name in names
-    }
+    reports = {name: ask.ask(args.lake, "maintain", {**given, **flags}, source=name) for name in names}
     if args.json:
         print(json.dumps(reports))
     else:

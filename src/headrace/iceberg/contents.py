@@ -129,7 +129,7 @@ def _refuse_deleted_rows(name: TableName, table: LakeTable) -> None:
         raise Misconfigured(
             "ICEBERG_DELETED_ROWS",
             f'files of table "{name}" hold deleted rows, which Iceberg would show',
-            hint="read it as Delta; all other tables are exported",
+            hint='set merge = "rewrite" and run headrace maintain --rewrite; all other tables are exported',
         )
 
 

@@ -22,7 +22,7 @@ from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.place import RunContext
 from headrace.pipeline.stream.eager import AheadContext, EagerDecoding
 from headrace.pipeline.stream.epoch import EpochRunner
-from headrace.pipeline.tasks.table_task import TableTask
+from headrace.pipeline.tasks.table_task import REWRITE, TableTask
 from headrace.sources import registry
 from headrace.sources.contract.decoder import Decoder
 from headrace.sources.contract.mirror import Connection
@@ -107,6 +107,8 @@ class Receiving:
             spark=self._place.spark,
             source=registry.by_kind(self._ledger.source.kind),
             driver_epochs=self._place.config.driver_epochs,
+            merge_rule=REWRITE if self._place.is_exported else self._place.config.merge,
+            row_cache=self._place.config.row_cache,
             ships_bytes=self._place.ships_bytes,
         )
 

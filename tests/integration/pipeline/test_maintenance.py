@@ -10,7 +10,7 @@ import pytest
 
 import headrace
 from headrace.lake.format import layout
-from headrace.pipeline.commands import upkeep
+from headrace.pipeline.commands import ask, upkeep
 from headrace.pipeline.maintain import maintenance
 from headrace_testing import validators, workload
 from headrace_testing.mirror_process import Program
@@ -20,6 +20,7 @@ from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.refused import configuration
 from tests.integration.pipeline.serving import Served, serving
 from tests.integration.pipeline.typed import typed
+from tests.lakes import has_vectors
 from tests.nursery import Nursery
 
 pytestmark = pytest.mark.server
@@ -42,10 +43,12 @@ def _marks(mirrors: Mirrors) -> int:
     return mirrors.lake.at().mark.epoch
 
 
+@pytest.mark.parametrize("merge", ["vectors", pytest.param("rewrite", marks=pytest.mark.full)])
 def test_maintenance_beside_a_run_disturbs_no_mark(
-    mirrors: Mirrors, database: Database, seed: int, program: Program, nursery: Nursery
+    mirrors: Mirrors, database: Database, seed: int, program: Program, nursery: Nursery, merge: str
 ) -> None:
     """By the command, in a process of its own: to it this one is the living owner."""
+    mirrors.options["merge"] = merge
     command = ["maintain", "--json", "--lake", str(mirrors.path), "--marks", "0s", "--grace", "0s"]
     kinds = (workload.Transfers(), workload.Keyed(), workload.Bag())
     with _written(mirrors, database, seed, *kinds) as served:
@@ -67,6 +70,13 @@ def test_maintenance_beside_a_run_disturbs_no_mark(
     assert validators.travelled(mirrors.lake) == []
     assert validators.whole(mirrors.lake) == []
     assert transfers(mirrors.lake).times > 20
+    assert has_vectors(mirrors.lake) == (merge == "vectors")
+    if merge == "vectors":
+        mirrors.options["merge"] = "rewrite"
+        report = ask.ask(str(mirrors.path), "maintain", {"rewrite": True})
+        assert report["compacted"]["before"] > 0
+        assert not has_vectors(mirrors.lake)
+        assert validators.exact(mirrors.lake, database.url()) == []
 
 
 def test_a_run_maintains_its_lake_by_itself(

@@ -61,10 +61,17 @@ def _hashed(frame: pl.DataFrame) -> int:
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("transactions", [18, pytest.param(200, marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    ("transactions", "merge"),
+    [
+        (18, "vectors"),
+        *(pytest.param(200, merge, marks=pytest.mark.full) for merge in ("rewrite", "vectors")),
+    ],
+)
 def test_after_each_transaction_the_state_is_the_one_that_the_source_had_also_once_maintained(
-    mirrors: Mirrors, database: Database, spark: Any, transactions: int
+    mirrors: Mirrors, database: Database, spark: Any, transactions: int, merge: str
 ) -> None:
+    mirrors.options["merge"] = merge
     _create(database)
     lake = mirrors.once()
     third = transactions // 3

@@ -15,6 +15,7 @@ from headrace.lake.log import errors_table
 from headrace_testing import validators
 from headrace_testing.postgres import Database
 from tests.integration.pipeline.conftest import Mirrors
+from tests.lakes import has_vectors
 
 pytestmark = pytest.mark.server
 
@@ -38,9 +39,9 @@ def _same(mirrors: Mirrors, *tables: str) -> None:
     assert validators.travelled(lake) == []
 
 
-def _filled(mirrors: Mirrors, driver_epochs: int) -> None:
+def _filled(mirrors: Mirrors, driver_epochs: int, merge: str = "rewrite") -> None:
     """The tables with 40 rows each, mirrored and changed once; long values lie out of line."""
-    mirrors.options["driver_epochs"] = driver_epochs
+    mirrors.options |= {"driver_epochs": driver_epochs, "merge": merge}
     mirrors.database.execute(TABLES, user="app")
     for table in KINDS:
         _insert(mirrors.database, table, 1, 40)
@@ -66,9 +67,11 @@ def _told(mirrors: Mirrors, table: str) -> list[tuple[int, int, int]]:
 ON_SPARK_IN_FULL = [20_000, pytest.param(0, marks=pytest.mark.full)]
 
 
+@pytest.mark.parametrize("merge", ["vectors", pytest.param("rewrite", marks=pytest.mark.full)])
 @pytest.mark.parametrize("driver_epochs", ON_SPARK_IN_FULL)
-def test_a_truncate_takes_all_rows_and_no_others(mirrors: Mirrors, driver_epochs: int) -> None:
-    _filled(mirrors, driver_epochs)
+def test_a_truncate_takes_all_rows_and_no_others(mirrors: Mirrors, driver_epochs: int, merge: str) -> None:
+    _filled(mirrors, driver_epochs, merge)
+    assert has_vectors(mirrors.lake) == (merge == "vectors")
     mirrors.database.execute("TRUNCATE keyed, bag RESTART IDENTITY; TRUNCATE whole CASCADE", user="app")
     _same(mirrors)
     for table in KINDS:

@@ -154,6 +154,8 @@ def test_run_takes_a_file_or_a_source_not_both(capsys: pytest.CaptureFixture[str
         (CONFIG + "chunk_bytes = 0\n", "CONFIG_BAD_VALUE"),
         (CONFIG + "max_wal = -5\n", "CONFIG_BAD_VALUE"),
         (CONFIG + "driver_epochs = -1\n", "CONFIG_BAD_VALUE"),
+        (CONFIG + "merge = 'vector'\n", "CONFIG_BAD_VALUE"),
+        (CONFIG + "row_cache = -1\n", "CONFIG_BAD_VALUE"),
     ],
 )
 def test_a_configuration_that_cannot_be_meant_is_refused(

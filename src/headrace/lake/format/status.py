@@ -93,6 +93,7 @@ class EpochStatus:
     spark: int = 0
     from_sorted_runs: int = field(default=0, metadata=on_disk("layered"))
     newest: int = 0
+    file_ways: Mapping[str, int] = field(default_factory=dict, metadata=on_disk("files"))  # with vectors
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,16 +16,21 @@ A table that another program changed is left alone here and told of; the run its
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+import numpy as np
+
+from headrace.core.columns import Ints
 from headrace.core.errors import Definite, HeadraceError
 from headrace.core.failpoint import failpoint
+from headrace.core.names import TableName
 from headrace.core.records import on_disk, to_record
 from headrace.lake.format import layout
+from headrace.lake.format.vector import Vector
 from headrace.lake.log import horizon
 from headrace.lake.log.commit import plan_base
 from headrace.lake.log.horizon import Reach
@@ -34,13 +39,15 @@ from headrace.lake.read.catalogs import Catalogs
 from headrace.lake.read.intervals import Past
 from headrace.lake.retain.sweep import Sweeper
 from headrace.lake.retain.thinning import Keeping
+from headrace.lake.store.contract import Store
 from headrace.pipeline.maintain import expiry
 from headrace.pipeline.state.epoch import MAINTAIN, Epoch, Rewrite
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.owner import Errand, Owner, Steps
 from headrace.pipeline.tasks import compact
 from headrace.pipeline.tasks.compact import Bundle, BundleResult, Survey
-from headrace.pipeline.tasks.table_task import Outcome, Outcomes, pack, unpack
+from headrace.pipeline.tasks.merge_vectors import cached_rows, deleted_positions
+from headrace.pipeline.tasks.table_task import REWRITE, Outcome, Outcomes, pack, unpack
 from headrace.spark.jobs import Background, Jobs
 
 EPOCH_BYTES = 256 << 20
@@ -75,12 +82,14 @@ class Order:
     keeping: Keeping
     dry: bool = False
     auto: bool = False
+    plain: bool = False  # leave no file with a deletion vector
 
     @classmethod
     def of(cls, owner: Owner, arguments: Mapping[str, Any]) -> Order:
         said = owner.place.lake
         words = {name: arguments.get(name) or getattr(said, name) for name in ("retention", "marks", "grace")}
-        return cls(Keeping.of(**words), bool(arguments.get("dry_run")), bool(arguments.get("auto")))
+        flags = (bool(arguments.get(name)) for name in ("dry_run", "auto", "rewrite"))
+        return cls(Keeping.of(**words), *flags)
 
     @property
     def least(self) -> tuple[int, int]:
@@ -123,8 +132,12 @@ def _await_durable(ledger: Ledger) -> None:
 
 def _compact(owner: Owner, order: Order, report: MaintenanceReport) -> Generator[Errand, Any, None]:
     ledger = owner.ledger
-    tables = [ledger.outline(record) for record in ledger.tables.values() if record.state.is_named]
-    survey = Survey(ledger.name, ledger.mark.epoch + 1, ledger.address, tuple(tables), order.least[0])
+    cache = owner.place.config.row_cache
+    named = [record for record in ledger.tables.values() if record.state.is_named]
+    tables = tuple(replace(ledger.outline(record), row_cache=cache) for record in named)
+    survey = Survey(
+        ledger.name, ledger.mark.epoch + 1, ledger.address, tables, order.least[0], plain=order.plain
+    )
     bundles = yield survey.bundles
     if order.dry:
         report.file_counts = {"before": sum(len(b.paths) for b in bundles), "after": len(bundles)}
@@ -133,6 +146,8 @@ def _compact(owner: Owner, order: Order, report: MaintenanceReport) -> Generator
         much = sum(bundle.size for bundle in portion) > DRIVER_BYTES
         jobs = owner.place.spark if much else owner.place.driver
         done = yield partial(_bundle, Background(jobs, spare=True), portion)
+        if owner.place.config.merge != REWRITE:
+            yield partial(_warm, owner.place.store, done)
         _publish(owner, _fitting(ledger, done, report), report)
 
 
@@ -142,8 +157,20 @@ def _bundle(jobs: Jobs, bundles: Iterable[Bundle]) -> list[BundleResult]:
     return [unpack(answer, BundleResult) for answer in done]
 
 
+def _warm(store: Store, done: Iterable[BundleResult]) -> None:
+    """Read the new files of tables with vectors into the row cache, before the loop waits for that."""
+    for each in done:
+        table = each.bundle.table
+        if table is not None and any(file.vector for file in each.bundle.live):
+            for new in each.keyed_files:
+                cached_rows(store, table, new.file.path)
+
+
 def _fitting(ledger: Ledger, done: Iterable[BundleResult], report: MaintenanceReport) -> list[BundleResult]:
-    """Select the bundles whose files are all still live: the stream has gone on meanwhile."""
+    """Select the bundles whose files are all still live: the stream has gone on meanwhile.
+
+    What it deleted from them is deleted from their new files, too.
+    """
     found = []
     for each in done:
         table = each.bundle.table
@@ -151,20 +178,25 @@ def _fitting(ledger: Ledger, done: Iterable[BundleResult], report: MaintenanceRe
         same = table is None or (
             record is not None and record.state.is_named and record.schema == table.schema
         )
-        if same and set(each.bundle.paths) <= _live(ledger, each.bundle.folder, report):
+        live = _live(ledger, each.bundle.folder, report)
+        if not same or not set(each.bundle.paths) <= live.keys():
+            continue
+        if table is None:
             found.append(each)
+        elif (files := compact.carry_over(ledger.store, each, live)) is not None:
+            found.append(replace(each, keyed_files=files))
     return found
 
 
-def _live(ledger: Ledger, folder: str, report: MaintenanceReport) -> frozenset[str]:
+def _live(ledger: Ledger, folder: str, report: MaintenanceReport) -> dict[str, Vector | None]:
     """The files of a folder that are ours to put together; none where another program changed it."""
     table = ledger.live.table(folder)
     try:
         plan_base(table)
     except Definite as error:
         report.leave(folder, error)
-        return frozenset()
-    return table.live()
+        return {}
+    return {path: file.vector for path, file in table.files().items()}
 
 
 def _publish(owner: Owner, done: list[BundleResult], report: MaintenanceReport) -> None:
@@ -181,7 +213,28 @@ def _publish(owner: Owner, done: list[BundleResult], report: MaintenanceReport) 
         else:
             known = rewrites.get(bundle.folder, Rewrite(bundle.folder, same=not bundle.errors))
             rewrites[bundle.folder] = known.plus(each.files, bundle.paths)
+    for outcome in _moved_out(owner.ledger, done):
+        outcomes.take(outcome)
     owner.publish(_epoch(owner.ledger, tuple(outcomes.tables.values()), tuple(rewrites.values())))
+
+
+def _moved_out(ledger: Ledger, done: Iterable[BundleResult]) -> Iterator[Outcome]:
+    """The vectors of files whose rows went, in part, to the new files of one bundle or more."""
+    moved: dict[tuple[TableName, str], list[Ints]] = {}
+    for each in done:
+        for path, vector in each.moves:
+            assert each.bundle.table is not None
+            positions = deleted_positions(each.bundle.table, path, vector)
+            moved.setdefault((each.bundle.table.name, path), []).append(positions)
+    for (name, path), parts in moved.items():
+        table = ledger.live.table(ledger.task_folder(name))
+        file = table.files()[path]
+        before = file.vector.positions(f"{table.folder}/{path}") if file.vector else np.empty(0, np.int64)
+        vector = Vector.of(np.concatenate([before, *parts]))
+        if vector.rows < file.rows:
+            yield Outcome(name, vectors=((path, vector),))
+        else:
+            yield Outcome(name, remove=(path,))
 
 
 def _epoch(
@@ -238,7 +291,7 @@ def _let_go(owner: Owner, order: Order, report: MaintenanceReport) -> Generator[
             failpoint("maintain.gone.after")
         gone = yield partial(expiry.spent_files, store, ledger.name, found.time)
     # The stream has gone on meanwhile: the records, and which files are there, are those of now.
-    gone = [each for each in gone if set(each.remove) <= _live(ledger, each.folder, report)]
+    gone = [each for each in gone if set(each.remove) <= _live(ledger, each.folder, report).keys()]
     at_rest = [r for r in ledger.tables.values() if r.state.is_settled]
     late = [record for record in at_rest if record.since is not None and record.since < since]
     report.history["files_expired"] += sum(len(each.remove) for each in gone)
@@ -260,7 +313,7 @@ def _tidy(owner: Owner, order: Order, report: MaintenanceReport) -> Generator[Er
             dry=order.dry,
         )
         found = tidying.result
-        if not found or not set(found.remove) <= _live(ledger, folder, report):
+        if not found or not set(found.remove) <= _live(ledger, folder, report).keys():
             return
         report.marks["dropped"] += found.dropped_marks
         report.marks["files_before"] += len(found.remove)

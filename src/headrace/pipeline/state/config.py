@@ -62,6 +62,8 @@ class SourceConfig:
     snapshot_connections: int = 4
     chunk_bytes: int = 64 << 20
     driver_epochs: int = 20_000
+    merge: str = "rewrite"
+    row_cache: int = 8 << 30
     reconcile: str = "ask"
     on_ddl: str = "follow"
     new_tables: str = "ask"
@@ -122,6 +124,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "streaming": ("auto", "off"),
     "on_max_wal": ("warn", "stop"),
     "maintain": ("auto", "off"),
+    "merge": ("auto", "rewrite", "vectors"),
     "reconcile": ("ask", "auto"),
     "on_ddl": ("follow", "stop"),
     "new_tables": ("ask", "add"),
@@ -132,6 +135,7 @@ LEAST: Mapping[str, int] = {
     "snapshot_connections": 1,
     "chunk_bytes": 1,
     "driver_epochs": 0,
+    "row_cache": 0,
     "max_wal": 1,
 }
 

@@ -10,7 +10,7 @@ This module writes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.lake.format import datafile, layout
 from headrace.lake.log import foreign
@@ -67,6 +67,7 @@ class LiveTables:
         for path in outcome.remove:
             known.pop(path, None)
         known.update({new.file.path: _range(new) for new in outcome.add})
+        known.update({path: replace(known[path], vector=vector) for path, vector in outcome.vectors})
 
     def leave(self, folder: str) -> None:
         """Forget a table that no later mark names; if it comes back, its files are listed anew."""

@@ -49,6 +49,7 @@ class RunContext:
     lake_id: str
     copy_of: str | None = None  # the id of the lake that this one is a copy of
     ships_bytes: bool = False
+    is_exported: bool = False  # to Iceberg, by its configuration
     lake: LakeConfig = field(default_factory=lambda: LakeConfig(""))
 
 
@@ -95,6 +96,7 @@ def open_contexts(
                     copy_of=copy_of,
                     ships_bytes=not local and not isinstance(store, LocalStore),
                     lake=config.lake,
+                    is_exported=config.iceberg is not None,
                 )
                 for name, source in config.sources.items()
             ]

@@ -29,7 +29,7 @@ from headrace.lake.store.contract import Store
 from headrace.pipeline.state.epoch import MAINTAIN, RECONCILE, Epoch, Records
 from headrace.pipeline.state.live_tables import LiveTables, folders_of
 from headrace.pipeline.state.records import TableRecord
-from headrace.pipeline.tasks.table_task import from_ipc
+from headrace.pipeline.tasks.table_task import Outcome, from_ipc
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +45,14 @@ class Planner:
         errors: dict[str, list[bytes | DataFile]] = {}
         for record, outcome in after.of_outcomes(epoch):
             folders = folders_of(self.live.source, record)
-            if outcome.add or outcome.remove or outcome.table in epoch.new_tables:
+            if outcome.add or outcome.remove or outcome.vectors or outcome.table in epoch.new_tables:
                 added = tuple(new.file for new in outcome.add)
                 schema = schemas.encode(record.schema.arrow())
                 compared = epoch.kind == RECONCILE
                 step = self._step(folders.rows, schema, added, outcome.remove, compared=compared)
                 if outcome.table in epoch.replaced_tables:
                     step = replace(step, schema=schema)
-                yield replace(step, rewrite=epoch.kind == MAINTAIN)
+                yield replace(self._with_vectors(step, outcome), rewrite=epoch.kind == MAINTAIN)
             # Remove history that turned out to be from before the table's `since`. A table that came late, or
             # came back, keeps it: the folder may hold the history of another interval too.
             is_truncated = outcome.last_truncation and not record.late and record.copy_id is None
@@ -85,6 +85,12 @@ class Planner:
             raise moved_error(folder, error) from error
         rests_on(self.syncing, table)
         return TableStep(folder, base, add, remove, schema if base < 0 else None)
+
+    def _with_vectors(self, step: TableStep, outcome: Outcome) -> TableStep:
+        """Add the files whose vectors change: the step removes each as it is and adds it as it will be."""
+        table = self.live.table(step.path)
+        marked = tuple(table.with_vector(path, vector) for path, vector in outcome.vectors)
+        return replace(step, add=step.add + marked, remove=step.remove + tuple(file.path for file in marked))
 
     def versions(
         self,

@@ -19,6 +19,7 @@ so rewinding cannot restore the contents before the truncation: the table's hist
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -33,6 +34,7 @@ from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.core.truncation import Truncation
 from headrace.ingest.last_commits import LastCommits
+from headrace.lake.format import exportfile
 from headrace.pipeline.state.epoch import Epoch, last_with_room, with_room
 from headrace.pipeline.state.kept_files import LateFile, is_needed
 from headrace.pipeline.state.ledger import Ledger
@@ -49,12 +51,22 @@ from headrace.pipeline.tasks import decode
 from headrace.pipeline.tasks.files import verdict
 from headrace.pipeline.tasks.merge import merge
 from headrace.pipeline.tasks.slices import KeptDamaged, Slice
-from headrace.pipeline.tasks.table_task import Outcome, Outcomes, TableTask, from_ipc, pack, to_ipc, unpack
+from headrace.pipeline.tasks.table_task import (
+    REWRITE,
+    Outcome,
+    Outcomes,
+    TableTask,
+    from_ipc,
+    pack,
+    to_ipc,
+    unpack,
+)
 from headrace.sources.contract.decoder import Decoder
 from headrace.sources.contract.source import Source
 from headrace.spark.jobs import Jobs
 from headrace.spool.reader import SpoolReader
 
+MOST_WITH_VECTORS = 250_000  # changes of an epoch: beyond, a table in one task would take too long
 LARGE, LARGE_BYTES = 1_000_000, 64 << 20  # changes or bytes: from there on a look ahead pays
 
 
@@ -65,6 +77,7 @@ class Counts:
     driver: int = 0
     spark: int = 0
     from_sorted_runs: int = 0  # of those, out of layers made ahead
+    file_ways: Counter[str] = field(default_factory=Counter)  # files by the way that `merge_choice` chose
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +91,8 @@ class EpochRunner:
     source: Source
     driver_epochs: int
     ships_bytes: bool = False
+    merge_rule: str = REWRITE
+    row_cache: int = 0
     eager: EagerDecoding | None = None
     counts: Counts = field(default_factory=Counts)
 
@@ -349,6 +364,7 @@ def _run_jobs(
     }
     tasks = {number: task for number, task in tasks.items() if not task.incomplete}
     jobs = runner.jobs(work.changes + rows_to_go(tasks))
+    tasks = _with_vectors(ledger, runner, work, tasks)
     if work.changes > LARGE or sum(each.stop - each.start for each in slices) > LARGE_BYTES:
         tasks = with_births(runner.reader, slices, tasks)
     with ExitStack() as stack:
@@ -367,8 +383,30 @@ def _run_jobs(
                 }
                 better |= {number: replace(better[number], origins=data) for number, data in named.items()}
             if better == tasks:
+                for outcome in outcomes.tables.values():
+                    runner.counts.file_ways.update(dict(outcome.file_ways))
                 return outcomes.tables | torn
             tasks = better
+
+
+def _with_vectors(
+    ledger: Ledger, runner: EpochRunner, work: _Work, tasks: Mapping[int, TableTask]
+) -> Mapping[int, TableTask]:
+    """Let the files of tables have deletion vectors, where that is wanted and Delta's readers allow it.
+
+    A large epoch goes file by file, in many tasks. A table that is exported to Iceberg gets no vectors, nor
+    does one with settings of another program, or a new copy.
+    """
+    if runner.merge_rule == REWRITE or work.changes > MOST_WITH_VECTORS:
+        return tasks
+    if exportfile.read(ledger.store, ledger.name) is not None:
+        return tasks
+    return {
+        number: replace(task, merge_rule=runner.merge_rule, row_cache=runner.row_cache)
+        if task.folder == ledger.task_folder(task.name) and ledger.live.table(task.folder).takes_vectors
+        else task
+        for number, task in tasks.items()
+    }
 
 
 def _add_requirements(task: TableTask, outcome: Outcome | None) -> TableTask:

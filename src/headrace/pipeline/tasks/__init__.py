@@ -7,6 +7,9 @@
     routing          which files of a table a key can lie in
     merge            the rows of a group into files, by one of
     merge_keyed      the events of a group, folded into its file
+    merge_vectors    the events of a whole table, whose files get deletion vectors
+    merge_choice     for each file, a vector or a rewrite
+    row_cache        where a key is: the rows of files on the local disk
     merge_keyless    the same for a table without a key, by counting
     merge_truncated  rows that a truncation takes
     runs             a large transaction, sorted ahead of its commit; then its runs merged

@@ -8,7 +8,10 @@ as before; those of history in the order of `_time`, so that what lies outside o
 as before. A bundle holds some megabytes: a task's memory is bounded by it.
 
 A stream epoch may have removed one of the files meanwhile: then that bundle is dropped, and its new file is
-an orphan.
+an orphan. If it only deleted rows of them, the new file gets a vector that deletes those, too (`carry_over`).
+
+A worn file, of which a vector deletes many rows, is a bundle by itself. It takes back what smaller files hold
+between its first and last key, as in `merge_vectors`.
 """
 
 from __future__ import annotations
@@ -17,17 +20,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from headrace.core.columns import Ints
 from headrace.lake.format import datafile, layout
 from headrace.lake.format.plan import DataFile
-from headrace.lake.format.vector import FileRows
+from headrace.lake.format.vector import FileRows, Vector, file_rows
 from headrace.lake.log import errors_table, histories, horizon
-from headrace.lake.log.table import LakeTable, figures
+from headrace.lake.log.table import LakeTable, LiveFile, figures
 from headrace.lake.retain import compaction
 from headrace.lake.retain.compaction import SmallFile
 from headrace.lake.store.contract import Store
 from headrace.pipeline.tasks.files import Writing, write_sorted
+from headrace.pipeline.tasks.merge_choice import RULES, FileLoad, is_worn
+from headrace.pipeline.tasks.merge_vectors import cached_rows, deleted_positions
 from headrace.pipeline.tasks.routing import WIDTH
 from headrace.pipeline.tasks.table_task import LakeAddress, NewFile, TableTask, pack, unpack
 
@@ -45,6 +52,8 @@ class Bundle:
     order: tuple[str, ...] = ()
     errors: bool = False  # of `errors/`, where rows that cancel out go
     until: int | None = None  # up to this time also those that did so later: they hold all of their keys
+    smaller: tuple[FileRows, ...] = ()  # files that stay, without their rows between these two keys
+    ends: tuple[bytes, bytes] = (b"", b"")
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -58,6 +67,7 @@ class BundleResult:
     bundle: Bundle
     keyed_files: tuple[NewFile, ...] = ()
     plain: tuple[DataFile, ...] = ()
+    moves: tuple[tuple[str, Vector], ...] = ()  # the rows of smaller files that are in the new ones
 
     @property
     def files(self) -> tuple[DataFile, ...]:
@@ -73,6 +83,7 @@ class Survey:
     lake: LakeAddress
     tables: tuple[TableTask, ...]
     least: int
+    plain: bool = False  # leave no file with a vector
 
     def bundles(self) -> list[Bundle]:
         """All that is worth it, as of now."""
@@ -91,15 +102,33 @@ class Survey:
         if table.refresh() < 0:
             return
         live = table.files().values()
-        if sum(file.size < compaction.SMALL for file in live) < self.least:
+        worn = {file.path for file in live if self._is_worn(file)}
+        if sum(file.size < compaction.SMALL for file in live) < self.least and not worn:
             return
-        lows = {file.path: _low(store, task.folder, file.path) for file in live}
-        ordered = sorted(live, key=lambda file: (lows[file.path], file.path))
+        ends = {file.path: _ends(store, task.folder, file.path) for file in live}
+        ordered = sorted(live, key=lambda file: (ends[file.path], file.path))
         smalls = (
             replace(_small(store, task.folder, f.path, f.size, f.rows), vector=f.vector) for f in ordered
         )
+        bundled = set(worn)
         for group in compaction.groups(smalls, self.least):
+            grouped = {file.path for file in group}
+            bundled, worn = bundled | grouped, worn - grouped
             yield self._bundle(task.folder, group, table=task)
+        others = [file for file in ordered if file.path not in bundled]
+        claimed: bytes | None = None  # up to this key, rows of smaller files go to another bundle
+        for file in (each for each in ordered if each.path in worn):
+            low, high = ends[file.path]
+            free = not self.plain and (claimed is None or claimed < low)
+            smaller = [file_rows(each) for each in others if free and _is_within(each, file, ends)]
+            claimed = high if claimed is None else max(claimed, high)
+            own = self._bundle(task.folder, (_small_of(file),), table=task)
+            yield replace(own, smaller=tuple(smaller), ends=(low, high))
+
+    def _is_worn(self, file: LiveFile) -> bool:
+        if file.vector is None:
+            return False
+        return self.plain or is_worn(FileLoad(file.size, file.rows, file.vector.rows, 0), RULES["auto"])
 
     def _log(self, store: Store, folder: str) -> Iterator[Bundle]:
         table = LakeTable(store, folder)
@@ -176,10 +205,13 @@ def write_bundle(item: bytes) -> bytes:
     bundle = unpack(item, Bundle)
     store = bundle.lake.open()
     if bundle.table is not None:
-        rows = _rows(store, bundle, bundle.table.schema.arrow())
-        return pack(
-            BundleResult(bundle, keyed_files=write_sorted(Writing(store, bundle.epoch), bundle.table, rows))
-        )
+        rows, moved = [_rows(store, bundle, bundle.table.schema.arrow())], []
+        for file in bundle.smaller:
+            some, positions = _between(store, bundle.table, file, bundle.ends)
+            rows.append(some.cast(rows[0].schema))
+            moved += [(file.path, Vector.of(positions))] if len(positions) else []
+        new = write_sorted(Writing(store, bundle.epoch), bundle.table, pa.concat_tables(rows))
+        return pack(BundleResult(bundle, keyed_files=new, moves=tuple(moved)))
     if bundle.errors:
         parts = errors_table.rewritten(store, bundle.folder, bundle.paths, bundle.until)
         written = (
@@ -195,6 +227,59 @@ def write_bundle(item: bytes) -> bytes:
     ids = [named[column] for column in rows.column_names] if named else []
     name = layout.file_name(bundle.epoch)
     return pack(BundleResult(bundle, plain=(datafile.write(store, bundle.folder, name, rows, ids=ids),)))
+
+
+def _small_of(file: LiveFile) -> SmallFile:
+    return SmallFile(file.path, file.size, file.rows, vector=file.vector)
+
+
+def _is_within(file: LiveFile, larger: LiveFile, ends: Mapping[str, tuple[bytes, bytes]]) -> bool:
+    """Tell whether a file is much smaller than another, and may hold keys between its ends."""
+    (low, high), (least, most) = ends[larger.path], ends[file.path]
+    return file.size < larger.size // 2 and least <= high and low <= most
+
+
+def _between(
+    store: Store, task: TableTask, file: FileRows, ends: tuple[bytes, bytes]
+) -> tuple[pa.Table, Ints]:
+    """The rows of a file between two keys that are not deleted, and their positions."""
+    rows = cached_rows(store, task, file.path)
+    some = rows.between(*ends)
+    numbers = np.arange(some.start, some.stop)
+    numbers = numbers[~np.isin(rows.positions(numbers), deleted_positions(task, file.path, file.vector))]
+    return rows.take(numbers), rows.positions(numbers)
+
+
+def carry_over(
+    store: Store, result: BundleResult, live: Mapping[str, Vector | None]
+) -> tuple[NewFile, ...] | None:
+    """The new files of a bundle without the rows that were deleted meanwhile; None if a file of it is gone.
+
+    `live` are the table's files with their vectors as they are now. The deleted rows are found in the new
+    files by their keys.
+    """
+    task, moved = result.bundle.table, {path for path, _ in result.moves}
+    assert task is not None
+    sources = [*result.bundle.live, *(file for file in result.bundle.smaller if file.path in moved)]
+    if not {file.path for file in sources} <= live.keys():
+        return None
+    codes = [pa.array([], pa.large_binary())]
+    for file in sources:
+        before, now = (deleted_positions(task, file.path, each) for each in (file.vector, live[file.path]))
+        if len(gone := np.setdiff1d(now, before)):
+            rows = cached_rows(store, task, file.path)
+            codes.append(rows.codes(rows.numbers(gone)))
+    gone_keys = pa.concat_arrays(codes)
+    if not len(gone_keys):
+        return result.keyed_files
+    marked = []
+    for new in result.keyed_files:
+        positions = cached_rows(store, task, new.file.path).find(gone_keys).positions
+        if not len(positions):
+            marked.append(new)
+        elif len(positions) < new.file.rows:
+            marked.append(replace(new, file=replace(new.file, vector=Vector.of(positions))))
+    return tuple(marked)
 
 
 def outline(bundle: Bundle) -> Bundle:
@@ -240,6 +325,7 @@ def _small(store: Store, folder: str, path: str, size: int, rows: int) -> SmallF
     )
 
 
-def _low(store: Store, folder: str, path: str) -> bytes:
-    found = datafile.read_range(store, folder, path)
-    return b"" if found is None else found[0][:WIDTH]
+def _ends(store: Store, folder: str, path: str) -> tuple[bytes, bytes]:
+    """The keys between which a file's rows lie; any key may lie in one that another program wrote."""
+    low, high = datafile.read_range(store, folder, path) or (b"", b"\xff" * WIDTH)
+    return low[:WIDTH], high[:WIDTH]

@@ -1,6 +1,7 @@
 """A task: the rows of one group, merged into the files of their table.
 
     FILE                events of keys, folded into the file where they live, or a new one  merge_keyed
+    VECTORS             events of a whole table: rows that go get into deletion vectors     merge_vectors
     TRUNCATED           the same in a truncated table: the file goes, its rows retracted    merge_keyed
     REMAINDER           of such a file without a key, the rows that no change touches       merge_truncated
     KEYLESS             net changes of a table without a key, counted into all its files    merge_keyless
@@ -25,12 +26,14 @@ from headrace.pipeline.tasks.files import Writing
 from headrace.pipeline.tasks.merge_keyed import merge_file, merge_truncated_file
 from headrace.pipeline.tasks.merge_keyless import merge_keyless, merge_keyless_later, merge_keyless_truncated
 from headrace.pipeline.tasks.merge_truncated import merge_remainder
+from headrace.pipeline.tasks.merge_vectors import merge_vectors
 from headrace.pipeline.tasks.table_task import Merge, Outcome, SlicePart, TableTask, from_ipc, pack, unpack
 
 RESULTS = "~"  # the group of finished outcomes: they pass through
 
 MERGES: dict[Merge, Callable[[Writing, TableTask, pa.Table], Outcome]] = {
     Merge.FILE: merge_file,
+    Merge.VECTORS: merge_vectors,
     Merge.TRUNCATED: merge_truncated_file,
     Merge.REMAINDER: merge_remainder,
     Merge.KEYLESS: merge_keyless,

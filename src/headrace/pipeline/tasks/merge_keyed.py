@@ -75,10 +75,10 @@ class _Split:
 
 
 @dataclass(frozen=True, slots=True)
-class _MergedRows:
+class MergedRows:
     """The rows of a group after the fold of all its ranges."""
 
-    rest: pa.Table  # rows of the file that no event touches
+    rest: pa.Table  # rows that were there and that no event touches
     stay: pa.Table  # the others as they are now
     gone_rows: pa.Table  # and those of them that have gone to keys elsewhere
     before: int  # rows that were touched
@@ -96,7 +96,7 @@ class _MergedRows:
 def merge_file(writing: Writing, task: TableTask, events: pa.Table) -> Outcome:
     """A group of one file; of none where the keys are born or the table is empty."""
     ours = task.routes.files[0] if task.routes.files else None
-    merged = _merge(writing, task, events)
+    merged = fold_onto(writing, task, _present_rows(writing, task), events)
     if isinstance(merged, Outcome):
         return merged
     if ours is not None and (merged.before > 0 or (merged.now and ours.size < SMALL_FILE)):
@@ -112,16 +112,20 @@ def merge_truncated_file(writing: Writing, task: TableTask, events: pa.Table) ->
     """The file of a truncated table: what happened to its touched rows, and the end of the others."""
     if not events.num_rows:
         return merge_remainder(writing, task, events)
-    merged = _merge(writing, task, events)
+    merged = fold_onto(writing, task, _present_rows(writing, task), events)
     if isinstance(merged, Outcome):
         return merged
     touched = replace(merged.outcome, remove=(task.routes.files[0].path,), rows=-merged.before)
     return touched.combine(retract(writing, task, merged.rest))
 
 
-def _merge(writing: Writing, task: TableTask, events: pa.Table) -> _MergedRows | Outcome:
-    """The events folded onto the rows of the group's file; the outcome where that can't be used."""
-    present = read_file(writing.store, task, task.routes.files[0] if task.routes.files else None)
+def _present_rows(writing: Writing, task: TableTask) -> pa.Table:
+    """The rows of the group's file."""
+    return read_file(writing.store, task, task.routes.files[0] if task.routes.files else None)
+
+
+def fold_onto(writing: Writing, task: TableTask, present: pa.Table, events: pa.Table) -> MergedRows | Outcome:
+    """The events folded onto the rows of their group; the outcome where that can't be used."""
     events, probes = _apart(events)
     if failure := _present(task, present, probes):
         return Outcome(task.name, failure=failure)
@@ -142,7 +146,7 @@ def _merge(writing: Writing, task: TableTask, events: pa.Table) -> _MergedRows |
     if unfit.missing_values is not None:
         return unfit
     whole = pa.concat_tables
-    return _MergedRows(whole(rest), whole(stay), whole(gone), before, outcome)
+    return MergedRows(whole(rest), whole(stay), whole(gone), before, outcome)
 
 
 def _ranges(schema: TableSchema, present: pa.Table, events: pa.Table) -> Iterator[tuple[pa.Table, pa.Table]]:

@@ -1,6 +1,7 @@
 """The split of a slice's rows over the groups of an epoch's merge, and how each merges (`table_task.Merge`).
 
     a table with a key      file by file, as `routing` tells; overlapping files each get a shared key's events
+    with vectors            one group for all of the table (`merge_vectors`)
     no key                  one group for all of the table
     a table that is         generation 0 as above, and every file is a group, events or not: it has to go;
     truncated in the epoch  the other generations in groups of their own, which know no file
@@ -45,6 +46,9 @@ Share = tuple[str, TableTask, pa.Table]  # of which group, what its merge must k
 
 def of_events(task: TableTask, events: pa.Table) -> Iterator[Share]:
     """The groups of the events of a table that has a key."""
+    if task.has_vectors:
+        yield ALL, replace(task, merge=Merge.VECTORS), _at_home(events)
+        return
     if not task.truncations:
         yield from _by_place(task, events)
         return
@@ -83,6 +87,8 @@ def of_files(task: TableTask) -> Iterator[Share]:
 
 def is_scattered(task: TableTask, events: pa.Table) -> bool:
     """Tell whether a value may have to be looked up under a key of another group."""
+    if task.has_vectors:
+        return False
     births = len(task.routes.births)
     groups = len(task.routes.files) + (births + 1 if births else 0)
     return groups > 1 and events["_from"].null_count < events.num_rows

@@ -24,6 +24,7 @@ from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
 from headrace.core.truncation import Truncations
 from headrace.lake.format.plan import DataFile
+from headrace.lake.format.vector import Vector
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
 from headrace.pipeline.tasks.routing import Routes
@@ -35,6 +36,9 @@ T = TypeVar("T")
 MASK64 = (1 << 64) - 1
 
 Errors = tuple[bytes | DataFile, ...]  # rows for `errors/`: a few as Arrow IPC, many as files that are there
+
+
+REWRITE = "rewrite"  # the rule by which no file gets a vector
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,7 @@ class Merge(Enum):
     """The way a group's rows get into files (`tasks.merge`); `partition` sets it, once."""
 
     FILE = auto()
+    VECTORS = auto()
     TRUNCATED = auto()
     REMAINDER = auto()
     KEYLESS = auto()
@@ -83,6 +88,8 @@ class TableTask:
     history_start: int = 0  # a time: up to there the copy holds all, and history tells none of it
     has_errors: bool = False  # errors/ may have rows of it
     merge: Merge = Merge.FILE  # of a group of it
+    merge_rule: str = REWRITE  # the option `merge`, where the table can have vectors
+    row_cache: int = 0  # bytes that it may take on the disk of whoever merges
     proves_history: bool = False  # what it tells is held against what becomes of the rows
     details: Json = field(default_factory=dict)  # the source's own, which the stream is compared with
 
@@ -90,6 +97,11 @@ class TableTask:
         """The changes of it that are to be decoded: from where it stands on, or from a time."""
         first = self.applied_until if since is None else since
         return TableFilter(self.name, self.schema, first, self.history_start, self.details)
+
+    @property
+    def has_vectors(self) -> bool:
+        """Tell whether its events go by key into one group, whose files may get vectors."""
+        return self.merge_rule != REWRITE and not self.schema.is_multiset and not self.truncations
 
     def for_merge(self) -> TableTask:
         """Shrink the task for what follows decoding, since that may have very many parts."""
@@ -122,6 +134,8 @@ class Outcome:
     table: TableName
     add: tuple[NewFile, ...] = ()
     remove: tuple[str, ...] = ()
+    vectors: tuple[tuple[str, Vector], ...] = ()  # files that stay, each with its vector from now on
+    file_ways: tuple[tuple[str, int], ...] = ()  # so many files went which way (`merge_choice`)
     history: tuple[DataFile, ...] = ()
     errors: Errors = ()
     changes: int = 0
@@ -144,6 +158,8 @@ class Outcome:
             self,
             add=self.add + other.add,
             remove=self.remove + other.remove,
+            vectors=self.vectors + other.vectors,
+            file_ways=self.file_ways + other.file_ways,
             history=self.history + other.history,
             errors=self.errors + other.errors,
             changes=self.changes + other.changes,

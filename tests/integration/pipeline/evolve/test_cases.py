@@ -228,7 +228,7 @@ def _change(database: Database, number: int, keys: Mapping[str, str]) -> None:
 
 def _files(mirrors: Mirrors) -> dict[str, list[str]]:
     cut = mirrors.lake.at()
-    return {name: cut.files(name) for name in map("public.{}".format, WIDENED)}
+    return {name: cut.files(name, with_deleted=True) for name in map("public.{}".format, WIDENED)}
 
 
 @pytest.fixture(scope="module")

@@ -55,12 +55,17 @@ def _authors(mirrors: Mirrors, stack: ExitStack, first: int) -> list[Author]:
 
 
 @pytest.mark.parametrize(
-    ("first", "marks"),
-    [(0, 6), *(pytest.param(n, 8, marks=pytest.mark.full) for n in range(SEEDS, 60, SEEDS))],
+    ("first", "marks", "merge"),
+    [
+        (0, 6, "rewrite"),
+        *(pytest.param(n, 8, "rewrite", marks=pytest.mark.full) for n in range(SEEDS, 60, SEEDS)),
+        *(pytest.param(n, 8, "vectors", marks=pytest.mark.full) for n in range(0, 5 * SEEDS, SEEDS)),
+    ],
 )
 def test_every_mark_is_exact_whatever_was_altered_before_it(
-    mirrors: Mirrors, seed: int, first: int, marks: int
+    mirrors: Mirrors, seed: int, first: int, marks: int, merge: str
 ) -> None:
+    mirrors.options["merge"] = merge
     mirrors.database.execute("CREATE TABLE beat (id serial PRIMARY KEY)", user="app")
     with ExitStack() as stack:
         authors = _authors(mirrors, stack, 1000 * seed + first)

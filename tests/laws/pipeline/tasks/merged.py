@@ -66,11 +66,11 @@ def merged(
     routes = replace(Routes.over(ranges), births=births)
     emptied = truncations(world, range(len(world.transactions)), schema)
     task = replace(task, routes=routes, truncations=emptied, handoff=handoff)
-    outcome = _epoch(folder, world, task, stretches)
+    outcome = merged_epoch(folder, world, task, stretches)
     if outcome.is_scattered:
         told = [origins.traces(found) for some in stretches if (found := _events(world, task, some)).num_rows]
         moved = to_ipc(origins.origins(pa.concat_tables(told), emptied))
-        outcome = _epoch(folder, world, replace(task, origins=moved), stretches)
+        outcome = merged_epoch(folder, world, replace(task, origins=moved), stretches)
     kept = [r.path for r in ranges if r.path not in outcome.remove]
     paths = [*kept, *(new.file.path for new in outcome.add)]
     told = [datafile.read(store, "h", file) for file in outcome.history]
@@ -82,7 +82,8 @@ def merged(
     )
 
 
-def _epoch(folder: Path, world: World, task: TableTask, stretches: Sequence[Sequence[int]]) -> Outcome:
+def merged_epoch(folder: Path, world: World, task: TableTask, stretches: Sequence[Sequence[int]]) -> Outcome:
+    """The outcome of one epoch; of a scattered table that alone."""
     parts: dict[str, list[bytes]] = defaultdict(list)
     outcome = Outcome(task.name)
     shares = partition.of_files(task) if task.truncations else iter(())
