@@ -9,6 +9,8 @@ import duckdb
 import polars as pl
 import pyarrow as pa
 import pytest
+import sqlglot
+from sqlglot import exp
 
 from headrace.cli.main import main
 from headrace.lake.format import formatfile
@@ -61,12 +63,33 @@ def test_polars_runs_what_is_printed(sample: Sample, capsys: pytest.CaptureFixtu
 @pytest.mark.spark
 def test_spark_runs_what_is_printed(sample: Sample, capsys: pytest.CaptureFixture[str], spark: Any) -> None:
     for line in printed(sample, capsys, "spark"):
-        spark.sql(line.rstrip(";"))
+        if not line.startswith("--"):
+            spark.sql(line.rstrip(";"))
     for name in NAMES:
         view = name.replace('"', "")
         same(sample, name, spark.sql(f"SELECT * FROM `{view}`").toArrow())
         spark.catalog.dropTempView(f"`{view}`")
         spark.catalog.dropTempView(f"`{view.rpartition('.')[2]}`")
+
+
+@pytest.mark.parametrize("engine", ["trino", "databricks"])
+def test_what_is_printed_for_an_engine_that_is_not_here_is_of_its_grammar(
+    sample: Sample, capsys: pytest.CaptureFixture[str], engine: str
+) -> None:
+    """And pins each table to the version that the mark names."""
+    lines = printed(sample, capsys, engine)
+    assert "only parsed" in lines[0]
+    statements = [line for line in lines if not line.startswith("--")]
+    parsed = [sqlglot.parse_one(line.rstrip(";"), dialect=engine) for line in statements]
+    pinned = {}
+    for view in (each for each in parsed if isinstance(each, exp.Create) and each.kind == "VIEW"):
+        at = view.find(exp.Version)
+        assert at is not None
+        pinned[f"{view.this.db}.{view.this.name}"] = int(at.expression.name)
+    cut = Lake(sample.store.url).at(epoch=EPOCH)
+    assert pinned == {str(name).replace('"', ""): cut.version(name) for name in cut.tables()}
+    once = [line for line in lines if line.startswith("-- once: CALL delta.system.register_table(")]
+    assert len(once) == (len(pinned) if engine == "trino" else 0)
 
 
 def test_what_cannot_be_printed_is_refused(
@@ -78,6 +101,7 @@ def test_what_cannot_be_printed_is_refused(
 
     here = ["--lake", sample.store.url]
     assert refused(*here, "--engine", "duckbd") == "VIEWS_ENGINE_UNKNOWN"
+    assert refused(*here, "--engine", "snowflake") == "VIEWS_ENGINE_UNPINNED"
     assert refused(*here, "--engine", "duckdb", "--at", "0/21") == "LAKE_BETWEEN_MARKS"
     assert refused("--lake", str(tmp_path / "none"), "--engine", "duckdb") == "LAKE_ABSENT"
     other = Sample(open_store(tmp_path / "a lake"))

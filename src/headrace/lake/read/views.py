@@ -3,10 +3,13 @@
     spark     CREATE OR REPLACE TEMPORARY VIEW `public.orders` USING headrace OPTIONS (...)
     duckdb    CREATE OR REPLACE VIEW "public"."orders" AS SELECT ... FROM delta_scan(..., version = 7)
     polars    tables["public.orders"] = pl.scan_delta(..., version=7)
+    trino     CREATE OR REPLACE VIEW "public"."orders" ... FOR VERSION AS OF 7
+    databricks  CREATE OR REPLACE VIEW `public`.`orders` ... VERSION AS OF 7
 
-An engine is a row of `ENGINES`. Views are called as in SQL over a lake (decision 0015): `schema.table`, the
-source before it where the cut is through several, and the bare name where one schema has it. Columns come out
-under the user's names, whatever Delta forbids in them. Only a cut at marks has versions to pin.
+An engine is a row of `ENGINES`; those of `UNPINNED` can read a lake, and not at one mark. Views are called as
+in SQL over a lake (decision 0015): `schema.table`, the source before it where the cut is through several, and
+the bare name where one schema has it. Columns come out under the user's names, whatever Delta forbids in
+them. Only a cut at marks has versions to pin.
 """
 
 from __future__ import annotations
@@ -54,7 +57,7 @@ class TableView:
 
 @dataclass(frozen=True, slots=True)
 class ViewEngine:
-    """The statements before all others, and those of a table."""
+    """The statements before all others, and those of a table; the first line says what our tests do."""
 
     begin: tuple[str, ...]
     table: Callable[[TableView], Iterator[str]]
@@ -85,6 +88,13 @@ def statements(cut: Cut, engine: str) -> list[str]:
 
 def engine_named(name: str) -> str:
     """The name, if it is that of an engine."""
+    if name in UNPINNED:
+        raise Misconfigured(
+            "VIEWS_ENGINE_UNPINNED",
+            f"{name} cannot read all tables of a lake at one mark",
+            detail=UNPINNED[name],
+            hint=f"read them in another engine: --engine {'|'.join(ENGINES)}",
+        )
     if name not in ENGINES:
         raise Misconfigured(
             "VIEWS_ENGINE_UNKNOWN",
@@ -182,12 +192,56 @@ def _polars(view: TableView) -> Iterator[str]:
         yield f"tables[{view.table!r}] = tables[{view.full!r}]"
 
 
+def _trino(view: TableView) -> Iterator[str]:
+    place = view.url if "://" in view.url else f"file://{view.url}"
+    schema, table = _identifier(view.schema), _identifier(view.table)
+    arguments = ", ".join(_text(each) for each in (view.schema, view.table, place))
+    yield f"-- once: CALL delta.system.register_table({arguments});"
+    columns = ", ".join(_renaming(name) for name in view.columns)
+    yield f"CREATE SCHEMA IF NOT EXISTS {schema};"
+    yield (
+        f"CREATE OR REPLACE VIEW {schema}.{table} SECURITY INVOKER AS "
+        f"SELECT {columns} FROM delta.{schema}.{table} FOR VERSION AS OF {view.version};"
+    )
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _databricks(view: TableView) -> Iterator[str]:
+    schema, renamed = quote(view.schema), view.spelled_otherwise
+    columns = ", ".join(
+        quote(each) if each not in renamed else f"{quote(each)} AS {quote(renamed[each])}"
+        for each in map(layout.lake_column, view.columns)
+    )
+    yield f"CREATE SCHEMA IF NOT EXISTS {schema};"
+    yield (
+        f"CREATE OR REPLACE VIEW {schema}.{quote(view.table)} AS "
+        f"SELECT {columns} FROM delta.{quote(view.url)} VERSION AS OF {view.version};"
+    )
+
+
+_RUN, _PARSED = "run in headrace's own tests", "only parsed in headrace's own tests, never run there"
+_TRINO = (
+    f"-- {_PARSED}",
+    '-- "delta" is a catalog of the connector delta_lake; run USE CATALOG.SCHEMA of one that holds views',
+)
 _DELTA = (
     "-- needs INSTALL delta; LOAD delta; and for a bucket CREATE SECRET (TYPE s3, PROVIDER credential_chain);"
     " for gs:// TYPE gcs with KEY_ID and SECRET, for abfss:// TYPE azure with ACCOUNT_NAME"
 )
 ENGINES: Mapping[str, ViewEngine] = {
-    "spark": ViewEngine((), _spark),
-    "duckdb": ViewEngine((_DELTA,), _duckdb),
-    "polars": ViewEngine(("import polars as pl", "tables = {}"), _polars, any_path=False, minds_case=True),
+    "spark": ViewEngine((f"-- {_RUN}",), _spark),
+    "duckdb": ViewEngine((f"-- {_RUN}", _DELTA), _duckdb),
+    "polars": ViewEngine(
+        (f"# {_RUN}", "import polars as pl", "tables = {}"), _polars, any_path=False, minds_case=True
+    ),
+    "trino": ViewEngine(_TRINO, _trino),
+    "databricks": ViewEngine((f"-- {_PARSED}",), _databricks),
+}
+UNPINNED: Mapping[str, str] = {
+    "snowflake": "it reads the newest version of a Delta table alone",
+    "athena": "it reads the newest version of a Delta table alone",
+    "ducklake": "headrace makes no DuckLake catalog; DuckDB itself reads the lake",
 }
