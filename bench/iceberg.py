@@ -1,12 +1,15 @@
 """Cost of exporting a mark to Iceberg, with the SQLite catalog that a lake has of its own.
 
-    python bench/iceberg.py [--tables N]
+    python bench/iceberg.py [--tables N] [--millions N] [--marks N]
 
     few     a mark that changes 4 tables, with 10 new data files and their histories: bar 0.25 s, 0.2 CPU-s
     many    a mark that changes 3 of so many tables, with its tag on all of them: bar 5 s
+    attach  the first export of a lake of so many million rows; it writes no data file: bar 10 s
+    beside  the median time of marks while a thread exports once a second, to that without: bar +5 %
 
-The lake is written by the pipeline's own ledger, without a server. Each figure is the median of five exports
-after the first one, which makes the tables.
+The lake is written by the pipeline's own ledger, without a server. The figures of `few` and `many` are the
+median of five exports after the first one, which makes the tables. `beside` takes turns: marks with an
+export, and as many without, so that the load of the machine is the same for both.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -30,7 +34,8 @@ from headrace.core.records import to_record
 from headrace.core.schema import Column, TableSchema
 from headrace.iceberg.export import Exporter
 from headrace.iceberg.settings import IcebergConfig
-from headrace.lake.format import formatfile
+from headrace.iceberg.watch import exporting
+from headrace.lake.format import exportfile, formatfile
 from headrace.lake.store.open import open_store
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
@@ -43,6 +48,7 @@ from headrace.sources.postgres.upstream import PostgresUpstream
 from headrace_testing.figures import keep
 
 ROWS, EXPORTS = 1000, 5
+MILLION, TURNS = 1_000_000, 4
 SCHEMA = TableSchema(
     (Column("id", pa.int64(), "int8", "bigint"), Column("v", pa.string(), "text", "text")), ("id",), full=True
 )
@@ -88,6 +94,16 @@ class Mirrored:
         self.time += 100
         self.publish("stream", tuple(map(self._outcome, self.names, files)), all_seen=True)
 
+    def grow(self, name: TableName, number: int) -> None:
+        """An epoch that gives a table a data file of a million rows, and no history."""
+        self.time += 100
+        task = self.ledger.outline(self.ledger.tables[name])
+        writing = Writing(self.ledger.store, self.ledger.mark.epoch + 1)
+        numbers = pa.array(range(number * MILLION, (number + 1) * MILLION), pa.int64())
+        piece = pa.table([numbers, numbers.cast(pa.string())], schema=SCHEMA.arrow())
+        add = tuple(write_sorted(writing, task, piece))
+        self.publish("stream", (Outcome(name, add=add, changes=MILLION),), all_seen=True)
+
     def _outcome(self, name: TableName, files: int) -> Outcome:
         task = self.ledger.outline(self.ledger.tables[name])
         writing = Writing(self.ledger.store, self.ledger.mark.epoch + 1)
@@ -125,16 +141,61 @@ def measure(tables: int, files: Sequence[int]) -> tuple[float, float, float]:
     return first, wall, cpu
 
 
+def measure_attach(millions: int) -> float:
+    """The seconds of attaching a lake of so many million rows, in files of a million."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "lake"
+        mirrored = Mirrored.made(path, 4)
+        for number in range(millions):
+            mirrored.grow(mirrored.names[number % 4], number)
+        before = set(path.rglob("*.parquet"))
+        begun = time.monotonic()
+        exporter = Exporter(mirrored.ledger.store, "main", "bench", timedelta(minutes=45))
+        exporter.attach(IcebergConfig())
+        assert exporter.export() is not None
+        seconds = time.monotonic() - begun
+        assert set(path.rglob("*.parquet")) == before, "a data file was written"
+    return seconds
+
+
+def measure_beside(marks: int) -> tuple[float, float]:
+    """The median seconds of a mark without an export, and beside one."""
+    seconds: dict[bool, list[float]] = {False: [], True: []}
+    with tempfile.TemporaryDirectory() as folder:
+        mirrored = Mirrored.made(Path(folder) / "lake", 4)
+        store, config = mirrored.ledger.store, IcebergConfig(every="1s")
+        for turn in range(2 * TURNS):
+            is_beside = turn % 2 == 1
+            with ExitStack() as stack:
+                if is_beside:
+                    stack.enter_context(exporting(store, "main", "bench", timedelta(minutes=45), config))
+                for _ in range(marks // TURNS):
+                    begun = time.monotonic()
+                    mirrored.change((3, 3, 2, 2))
+                    seconds[is_beside].append(time.monotonic() - begun)
+        record = exportfile.read(store, "main")
+        assert record is not None
+        assert len(record.marks) >= TURNS, "nothing was exported meanwhile"
+    return statistics.median(seconds[False]), statistics.median(seconds[True])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--tables", type=int, default=1000)
+    parser.add_argument("--millions", type=int, default=20)
+    parser.add_argument("--marks", type=int, default=200, help="of each kind")
     args = parser.parse_args()
     print(f"load {os.getloadavg()[0]:.1f}")
     first, few, few_cpu = measure(4, (3, 3, 2, 2))
     print(f"few   {few:.3f} s, {few_cpu:.3f} CPU-s; the first export {first:.2f} s")
     first, many, many_cpu = measure(args.tables, (1, 1, 1))
     print(f"many  {many:.2f} s, {many_cpu:.2f} CPU-s of {args.tables} tables; the first export {first:.2f} s")
+    attach = measure_attach(args.millions)
+    print(f"attach {attach:.2f} s, {args.millions} million rows")
+    alone, beside = measure_beside(args.marks)
+    print(f"beside {alone * 1000:.0f} ms a mark without an export, {beside * 1000:.0f} ms with one")
     keep(iceberg_few_seconds=few, iceberg_few_cpu=few_cpu, iceberg_many_seconds=many)
+    keep(iceberg_attach_seconds=attach, iceberg_beside=beside / alone - 1)
 
 
 if __name__ == "__main__":

@@ -47,6 +47,8 @@ def cells(row: dict[str, Any]) -> tuple[str, str, str, str]:
         except KeyError:
             continue  # a run without this peer
         return row["what"], text, f"{run['at'][:10]}, {run['commit']}", f"`python -m bench {row['bench']}`"
+    if row.get("awaited"):
+        return row["what"], "not measured yet", "", f"`python -m bench {row['bench']}`"
     raise ValueError(f'no run in bench/results has the figures of "{row["what"]}"')
 
 
