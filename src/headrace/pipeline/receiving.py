@@ -107,7 +107,7 @@ class Receiving:
             spark=self._place.spark,
             source=registry.by_kind(self._ledger.source.kind),
             driver_epochs=self._place.config.driver_epochs,
-            merge_rule=REWRITE if self._place.is_exported else self._place.config.merge,
+            merge_rule=REWRITE if self._place.iceberg else self._place.config.merge,
             row_cache=self._place.config.row_cache,
             ships_bytes=self._place.ships_bytes,
         )

@@ -35,7 +35,6 @@ from headrace.alerts.hooks import Hook
 from headrace.alerts.watch import alerting
 from headrace.core.errors import Definite, HeadraceError, Transient, place_of
 from headrace.iceberg import catalog
-from headrace.iceberg.settings import IcebergConfig
 from headrace.iceberg.watch import exporting
 from headrace.lake.format import formatfile
 from headrace.lake.format.placefile import Elsewhere
@@ -72,7 +71,6 @@ class Control:
     listener: Listener | None = None
     reconcile: bool = False
     hooks: tuple[Hook, ...] = ()
-    iceberg: IcebergConfig | None = None
 
 
 def mirror(
@@ -94,7 +92,7 @@ def mirror(
     """
     wanted = config_of(config)
     told = hooks.hooks_of(wanted.alerts, os.environ)
-    control = Control(once, stop or threading.Event(), listener, reconcile, told, wanted.iceberg)
+    control = Control(once, stop or threading.Event(), listener, reconcile, told)
     why = None if elsewhere is None else Elsewhere(elsewhere)
     if wanted.iceberg is not None:
         catalog.require()
@@ -156,7 +154,7 @@ def keep(place: RunContext, control: Control) -> None:
     keeping = Keeping.of(marks=place.lake.marks, grace=place.lake.grace)
     with (
         alerting(*ours, control.hooks, place.spool) as reporter.alerts,
-        exporting(*ours, keeping.dense, control.iceberg) as reporter.export,
+        exporting(*ours, keeping.dense, place.iceberg) as reporter.export,
     ):
         _keep(place, control, reporter)
 

@@ -7,28 +7,35 @@ one, two   money goes from the one to the other and back: the sum of both is the
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
+import headrace
+from headrace.cli import main as cli
 from headrace.core.errors import HeadraceError
 from headrace.core.failpoint import VARIABLE
 from headrace.core.names import TableName
 from headrace.core.records import to_record
 from headrace.iceberg.settings import IcebergConfig
 from headrace.lake.format import exportfile, layout, statusfile
+from headrace.lake.read.lake import Lake
 from headrace.pipeline.commands import ask
 from headrace_testing import validators
 from headrace_testing.mirror_process import Mirrored, Program
 from tests.background import repeat
 from tests.iceberg import ENGINES, Engines, in_order, tags
 from tests.integration.pipeline.conftest import Mirrors
+from tests.integration.pipeline.refused import configuration, upstream
 from tests.integration.pipeline.serving import Served, serving
 
 pytestmark = pytest.mark.server
@@ -145,6 +152,8 @@ def test_every_exported_mark_is_one_cut_in_every_engine(mirrors: Mirrors, seed: 
             mirrors.database.execute(statement, user="app")
             served.until(partial(_shows, mirrors, name, is_shown), "a mark with the columns of now")
             _awaits_export(served, mirrors)
+        with pytest.raises(HeadraceError, match="ICEBERG_CONFIGURED"):
+            ask.ask(str(mirrors.path), "iceberg.detach", {})
         ask.ask(str(mirrors.path), "maintain", {"marks": "0s", "grace": "0s"})
         _awaits_export(served, mirrors)
     assert served.codes == []
@@ -179,6 +188,48 @@ def _is_read_alike(witness: Witness) -> None:
             assert table.scan(snapshot_id=listed.snapshot_id).to_arrow().num_rows == ROWS
     assert columns["public.one"] >= {("id", "money", "note", "kind"), ("id", "money", "remark", "kind")}
     assert columns["public.two"] >= {("id", "money", "note"), ("id", "money", "note", "kind")}
+
+
+def test_a_drop_takes_the_tables_out_of_the_catalog_and_a_copy_leaves_them(
+    mirrors: Mirrors, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a catalog of several lakes; after the reconciliation the tables are made anew."""
+    mirrors.database.execute("CREATE TABLE one (id int PRIMARY KEY); INSERT INTO one VALUES (1)", user="app")
+    mirrors.once()
+    url, catalog = mirrors.database.url(user="app"), f"sqlite:///{tmp_path}/catalog.db"
+    attach = ["iceberg", "attach", "--lake", str(mirrors.path), "--uri", catalog]
+    assert cli.main(attach) == 0
+    copy = tmp_path / "copy"
+    shutil.copytree(mirrors.path, copy)
+    config = configuration(copy, url=url)
+    with pytest.raises(HeadraceError):
+        headrace.mirror(config, once=True, elsewhere="copy")  # what it lacks upstream takes a reconciliation
+    assert exportfile.read(Lake(copy).store, "main") is None, "the original exports on"
+    assert cli.main(["iceberg", "detach", "--lake", str(copy)]) == 2
+    theirs = SqlCatalog("headrace", uri=catalog)
+    assert theirs.load_table("main.public.one").scan().to_arrow()["id"].to_pylist() == [1]
+
+    capsys.readouterr()
+    drop = ["drop", url, "--lake", str(mirrors.path)]
+    said = 'main: the lake\'s tables in the Iceberg namespace "main": would be dropped'
+    assert cli.main([*drop, "--dry-run"]) == 0
+    assert said in capsys.readouterr().out
+    assert theirs.list_tables("main.public") == [("main", "public", "one")]
+    away = (tmp_path / "catalog.db").rename(tmp_path / "away")
+    (tmp_path / "catalog.db").mkdir()
+    assert cli.main([*drop, "--yes"]) == 4
+    assert upstream(mirrors.database) == (set(), set()), "a catalog that is away keeps nothing at the source"
+    (tmp_path / "catalog.db").rmdir()
+    away.rename(tmp_path / "catalog.db")
+    capsys.readouterr()
+    assert cli.main([*drop, "--yes"]) == 0
+    assert 'main: dropped the lake\'s tables in the Iceberg namespace "main"' in capsys.readouterr().out
+    assert theirs.list_namespaces() == []
+
+    mirrors.database.execute("INSERT INTO one VALUES (2)", user="app")
+    headrace.mirror(configuration(mirrors.path, url=url), once=True, reconcile=True)
+    assert cli.main(attach) == 0
+    assert sorted(theirs.load_table("main.public.one").scan().to_arrow()["id"].to_pylist()) == [1, 2]
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.full)])

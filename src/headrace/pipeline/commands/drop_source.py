@@ -1,8 +1,9 @@
 """Taking back what was made upstream, if it is ours: slot and publication, or a reader of a queue.
 
 What the user brought is never touched. What a run was about to make when it was killed is looked for, too
-(`state.last_config`). A source that is being run is left alone, unless the user says that its run may be
-ended first; that is done by SIGTERM, so that it finishes the epoch in hand.
+(`state.last_config`). The tables in an Iceberg catalog go last: a catalog that is away keeps nothing at the
+source, and the next drop takes them. A source that is being run is left alone, unless the user says that its
+run may be ended first; that is done by SIGTERM, so that it finishes the epoch in hand.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.core.errors import Misconfigured, Transient
-from headrace.lake.format import placefile, statusfile
+from headrace.lake.format import exportfile, placefile, statusfile
 from headrace.lake.format.formatfile import open_lake
 from headrace.lake.read.lake import Lake
 from headrace.lake.store.contract import Store
+from headrace.pipeline.commands import iceberg
 from headrace.pipeline.state import last_config
 from headrace.pipeline.state.config import Config, LakeConfig, SourceConfig, add_variables
 from headrace.pipeline.state.ownership import is_beside, living_owner
@@ -48,6 +50,10 @@ def drop(
             yield f"{name}: nothing of ours was there"
         last_config.dropped_at(store, name)
         statusfile.mark_dropped(store, name)
+    for name in known:
+        namespace = iceberg.detach_alone(store, name)
+        if namespace is not None:
+            yield f"{name}: dropped {_ICEBERG.format(namespace)}"
     if not known:
         yield _NOTHING
 
@@ -66,13 +72,17 @@ def removable(
     path: str, *, url: str | None = None, only: str | None = None, reader: str | None = None
 ) -> list[str]:
     """The objects that `drop`, or with a reader `drop_reader`, would remove now; nothing is changed."""
-    found = []
-    for name, made in _known_objects(path, Lake(path).store, only).items():
+    found, store = [], Lake(path).store
+    for name, made in _known_objects(path, store, only).items():
         gone = _drop(_source(path, name, url, made), made.record, reader, rehearse=True)
         found += [f"{name}: {each}" for each in gone]
+        exported = exportfile.read(store, name) if reader is None else None
+        if exported is not None:
+            found.append(f"{name}: {_ICEBERG.format(exported.namespace)}")
     return found
 
 
+_ICEBERG = 'the lake\'s tables in the Iceberg namespace "{}"'
 _NOTHING = "this lake has run no source: nothing was made upstream for it"
 
 

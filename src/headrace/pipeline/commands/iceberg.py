@@ -7,6 +7,7 @@ run's own export, go on at a time. It is loaded late, since pyiceberg need not b
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,10 @@ from headrace.core.records import from_record, to_record
 from headrace.iceberg import catalog
 from headrace.iceberg.settings import IcebergConfig
 from headrace.lake.format import exportfile
+from headrace.lake.format.formatfile import open_lake
 from headrace.lake.read.lake import Lake
 from headrace.lake.retain.thinning import Keeping
+from headrace.lake.store.contract import Store
 from headrace.pipeline.state.owner import Answer, Owner, Steps
 
 if TYPE_CHECKING:
@@ -40,10 +43,28 @@ def rebuild(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
 
 
 def detach(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
-    """Take the tables of the source out of the catalog."""
+    """Take the tables of the source out of the catalog; refused to a run that would attach them again."""
+    if owner.place.iceberg is not None:
+        raise Misconfigured(
+            "ICEBERG_CONFIGURED",
+            "the run of this source exports marks because its configuration has [iceberg]",
+            detail="it would attach the lake again at once",
+            hint="stop the run, remove [iceberg] from headrace.toml, then headrace iceberg detach --lake DIR",
+        )
     exporter = _exporter(owner)
     yield exporter.detach
     return {"namespace": None, "epoch": None, "tables": 0, "left_out": {}}
+
+
+def detach_alone(store: Store, source: str) -> str | None:
+    """Take the tables of a source that nobody runs out of its catalog; the namespace, None without one."""
+    if exportfile.read(store, source) is None:
+        return None
+    catalog.require()
+    from headrace.iceberg.export import Exporter
+
+    exporter = Exporter(store, source, open_lake(store).lake_id, timedelta(0))
+    return None if exporter.attachment() is None else exporter.detach()
 
 
 def status(path: str, name: str) -> Mapping[str, Any]:
@@ -74,7 +95,7 @@ def _exporter(owner: Owner) -> Exporter:
 
     place = owner.place
     grace = Keeping.of(marks=place.lake.marks, grace=place.lake.grace).dense
-    return Exporter(place.store, place.name, place.lake_id, grace)
+    return Exporter(place.store, place.name, place.lake_id, grace, place.iceberg)
 
 
 def _answer(owner: Owner, exporter: Exporter, is_new: bool) -> Answer:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.core.errors import HeadraceError
+from headrace.iceberg.settings import IcebergConfig
 from headrace.lake.format import formatfile, layout, mark_log, placefile, statusfile
 from headrace.lake.format.placefile import Elsewhere
 from headrace.lake.log import catalog
@@ -49,8 +50,8 @@ class RunContext:
     lake_id: str
     copy_of: str | None = None  # the id of the lake that this one is a copy of
     ships_bytes: bool = False
-    is_exported: bool = False  # to Iceberg, by its configuration
     lake: LakeConfig = field(default_factory=lambda: LakeConfig(""))
+    iceberg: IcebergConfig | None = None  # that of a run's configuration
 
 
 @contextmanager
@@ -96,7 +97,7 @@ def open_contexts(
                     copy_of=copy_of,
                     ships_bytes=not local and not isinstance(store, LocalStore),
                     lake=config.lake,
-                    is_exported=config.iceberg is not None,
+                    iceberg=config.iceberg,
                 )
                 for name, source in config.sources.items()
             ]
