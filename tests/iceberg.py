@@ -12,6 +12,7 @@ from typing import Any
 import duckdb
 import polars as pl
 import pyarrow as pa
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
@@ -24,12 +25,15 @@ ENGINES = ("pyiceberg", "polars", "duckdb")
 
 @dataclass(frozen=True)
 class Engines:
-    """Readers of the catalog that a lake has of its own."""
+    """Readers of the catalog that a lake has of its own, or of a REST catalog."""
 
     lake: Path
+    uri: str = ""
 
     @property
-    def catalog(self) -> SqlCatalog:
+    def catalog(self) -> SqlCatalog | RestCatalog:
+        if self.uri.startswith("http"):
+            return RestCatalog("headrace", uri=self.uri)
         return SqlCatalog("headrace", **properties_of(IcebergConfig(), str(self.lake.resolve())))
 
     def tables(self, namespace: str = "main") -> Iterator[Table]:

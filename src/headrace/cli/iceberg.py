@@ -51,7 +51,9 @@ def _add_settings(action: argparse.ArgumentParser) -> None:
         help="a catalog of ~/.pyiceberg.yaml, or with --uri the name that it gets (default: headrace)",
     )
     action.add_argument(
-        "--uri", metavar="URI", help="an SQL catalog without a password (default: a file in the lake)"
+        "--uri",
+        metavar="URI",
+        help="an SQL catalog without a password, or a REST catalog: http://... (default: a file in the lake)",
     )
     action.add_argument(
         "--namespace",
@@ -79,7 +81,8 @@ def attach(args: argparse.Namespace) -> int:
             "the address of the Iceberg catalog holds a password, which the lake would keep",
             hint="write the catalog into ~/.pyiceberg.yaml and give its name: --catalog NAME",
         )
-    properties = {} if args.uri is None else {"type": "sql", "uri": args.uri}
+    kind = "rest" if args.uri is not None and args.uri.startswith(("http://", "https://")) else "sql"
+    properties = {} if args.uri is None else {"type": kind, "uri": args.uri}
     config = check(IcebergConfig(args.catalog, properties, args.namespace, args.every, args.tags))
     _say_exported(_ask("iceberg.attach", args, to_record(config)))
     return 0

@@ -1,28 +1,30 @@
-"""The SQL catalog: the rows of our tables, changed in one transaction.
+"""The catalog of an export, and SQL catalogs: the rows of our tables, changed in one transaction.
 
 The SQL catalogs of pyiceberg and of Iceberg's own JDBC catalog share their tables. A table is a row of
 `iceberg_tables` that names its metadata file; a commit is an UPDATE of the row, if it still names the file
-before. N such statements in one transaction move N tables at once.
+before. N such statements in one transaction move N tables at once. `rest` has the catalogs behind a server.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
 
-from headrace.core.errors import Misconfigured, Transient
+from headrace.core.errors import HeadraceError, Misconfigured, Transient
 from headrace.core.failpoint import failpoint
 from headrace.iceberg.settings import DATABASE, DEFAULT_CATALOG, IcebergConfig
 from headrace.lake.store.contract import Store
 from headrace.lake.store.local import LocalStore
 
 if TYPE_CHECKING:
+    from pyiceberg.catalog.rest import RestCatalog
     from pyiceberg.catalog.sql import SqlCatalog
 
+Json = Any
 Identifier = tuple[str, str]  # a namespace, its levels joined by dots, and a table's name in it
 
 OURS = "headrace.lake"  # a namespace's property: the id of the lake that made it
@@ -37,11 +39,55 @@ class Move:
     new: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogRows:
+class CatalogRows(Protocol):
     """A catalog, open for as long as one export takes."""
 
+    @property
+    def loaded(self) -> Mapping[str, Json]:
+        """The metadata of tables by their addresses, where the catalog gave it."""
+
+    @property
+    def refused(self) -> Mapping[Identifier, HeadraceError]:
+        """The tables that it did not take in the last commit."""
+
+    @property
+    def is_atomic(self) -> bool:
+        """Tell whether a commit moves all tables or none."""
+
+    @property
+    def registers(self) -> bool:
+        """Tell whether it reads a new table's metadata from a file, and writes all later ones itself."""
+
+    def locations(self, namespace: str) -> dict[Identifier, str]:
+        """The addresses of all tables in a namespace and below it."""
+
+    def owners(self, namespace: str) -> dict[str, str | None]:
+        """The namespaces at and below this one, each with the id of the lake that made it."""
+
+    def commit(
+        self, moves: Sequence[Move], spaces: Mapping[str, Mapping[str, str]], files: Mapping[str, Json]
+    ) -> list[Identifier]:
+        """Carry out all moves, and make these namespaces; `files` is the metadata at the new addresses.
+
+        Return the tables that another program moved meanwhile; nothing has changed then where it is atomic.
+        """
+
+    def anything(self) -> bool:
+        """Tell whether the catalog has tables or namespaces, of whatever name."""
+
+    def remove_namespaces(self, spaces: Sequence[str]) -> None:
+        """Remove namespaces that have no table."""
+
+
+@dataclass(frozen=True, slots=True)
+class SqlRows:
+    """An SQL catalog, open for as long as one export takes."""
+
     _catalog: SqlCatalog
+    loaded: Mapping[str, Json] = field(default_factory=dict)
+    refused: Mapping[Identifier, HeadraceError] = field(default_factory=dict)
+    is_atomic: bool = True
+    registers: bool = False
 
     def locations(self, namespace: str) -> dict[Identifier, str]:
         """The metadata files of all tables in a namespace and below it."""
@@ -68,7 +114,9 @@ class CatalogRows:
                     found[space] = value
         return found
 
-    def commit(self, moves: Sequence[Move], spaces: Mapping[str, Mapping[str, str]]) -> list[Identifier]:
+    def commit(
+        self, moves: Sequence[Move], spaces: Mapping[str, Mapping[str, str]], files: Mapping[str, Json]
+    ) -> list[Identifier]:
         """Carry out all moves in one transaction, and make these namespaces.
 
         Return the tables that another program moved meanwhile; if there are any, nothing was changed.
@@ -152,7 +200,7 @@ def _namespaces() -> Any:
 
 
 def properties_of(config: IcebergConfig, lake: str) -> dict[str, str]:
-    """The properties of the catalog: those that were given, else those of the lake's own one."""
+    """The properties of an SQL catalog: those that were given, else those of the lake's own one."""
     path = quote(f"{lake}/{DATABASE}")
     return dict(config.properties) or {"type": "sql", "uri": f"sqlite:///file:{path}?uri=true"}
 
@@ -161,6 +209,8 @@ def properties_of(config: IcebergConfig, lake: str) -> dict[str, str]:
 def open_catalog(config: IcebergConfig, lake: str) -> Iterator[CatalogRows]:
     """The catalog of an export, while the body runs."""
     require()
+    from pyiceberg.catalog.sql import SqlCatalog
+    from requests.exceptions import RequestException
     from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
     try:
@@ -172,38 +222,68 @@ def open_catalog(config: IcebergConfig, lake: str) -> Iterator[CatalogRows]:
             detail=type(error).__name__,
             hint="give one such as sqlite:////srv/catalog.db, and install the driver of its database",
         ) from None
-    except SQLAlchemyError as error:
+    except (SQLAlchemyError, RequestException) as error:
         raise _away(error) from None
     try:
-        yield CatalogRows(catalog)
-    except SQLAlchemyError as error:
+        if isinstance(catalog, SqlCatalog):
+            yield SqlRows(catalog)
+        else:
+            with _server_errors():
+                from headrace.iceberg.rest import RestRows
+
+                yield RestRows(catalog)
+    except (SQLAlchemyError, RequestException) as error:
         raise _away(error) from None
     finally:
-        catalog.engine.dispose()
+        catalog.close()
 
 
-def _open(config: IcebergConfig, lake: str) -> SqlCatalog:
+def _open(config: IcebergConfig, lake: str) -> SqlCatalog | RestCatalog:
     from pyiceberg.catalog import load_catalog
+    from pyiceberg.catalog.rest import RestCatalog
     from pyiceberg.catalog.sql import SqlCatalog
 
-    if config.catalog and not config.properties:
-        try:
-            found = load_catalog(config.catalog)
-        except ValueError:
-            raise Misconfigured(
-                "ICEBERG_CATALOG_UNKNOWN",
-                f'pyiceberg knows no catalog "{config.catalog}"',
-                hint="name one of ~/.pyiceberg.yaml, or write its type and uri into [iceberg.catalog]",
-            ) from None
-        if not isinstance(found, SqlCatalog):
-            raise Misconfigured(
-                "ICEBERG_CATALOG_KIND",
-                f'the Iceberg catalog "{config.catalog}" is no SQL catalog',
-                detail=type(found).__name__,
-                hint='choose an SQL catalog: type = "sql" and uri = "..." in [iceberg.catalog]',
-            )
-        return found
-    return SqlCatalog(config.catalog or DEFAULT_CATALOG, **properties_of(config, lake))
+    name, properties = config.catalog or DEFAULT_CATALOG, properties_of(config, lake)
+    if properties.get("type") == "rest":
+        with _server_errors():
+            return RestCatalog(name, **properties)
+    if not config.catalog or config.properties:
+        return SqlCatalog(name, **properties)
+    try:
+        with _server_errors():
+            found = load_catalog(name)
+    except ValueError:
+        raise Misconfigured(
+            "ICEBERG_CATALOG_UNKNOWN",
+            f'pyiceberg knows no catalog "{name}"',
+            hint="name one of ~/.pyiceberg.yaml, or write its type and uri into [iceberg.catalog]",
+        ) from None
+    if not isinstance(found, SqlCatalog | RestCatalog):
+        raise Misconfigured(
+            "ICEBERG_CATALOG_KIND",
+            f'the Iceberg catalog "{name}" is neither an SQL nor a REST catalog',
+            detail=type(found).__name__,
+            hint='choose one: type = "sql" or "rest", and uri = "..." in [iceberg.catalog]',
+        )
+    return found
+
+
+@contextmanager
+def _server_errors() -> Iterator[None]:
+    """Translate what the server of a REST catalog answers."""
+    from pyiceberg.exceptions import ForbiddenError, OAuthError, RESTError, UnauthorizedError
+
+    try:
+        yield
+    except (UnauthorizedError, ForbiddenError, OAuthError) as error:
+        raise Misconfigured(
+            "ICEBERG_CATALOG_REFUSES",
+            "the server of the Iceberg catalog refuses our credentials",
+            detail=type(error).__name__,
+            hint="check token or credential in [iceberg.catalog] or ~/.pyiceberg.yaml, and our rights there",
+        ) from None
+    except RESTError as error:
+        raise _away(error) from None
 
 
 def _away(error: Exception) -> Transient:
@@ -211,8 +291,17 @@ def _away(error: Exception) -> Transient:
         "ICEBERG_CATALOG_AWAY",
         "the Iceberg catalog cannot be reached, or refuses us",
         detail=type(error).__name__,
-        hint="look at its database and our rights there; the export goes on by itself, with one snapshot",
+        hint="look at the catalog and our rights there; the export goes on by itself, with one snapshot",
     )
+
+
+def given_elsewhere(name: str) -> dict[str, str]:
+    """The properties that `~/.pyiceberg.yaml` or variables give to a catalog of this name."""
+    require()
+    from pyiceberg.utils.config import Config
+
+    found = Config().get_catalog_config(name or DEFAULT_CATALOG) or {}
+    return {key: value for key, value in found.items() if isinstance(value, str)}
 
 
 def require() -> None:

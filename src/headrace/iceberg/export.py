@@ -33,6 +33,7 @@ from headrace.iceberg.catalog import (
     CatalogRows,
     Identifier,
     Move,
+    given_elsewhere,
     open_catalog,
     refuse_afar,
 )
@@ -74,54 +75,75 @@ class Exporter:
 
     def attachment(self) -> Export | None:
         """The record of the export; made here where the run's configuration asks for one."""
-        record = exportfile.read(self.store, self.source)
+        record = self._own_record()
         if self.config is None:
             return record
         return self.attach(self.config) if record is None else _agree(record, self.config, self.source)
+
+    def _own_record(self) -> Export | None:
+        """The record; in a copy of a lake forget the one that came with it, for the original exports on."""
+        record = exportfile.read(self.store, self.source)
+        if record is None or record.lake == self.lake_id:
+            return record
+        with _ONE:
+            is_empty = record.is_in_lake and self._take_out(record)
+            self._forget(with_database=is_empty)
+        return None
 
     def attach(self, config: IcebergConfig) -> Export:
         """Begin to export to a catalog; nothing is there before the first export."""
         with _ONE:
             refuse_afar(self.store)
-            known = exportfile.read(self.store, self.source)
+            known = self._own_record()
             if known is not None:
                 return _agree(known, config, self.source)
             namespace = config.namespace_of(self.source)
             with open_catalog(config, self._root) as rows:
                 self._refuse_others(rows, namespace)
-            export = Export(config.catalog, public(config.properties), namespace, config.every, config.tags)
+            place = (config.catalog, public(config.properties), namespace)
+            export = Export(*place, config.every, config.tags, self.lake_id)
             exportfile.write(self.store, self.source, export)
             return export
 
-    def detach(self) -> None:
-        """Take our tables and namespaces out of the catalog, and remove their metadata."""
+    def detach(self) -> str:
+        """Take our tables and namespaces out of the catalog, and remove their metadata; the namespace."""
         with _ONE:
             record = self._record()
-            with open_catalog(self._settings(record), self._root) as rows:
-                here = rows.locations(record.namespace)
-                ours = {table: at for table, at in here.items() if self._is_below(at)}
-                moved = rows.commit([Move(table, at, None) for table, at in ours.items()], {})
-                if moved:
-                    raise _moved_error(moved)
-                left = {space for space, _ in here.keys() - ours.keys()}
-                owners = rows.owners(record.namespace)
-                rows.remove_namespaces(
-                    [
-                        space
-                        for space, owner in owners.items()
-                        if owner == self.lake_id
-                        and not any(f"{each}.".startswith(f"{space}.") for each in left)
-                    ]
-                )
-                own = not record.catalog and not record.properties
-                is_empty = own and not rows.anything()
+            is_empty = self._take_out(record) and record.is_in_lake
             failpoint("iceberg.detach.after")
-            for key in self.store.list(layout.iceberg_folder(self.source)):
-                self.store.delete(key)
-            self.store.delete(layout.export_key(self.source))
-            if is_empty:
-                self.store.delete(DATABASE)
-            self._files.clear()
+            self._forget(with_database=is_empty)
+            return record.namespace
+
+    def _take_out(self, record: Export) -> bool:
+        """Take our tables and namespaces out of the catalog; tell whether it has nothing else."""
+        with open_catalog(self._settings(record), self._root) as rows:
+            here, owners = rows.locations(record.namespace), rows.owners(record.namespace)
+            ours = {
+                table: at
+                for table, at in here.items()
+                if self._is_below(at) or (owners.get(table[0]) == record.lake and self._is_like_ours(at))
+            }
+            moved = rows.commit([Move(table, at, None) for table, at in ours.items()], {}, {})
+            if moved:
+                raise _moved_error(moved)
+            left = {space for space, _ in here.keys() - ours.keys()}
+            rows.remove_namespaces(
+                [
+                    space
+                    for space, owner in owners.items()
+                    if owner == record.lake and not any(f"{each}.".startswith(f"{space}.") for each in left)
+                ]
+            )
+            return not rows.anything()
+
+    def _forget(self, *, with_database: bool) -> None:
+        """Remove what the lake has of the export; the record goes last, so that it is done again if cut."""
+        for key in self.store.list(layout.iceberg_folder(self.source)):
+            self.store.delete(key)
+        if with_database:
+            self.store.delete(DATABASE)
+        self.store.delete(layout.export_key(self.source))
+        self._files.clear()
 
     # --- a mark -------------------------------------------------------------------------------------
 
@@ -154,14 +176,18 @@ class Exporter:
                 hint="nothing to do: the export goes on by itself",
             )
 
-    def tidy(self, addresses: Iterable[str]) -> int:
-        """Delete metadata that neither these files name nor any that was replaced within the grace time."""
+    def tidy(self, addresses: Iterable[str], *, has_server: bool = False) -> int:
+        """Delete metadata that neither these files name nor any that was replaced within the grace time.
+
+        A server removes the metadata files that it wrote. Data files here are another program's.
+        """
         named: set[str] = set()
         for address in addresses:
             current = self._older(address)
             if current is None:
                 return 0  # nobody can tell which files it names
-            for each in (address, *(entry["metadata-file"] for entry in current["metadata-log"])):
+            files = (entry["metadata-file"].removeprefix("file://") for entry in current["metadata-log"])
+            for each in (address, *files):
                 named.add(each)
                 for listed in metadata.lists_of(self._older(each) or {"snapshots": []}):
                     if listed not in self._lists:
@@ -171,17 +197,19 @@ class Exporter:
         spent = [
             key
             for key in self.store.list(layout.iceberg_folder(self.source))
-            if f"{self._root}/{key}" not in named
+            if "/metadata/" in key
+            and f"{self._root}/{key}" not in named
+            and not (has_server and metadata.is_of_a_server(key))
         ]
         for key in spent:
             self.store.delete(key)
         return len(spent)
 
-    def tidy_if_due(self, addresses: Iterable[str]) -> None:
+    def tidy_if_due(self, addresses: Iterable[str], *, has_server: bool) -> None:
         """Do that now and then."""
         if time.monotonic() - self._tidied_at >= TIDY_SECONDS or not self.grace:
             self._tidied_at = time.monotonic()
-            self.tidy(addresses)
+            self.tidy(addresses, has_server=has_server)
 
     def load(self, address: str) -> Json:
         """The metadata at an address of ours."""
@@ -206,6 +234,10 @@ class Exporter:
         except ValueError:
             return None  # a power cut tore it
 
+    def know(self, files: Mapping[str, Json]) -> None:
+        """Know the metadata that a catalog gave."""
+        self._files |= files
+
     def remember(self, files: Mapping[str, Json]) -> None:
         """Know the current metadata of all tables, and no other."""
         self._files = dict(files)
@@ -217,10 +249,16 @@ class Exporter:
     def _is_below(self, address: str) -> bool:
         return address.startswith(f"{self._root}/{layout.iceberg_folder(self.source)}/")
 
+    def _is_like_ours(self, address: str) -> bool:
+        """Tell whether an export wrote this, wherever the lake was then."""
+        return f"/{layout.iceberg_folder(self.source)}/" in address and metadata.epoch_of(address) is not None
+
     def _settings(self, record: Export) -> IcebergConfig:
-        return self.config or IcebergConfig(
-            record.catalog, record.properties, record.namespace, record.every, record.tags
-        )
+        if self.config is not None:
+            return self.config
+        # The lake has no secrets.
+        properties = record.properties and {**record.properties, **given_elsewhere(record.catalog)}
+        return IcebergConfig(record.catalog, properties, record.namespace, record.every, record.tags)
 
     def _record(self) -> Export:
         record = self.attachment()
@@ -256,6 +294,12 @@ def _agree(record: Export, config: IcebergConfig, source: str) -> Export:
     return replace(record, every=config.every, tags=config.tags)
 
 
+def _written_at(old: Json, at: str | None) -> str | None:
+    """The address of a table's metadata file: that of its row, or the one that a server gave it."""
+    found: str | None = old.get("metadata-location", at)
+    return found
+
+
 _AGAIN = ExportedMark(-1, datetime.min.replace(tzinfo=UTC), "")
 
 
@@ -284,6 +328,7 @@ class _Attempt:
         self._store, self._source = exporter.store, exporter.source
         self._root = exporter._root
         self._here = rows.locations(record.namespace)
+        exporter.know(rows.loaded)
         self._judgement = Judgement(self._here, record, rebuild, exporter._is_below, exporter.load)
         self._held: set[str] = set()  # folders whose tables stay as they are in the catalog, with their pins
         self._written: list[str] = []
@@ -292,7 +337,7 @@ class _Attempt:
     def run(self) -> ExportedMark | None:
         shown = self._contents()
         here = {each.table: self._here.get(each.table) for each in shown}
-        if (completed := self._judgement.with_completed(shown)) is not None:
+        if (completed := self._judgement.with_completed(shown, is_atomic=self._rows.is_atomic)) is not None:
             exportfile.write(self._store, self._source, completed)
             self._record, self._judgement = completed, replace(self._judgement, record=completed)
         if not self._judgement.is_news(self._mark.epoch, shown):
@@ -312,13 +357,14 @@ class _Attempt:
         moves += self._moves_of_absent({each.table for each in shown}, kept)
         self._sync()
         failpoint("iceberg.written")
-        if self._rows.commit(moves, self._missing_spaces(shown)):
+        if self._rows.commit(moves, self._missing_spaces(shown), self._metadata):
             return _AGAIN
+        record = self._without_refused(record, shown)
         self._record = record.listing({*kept, epoch}, datetime.now(UTC))
         exportfile.write(self._store, self._source, self._record)
         failpoint("iceberg.noted")
-        self._exporter.remember(self._metadata)
-        self._exporter.tidy_if_due(self._addresses(moves))
+        self._exporter.remember({**self._rows.loaded, **self._metadata})
+        self._exporter.tidy_if_due(self._addresses(moves), has_server=self._rows.registers)
         return replace(planned, is_done=True)
 
     # --- what there is ------------------------------------------------------------------------------
@@ -338,6 +384,13 @@ class _Attempt:
                 self._exporter.left_out[each.name] = error
                 self._held.add(each.folder)
         return good
+
+    def _without_refused(self, record: Export, shown: list[Content]) -> Export:
+        """The record after the catalog did not take some of the tables."""
+        self._exporter.left_out |= {".".join(table): e for table, e in self._rows.refused.items()}
+        left_out = {name: error.code for name, error in self._exporter.left_out.items()}
+        folders = [each.folder for each in shown if each.table in self._rows.refused]
+        return replace(record.unpinning(self._mark.epoch, folders), left_out=left_out)
 
     def _is_steady(self, shown: list[Content]) -> bool:
         """Tell whether all that was pinned was still held when it was: no sweep has passed it by."""
@@ -370,9 +423,9 @@ class _Attempt:
             new = self._with_snapshot(content, new, snapshot, now)
         new = metadata.with_tag(new, self._mark.epoch, kept)
         grace = int(self._exporter.grace.total_seconds() * 1000)
-        new = metadata.following(new, None if old is None else at, now, grace)
+        new = metadata.following(new, None if old is None else _written_at(old, at), now, grace)
         new = new | {"properties": new["properties"] | self._where()}
-        return Move(content.table, at, self._write(content.home, new))
+        return Move(content.table, at, self._write(content.home, old, new))
 
     def _with_snapshot(self, content: Content, new: Json, parent: Json | None, now: int) -> Json:
         table = LakeTable(self._store, content.folder).at(content.version)
@@ -440,17 +493,24 @@ class _Attempt:
                 last = max(kept.intersection(tags))
                 now = max(int(time.time() * 1000), old["last-updated-ms"] + 1)
                 new = metadata.with_tag(old, last, kept)
-                new = metadata.following(new, at, now, int(self._exporter.grace.total_seconds() * 1000))
+                grace = int(self._exporter.grace.total_seconds() * 1000)
+                new = metadata.following(new, _written_at(old, at), now, grace)
                 home = old["location"].removeprefix(f"{self._root}/")
-                moves.append(Move(table, at, self._write(home, new, last)))
+                moves.append(Move(table, at, self._write(home, old, new, last)))
         return moves
 
-    def _write(self, home: str, new: Json, epoch: int | None = None) -> str:
+    def _write(self, home: str, old: Json | None, new: Json, epoch: int | None = None) -> str:
         key = f"{home}/metadata/{metadata.new_name(self._mark.epoch if epoch is None else epoch)}"
-        self._store.put(key, json.dumps(new, separators=(",", ":")).encode(), lasting=False)
-        self._written.append(key)
+        if not self._rows.registers:
+            self._put(key, new)
+        elif old is None or old["table-uuid"] != new["table-uuid"]:
+            self._put(key, metadata.untagged(new))
         self._metadata[f"{self._root}/{key}"] = new
         return f"{self._root}/{key}"
+
+    def _put(self, key: str, data: Json) -> None:
+        self._store.put(key, json.dumps(data, separators=(",", ":")).encode(), lasting=False)
+        self._written.append(key)
 
     def _sync(self) -> None:
         if len(self._written) <= SYNCED_ONE_BY_ONE:

@@ -79,12 +79,15 @@ class Judgement:
         shown = (epoch for epoch in self.epochs if any(pin.first <= epoch <= pin.last for pin in pins))
         return max(shown, default=None)
 
-    def with_completed(self, contents: Iterable[Content]) -> Export | None:
-        """The record with an export that was ended between its commit and its note; None without one."""
+    def with_completed(self, contents: Iterable[Content], *, is_atomic: bool) -> Export | None:
+        """The record with an export that was ended between its commit and its note; None without one.
+
+        A catalog that moves one table after another has it only if all tables are there.
+        """
         rows = (self.here.get(each.table) for each in contents)
         epochs = {metadata.epoch_of(at) for at in rows if at is not None}
         ended = [mark.epoch for mark in self.record.marks if not mark.is_done and mark.epoch in epochs]
-        if not ended or self.is_rebuild:
+        if not ended or self.is_rebuild or (not is_atomic and len(epochs) > 1):
             return None
         marks = (replace(m, is_done=True) if m.epoch == max(ended) else m for m in self.record.marks)
         return replace(self.record, marks=tuple(marks))

@@ -20,6 +20,7 @@ from typing import Any
 from headrace.iceberg.shapes import Json, TableShape, name_mapping
 
 _NAME = re.compile(r"/metadata/headrace-(\d{12})-[0-9a-f]{32}\.metadata\.json\Z")
+_OWN = "headrace."  # how the names of our properties begin
 _TAG = re.compile(r"mark-(\d+)\Z")
 
 
@@ -127,6 +128,18 @@ def with_tag(metadata: Json, epoch: int, kept_epochs: Collection[int]) -> Json:
         "snapshot-log": [each for each in metadata["snapshot-log"] if each["snapshot-id"] in shown],
         "schemas": [schema for schema in metadata["schemas"] if schema["schema-id"] in schemas],
     }
+
+
+def untagged(metadata: Json) -> Json:
+    """A new table's metadata before it has the tag of its mark."""
+    properties = {name: each for name, each in metadata["properties"].items() if not name.startswith(_OWN)}
+    refs = {name: ref for name, ref in metadata["refs"].items() if name == "main"}
+    return metadata | {"refs": refs, "properties": properties}
+
+
+def is_of_a_server(key: str) -> bool:
+    """Tell whether a metadata file was written by the server of a REST catalog, which removes it, too."""
+    return key.endswith(".metadata.json") and epoch_of(f"/{key}") is None
 
 
 def following(metadata: Json, address: str | None, now: int, grace: int) -> Json:

@@ -11,6 +11,7 @@ from headrace.core.durations import duration
 from headrace.core.errors import Misconfigured
 
 EVERY, TAGS = "1m", 60
+KINDS = ("sql", "rest")
 DEFAULT_CATALOG = "headrace"
 DATABASE = "iceberg.db"  # in the lake; of an export whose settings name no catalog
 
@@ -39,11 +40,11 @@ def check(config: IcebergConfig) -> IcebergConfig:
     """Refuse settings that can't be exported to."""
     duration(config.every, "every")
     kind = config.properties.get("type", "sql")
-    if kind != "sql":
+    if kind not in KINDS:
         raise Misconfigured(
             "ICEBERG_CATALOG_KIND",
             f'marks cannot be exported to a catalog of the type "{kind}"',
-            hint='choose an SQL catalog: type = "sql" and uri = "..." in [iceberg.catalog]',
+            hint='choose one: type = "sql" or "rest", and uri = "..." in [iceberg.catalog]',
         )
     if config.properties and "uri" not in config.properties:
         raise Misconfigured(
@@ -59,8 +60,8 @@ def check(config: IcebergConfig) -> IcebergConfig:
 
 
 def public(properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties that may be written into the lake: an address without its password, and the type."""
-    found = {name: value for name, value in properties.items() if name in ("type", "uri")}
+    """The properties that may be written into the lake: no secrets, and an address without its password."""
+    found = {name: value for name, value in properties.items() if name in ("type", "uri", "warehouse")}
     if "uri" in found and (password := urlsplit(found["uri"]).password):
         found["uri"] = found["uri"].replace(f":{password}@", "@", 1)
     return found

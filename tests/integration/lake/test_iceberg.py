@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -27,82 +27,13 @@ from headrace.core.failpoint import VARIABLE
 from headrace.iceberg.export import Exporter
 from headrace.iceberg.settings import DATABASE, IcebergConfig
 from headrace.iceberg.watch import exporting
-from headrace.lake.format import exportfile, formatfile, layout
-from headrace.lake.log.marks import Mark
+from headrace.lake.format import exportfile, layout
 from headrace_testing.postmaster import wait_for
 from tests.iceberg import ENGINES, Engines, in_order, tags
+from tests.integration.lake.exported import TABLES, Exported, Killed
 from tests.integration.lake.household import NAMES, Household
 
 _ROOT = Path(__file__).resolve().parents[3]
-TABLES = tuple(map(str, NAMES))
-
-
-@dataclass
-class Exported:
-    """A household whose marks are exported now and then."""
-
-    household: Household
-    tags: int = 60
-    grace: timedelta = timedelta(hours=1)
-    config: IcebergConfig = field(default_factory=IcebergConfig)
-    _seen: dict[int, Mark] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.exporter = Exporter(self.store, "main", self.lake_id, self.grace)
-        self.exporter.attach(replace(self.config, tags=self.tags))
-
-    @property
-    def store(self) -> Any:
-        return self.household.place.store
-
-    @property
-    def lake_id(self) -> str:
-        return formatfile.open_lake(self.store).lake_id
-
-    @property
-    def engines(self) -> Engines:
-        return Engines(self.household.path)
-
-    def live(self, epochs: int = 1) -> int:
-        """Some epochs, and an export; the epoch of the mark that it was."""
-        self.household.live(epochs)
-        mark = self.exporter.export()
-        assert mark is not None
-        assert self.times
-        return mark.epoch
-
-    def wrong(self, engines: tuple[str, ...] = ENGINES) -> list[str]:
-        """List where an engine reads other rows at a tag than the source had then."""
-        found = []
-        for name in TABLES:
-            table = self.engines.table(name)
-            for epoch, snapshot in tags(table).items():
-                [time] = [mark.time for mark in self.times if mark.epoch == epoch]
-                rows = self.household.state(time)[NAMES[TABLES.index(name)]]
-                ours = in_order(pa.table({"id": list(rows), "v": list(rows.values())}))
-                found += [
-                    f"{name} at {epoch} in {engine}"
-                    for engine in engines
-                    if in_order(self.engines.read(engine, table, snapshot)) != ours
-                ]
-        return found
-
-    @property
-    def times(self) -> list[Mark]:
-        """The marks that ever were seen; maintenance removes some."""
-        self._seen |= {mark.epoch: mark for mark in self.household.lake.marks()}
-        return list(self._seen.values())
-
-    def unreadable(self) -> list[str]:
-        """The listed snapshots of any table that pyiceberg can't read whole."""
-        found = []
-        for table in self.engines.tables():
-            for snapshot in table.metadata.snapshots:
-                try:
-                    table.scan(snapshot_id=snapshot.snapshot_id).to_arrow()
-                except Exception as error:  # noqa: BLE001 - whatever it is, it is what a reader sees
-                    found.append(f"{table.name()} {snapshot.snapshot_id}: {error}")
-        return found
 
 
 @pytest.fixture
@@ -143,10 +74,6 @@ def test_what_was_missed_is_one_snapshot_a_table(exported: Exported) -> None:
     for name in TABLES:
         assert len(exported.engines.table(name).metadata.snapshots) == 2
     assert exported.wrong(("pyiceberg",)) == []
-
-
-class Killed(BaseException):
-    """Ends the code that it meets, as a kill does."""
 
 
 POINTS = [f"iceberg.{name}" for name in ("pinned", "written", "commit.before", "commit.after", "noted")]
@@ -350,13 +277,18 @@ def test_detach_takes_the_catalog_with_it_that_was_made_for_the_lake(exported: E
     assert before - {DATABASE} <= set(exported.store.list(""))
 
 
-def test_a_lake_that_moved_is_rebuilt(exported: Exported) -> None:
+@pytest.mark.parametrize("is_rebuilt", [True, False])
+def test_a_lake_that_moved_is_rebuilt_or_detached(exported: Exported, is_rebuilt: bool) -> None:
     exported.live()
     path = exported.household.path.with_name("elsewhere")
     shutil.move(exported.household.path, path)
     moved = _moved(exported, path)
     assert moved.exporter.export() is None or _codes(moved)
     assert _codes(moved) == {"ICEBERG_LAKE_MOVED"}
+    if not is_rebuilt:
+        moved.exporter.detach()
+        assert not (path / DATABASE).exists()
+        return
     assert moved.exporter.export(rebuild=True) is not None
     assert {Path(t.metadata_location).is_relative_to(path) for t in moved.engines.tables()} == {True}
     assert moved.unreadable() == []

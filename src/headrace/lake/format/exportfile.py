@@ -66,12 +66,18 @@ class Export:
     namespace: str
     every: str
     tags: int
+    lake: str  # the id of the lake that was attached; a copy of the lake has another one
     marks: tuple[ExportedMark, ...] = ()
     folders: Mapping[str, tuple[Pin, ...]] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)  # code by table
     held_folders: tuple[
         str, ...
     ] = ()  # folders whose tables the catalog lists as others left them: all their pins stay
+
+    @property
+    def is_in_lake(self) -> bool:
+        """Tell whether the catalog is the one that a lake has of its own."""
+        return not self.catalog and not self.properties
 
     @property
     def newest(self) -> ExportedMark | None:
@@ -105,6 +111,18 @@ class Export:
                 folders[folder] = (*pins, Pin(version, mark.epoch, mark.epoch))
         others = tuple(known for known in self.marks if known.epoch != mark.epoch)
         return replace(self, marks=(*others, mark), folders=folders)
+
+    def unpinning(self, epoch: int, folders: Iterable[str]) -> Export:
+        """Return the export whose mark of this epoch lacks the tables of these folders."""
+        left = {
+            folder: tuple(
+                replace(pin, last=min(pin.last, epoch - 1))
+                for pin in self.folders[folder]
+                if pin.first < epoch
+            )
+            for folder in folders
+        }
+        return replace(self, folders={**self.folders, **left})
 
     def listing(self, epochs: Iterable[int], now: datetime) -> Export:
         """Return the export once the catalog lists the tags of these epochs and no others."""

@@ -1,0 +1,329 @@
+"""A REST catalog: the server changes tables by the updates of a commit, and writes their metadata files.
+
+    register                        a new table, by a metadata file of ours that has no tag yet
+    POST transactions/commit        all other updates of all tables, or none
+    POST namespaces/…/tables/…      without that: first the snapshots of each table, then the tags of each
+
+So a tag is there once every table has its snapshot. A reader that finds a mark's tag on some tables alone
+gets an error for the others, and never half of a mark.
+
+The names of the server's files don't tell which mark a table is at. Its property `headrace.epoch` does, if
+the tag of that mark shows the newest snapshot. `locations` gives each table the address that a file of ours
+would have had (`metadata.epoch_of`), so that the export judges the tables of all catalogs alike.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.exceptions import (
+    BadRequestError,
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from requests import Response
+from requests.adapters import HTTPAdapter
+
+from headrace.core.errors import HeadraceError, Misconfigured
+from headrace.core.failpoint import failpoint
+from headrace.iceberg import metadata
+from headrace.iceberg.catalog import OURS, Identifier, Move
+from headrace.iceberg.shapes import Json
+
+TRANSACTIONS = "transactions/commit"
+TIMEOUT_SECONDS = 60.0
+CONFLICT = 409
+EPOCH = "headrace.epoch"
+_EMPTY: Json = {
+    "current-snapshot-id": -1,
+    "snapshots": [],
+    "snapshot-log": [],
+    "metadata-log": [],
+    "refs": {},
+    "properties": {},
+}
+
+
+@dataclass
+class RestRows:
+    """A REST catalog, open for as long as one export takes."""
+
+    _catalog: RestCatalog
+    loaded: dict[str, Json] = field(default_factory=dict)  # the metadata of its tables, by their addresses
+    refused: dict[Identifier, HeadraceError] = field(default_factory=dict)  # tables that it does not take
+    registers: bool = True
+
+    def __post_init__(self) -> None:
+        for scheme in ("http://", "https://"):
+            self._catalog._session.mount(scheme, _Impatient())
+
+    @property
+    def is_atomic(self) -> bool:
+        """Tell whether the server commits several tables at once, as its configuration says."""
+        known = getattr(self._catalog, "_supported_endpoints", ())
+        return any(str(each).endswith(TRANSACTIONS) for each in known)
+
+    def locations(self, namespace: str) -> dict[Identifier, str]:
+        """The addresses of all tables in a namespace and below it."""
+        found: dict[Identifier, str] = {}
+        for space in self._spaces(namespace):
+            for *_, name in self._catalog.list_tables(space):
+                with suppress(NoSuchTableError):  # dropped meanwhile
+                    known = self._load((*space, name))
+                    found[".".join(space), name] = address = _address(known)
+                    self.loaded[address] = known
+        return found
+
+    def owners(self, namespace: str) -> dict[str, str | None]:
+        """The namespaces at and below this one, each with the id of the lake that made it."""
+        found = {}
+        for space in self._spaces(namespace):
+            with suppress(NoSuchNamespaceError):
+                found[".".join(space)] = self._catalog.load_namespace_properties(space).get(OURS)
+        return found
+
+    def _spaces(self, namespace: str) -> Iterator[tuple[str, ...]]:
+        waiting = [tuple(namespace.split("."))]
+        while waiting:
+            space = waiting.pop()
+            try:
+                waiting += self._catalog.list_namespaces(space)
+            except NoSuchNamespaceError:
+                continue
+            yield space
+
+    def commit(
+        self, moves: Sequence[Move], spaces: Mapping[str, Mapping[str, str]], files: Mapping[str, Json]
+    ) -> list[Identifier]:
+        """Carry out all moves; return the tables that another program changed meanwhile.
+
+        Where the server can't commit all at once, or tables are new, some may have changed by then. Another
+        export completes them.
+        """
+        for space in sorted(spaces, key=len):
+            with suppress(NamespaceAlreadyExistsError):
+                self._catalog.create_namespace(tuple(space.split(".")), dict(spaces[space]))
+        failpoint("iceberg.commit.before")
+        for move in moves:
+            if move.new is None:
+                self._drop(move.table)
+        try:
+            changes = [self._change(move, files) for move in moves if move.new is not None]
+        except _MovedError as error:
+            return [error.table]
+        made = [change for change in changes if change is not None]
+        moved = self._commit_all(made) if self.is_atomic else self._commit_each(made)
+        failpoint("iceberg.commit.after")
+        return moved
+
+    def anything(self) -> bool:
+        """A server is nobody's own, and stays."""
+        return True
+
+    def remove_namespaces(self, spaces: Sequence[str]) -> None:
+        """Remove namespaces that have no table."""
+        for space in sorted(spaces, key=len, reverse=True):
+            with suppress(NoSuchNamespaceError, NamespaceNotEmptyError):
+                self._catalog.drop_namespace(tuple(space.split(".")))
+
+    # --- one table ----------------------------------------------------------------------------------
+
+    def _change(self, move: Move, files: Mapping[str, Json]) -> _Change | None:
+        assert move.new is not None
+        new, old = files[move.new], None if move.old is None else self.loaded[move.old]
+        if old is None or old["table-uuid"] != new["table-uuid"]:
+            if old is not None:
+                self._drop(move.table)
+            try:
+                self._catalog.register_table((*move.table[0].split("."), move.table[1]), move.new)
+            except TableAlreadyExistsError:
+                raise _MovedError(move.table) from None
+            except BadRequestError as error:
+                self.refused[move.table] = _refused_error(move.table, error)
+                return None
+            old = metadata.untagged(new)
+        return _Change(move.table, old, new)
+
+    def _drop(self, table: Identifier) -> None:
+        with suppress(NoSuchTableError):
+            self._catalog.drop_table((*table[0].split("."), table[1]))
+
+    def _load(self, table: tuple[str, ...]) -> Json:
+        catalog = self._catalog
+        space = catalog._encode_namespace_path(table[:-1])
+        url = catalog.url("namespaces/{namespace}/tables/{table}", namespace=space, table=_quoted(table[-1]))
+        response = catalog._session.get(url)
+        if response.status_code == 404:
+            raise NoSuchTableError
+        response.raise_for_status()
+        said = response.json()
+        return _EMPTY | said["metadata"] | {"metadata-location": said["metadata-location"]}
+
+    # --- commits ------------------------------------------------------------------------------------
+
+    def _commit_all(self, changes: Sequence[_Change]) -> list[Identifier]:
+        asked = [change.request(change.updates()) for change in changes if change.updates()]
+        if not asked:
+            return []
+        response = self._post(TRANSACTIONS, {"table-changes": asked})
+        if response.status_code == CONFLICT:
+            return [change.table for change in changes]
+        response.raise_for_status()
+        return []
+
+    def _commit_each(self, changes: Sequence[_Change]) -> list[Identifier]:
+        for of_tags in (False, True):
+            for change in changes:
+                updates = change.tag_updates() if of_tags else change.snapshot_updates()
+                if not updates:
+                    continue
+                space = self._catalog._encode_namespace_path(tuple(change.table[0].split(".")))
+                place = f"namespaces/{space}/tables/{_quoted(change.table[1])}"
+                response = self._post(place, change.request(updates, is_second=of_tags))
+                if response.status_code == CONFLICT:
+                    return [change.table]
+                response.raise_for_status()
+                failpoint("iceberg.commit.between")
+        return []
+
+    def _post(self, place: str, body: Json) -> Response:
+        session: Any = self._catalog._session
+        url = self._catalog.url("{place}", place=place)
+        answer: Response = session.post(url, data=json.dumps(body).encode())
+        return answer
+
+
+@dataclass(frozen=True)
+class _Change:
+    """A table's metadata as the server has it, and as it shall be."""
+
+    table: Identifier
+    old: Json
+    new: Json
+
+    def updates(self) -> list[Json]:
+        return [*self.snapshot_updates(), *self.tag_updates()]
+
+    def snapshot_updates(self) -> list[Json]:
+        """New columns, and the snapshot that shows them."""
+        known = {each["schema-id"] for each in self.old["schemas"]}
+        found = [
+            {"action": "add-schema", "schema": each, "last-column-id": self.new["last-column-id"]}
+            for each in self.new["schemas"]
+            if each["schema-id"] not in known
+        ]
+        wanted = self.new["current-schema-id"]
+        if wanted != self.old["current-schema-id"]:
+            found.append({"action": "set-current-schema", "schema-id": wanted})
+        listed = {each["snapshot-id"] for each in self.old["snapshots"]}
+        for each in self.new["snapshots"]:
+            if each["snapshot-id"] not in listed:
+                main = {"ref-name": "main", "type": "branch", "snapshot-id": each["snapshot-id"]}
+                found += [
+                    {"action": "add-snapshot", "snapshot": each},
+                    {"action": "set-snapshot-ref", **main},
+                ]
+        return [*found, *self._properties(of_mark=False)]
+
+    def tag_updates(self) -> list[Json]:
+        """The tag of the mark; tags and snapshots that go."""
+        old, new = self.old["refs"], self.new["refs"]
+        tags = {name: ref for name, ref in new.items() if name != "main" and ref != old.get(name)}
+        found: list[Json] = [
+            {"action": "set-snapshot-ref", "ref-name": name, **ref} for name, ref in tags.items()
+        ]
+        found += self._properties(of_mark=True)
+        found += [
+            {"action": "remove-snapshot-ref", "ref-name": name} for name in old.keys() - new.keys() - {"main"}
+        ]
+        stay = {each["snapshot-id"] for each in self.new["snapshots"]}
+        gone = [each["snapshot-id"] for each in self.old["snapshots"] if each["snapshot-id"] not in stay]
+        return [*found, {"action": "remove-snapshots", "snapshot-ids": gone}] if gone else found
+
+    def _properties(self, *, of_mark: bool) -> list[Json]:
+        changed = {
+            name: value
+            for name, value in self.new["properties"].items()
+            if self.old["properties"].get(name) != value and name.startswith("headrace.") == of_mark
+        }
+        return [{"action": "set-properties", "updates": changed}] if changed else []
+
+    def request(self, updates: Sequence[Json], *, is_second: bool = False) -> Json:
+        """A commit of these updates, if the table is still as it was."""
+        main = (self.new if is_second else self.old).get("current-snapshot-id", -1)
+        return {
+            "identifier": {"namespace": self.table[0].split("."), "name": self.table[1]},
+            "requirements": [
+                {"type": "assert-table-uuid", "uuid": self.old["table-uuid"]},
+                {
+                    "type": "assert-ref-snapshot-id",
+                    "ref": "main",
+                    "snapshot-id": None if main == -1 else main,
+                },
+            ],
+            "updates": list(updates),
+        }
+
+
+class _MovedError(Exception):
+    """Another program made a table of this name meanwhile."""
+
+    def __init__(self, table: Identifier) -> None:
+        super().__init__(table)
+        self.table = table
+
+
+class _Impatient(HTTPAdapter):
+    """Ends a request that the server does not answer."""
+
+    def send(self, *request: Any, **options: Any) -> Response:
+        return super().send(*request, **options | {"timeout": options.get("timeout") or TIMEOUT_SECONDS})
+
+
+def _address(known: Json) -> str:
+    """The address that the metadata file would have if the export had written it."""
+    place = f"{known['location'].removeprefix('file://')}/metadata"
+    name = known["metadata-location"].rpartition("/")[2]
+    if not _is_ours(known):
+        return f"{place}/{name}"
+    digest = hashlib.md5(name.encode(), usedforsecurity=False).hexdigest()
+    return f"{place}/headrace-{_epoch(known):012d}-{digest}.metadata.json"
+
+
+def _epoch(known: Json) -> int:
+    said = known["properties"].get(EPOCH, "0")
+    return int(said) if said.isdecimal() else 0
+
+
+def _is_ours(known: Json) -> bool:
+    """Tell whether the newest snapshot is that of the table's mark, or of one that has no tag yet."""
+    snapshot = metadata.current(known)
+    summary = {} if snapshot is None else snapshot["summary"]
+    if snapshot is None or EPOCH not in summary:
+        return False
+    tagged = metadata.tags_of(known).get(_epoch(known))
+    return bool(tagged == snapshot["snapshot-id"] or int(summary[EPOCH]) > _epoch(known))
+
+
+def _quoted(name: str) -> str:
+    from urllib.parse import quote
+
+    return quote(name, safe="")
+
+
+def _refused_error(table: Identifier, error: Exception) -> Misconfigured:
+    return Misconfigured(
+        "ICEBERG_NAME",
+        f'the Iceberg catalog does not take a table of the name "{".".join(table)}"',
+        detail=str(error)[:200],
+        hint="read it as Delta, or rename it at the source; all other tables are exported",
+    )

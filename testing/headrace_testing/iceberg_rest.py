@@ -1,0 +1,248 @@
+"""A server of Iceberg's REST catalog, for tests: HTTP on loopback, over an SQLite catalog of pyiceberg.
+
+Written from the specification of the REST catalog. The server itself applies the updates of a commit to a
+table's metadata, checks its requirements, writes the next metadata file and moves the table's row: it shares
+no code with headrace's export.
+
+    with serve(folder) as server:
+        server.uri
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.serializers import ToOutputFile
+from pyiceberg.table import CommitTableRequest, Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import update_table_metadata
+from sqlalchemy import update
+from sqlalchemy.orm import Session
+
+Json = Any
+LEVELS = "\x1f"  # between the levels of a namespace in a path
+
+ENDPOINTS = (
+    "GET /v1/{prefix}/namespaces",
+    "POST /v1/{prefix}/namespaces",
+    "GET /v1/{prefix}/namespaces/{namespace}",
+    "DELETE /v1/{prefix}/namespaces/{namespace}",
+    "GET /v1/{prefix}/namespaces/{namespace}/tables",
+    "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+    "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+    "DELETE /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+    "POST /v1/{prefix}/namespaces/{namespace}/register",
+)
+TRANSACTIONS = "POST /v1/{prefix}/transactions/commit"
+
+_STATUS: Mapping[type[Exception], int] = {
+    NoSuchNamespaceError: 404,
+    NoSuchTableError: 404,
+    NamespaceAlreadyExistsError: 409,
+    TableAlreadyExistsError: 409,
+    NamespaceNotEmptyError: 409,
+    CommitFailedException: 409,
+}
+
+
+class Refusal(Exception):
+    """An answer that is no success."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass
+class RestServer:
+    """The catalog behind the server; requests are carried out one at a time."""
+
+    catalog: SqlCatalog
+    has_transactions: bool = True
+    token: str | None = None  # that a request must bear
+    is_away: bool = False  # answer 503 to all
+    longest: int = 200  # characters of a table's name
+    requests: list[str] = field(default_factory=list)  # method and path of each
+    before_commit: Callable[[int], None] = lambda number: None  # with the number of the table in its request
+    uri: str = ""
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def answer(self, method: str, path: str, query: Mapping[str, str], body: Json) -> Json:
+        """Carry out a request; the body of the answer."""
+        with self._lock:
+            match [method, *path.split("/")]:
+                case ["GET", "config"]:
+                    endpoints = [*ENDPOINTS, *([TRANSACTIONS] if self.has_transactions else [])]
+                    return {"defaults": {}, "overrides": {}, "endpoints": endpoints}
+                case ["GET", "namespaces"]:
+                    parent = _levels(query.get("parent", ""))
+                    return {"namespaces": [list(each) for each in self._children(parent)]}
+                case ["POST", "namespaces"]:
+                    self.catalog.create_namespace(tuple(body["namespace"]), body["properties"])
+                    return body
+                case ["POST", "transactions", "commit"] if self.has_transactions:
+                    self._commit(body["table-changes"])
+                    return None
+                case [_, "namespaces", space, *rest]:
+                    return self._in_namespace(method, _levels(space), rest, body)
+        raise Refusal(404, f"no such endpoint: {method} {path}")
+
+    def _children(self, parent: tuple[str, ...]) -> list[tuple[str, ...]]:
+        if parent and not self.catalog.namespace_exists(parent):
+            raise NoSuchNamespaceError(".".join(parent))
+        return list(self.catalog.list_namespaces(parent))
+
+    def _in_namespace(self, method: str, space: tuple[str, ...], rest: Sequence[str], body: Json) -> Json:
+        match [method, *rest]:
+            case ["GET"]:
+                properties = self.catalog.load_namespace_properties(space)
+                return {"namespace": list(space), "properties": properties}
+            case ["DELETE"]:
+                self.catalog.drop_namespace(space)
+                return None
+            case ["GET", "tables"]:
+                found = self.catalog.list_tables(space)
+                return {"identifiers": [{"namespace": list(space), "name": name} for *_, name in found]}
+            case ["POST", "register"]:
+                if len(body["name"]) > self.longest:
+                    raise Refusal(400, f"a name of more than {self.longest} characters")
+                made = self.catalog.register_table((*space, body["name"]), body["metadata-location"])
+                return _told(made)
+            case ["GET", "tables", name]:
+                return _told(self.catalog.load_table((*space, unquote(name))))
+            case ["DELETE", "tables", name]:
+                self.catalog.drop_table((*space, unquote(name)))
+                return None
+            case ["POST", "tables", name]:
+                identifier = {"namespace": list(space), "name": unquote(name)}
+                self._commit([body | {"identifier": identifier}])
+                return _told(self.catalog.load_table((*space, unquote(name))))
+        raise Refusal(404, f"no such endpoint: {method} {'/'.join(rest)}")
+
+    def _commit(self, changes: Sequence[Json]) -> None:
+        """Commit to all these tables, or to none."""
+        with Session(self.catalog.engine) as session:
+            for number, raw in enumerate(changes):
+                self.before_commit(number)
+                request = CommitTableRequest.model_validate(raw)
+                name = (*request.identifier.namespace.root, request.identifier.name)
+                table = self.catalog.load_table(name)
+                for requirement in request.requirements:
+                    requirement.validate(table.metadata)
+                new = update_table_metadata(
+                    table.metadata, request.updates, metadata_location=table.metadata_location
+                )
+                self._move(session, table, _written(table, new))
+            session.commit()
+
+    def _move(self, session: Session, table: Table, address: str) -> None:
+        *space, name = table.name()
+        there = (
+            (IcebergTables.catalog_name == self.catalog.name)
+            & (IcebergTables.table_namespace == ".".join(space))
+            & (IcebergTables.table_name == name)
+            & (IcebergTables.metadata_location == table.metadata_location)
+        )
+        values = {"metadata_location": address, "previous_metadata_location": table.metadata_location}
+        moved: Any = session.execute(update(IcebergTables).where(there).values(**values))
+        if moved.rowcount != 1:
+            raise CommitFailedException(f"{'.'.join(table.name())} was changed meanwhile")
+
+
+def _levels(text: str) -> tuple[str, ...]:
+    return tuple(unquote(text).split(LEVELS)) if text else ()
+
+
+def _told(table: Table) -> Json:
+    metadata = json.loads(table.metadata.model_dump_json())
+    return {"metadata-location": table.metadata_location, "metadata": metadata, "config": {}}
+
+
+def _written(table: Table, new: TableMetadata) -> str:
+    """Write the next metadata file; its address."""
+    number = int(table.metadata_location.rpartition("/")[2].partition("-")[0].replace("headrace", "0")) + 1
+    address = str(table.location_provider().new_table_metadata_file_location(number))
+    ToOutputFile.table_metadata(new, table.io.new_output(address))
+    return address
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    rest: RestServer
+
+    def _serve(self) -> None:
+        place = urlsplit(self.path)
+        length = int(self.headers.get("Content-Length") or 0)
+        body = json.loads(self.rfile.read(length)) if length else None
+        path = place.path.removeprefix("/v1/")
+        self.rest.requests.append(f"{self.command} {path}")
+        try:
+            self._refuse()
+            query = {name: values[0] for name, values in parse_qs(place.query).items()}
+            self._say(200, self.rest.answer(self.command, path, query, body))
+        except Refusal as error:
+            self._say_error(error.status, error)
+        except Exception as error:  # noqa: BLE001 - a server answers whatever went wrong
+            self._say_error(_STATUS.get(type(error), 500), error)
+
+    do_GET = do_POST = do_DELETE = do_HEAD = _serve
+
+    def _refuse(self) -> None:
+        if self.rest.is_away:
+            raise Refusal(503, "away")
+        wanted = self.rest.token
+        if wanted is not None and self.headers.get("Authorization") != f"Bearer {wanted}":
+            raise Refusal(401, "who are you?")
+
+    def _say_error(self, status: int, error: Exception) -> None:
+        said = {"message": str(error), "type": type(error).__name__, "code": status}
+        self._say(status, {"error": said})
+
+    def _say(self, status: int, body: Json) -> None:
+        data = b"" if body is None else json.dumps(body).encode()
+        self.send_response(204 if body is None else status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Say nothing: `requests` has them."""
+
+
+@contextmanager
+def serve(folder: Path, *, has_transactions: bool = True, token: str | None = None) -> Iterator[RestServer]:
+    """A server whose catalog is in this folder, while the body runs."""
+    catalog = SqlCatalog(
+        "server", uri=f"sqlite:///{folder}/server.db", warehouse=f"file://{folder}/warehouse"
+    )
+    rest = RestServer(catalog, has_transactions, token)
+    handler = type("Handler", (_Handler,), {"rest": rest})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        rest.uri = f"http://127.0.0.1:{server.server_address[1]}"
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        try:
+            yield rest
+        finally:
+            server.shutdown()
+            thread.join()
+            catalog.close()
