@@ -33,6 +33,12 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("headrace")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--minutes", type=float, default=3, help="how long tests last that kill a run again and again"
+    )
+
+
 def pytest_configure() -> None:
     # Set, not only read: a test's child processes must see the same seed.
     os.environ.setdefault(SEED_VARIABLE, "1")

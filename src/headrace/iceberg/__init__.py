@@ -7,6 +7,7 @@ manifests  the lists of data files that a snapshot shows
 metadata   a table's metadata file: columns, snapshots, tags
 catalog    a catalog, and SQL ones: all tables of a source in one transaction
 rest       catalogs behind a server
+access     opening a catalog, and what its errors mean
 judgement  which of our rows there are as the last export left them
 export     one mark into the catalog; attaching, rebuilding, detaching
 watch      the thread that does so while a run lasts

@@ -28,13 +28,12 @@ from pathlib import Path
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
 from headrace.core.failpoint import failpoint
 from headrace.iceberg import contents, manifests, metadata
+from headrace.iceberg.access import given_elsewhere, open_catalog
 from headrace.iceberg.catalog import (
     OURS,
     CatalogRows,
     Identifier,
     Move,
-    given_elsewhere,
-    open_catalog,
     refuse_afar,
 )
 from headrace.iceberg.contents import Content, Contents

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ from headrace.lake.read.lake import Lake
 from headrace.pipeline.commands import ask
 from headrace_testing import validators
 from headrace_testing.mirror_process import Mirrored, Program
+from headrace_testing.postmaster import wait_for
 from tests.background import repeat
 from tests.iceberg import ENGINES, Engines, in_order, tags
 from tests.integration.pipeline.conftest import Mirrors
@@ -41,7 +43,7 @@ from tests.integration.pipeline.serving import Served, serving
 pytestmark = pytest.mark.server
 
 TABLES = ("public.one", "public.two")
-ROWS, EACH = 40, 100
+ROWS, EACH, KILLS = 40, 100, 10
 TOTAL = 2 * ROWS * EACH
 SETTINGS = {"every": "1s", "tags": 200}
 # Each with its table, and what a mark shows once it is followed.
@@ -134,12 +136,7 @@ def _awaits_export(served: Served, mirrors: Mirrors) -> None:
 
 
 def test_every_exported_mark_is_one_cut_in_every_engine(mirrors: Mirrors, seed: int) -> None:
-    for name in ("one", "two"):
-        mirrors.database.execute(
-            f"CREATE TABLE {name} (id int PRIMARY KEY, money bigint, note text, kind int);"
-            f"INSERT INTO {name} SELECT i, {EACH}, 'n', i FROM generate_series(1, {ROWS}) i",
-            user="app",
-        )
+    _create(mirrors)
     mirrors.once()
     witness = Witness(mirrors)
     with (
@@ -168,15 +165,67 @@ def test_every_exported_mark_is_one_cut_in_every_engine(mirrors: Mirrors, seed: 
     assert (status.record.iceberg.epoch, status.record.iceberg.behind_since) == (_exported(mirrors), None)
 
 
-def _is_read_alike(witness: Witness) -> None:
-    """Engines read at every tag what the lake held, under the columns of then: each at every third one."""
+@pytest.mark.full
+@pytest.mark.timeout(0)
+def test_a_long_day_of_kills_ddl_and_maintenance_is_one_cut_at_every_tag(
+    mirrors: Mirrors, program: Program, seed: int, pytestconfig: pytest.Config
+) -> None:
+    """10 kills and 5 alterations in so many minutes (`--minutes`), maintenance after each; all engines."""
+    _create(mirrors)
+    mirrors.once()
+    settings = to_record(IcebergConfig(every="5s", tags=1000))
+    url = mirrors.database.url(user="app")
+    ask.ask(str(mirrors.path), "iceberg.attach", settings, url=url)
+    witness, points = Witness(mirrors), ["iceberg.commit.after", None, "iceberg.commit.before"]
+    alterations = [*ALTERATIONS, ("ALTER TABLE two ADD COLUMN more int", "two", lambda s: "more" in s.names)]
+    run = Mirrored(mirrors.path, url, "public.*", program=program)
+    begun, seconds = time.monotonic(), pytestconfig.getoption("--minutes") * 60
+    with run as mirror, repeat(witness.look, every=0.3), _written(mirrors, seed):
+        for number in range(KILLS):
+            due = begun + number * seconds / KILLS
+            wait_for(lambda: time.monotonic() > due, "the next kill", deadline=seconds + 60)  # noqa: B023
+            mirror.kill()
+            point = points[number % len(points)]
+            mirror.start(environment={} if point is None else {VARIABLE: f"{point}=kill"})
+            if point is not None:
+                mirror.wait()
+                mirror.start()
+            if number % 2:
+                statement, name, is_shown = alterations[number // 2]
+                mirrors.database.execute(statement, user="app")
+                mirror.until(partial(_shows, mirrors, name, is_shown), "a mark with the columns of now")
+            mirror.until(partial(_exported_since, mirrors, mirrors.lake.at().mark.epoch), "an export")
+            ask.ask(str(mirrors.path), "maintain", {"marks": "0s", "grace": "0s"})
+        assert mirror.stop() == 0
+    assert _is_up_to_date(mirrors)
+    assert validators.exact(mirrors.lake, url, values=True) == []
+    assert len(witness.sums) > KILLS
+    assert set(witness.sums.values()) == {TOTAL}
+    _is_read_alike(witness, all_engines=True)
+
+
+def _exported_since(mirrors: Mirrors, epoch: int) -> bool:
+    return _exported(mirrors) > epoch
+
+
+def _create(mirrors: Mirrors) -> None:
+    for name in ("one", "two"):
+        mirrors.database.execute(
+            f"CREATE TABLE {name} (id int PRIMARY KEY, money bigint, note text, kind int);"
+            f"INSERT INTO {name} SELECT i, {EACH}, 'n', i FROM generate_series(1, {ROWS}) i",
+            user="app",
+        )
+
+
+def _is_read_alike(witness: Witness, *, all_engines: bool = False) -> None:
+    """Engines read at every tag what the lake held, under the columns of then: all, or one in turn."""
     engines = witness.engines
     columns: dict[str, set[tuple[str, ...]]] = {}
     for name in TABLES:
         table = engines.table(name)
         compared = 0
         for number, (epoch, snapshot) in enumerate(tags(table).items()):
-            chosen = {"pyiceberg", ENGINES[number % len(ENGINES)]}
+            chosen = set(ENGINES) if all_engines else {"pyiceberg", ENGINES[number % len(ENGINES)]}
             read = {engine: engines.read(engine, table, snapshot) for engine in chosen}
             own = witness.own.get((epoch, name), read["pyiceberg"])
             compared += (epoch, name) in witness.own
