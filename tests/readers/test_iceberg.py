@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from headrace.core.names import TableName
 from headrace.iceberg.export import Exporter
 from headrace.iceberg.settings import IcebergConfig
+from headrace.lake.format.plan import TableStep
 from headrace.lake.store.open import open_store
 from tests.iceberg import ENGINES, Engines, in_order, tags
 from tests.readers.sample import PLAIN, Sample
@@ -47,6 +49,43 @@ def test_each_engine_reads_each_table_at_each_mark(
     assert len(found.column_names) == len(expected.column_names)
     found = found.rename_columns(expected.column_names).cast(expected.schema)
     assert in_order(found) == in_order(expected)
+
+
+def test_a_table_that_iceberg_cannot_show_keeps_no_other_from_it(tmp_path: Path) -> None:
+    """A name with a dot; a file of which the log tells nothing, in a new table and in one that was shown."""
+
+    class Unfit(Sample):
+        def _first_mark(self) -> None:
+            rows = pa.table({"id": [1], "n": pa.array([1], pa.int32())})
+            self._dotted, self._silent = self._make('public."a.b"', rows), self._make("public.silent", rows)
+            super()._first_mark()
+
+        def _publish(self, steps: list[TableStep], frontier: str) -> None:
+            if frontier == "0/20":
+                steps = [*steps, self._dotted, self._without_statistics(self._silent)]
+            else:
+                steps = [steps[0], self._without_statistics(steps[1]), *steps[2:]]
+            super()._publish(steps, frontier)
+            exporter.attach(IcebergConfig())
+            exporter.export()
+            codes.append({name: error.code for name, error in exporter.left_out.items()})
+
+        def _without_statistics(self, step: TableStep) -> TableStep:
+            return replace(step, add=tuple(replace(file, stats="{}") for file in step.add))
+
+    codes: list[dict[str, str]] = []
+    exporter = Exporter(open_store(tmp_path), "main", "id", timedelta(hours=1))
+    sample, engines = Unfit(exporter.store), Engines(tmp_path)
+    unfit = {'public."a.b"': "ICEBERG_NAME", "main.public.silent": "ICEBERG_ROWS_UNKNOWN"}
+    assert codes == [unfit, {**unfit, "main.public.grown": "ICEBERG_ROWS_UNKNOWN"}]
+    shown = {name: list(tags(engines.table(name))) for name in ("public.kinds", "public.grown")}
+    assert shown == {"public.kinds": [2, 3], "public.grown": [2]}, "what there was stays"
+    found = engines.read("pyiceberg", table := engines.table("public.grown"), tags(table)[2])
+    assert in_order(found) == in_order(sample.expected[2, "public.grown"])
+    assert exporter.export() is None
+    again = Exporter(exporter.store, "main", "id", timedelta(hours=1))
+    assert again.export() is None
+    assert {name: error.code for name, error in again.left_out.items()} == {'public."a.b"': "ICEBERG_NAME"}
 
 
 def test_a_table_that_a_mark_lacks_has_no_tag_of_it(exported: tuple[Sample, Engines]) -> None:

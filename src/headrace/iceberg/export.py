@@ -352,13 +352,20 @@ class _Attempt:
         if not self._is_steady(shown):
             return _AGAIN
         kept = self._kept_epochs(record.tags)
-        moves = [self._move(each, here[each.table], kept) for each in shown]
+        moves, unfit = [], []
+        for each in shown:
+            try:
+                moves.append(self._move(each, here[each.table], kept))
+            except Definite as error:
+                self._exporter.left_out[each.name] = error
+                unfit.append(each)
         moves += self._moves_of_absent({each.table for each in shown}, kept)
         self._sync()
         failpoint("iceberg.written")
         if self._rows.commit(moves, self._missing_spaces(shown), self._metadata):
             return _AGAIN
-        record = self._without_refused(record, shown)
+        unfit += self._refused_contents(shown)
+        record = self._without(record, unfit)
         self._record = record.listing({*kept, epoch}, datetime.now(UTC))
         exportfile.write(self._store, self._source, self._record)
         failpoint("iceberg.noted")
@@ -384,12 +391,18 @@ class _Attempt:
                 self._held.add(each.folder)
         return good
 
-    def _without_refused(self, record: Export, shown: list[Content]) -> Export:
-        """The record after the catalog did not take some of the tables."""
-        self._exporter.left_out |= {".".join(table): e for table, e in self._rows.refused.items()}
+    def _refused_contents(self, shown: list[Content]) -> list[Content]:
+        """The contents of the tables that the catalog did not take."""
+        refused = self._rows.refused
+        self._exporter.left_out |= {".".join(table): error for table, error in refused.items()}
+        return [each for each in shown if each.table in refused]
+
+    def _without(self, record: Export, unfit: list[Content]) -> Export:
+        """The record after an export that these contents are not in; what the catalog has of them stays."""
+        folders = [each.folder for each in unfit]
         left_out = {name: error.code for name, error in self._exporter.left_out.items()}
-        folders = [each.folder for each in shown if each.table in self._rows.refused]
-        return replace(record.unpinning(self._mark.epoch, folders), left_out=left_out)
+        held = tuple(sorted({*record.held_folders, *folders}))
+        return replace(record.unpinning(self._mark.epoch, folders), left_out=left_out, held_folders=held)
 
     def _is_steady(self, shown: list[Content]) -> bool:
         """Tell whether all that was pinned was still held when it was: no sweep has passed it by."""

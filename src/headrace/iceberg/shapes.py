@@ -128,11 +128,22 @@ def describe(folder: str, shape: TableShape, facts: pa.Table) -> dict[str, FileF
     kinds = dict(zip(shape.numbers, shape.schema.types, strict=True))
     found = {}
     for row in facts.to_pylist():
-        path, rows = f"{folder}/{row['path']}", row["num_records"] or 0
+        path, rows = f"{folder}/{row['path']}", row["num_records"]
+        if rows is None:
+            raise _uncounted_error(path)
         nulls = {n: int(row[f"null_count.{c}"]) for c, n in shape.numbers.items() if _is_stated(row, c)}
         bounds = [_bounds(shape.numbers, kinds, row, side) for side in ("min", "max")]
         found[path] = FileFacts(path, rows, row["size_bytes"], nulls, *bounds)
     return found
+
+
+def _uncounted_error(path: str) -> Definite:
+    return Definite(
+        "ICEBERG_ROWS_UNKNOWN",
+        "a data file of the table has no number of rows in Delta's log, and Iceberg needs it",
+        detail=path,
+        hint="headrace tables resync --lake DIR TABLE copies the table anew; all other tables are exported",
+    )
 
 
 def _is_stated(row: Mapping[str, Any], column: str) -> bool:

@@ -69,7 +69,11 @@ def test_every_engine_reads_at_each_tag_what_the_source_had(server: RestServer, 
     assert exported.store.list("iceberg") == ()
 
 
-POINTS = ("iceberg.written", "iceberg.commit.before", "iceberg.commit.between", "iceberg.commit.after")
+POINTS = [
+    "iceberg.commit.between",
+    *(pytest.param(f"iceberg.{name}", marks=pytest.mark.full) for name in ("written", "commit.after")),
+    pytest.param("iceberg.commit.before", marks=pytest.mark.full),
+]
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -153,8 +157,8 @@ def _untag(server: RestServer, exported: Exported) -> None:
     ("act", "code"),
     [
         (_commit_foreign, "ICEBERG_FOREIGN_COMMIT"),
-        (_drop, "ICEBERG_SET_BACK"),
-        (_untag, "ICEBERG_FOREIGN_COMMIT"),
+        pytest.param(_drop, "ICEBERG_SET_BACK", marks=pytest.mark.full),
+        pytest.param(_untag, "ICEBERG_FOREIGN_COMMIT", marks=pytest.mark.full),
     ],
 )
 def test_a_table_that_others_changed_is_left_alone_until_it_is_rebuilt(
