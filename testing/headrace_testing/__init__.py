@@ -25,6 +25,8 @@ Tests and `headrace demo` use it; nothing else of Headrace does. It is a distrib
     stopwatch    how long something takes, whatever else the machine does
     costs        processor time and memory of a mirror, files and bytes of its lake
     figures      what a bench measured, kept for `python -m bench`
+    iceberg_rest a server of Iceberg's REST catalog, over an SQLite catalog
+    jars         connectors that other projects made for Spark
     regression   PostgreSQL's own regression suite as a database to be mirrored
     gcs          the part of Google Cloud Storage that a lake uses, with generations and signed tokens
     azurite      Azure's blob storage: Microsoft's emulator, from npm

@@ -53,7 +53,7 @@ def _add_settings(action: argparse.ArgumentParser) -> None:
     action.add_argument(
         "--uri",
         metavar="URI",
-        help="an SQL catalog without a password, or a REST catalog: http://... (default: a file in the lake)",
+        help="an SQL catalog without a password, or a REST catalog by https (default: a file in the lake)",
     )
     action.add_argument(
         "--namespace",

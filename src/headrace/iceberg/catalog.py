@@ -41,11 +41,11 @@ class CatalogRows(Protocol):
     """A catalog, open for as long as one export takes."""
 
     @property
-    def loaded(self) -> Mapping[str, Json]:
+    def files(self) -> Mapping[str, Json]:
         """The metadata of tables by their addresses, where the catalog gave it."""
 
     @property
-    def refused(self) -> Mapping[Identifier, HeadraceError]:
+    def refusals(self) -> Mapping[Identifier, HeadraceError]:
         """The tables that it did not take in the last commit."""
 
     @property
@@ -82,8 +82,8 @@ class SqlRows:
     """An SQL catalog, open for as long as one export takes."""
 
     _catalog: SqlCatalog
-    loaded: Mapping[str, Json] = field(default_factory=dict)
-    refused: Mapping[Identifier, HeadraceError] = field(default_factory=dict)
+    files: Mapping[str, Json] = field(default_factory=dict)
+    refusals: Mapping[Identifier, HeadraceError] = field(default_factory=dict)
     is_atomic: bool = True
     registers: bool = False
 
@@ -127,7 +127,6 @@ class SqlRows:
             for space, properties in spaces.items():
                 self._make(connection, space, properties)
             failpoint("iceberg.commit.before")
-        failpoint("iceberg.commit.after")
         return []
 
     def anything(self) -> bool:

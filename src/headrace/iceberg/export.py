@@ -85,8 +85,9 @@ class Exporter:
         if record is None or record.lake == self.lake_id:
             return record
         with _ONE:
-            is_empty = record.is_in_lake and self._take_out(record)
-            self._forget(with_database=is_empty)
+            is_empty = record.is_in_lake and _take_out(self, record, IcebergConfig())
+            self._files.clear()
+            _forget(self.store, self.source, with_database=is_empty)
         return None
 
     def attach(self, config: IcebergConfig) -> Export:
@@ -98,7 +99,7 @@ class Exporter:
                 return _agree(known, config, self.source)
             namespace = config.namespace_of(self.source)
             with open_catalog(config, self._root) as rows:
-                self._refuse_others(rows, namespace)
+                _refuse_others(self.lake_id, rows, namespace)
             place = (config.catalog, public(config.properties), namespace)
             export = Export(*place, config.every, config.tags, self.lake_id)
             exportfile.write(self.store, self.source, export)
@@ -108,41 +109,11 @@ class Exporter:
         """Take our tables and namespaces out of the catalog, and remove their metadata; the namespace."""
         with _ONE:
             record = self._record()
-            is_empty = self._take_out(record) and record.is_in_lake
+            is_empty = _take_out(self, record, self._settings(record)) and record.is_in_lake
             failpoint("iceberg.detach.after")
-            self._forget(with_database=is_empty)
+            self._files.clear()
+            _forget(self.store, self.source, with_database=is_empty)
             return record.namespace
-
-    def _take_out(self, record: Export) -> bool:
-        """Take our tables and namespaces out of the catalog; tell whether it has nothing else."""
-        with open_catalog(self._settings(record), self._root) as rows:
-            here, owners = rows.locations(record.namespace), rows.owners(record.namespace)
-            ours = {
-                table: at
-                for table, at in here.items()
-                if self._is_below(at) or (owners.get(table[0]) == record.lake and self._is_like_ours(at))
-            }
-            moved = rows.commit([Move(table, at, None) for table, at in ours.items()], {}, {})
-            if moved:
-                raise _moved_error(moved)
-            left = {space for space, _ in here.keys() - ours.keys()}
-            rows.remove_namespaces(
-                [
-                    space
-                    for space, owner in owners.items()
-                    if owner == record.lake and not any(f"{each}.".startswith(f"{space}.") for each in left)
-                ]
-            )
-            return not rows.anything()
-
-    def _forget(self, *, with_database: bool) -> None:
-        """Remove what the lake has of the export; the record goes last, so that it is done again if cut."""
-        for key in self.store.list(layout.iceberg_folder(self.source)):
-            self.store.delete(key)
-        if with_database:
-            self.store.delete(DATABASE)
-        self.store.delete(layout.export_key(self.source))
-        self._files.clear()
 
     # --- a mark -------------------------------------------------------------------------------------
 
@@ -164,7 +135,7 @@ class Exporter:
                 if mark is None:
                     return None
                 with open_catalog(self._settings(record), self._root) as rows:
-                    self._refuse_others(rows, record.namespace)
+                    _refuse_others(self.lake_id, rows, record.namespace)
                     attempt = _Attempt(self, rows, record, mark, rebuild)
                     done = attempt.run()
                 if done is not _AGAIN:
@@ -233,10 +204,6 @@ class Exporter:
         except ValueError:
             return None  # a power cut tore it
 
-    def know(self, files: Mapping[str, Json]) -> None:
-        """Know the metadata that a catalog gave."""
-        self._files |= files
-
     def remember(self, files: Mapping[str, Json]) -> None:
         """Know the current metadata of all tables, and no other."""
         self._files = dict(files)
@@ -247,10 +214,6 @@ class Exporter:
 
     def _is_below(self, address: str) -> bool:
         return address.startswith(f"{self._root}/{layout.iceberg_folder(self.source)}/")
-
-    def _is_like_ours(self, address: str) -> bool:
-        """Tell whether an export wrote this, wherever the lake was then."""
-        return f"/{layout.iceberg_folder(self.source)}/" in address and metadata.epoch_of(address) is not None
 
     def _settings(self, record: Export) -> IcebergConfig:
         if self.config is not None:
@@ -269,15 +232,54 @@ class Exporter:
             )
         return record
 
-    def _refuse_others(self, rows: CatalogRows, namespace: str) -> None:
-        owner = rows.owners(namespace).get(namespace)
-        if owner not in (None, self.lake_id):
-            raise Misconfigured(
-                "ICEBERG_OTHER_LAKE",
-                f'the namespace "{namespace}" of the Iceberg catalog belongs to another lake',
-                detail=f"the lake with the id {owner}",
-                hint="give another namespace: --namespace NAME, or namespace in [iceberg]",
-            )
+
+def _refuse_others(lake_id: str, rows: CatalogRows, namespace: str) -> None:
+    owner = rows.owners(namespace).get(namespace)
+    if owner not in (None, lake_id):
+        raise Misconfigured(
+            "ICEBERG_OTHER_LAKE",
+            f'the namespace "{namespace}" of the Iceberg catalog belongs to another lake',
+            detail=f"the lake with the id {owner}",
+            hint="give another namespace: --namespace NAME, or namespace in [iceberg]",
+        )
+
+
+def _take_out(exporter: Exporter, record: Export, config: IcebergConfig) -> bool:
+    """Take our tables and namespaces out of the catalog; tell whether it has nothing else."""
+    with open_catalog(config, exporter._root) as rows:
+        here, owners = rows.locations(record.namespace), rows.owners(record.namespace)
+        ours = {
+            table: at
+            for table, at in here.items()
+            if exporter._is_below(at)
+            or (owners.get(table[0]) == record.lake and _is_like_ours(exporter.source, at))
+        }
+        moved = rows.commit([Move(table, at, None) for table, at in ours.items()], {}, {})
+        if moved:
+            raise _moved_error(moved)
+        left = {space for space, _ in here.keys() - ours.keys()}
+        rows.remove_namespaces(
+            [
+                space
+                for space, owner in owners.items()
+                if owner == record.lake and not any(f"{each}.".startswith(f"{space}.") for each in left)
+            ]
+        )
+        return not rows.anything()
+
+
+def _is_like_ours(source: str, address: str) -> bool:
+    """Tell whether an export wrote this, wherever the lake was then."""
+    return f"/{layout.iceberg_folder(source)}/" in address and metadata.epoch_of(address) is not None
+
+
+def _forget(store: Store, source: str, *, with_database: bool) -> None:
+    """Remove what the lake has of the export; the record goes last, so that it is done again if cut."""
+    for key in store.list(layout.iceberg_folder(source)):
+        store.delete(key)
+    if with_database:
+        store.delete(DATABASE)
+    store.delete(layout.export_key(source))
 
 
 def _agree(record: Export, config: IcebergConfig, source: str) -> Export:
@@ -327,7 +329,7 @@ class _Attempt:
         self._store, self._source = exporter.store, exporter.source
         self._root = exporter._root
         self._here = rows.locations(record.namespace)
-        exporter.know(rows.loaded)
+        exporter._files |= rows.files
         self._judgement = Judgement(self._here, record, rebuild, exporter._is_below, exporter.load)
         self._held: set[str] = set()  # folders whose tables stay as they are in the catalog, with their pins
         self._written: list[str] = []
@@ -364,12 +366,13 @@ class _Attempt:
         failpoint("iceberg.written")
         if self._rows.commit(moves, self._missing_spaces(shown), self._metadata):
             return _AGAIN
+        failpoint("iceberg.commit.after")
         unfit += self._refused_contents(shown)
         record = self._without(record, unfit)
         self._record = record.listing({*kept, epoch}, datetime.now(UTC))
         exportfile.write(self._store, self._source, self._record)
         failpoint("iceberg.noted")
-        self._exporter.remember({**self._rows.loaded, **self._metadata})
+        self._exporter.remember({**self._rows.files, **self._metadata})
         self._exporter.tidy_if_due(self._addresses(moves), has_server=self._rows.registers)
         return replace(planned, is_done=True)
 
@@ -393,7 +396,7 @@ class _Attempt:
 
     def _refused_contents(self, shown: list[Content]) -> list[Content]:
         """The contents of the tables that the catalog did not take."""
-        refused = self._rows.refused
+        refused = self._rows.refusals
         self._exporter.left_out |= {".".join(table): error for table, error in refused.items()}
         return [each for each in shown if each.table in refused]
 
@@ -516,7 +519,7 @@ class _Attempt:
         if not self._rows.registers:
             self._put(key, new)
         elif old is None or old["table-uuid"] != new["table-uuid"]:
-            self._put(key, metadata.untagged(new))
+            self._put(key, metadata.without_tag(new))
         self._metadata[f"{self._root}/{key}"] = new
         return f"{self._root}/{key}"
 

@@ -130,7 +130,7 @@ def with_tag(metadata: Json, epoch: int, kept_epochs: Collection[int]) -> Json:
     }
 
 
-def untagged(metadata: Json) -> Json:
+def without_tag(metadata: Json) -> Json:
     """A new table's metadata before it has the tag of its mark."""
     properties = {name: each for name, each in metadata["properties"].items() if not name.startswith(_OWN)}
     refs = {name: ref for name, ref in metadata["refs"].items() if name == "main"}

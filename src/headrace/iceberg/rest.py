@@ -58,8 +58,8 @@ class RestRows:
     """A REST catalog, open for as long as one export takes."""
 
     _catalog: RestCatalog
-    loaded: dict[str, Json] = field(default_factory=dict)  # the metadata of its tables, by their addresses
-    refused: dict[Identifier, HeadraceError] = field(default_factory=dict)  # tables that it does not take
+    files: dict[str, Json] = field(default_factory=dict)  # the metadata of its tables, by their addresses
+    refusals: dict[Identifier, HeadraceError] = field(default_factory=dict)  # tables that it does not take
     registers: bool = True
 
     def __post_init__(self) -> None:
@@ -80,7 +80,7 @@ class RestRows:
                 with suppress(NoSuchTableError):  # dropped meanwhile
                     known = self._load((*space, name))
                     found[".".join(space), name] = address = _address(known)
-                    self.loaded[address] = known
+                    self.files[address] = known
         return found
 
     def owners(self, namespace: str) -> dict[str, str | None]:
@@ -112,7 +112,7 @@ class RestRows:
         for space in sorted(spaces, key=len):
             with suppress(NamespaceAlreadyExistsError):
                 self._catalog.create_namespace(tuple(space.split(".")), dict(spaces[space]))
-        failpoint("iceberg.commit.before")
+        failpoint("iceberg.server.before")
         for move in moves:
             if move.new is None:
                 self._drop(move.table)
@@ -121,9 +121,7 @@ class RestRows:
         except _MovedError as error:
             return [error.table]
         made = [change for change in changes if change is not None]
-        moved = self._commit_all(made) if self.is_atomic else self._commit_each(made)
-        failpoint("iceberg.commit.after")
-        return moved
+        return self._commit_all(made) if self.is_atomic else self._commit_each(made)
 
     def anything(self) -> bool:
         """A server is nobody's own, and stays."""
@@ -139,7 +137,7 @@ class RestRows:
 
     def _change(self, move: Move, files: Mapping[str, Json]) -> _Change | None:
         assert move.new is not None
-        new, old = files[move.new], None if move.old is None else self.loaded[move.old]
+        new, old = files[move.new], None if move.old is None else self.files[move.old]
         if old is None or old["table-uuid"] != new["table-uuid"]:
             if old is not None:
                 self._drop(move.table)
@@ -148,9 +146,9 @@ class RestRows:
             except TableAlreadyExistsError:
                 raise _MovedError(move.table) from None
             except BadRequestError as error:
-                self.refused[move.table] = _refused_error(move.table, error)
+                self.refusals[move.table] = _refused_error(move.table, error)
                 return None
-            old = metadata.untagged(new)
+            old = metadata.without_tag(new)
         return _Change(move.table, old, new)
 
     def _drop(self, table: Identifier) -> None:
@@ -160,7 +158,7 @@ class RestRows:
     def _load(self, table: tuple[str, ...]) -> Json:
         catalog = self._catalog
         space = catalog._encode_namespace_path(table[:-1])
-        url = catalog.url("namespaces/{namespace}/tables/{table}", namespace=space, table=_quoted(table[-1]))
+        url = catalog.url("namespaces/{namespace}/tables/{table}", namespace=space, table=_quote(table[-1]))
         response = catalog._session.get(url)
         if response.status_code == 404:
             raise NoSuchTableError
@@ -187,12 +185,12 @@ class RestRows:
                 if not updates:
                     continue
                 space = self._catalog._encode_namespace_path(tuple(change.table[0].split(".")))
-                place = f"namespaces/{space}/tables/{_quoted(change.table[1])}"
+                place = f"namespaces/{space}/tables/{_quote(change.table[1])}"
                 response = self._post(place, change.request(updates, is_second=of_tags))
                 if response.status_code == CONFLICT:
                     return [change.table]
                 response.raise_for_status()
-                failpoint("iceberg.commit.between")
+                failpoint("iceberg.server.between")
         return []
 
     def _post(self, place: str, body: Json) -> Response:
@@ -314,7 +312,7 @@ def _is_ours(known: Json) -> bool:
     return bool(tagged == snapshot["snapshot-id"] or int(summary[EPOCH]) > _epoch(known))
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     from urllib.parse import quote
 
     return quote(name, safe="")

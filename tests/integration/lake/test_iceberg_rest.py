@@ -70,9 +70,9 @@ def test_every_engine_reads_at_each_tag_what_the_source_had(server: RestServer, 
 
 
 POINTS = [
-    "iceberg.commit.between",
+    "iceberg.server.between",
     *(pytest.param(f"iceberg.{name}", marks=pytest.mark.full) for name in ("written", "commit.after")),
-    pytest.param("iceberg.commit.before", marks=pytest.mark.full),
+    pytest.param("iceberg.server.before", marks=pytest.mark.full),
 ]
 
 
@@ -90,7 +90,7 @@ def test_a_tag_that_all_tables_have_is_one_cut_after_a_kill(
     with monkeypatch.context() as patch:
         for module in ("export", "rest"):
             patch.setattr(f"headrace.iceberg.{module}.failpoint", kill)
-        if point == "iceberg.commit.between" and server.has_transactions:
+        if point == "iceberg.server.between" and server.has_transactions:
             assert exported.exporter.export() is not None, "there is nothing between"
         else:
             with pytest.raises(Killed):
