@@ -110,9 +110,7 @@ def test_a_tag_that_all_tables_have_is_one_cut_after_a_kill(
     assert [len(tags(again.engines.table(name))) for name in TABLES] == [3, 3]
 
 
-def test_who_reads_by_tag_all_the_time_never_sees_half_a_mark(
-    server: RestServer, exported: Exported, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_reads_by_tag_all_the_time_never_sees_half_a_mark(server: RestServer, exported: Exported) -> None:
     """The reader looks between any two tables of an export, and besides them as often as it can."""
     seen: list[tuple[int, int, list[str]]] = []
 
@@ -124,6 +122,7 @@ def test_who_reads_by_tag_all_the_time_never_sees_half_a_mark(
                 rows = table.scan(snapshot_id=shown[number][epoch]).to_arrow()
                 seen.append((epoch, number, in_order(rows)))
 
+    exported.exporter.grace = timedelta(hours=1)
     exported.live()
     server.before_commit = look
     with repeat(look, every=0.01):
