@@ -122,8 +122,8 @@ class ExportWatch:
 def _fault(error: Exception) -> Transient:
     return Transient(
         "ICEBERG_FAULT",
-        "the export to Iceberg hit a bug of ours",
-        detail=place_of(error),
+        f'the export to Iceberg hit a bug of ours: "{place_of(error)}"',
+        detail=type(error).__name__,
         hint="report this line; the run goes on",
     )
 
