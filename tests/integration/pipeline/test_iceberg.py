@@ -197,6 +197,7 @@ def test_a_long_day_of_kills_ddl_and_maintenance_is_one_cut_at_every_tag(
             mirror.until(partial(_exported_since, mirrors, mirrors.lake.at().mark.epoch), "an export")
             ask.ask(str(mirrors.path), "maintain", {"marks": "0s", "grace": "0s"})
         assert mirror.stop() == 0
+    mirrors.once()  # what was written since
     assert _is_up_to_date(mirrors)
     assert validators.exact(mirrors.lake, url, values=True) == []
     assert len(witness.sums) > KILLS
