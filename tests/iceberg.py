@@ -25,7 +25,7 @@ ENGINES = ("pyiceberg", "polars", "duckdb")
 
 @dataclass(frozen=True)
 class Engines:
-    """Readers of the catalog that a lake has of its own, or of a REST catalog."""
+    """Readers of the catalog that a lake has of its own, or of another one."""
 
     lake: Path
     uri: str = ""
@@ -34,7 +34,10 @@ class Engines:
     def catalog(self) -> SqlCatalog | RestCatalog:
         if self.uri.startswith("http"):
             return RestCatalog("headrace", uri=self.uri)
-        return SqlCatalog("headrace", **properties_of(IcebergConfig(), str(self.lake.resolve())))
+        given = {"uri": self.uri} if self.uri else {}
+        return SqlCatalog(
+            "headrace", **properties_of(IcebergConfig(properties=given), str(self.lake.resolve()))
+        )
 
     def tables(self, namespace: str = "main") -> Iterator[Table]:
         """All tables below a namespace."""

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psycopg
 import pyarrow as pa
@@ -33,9 +34,12 @@ from headrace.lake.read.lake import Lake
 from headrace.pipeline.commands import ask
 from headrace_testing import validators
 from headrace_testing.mirror_process import Mirrored, Program
+from headrace_testing.postgres import Database
 from headrace_testing.postmaster import wait_for
 from tests.background import repeat
 from tests.iceberg import ENGINES, Engines, in_order, tags
+from tests.integration.lake.exported import Exported
+from tests.integration.lake.household import Household
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.refused import configuration, upstream
 from tests.integration.pipeline.serving import Served, serving
@@ -238,6 +242,34 @@ def _is_read_alike(witness: Witness, *, all_engines: bool = False) -> None:
             assert table.scan(snapshot_id=listed.snapshot_id).to_arrow().num_rows == ROWS
     assert columns["public.one"] >= {("id", "money", "note", "kind"), ("id", "money", "remark", "kind")}
     assert columns["public.two"] >= {("id", "money", "note"), ("id", "money", "note", "kind")}
+
+
+def test_a_catalog_in_postgresql_has_all_tables_of_a_mark_and_may_refuse_us(
+    database: Database, tmp_path: Path, seed: int
+) -> None:
+    """A catalog of its own kind: text in another program's hands, and a password that the lake never has."""
+    household = Household(tmp_path / "lake", seed)
+    household.live(2)
+    url = database.url(user="app").replace("postgresql:", "postgresql+psycopg:", 1)
+    config = IcebergConfig(properties={"type": "sql", "uri": url})
+    exported = Exported(household, config=config)
+    exported.exporter.config = config
+    for _ in range(3):
+        exported.live()
+    assert exported.wrong(("pyiceberg",)) == []
+    exported.engines.table("public.a").append(pa.table({"id": pa.array([0], pa.int64()), "v": ["theirs"]}))
+    exported.live()
+    assert {error.code for error in exported.exporter.left_out.values()} == {"ICEBERG_FOREIGN_COMMIT"}
+    secret = str(urlsplit(url).password)
+    wrong = {"type": "sql", "uri": url.replace(secret, "wrong", 1)}
+    exported.exporter.config = IcebergConfig(properties=wrong)
+    with pytest.raises(HeadraceError, match="ICEBERG_CATALOG_AWAY") as caught:
+        exported.exporter.export()
+    assert "wrong" not in str(caught.value)
+    assert secret.encode() not in (tmp_path / "lake" / layout.export_key("main")).read_bytes()
+    exported.exporter.config = config
+    exported.exporter.detach()
+    assert exported.engines.catalog.list_namespaces() == []
 
 
 def test_a_drop_takes_the_tables_out_of_the_catalog_and_a_copy_leaves_them(
