@@ -1,8 +1,9 @@
-"""Jars that other projects made for Spark, which a test puts beside us: fetched by Maven, once a machine.
+"""Jars that other projects made for Spark, and the Spark that they need, for a test: fetched once a machine.
 
 `locate(ICEBERG)` is a file in the cache (`testing.cache`). Maven asks whichever repository it is set up with;
-what comes is compared with a pinned hash. A jar that cannot be had raises `SERVER_MISSING`: never a silent
-skip. Nothing but tests needs a jar.
+what comes is compared with a pinned hash. `locate_pyspark()` is a folder for PYTHONPATH with the PySpark that
+the jar was made for, by pip. What cannot be had raises `SERVER_MISSING`: never a silent skip. Nothing but
+tests needs either.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +35,7 @@ class Jar:
         return f"{self.artifact}-{self.version}.jar"
 
 
-# For Spark 4.1, and the newest that there is; it runs on 4.3, too.
+PYSPARK = "4.1.4"  # the newest that Iceberg has a runtime for
 ICEBERG = Jar(
     "org.apache.iceberg",
     "iceberg-spark-runtime-4.1_2.13",
@@ -50,10 +52,25 @@ def locate(jar: Jar) -> Path:
         _run_maven(jar, into)
         found = hashlib.sha512((into / jar.file).read_bytes()).hexdigest()
         if found != jar.sha512:
-            raise _missing(jar, "what was fetched is not what was pinned", detail=found)
+            raise _missing_error(jar.file, "what was fetched is not what was pinned", detail=found)
         shutil.rmtree(into / "repository")
 
     return cached(f"maven-{jar.artifact}-{jar.version}", fetch) / jar.file
+
+
+def locate_pyspark() -> Path:
+    """The folder with `PYSPARK`, by pip, if this machine has none."""
+
+    def fetch(into: Path) -> None:
+        announce(f"fetching PySpark {PYSPARK}")
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(into)]
+        done = subprocess.run(
+            [*command, f"pyspark=={PYSPARK}"], capture_output=True, text=True, check=False, timeout=_DEADLINE
+        )
+        if done.returncode:
+            raise _missing_error(f"pyspark {PYSPARK}", "pip could not fetch it", detail=done.stderr[-500:])
+
+    return cached(f"pyspark-{PYSPARK}", fetch)
 
 
 def _run_maven(jar: Jar, into: Path) -> None:
@@ -71,15 +88,17 @@ def _run_maven(jar: Jar, into: Path) -> None:
             command, cwd=into, capture_output=True, text=True, check=False, timeout=_DEADLINE
         )
     except (FileNotFoundError, subprocess.TimeoutExpired) as error:
-        raise _missing(jar, '"mvn" is not installed or does not answer', detail=str(error)) from error
+        raise _missing_error(
+            jar.file, '"mvn" is not installed or does not answer', detail=str(error)
+        ) from error
     if done.returncode or not (into / jar.file).exists():
-        raise _missing(jar, "Maven could not fetch it", detail=done.stdout.strip()[-500:])
+        raise _missing_error(jar.file, "Maven could not fetch it", detail=done.stdout.strip()[-500:])
 
 
-def _missing(jar: Jar, why: str, *, detail: str) -> Misconfigured:
+def _missing_error(name: str, why: str, *, detail: str) -> Misconfigured:
     return Misconfigured(
         "SERVER_MISSING",
-        f'no jar "{jar.file}" for this test: {why}',
+        f'no "{name}" for this test: {why}',
         detail=detail,
-        hint="install Maven, and let it reach Maven Central or a mirror of it",
+        hint="install Maven, and let it and pip reach their repositories or a mirror of them",
     )

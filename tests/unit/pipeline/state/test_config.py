@@ -187,7 +187,7 @@ def test_the_catalog_of_an_export_is_a_name_or_its_properties() -> None:
 @pytest.mark.parametrize(
     ("section", "code"),
     [
-        ({"catalog": {"type": "rest", "uri": "https://catalog.example"}}, "ICEBERG_CATALOG_KIND"),
+        ({"catalog": {"type": "glue", "uri": "https://catalog.example"}}, "ICEBERG_CATALOG_KIND"),
         ({"catalog": {"type": "sql"}}, "ICEBERG_CATALOG_URI"),
         ({"properties": {}}, "CONFIG_UNKNOWN_KEY"),
         ({"tags": 0}, "ICEBERG_TAGS"),
