@@ -38,7 +38,8 @@ def measured(script: Path) -> tuple[bool, dict[str, Any]]:
     """Run a bench; whether it went well, and what it measured on which load."""
     before, begun = os.getloadavg()[0], time.monotonic()
     with tempfile.NamedTemporaryFile("r", suffix=".jsonl", encoding="utf-8") as kept:
-        ended = subprocess.run([sys.executable, script], check=False, env={**os.environ, VARIABLE: kept.name})
+        environment = {**os.environ, VARIABLE: kept.name, "PYTHONPATH": str(FOLDER.parent)}  # for each other
+        ended = subprocess.run([sys.executable, script], check=False, env=environment)
         figures = {name: value for line in kept for name, value in json.loads(line).items()}
     load = [round(before, 1), round(os.getloadavg()[0], 1)]
     return ended.returncode == 0, {

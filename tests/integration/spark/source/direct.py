@@ -12,9 +12,11 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.core.keycode import keycode
+from headrace.lake.store.open import open_store
 from headrace.spark.source.direct.beginning import plan_direct
 from headrace.spark.source.direct.offsets import DirectOffset
 from headrace.spark.source.direct.rows import DirectPlan, read
+from headrace.spark.source.direct.state import StateFolder, read_state
 from headrace.spark.source.direct.stream import DirectStream
 from headrace.spark.source.options import DirectOptions, parse
 from headrace_testing.postgres import Database
@@ -40,6 +42,14 @@ class Query:
         self.stream = DirectStream(plan)
         self.at = self.stream.initial() if at is None else at
         self.sums: Sums = Counter()
+
+    @property
+    def state(self) -> StateFolder:
+        """The state folder as it is now."""
+        found = read_state(open_store(self.plan.state))
+        assert found is not None
+        found.load()
+        return found
 
     def catch_up(self, *, commit: bool = True) -> list[Sums]:
         """Read up to where the source is now; what each batch brought."""

@@ -411,7 +411,10 @@ class Watch:
                 self.query = self._start()
             return len(self.batches) >= wanted
 
-        wait_for(came, f"batch {wanted}", deadline=120)
+        try:
+            wait_for(came, f"batch {wanted}", deadline=240)
+        except TimeoutError as error:
+            raise AssertionError(f"{len(self.errors)} errors: {self.errors[-1:]}") from error
 
     def end(self) -> None:
         """Read all there is, then end."""
@@ -487,8 +490,11 @@ def test_every_change_comes_once_over_kills(
     assert all(watch.repeated)
     _moves_the_tables(watch, database, raw=which == "tables")
     assert not any(server.password in text for text in watch.errors)
-    for path in [*checkpoint.rglob("*"), *(tmp_path / "state").rglob("*")]:
-        assert path.is_dir() or server.password.encode() not in path.read_bytes()
+    events = Path(spark.conf.get("spark.eventLog.dir"))
+    assert any(b"SQLExecutionStart" in path.read_bytes() for path in events.rglob("*") if path.is_file())
+    for folder in (checkpoint, tmp_path / "state", events):
+        for path in folder.rglob("*"):
+            assert path.is_dir() or server.password.encode() not in path.read_bytes()
     assert server.password not in frame()._jdf.queryExecution().toString()
 
 

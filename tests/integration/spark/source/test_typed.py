@@ -116,6 +116,8 @@ def test_a_value_that_its_type_cannot_hold_ends_the_stream_before_its_transactio
     column = "_time" if "infinity" in unfit else "price"
     assert f"public.orders, column {column}" in error.value.primary
     assert "the stream is offered up to 0/" in str(error.value.detail)
+    assert "infinity" not in str(error.value)  # no value of a row
+    assert "NaN" not in str(error.value)
     query.close()
     with refused("DIRECT_VALUE_UNFIT"):
         queries(plan_of(orders, tmp_path), query.at).catch_up()

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.lake.store.open import open_store
 from headrace.sources import registry
+from headrace.sources.contract.mirror import Health
 from headrace.spark.source.direct.state import StateFolder, read_state
 
 
@@ -28,6 +29,7 @@ class StateReport:
     committed_batch: int
     position: str | None  # the end of the newest batch
     source: tuple[str, ...]  # what the source holds for it
+    retained_bytes: int | None = None  # of the source's log
     error: str | None = None  # why the source cannot be asked
 
     def to_json(self) -> dict[str, object]:
@@ -48,10 +50,9 @@ def report(path: str) -> StateReport:
     """Look at a folder, and ask its source what it holds for it."""
     state = _open(path)
     begun = state.beginning
-    lines: tuple[str, ...] = ()
-    error = None
+    health, error = Health(), None
     try:
-        lines = _health(state)
+        health = _health(state)
     except HeadraceError as refusal:
         error = f"{refusal.code}: {refusal.primary}"
     source = registry.by_kind(state.record.kind)
@@ -62,16 +63,17 @@ def report(path: str) -> StateReport:
         offered_batch=state.newest,
         committed_batch=state.committed_batch,
         position=None if begun is None else str(state.end_of(state.newest)),
-        source=lines,
+        source=health.lines,
+        retained_bytes=health.retained_bytes,
         error=error,
     )
 
 
-def _health(state: StateFolder) -> tuple[str, ...]:
+def _health(state: StateFolder) -> Health:
     source, record = registry.by_kind(state.record.kind), state.record
     with closing(source.connect(source.address(record.address), role="status")) as connection:
         upstream = record.upstream if state.beginning is None else state.beginning.upstream
-        return connection.mirror(upstream).health().lines
+        return connection.mirror(upstream).health()
 
 
 def removable(path: str, url: str | None = None) -> list[str]:
