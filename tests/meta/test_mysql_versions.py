@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from headrace.sources.mysql.flavour import OLDEST, TRIED, WORDS
-from headrace.sources.mysql.preflight import binlog, replication
+from headrace.sources.mysql.preflight import binlog, hosting, replication
 from headrace.sources.mysql.session.connection import NEWER_PINS, PINS, PINS_OF
 from headrace.sources.mysql.stream import events
 from tests.meta.tracked import ROOT
@@ -80,7 +80,7 @@ def _statements() -> set[str]:
 
 def _variables() -> set[str]:
     pins = [PINS, *PINS_OF.values(), *(newer for _, newer in NEWER_PINS)]
-    lists = [binlog.NAMES, binlog.RETENTION, binlog.POSITIONS, replication.NAMES, *pins]
+    lists = [binlog.NAMES, binlog.RETENTION, binlog.POSITIONS, replication.NAMES, hosting.NAMES, *pins]
     named = re.findall(r"@@(?:global|session)\.(\w+)|VARIABLES LIKE '(\w+)'", "\n".join(_texts()))
     words = {words.executed_variable for releases in WORDS.values() for _, words in releases}
     return words.union(*lists, (one or two for one, two in named))

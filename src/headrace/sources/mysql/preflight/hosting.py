@@ -1,0 +1,121 @@
+"""Which cloud hosts the server, and its findings in that cloud's words (`sources.shared.hosting`).
+
+    aurora_version                         Amazon Aurora, by this variable
+    basedir below /rdsdbbin, or the procedure mysql.rds_set_configuration
+                                           Amazon RDS
+    a version with "google", "azure"       Google Cloud SQL, Azure
+
+On RDS and Aurora nobody has SUPER, and a log is removed as soon as Amazon's own backup has it, whatever
+`binlog_expire_logs_seconds` says: "binlog retention hours" decides. A mirror needs no RELOAD anywhere: it
+sends no FLUSH.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from headrace.core.errors import Misconfigured
+from headrace.sources.contract.findings import Finding, Level
+from headrace.sources.mysql.preflight.variables import ON, Variables, variables
+from headrace.sources.mysql.session.statements import MysqlConnection, query
+from headrace.sources.shared.hosting import Cloud, in_words_of
+from headrace.sources.shared.refusals import PrivilegeMissing, TableGone
+
+NAMES = ("aurora_version", "basedir", "innodb_read_only")
+KEPT_HOURS = 168  # the most that RDS takes
+_LEAST_HOURS = 24
+_READER = "give the endpoint of the cluster, which leads to its writer: a reader has no binlog of its own"
+
+RDS = Cloud(
+    "Amazon RDS",
+    settings="set {settings} in the parameter group of the instance; a static one wants a reboot",
+    hints={"MY_BINLOG_OFF": "turn on automatic backups of the instance: they turn on its binlog"},
+)
+AURORA = Cloud(
+    "Amazon Aurora MySQL",
+    settings="set {settings} in the parameter group of the cluster, then reboot its writer",
+    hints={
+        "MY_BINLOG_OFF": "set binlog_format = ROW in the parameter group of the cluster, "
+        "then reboot its writer"
+    },
+)
+AURORA_READER = replace(AURORA, hints={"MY_BINLOG_OFF": _READER})
+CLOUD_SQL = Cloud(
+    "Google Cloud SQL for MySQL",
+    settings="set the flags {settings} of the instance "
+    "(--database-flags sets all at once: name the others, too)",
+    hints={"MY_BINLOG_OFF": "gcloud sql instances patch INSTANCE --enable-bin-log"},
+)
+AZURE = Cloud(
+    "Azure Database for MySQL",
+    settings="set {settings} in the server parameters; a static one wants a restart",
+    hints={"MY_BINLOG_OFF": "see log_bin in the server parameters"},
+)
+_PROCEDURE = (
+    "SELECT 1 FROM information_schema.routines"
+    " WHERE routine_schema = 'mysql' AND routine_name = 'rds_set_configuration'"
+)
+_HOURS = "SELECT value FROM mysql.rds_configuration WHERE name = 'binlog retention hours'"
+
+
+def cloud_of(connection: MysqlConnection, known: Variables) -> Cloud | None:
+    """The cloud that hosts the server; None if none that is known does."""
+    version = connection.release.text.lower()
+    if known.get("aurora_version"):
+        return AURORA_READER if known.get("innodb_read_only") == ON else AURORA
+    if known.get("basedir", "").startswith("/rdsdbbin") or query(connection, _PROCEDURE):
+        return RDS
+    if "google" in version:
+        return CLOUD_SQL
+    return AZURE if "azure" in version else None
+
+
+def hosted(connection: MysqlConnection, findings: Iterable[Finding]) -> list[Finding]:
+    """The findings, in the words of the cloud that hosts the server, if one does."""
+    cloud = cloud_of(connection, variables(connection, NAMES))
+    if cloud is None:
+        return list(findings)
+    of_amazon = cloud in (RDS, AURORA, AURORA_READER)
+    kept = [each for each in findings if not (of_amazon and each.code == "MY_RETENTION")]
+    return [
+        *(_translated(cloud, each) for each in kept),
+        *(_retention(connection, cloud) if of_amazon else ()),
+        Finding(
+            Level.INFO,
+            Misconfigured(
+                "MY_HOSTED",
+                f"the server is {cloud.name}",
+                detail=cloud.origin,
+                hint="the hints of its settings are in the words of its documents",
+            ),
+        ),
+    ]
+
+
+def _translated(cloud: Cloud, finding: Finding) -> Finding:
+    error, mend = in_words_of(cloud, finding.error, finding.mend)
+    return replace(finding, error=error, mend=mend, restart=finding.restart and mend == finding.mend)
+
+
+def _retention(connection: MysqlConnection, cloud: Cloud) -> Iterator[Finding]:
+    """Check how long Amazon keeps the log. By default it keeps what its own backup still needs."""
+    try:
+        hours = [int(str(value)) for (value,) in query(connection, _HOURS) if value is not None]
+    except (PrivilegeMissing, TableGone):  # only its administrators may look
+        found = "is not shown to this user"
+    else:
+        if hours and hours[0] >= _LEAST_HOURS:
+            return
+        found = f"is {hours[0]}" if hours else "is not set"
+    mend = (f"CALL mysql.rds_set_configuration('binlog retention hours', {KEPT_HOURS})",)
+    yield Finding(
+        Level.WARNING,
+        Misconfigured(
+            "MY_RETENTION",
+            f'"binlog retention hours" {found}: a mirror that rests for longer has to be reconciled',
+            detail=f"unless it is set, the server removes its log as soon as it can; {cloud.origin}",
+            hint=mend[0],
+        ),
+        mend=mend,
+    )
