@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from headrace.core.errors import HeadraceError
 
 READ_ON = "2026-11-26"
-_SETTING = re.compile(r"(?:ALTER SYSTEM SET|SET (?:PERSIST_ONLY|PERSIST|GLOBAL)) (\w+) = ([^;,]+)")
+_SETTING = re.compile(r"(?:ALTER SYSTEM SET|SET (?:PERSIST_ONLY|PERSIST|GLOBAL)) (\w+) = ('[^']*'|[^;,]+)")
 _RELOAD = "SELECT pg_reload_conf()"
 
 
