@@ -33,7 +33,7 @@ class Cloud:
 
     @property
     def origin(self) -> str:
-        """Where what is said of it comes from."""
+        """The origin of all that is said of it, with its date."""
         return f"from the documents of {self.name}, read on {READ_ON}; no test ran there"
 
 

@@ -9,6 +9,7 @@ them and look again.
     replication  a server that is a replica itself; filters; prepared transactions
     grants       our privileges, by the server's own answers
     server       all checks that are not about a table
+    hosting      the cloud that hosts the server, and findings in its words
     tables       the tables of a pattern, and whether each can be mirrored
     examination  all checks on one connection, by a wish in MySQL's words; DDL that is costly for certain
     tables

@@ -31,7 +31,7 @@ from headrace.sources.mysql.ddl.volatile import volatile_stored
 from headrace.sources.mysql.declaration import ACCEPT, CHUNKS, HANDOFF, UNLOGGED_CASCADES
 from headrace.sources.mysql.flavour import Flavour
 from headrace.sources.mysql.preflight.grants import Rights, check_locking, check_reading, rights
-from headrace.sources.mysql.preflight.hosting import hosted
+from headrace.sources.mysql.preflight.hosting import translate
 from headrace.sources.mysql.preflight.script import script
 from headrace.sources.mysql.preflight.server import (
     as_integer,
@@ -96,7 +96,7 @@ def examine(address: MysqlAddress, wish: MysqlWish) -> CheckReport:
         tables = [each for each in looks if each.name not in refused]
         findings += check_chunks(tables) if wish.in_chunks else []
         findings += check_server(connection, ours, sum(known[each.name].bytes for each in tables))
-        findings = hosted(connection, findings)
+        findings = translate(connection, findings)
     return CheckReport(
         version=as_integer(connection.release.number),
         tables=tuple(definition(each) for each in tables),

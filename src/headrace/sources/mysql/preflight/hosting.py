@@ -1,4 +1,4 @@
-"""Which cloud hosts the server, and its findings in that cloud's words (`sources.shared.hosting`).
+"""Recognise the cloud that hosts the server, and translate findings into its words.
 
     aurora_version                         Amazon Aurora, by this variable
     basedir below /rdsdbbin, or the procedure mysql.rds_set_configuration
@@ -23,6 +23,7 @@ from headrace.sources.shared.hosting import Cloud, in_words_of
 from headrace.sources.shared.refusals import PrivilegeMissing, TableGone
 
 NAMES = ("aurora_version", "basedir", "innodb_read_only")
+_EXPIRY = "binlog_expire_logs_seconds"  # it decides nothing there
 KEPT_HOURS = 168  # the most that RDS takes
 _LEAST_HOURS = 24
 _READER = "give the endpoint of the cluster, which leads to its writer: a reader has no binlog of its own"
@@ -59,27 +60,27 @@ _PROCEDURE = (
 _HOURS = "SELECT value FROM mysql.rds_configuration WHERE name = 'binlog retention hours'"
 
 
-def cloud_of(connection: MysqlConnection, known: Variables) -> Cloud | None:
+def cloud_of(connection: MysqlConnection, values: Variables) -> Cloud | None:
     """The cloud that hosts the server; None if none that is known does."""
     version = connection.release.text.lower()
-    if known.get("aurora_version"):
-        return AURORA_READER if known.get("innodb_read_only") == ON else AURORA
-    if known.get("basedir", "").startswith("/rdsdbbin") or query(connection, _PROCEDURE):
+    if values.get("aurora_version"):
+        return AURORA_READER if values.get("innodb_read_only") == ON else AURORA
+    if values.get("basedir", "").startswith("/rdsdbbin") or query(connection, _PROCEDURE):
         return RDS
     if "google" in version:
         return CLOUD_SQL
     return AZURE if "azure" in version else None
 
 
-def hosted(connection: MysqlConnection, findings: Iterable[Finding]) -> list[Finding]:
-    """The findings, in the words of the cloud that hosts the server, if one does."""
+def translate(connection: MysqlConnection, findings: Iterable[Finding]) -> list[Finding]:
+    """Give the findings in the words of the cloud that hosts the server, if one does."""
     cloud = cloud_of(connection, variables(connection, NAMES))
     if cloud is None:
         return list(findings)
     of_amazon = cloud in (RDS, AURORA, AURORA_READER)
-    kept = [each for each in findings if not (of_amazon and each.code == "MY_RETENTION")]
+    kept = [each for each in findings if not (of_amazon and any(_EXPIRY in text for text in each.mend))]
     return [
-        *(_translated(cloud, each) for each in kept),
+        *(_translate(cloud, each) for each in kept),
         *(_retention(connection, cloud) if of_amazon else ()),
         Finding(
             Level.INFO,
@@ -93,7 +94,7 @@ def hosted(connection: MysqlConnection, findings: Iterable[Finding]) -> list[Fin
     ]
 
 
-def _translated(cloud: Cloud, finding: Finding) -> Finding:
+def _translate(cloud: Cloud, finding: Finding) -> Finding:
     error, mend = in_words_of(cloud, finding.error, finding.mend)
     return replace(finding, error=error, mend=mend, restart=finding.restart and mend == finding.mend)
 

@@ -10,6 +10,7 @@ them and look again.
     roots      partitioned tables: the tables of a tree that are mirrored, and whether its root can be
     upstream_objects  publication and slot: the user's own and their tables, or whether ours can be made
     failover   what keeps a standby from taking over our stream
+    hosting    the cloud that hosts the server, and findings in its words
     examination       all checks on one connection, in this order; leftovers of earlier lakes; DDL that
                       is costly for certain tables
     script     the statements that mend the findings, in an order that works

@@ -38,7 +38,7 @@ from headrace.sources.postgres.catalog.table_def import (
 from headrace.sources.postgres.declaration import CHUNKS
 from headrace.sources.postgres.objects import OURS
 from headrace.sources.postgres.preflight.failover import check_failover
-from headrace.sources.postgres.preflight.hosting import hosted
+from headrace.sources.postgres.preflight.hosting import translate
 from headrace.sources.postgres.preflight.roots import beside_mirrored, outside_roots
 from headrace.sources.postgres.preflight.script import script
 from headrace.sources.postgres.preflight.server import check_server
@@ -101,7 +101,7 @@ def examine(address: PostgresAddress, wish: PostgresWish) -> CheckReport:
         copy_bytes = sum(known[each.oid].bytes for each in tables)
         findings += check_server(address, connection, identity, wish, copy_bytes)
         findings += check_failover(address, connection, identity, wish)
-        findings = hosted(connection, findings)
+        findings = translate(connection, findings)
     return CheckReport(
         version=identity.version,
         tables=tuple(definition(each) for each in tables),

@@ -1,4 +1,4 @@
-"""Which cloud hosts the server, and its findings in that cloud's words (`sources.shared.hosting`).
+"""Recognise the cloud that hosts the server, and translate findings into its words.
 
 A cloud is recognised by a role, a function or a setting that it puts into each database:
 
@@ -73,20 +73,20 @@ def cloud_of(connection: Session) -> Cloud | None:
     return AURORA if cloud is RDS and query(connection, _AURORA_MARK) else cloud
 
 
-def hosted(connection: Session, findings: Iterable[Finding]) -> list[Finding]:
-    """The findings, in the words of the cloud that hosts the server, if one does."""
+def translate(connection: Session, findings: Iterable[Finding]) -> list[Finding]:
+    """Give the findings in the words of the cloud that hosts the server, if one does."""
     cloud = cloud_of(connection)
     if cloud is None:
         return list(findings)
-    return [*(_translated(cloud, each) for each in findings), _told(cloud)]
+    return [*(_translate(cloud, each) for each in findings), _introduce(cloud)]
 
 
-def _translated(cloud: Cloud, finding: Finding) -> Finding:
+def _translate(cloud: Cloud, finding: Finding) -> Finding:
     error, mend = in_words_of(cloud, finding.error, finding.mend)
     return replace(finding, error=error, mend=mend, restart=finding.restart and mend == finding.mend)
 
 
-def _told(cloud: Cloud) -> Finding:
+def _introduce(cloud: Cloud) -> Finding:
     """Say which cloud it is. Neon's removes slots, which concerns every mirror of it."""
     if cloud is NEON:
         return Finding(
