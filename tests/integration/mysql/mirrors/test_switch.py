@@ -21,12 +21,12 @@ from tests.conformance.sources import MysqlPlace, execute
 from tests.integration.mysql.mirrors.judging import assert_exact, assert_whole, onward
 from tests.nursery import Nursery
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.full]
 
 ROUNDS = 3
 
 
-@pytest.fixture(params=["mysql", pytest.param("mariadb", marks=pytest.mark.full)])
+@pytest.fixture(params=["mysql", "mariadb"])
 def second(request: pytest.FixtureRequest) -> Iterator[Replica]:
     """A replica; its source is a server of its own, too, since it takes the whole log."""
     with (mysql if request.param == "mysql" else mariadb)() as first, replica(first) as made:
@@ -39,7 +39,6 @@ def database(second: Replica) -> Iterator[Database]:
         yield made
 
 
-@pytest.mark.full
 def test_a_mirror_moves_to_a_replica_and_back_under_writes(
     second: Replica, database: Database, tmp_path: Path, seed: int
 ) -> None:
@@ -69,7 +68,7 @@ def test_a_mirror_moves_to_a_replica_and_back_under_writes(
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.full)])
+@pytest.mark.parametrize("times", [2, 20])
 def test_a_mirror_follows_switch_overs_and_copies_nothing(
     second: Replica, database: Database, tmp_path: Path, nursery: Nursery, seed: int, times: int
 ) -> None:
@@ -94,6 +93,7 @@ def test_a_mirror_follows_switch_overs_and_copies_nothing(
         assert mirror.stop() == 0, mirror.log()
         assert mirror.once() == 0, mirror.log()
         assert kinds_of(mirror).count("copy") == copied
+        assert len(mirror.lake.marks()[-1].versions) == 3
         assert_exact(mirror.lake, second.source.url(database.name, user="mirror"))
         assert validators.exact_at(mirror.lake, recordings) == []
         assert_whole(mirror.lake, database.name, times=10 * times)
