@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from itertools import count
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from headrace.core.change_batch import TIMESTAMP
@@ -25,6 +26,7 @@ from headrace.core.keycode import keycode
 from headrace.core.names import TableName
 from headrace.lake.format import datafile, formatfile, layout, schemas
 from headrace.lake.format.plan import DataFile, Plan, TableStep
+from headrace.lake.format.vector import Vector
 from headrace.lake.log.commit import EpochLog
 from headrace.lake.log.marks import Mark, Marks
 from headrace.lake.log.table import tables_of
@@ -190,7 +192,12 @@ class Chronicle:
     def _replaced(self, name: str) -> TableStep:
         folder = layout.table_folder(SOURCE, TableName.parse(name))
         old = self._live.get(name)
-        file = self._file(folder, rows(self._held[name]))
+        held = rows(self._held[name])
+        if old is None or not held.num_rows:
+            file = self._file(folder, held)
+        else:  # with a row that is deleted: who reads it, counts it twice
+            file = self._file(folder, pa.concat_tables([held, held.slice(0, 1)]))
+            file = replace(file, vector=Vector.of(np.array([held.num_rows])))
         self._live[name] = file.path
         step = self._step(folder, file, AWKWARD, old)
         self._versions[name] = step.base + 1
