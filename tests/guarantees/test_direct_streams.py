@@ -36,7 +36,7 @@ def test_g5_the_slot_moves_with_commits_and_never_beyond_and_status_shows_what_a
         query.close()
     stopped = _confirmed(database)
     database.execute(
-        "SELECT pg_logical_emit_message(false, 'x', repeat('x', 1000)) FROM generate_series(1, 9999)"
+        "SELECT pg_logical_emit_message(true, 'x', repeat('x', 1000)) FROM generate_series(1, 9999)"
     )
     assert _confirmed(database) == stopped
     assert main(["status", "--state", str(tmp_path / "state"), "--json"]) == 0
