@@ -93,7 +93,7 @@ class EpochStatus:
     spark: int = 0
     from_sorted_runs: int = field(default=0, metadata=on_disk("layered"))
     newest: int = 0
-    file_ways: Mapping[str, int] = field(default_factory=dict, metadata=on_disk("files"))  # with vectors
+    file_ways: Mapping[str, int] = field(default_factory=dict, metadata=on_disk("files", sparse=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from headrace.core.credential import Credential
 from headrace.core.durations import AUTO, duration, pace
 from headrace.core.errors import Misconfigured
 from headrace.core.near import did_you_mean
+from headrace.core.records import on_disk
 from headrace.iceberg import settings as iceberg
 from headrace.iceberg.settings import IcebergConfig
 from headrace.lake.retain.thinning import GRACE, MARKS, Keeping
@@ -62,8 +63,8 @@ class SourceConfig:
     snapshot_connections: int = 4
     chunk_bytes: int = 64 << 20
     driver_epochs: int = 20_000
-    merge: str = "rewrite"
-    row_cache: int = 8 << 30
+    merge: str = field(default="rewrite", metadata=on_disk(sparse=True))
+    row_cache: int = field(default=8 << 30, metadata=on_disk(sparse=True))
     reconcile: str = "ask"
     on_ddl: str = "follow"
     new_tables: str = "ask"
