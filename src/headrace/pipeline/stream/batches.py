@@ -86,6 +86,7 @@ def next_batch(
     if confirmed_until is not None and confirmed_until <= before.time:
         return EpochBatch(np.empty(0, RECORD), before, address)
     found, more = _new(reader, address, before)
+    all_found = not more
     held = found if confirmed_until is None else found[found["time"] < confirmed_until]
     taken = _within(held)
     if len(taken) < len(held) or (more and len(held) == len(found)):
@@ -101,7 +102,21 @@ def next_batch(
     end = places.within(before, reached, confirmed_until)
     if end.time == reached:
         return EpochBatch(taken, max(end, before), behind, more)
-    return _ending_at(end, held, address)
+    if end.time > int(newest["end"]):
+        # The stream says a position before the spool has all that lies before it.
+        return EpochBatch(np.empty(0, RECORD), before, address)
+    return _ending_at(end, held if all_found else _upto(reader, found, end.time), address)
+
+
+def _upto(reader: SpoolReader, found: Records, time: int) -> Records:
+    """Read on behind these transactions until all before this time are found: the spool has them."""
+    parts = [found]
+    while int(parts[-1]["end"][-1]) < time:
+        behind = reader.transactions(int(parts[-1]["stop"][-1]), EPOCH_TRANSACTIONS)
+        if not len(behind):
+            break  # the rest of the time is of transactions without a change of ours
+        parts.append(behind)
+    return np.concatenate(parts)
 
 
 def _ending_at(end: Position, held: Records, address: int) -> EpochBatch:

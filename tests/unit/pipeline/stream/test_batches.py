@@ -147,3 +147,25 @@ def test_an_epoch_ends_where_the_stream_said_its_position(
         writer.places.say(place_at(20))
         writer.progress(20)
         assert _by_places(folder, before=7) == ([8], 20)
+
+
+def test_an_epoch_waits_for_all_that_lies_before_its_end(folder: Path) -> None:
+    """The receiver says a position first, and its records can be seen one by one."""
+    with SpoolWriter(folder, 1 << 30) as writer:
+        writer.places.say(place_at(0))
+        writer.places.say(place_at(7))
+        for time, taken in ((2, ([], 0)), (4, ([], 0)), (6, ([2, 4, 6], 7))):
+            whole(writer, time)
+            assert _by_places(folder) == taken
+
+
+def test_an_epoch_reads_on_to_the_only_place_where_it_can_end(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "EPOCH_TRANSACTIONS", 2)
+    with SpoolWriter(folder, 1 << 30) as writer:
+        writer.places.say(place_at(0))
+        writer.places.say(place_at(11))
+        for time in (2, 4, 6, 8, 10, 12):
+            whole(writer, time)
+        assert _by_places(folder) == ([2, 4, 6, 8, 10], 11)
