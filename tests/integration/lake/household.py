@@ -29,7 +29,7 @@ from headrace.lake.read.lake import Lake
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
 from headrace.pipeline.maintain.maintenance import maintain
-from headrace.pipeline.state.config import LakeConfig
+from headrace.pipeline.state.config import LakeConfig, SourceConfig
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.owner import Owner
@@ -58,6 +58,7 @@ class _Place:
     store: Any
     lake: LakeConfig
     driver: DriverRunner = field(default_factory=DriverRunner)
+    config: SourceConfig = field(default_factory=lambda: SourceConfig(""))
 
     @property
     def spark(self) -> DriverRunner:
