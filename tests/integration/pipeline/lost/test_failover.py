@@ -165,19 +165,14 @@ def test_a_stream_that_waits_for_the_standby_has_nothing_that_it_lacks(
 
 
 KINDS = ("clean", "crash", "crash behind")
+TIMES = 20
 
 
+@pytest.mark.full
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(
-    ("version", "times"),
-    [
-        ("18", 1),
-        pytest.param("18", 20, marks=pytest.mark.full),
-        pytest.param("17", 20, marks=pytest.mark.full),
-    ],
-)
+@pytest.mark.parametrize("version", ["17", "18"])
 def test_seeded_failovers_under_load_leave_every_mark_exact(
-    tmp_path: Path, nursery: Nursery, seed: int, version: str, times: int
+    tmp_path: Path, nursery: Nursery, seed: int, version: str
 ) -> None:
     """Each standby takes over in its turn, at a moment of chance, and the mirror runs all the while."""
     dice, recordings = random.Random(seed), []
@@ -201,18 +196,18 @@ def test_seeded_failovers_under_load_leave_every_mark_exact(
             mirror.start()
             mirror.until_live()
             copied = copies(mirror.lake)
-            for _ in range(times):
+            for _ in range(TIMES):
                 recordings.append(a_failover(pair, mirror, work, dice))
         assert mirror.stop() == 0, mirror.log()
         assert mirror.once() == 0, mirror.log()
         assert copies(mirror.lake) == copied
-        assert [m.kind for m in mirror.lake.marks()].count("switch") == times
+        assert [m.kind for m in mirror.lake.marks()].count("switch") == TIMES
         assert validators.exact(mirror.lake, url) == []
         assert validators.exact_at(mirror.lake, recordings) == []
         assert validators.definite(mirror.lake, sample=6) == []
         verdict = transfers(mirror.lake, sample=6)
         assert verdict.violations == []
-        assert verdict.times > 10 * times
+        assert verdict.times > 10 * TIMES
 
 
 def a_failover(
