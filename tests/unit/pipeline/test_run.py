@@ -94,6 +94,7 @@ def place(tmp_path: Path) -> RunContext:
         lake_id="id",
         spool=spool,
         lake=LakeConfig("lake"),
+        iceberg=None,
     )
     return cast("RunContext", found)
 

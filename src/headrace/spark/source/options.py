@@ -162,8 +162,8 @@ def _direct(options: Mapping[str, str], own: frozenset[str]) -> DirectOptions:
         )
     tables = tuple(text.strip() for text in _PATTERN.findall(options.get("tables", "")) if text.strip())
     given = {name: value for name, value in options.items() if name in own - {"url"}}
-    if not tables and not given:
-        _require(options, "table" if "table" in options else "tables", _DIRECT)
+    if not tables and not given and "table" not in options:
+        _require({}, "tables", _DIRECT)  # patterns that name none are missing, too
     return DirectOptions(
         url=_require(options, "url", _DIRECT),
         state=_require(options, "state", _DIRECT),
