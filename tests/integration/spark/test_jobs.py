@@ -248,14 +248,20 @@ def _full_collections(engine: Engine) -> int:
 
 
 @alike
-def test_a_heartbeat_lets_workers_end_and_begins_again_with_a_job(engine: Engine) -> None:
+def test_a_heartbeat_lets_workers_end_and_begins_again_with_a_job(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rest, rests = engine.runner.rest, list[None]()
     before = 0 if engine.session.connect else _full_collections(engine)
+    rest()
+    assert engine.session.connect or _full_collections(engine) == before + 1
+    monkeypatch.setattr(engine.runner, "rest", lambda: rests.append(None))
     with Heartbeat(engine.runner, every=0.2, most=2) as heart:
         work.wait_for(lambda: heart.beats >= 2)
         jobs = engine.runner.jobs
         work.wait_for(lambda: engine.runner.idle_seconds() > 1)
         assert (heart.beats, engine.runner.jobs, heart.alive()) == (2, jobs, True)
-        assert engine.session.connect or _full_collections(engine) > before
+        assert len(rests) == 1
         engine.runner.run(work.echo, [b"a"])
         work.wait_for(lambda: heart.beats == 4)
 

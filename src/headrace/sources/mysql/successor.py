@@ -50,7 +50,7 @@ def successor(
     if not _holds(progress, executed, purged):
         raise another_server(
             f"{identity.server} has executed {executed or 'nothing'} and purged {purged or 'nothing'}; "
-            f"of {record['server']} was read up to {progress.resume}{_lacking(session, progress, executed)}"
+            f"of {record['server']} was read up to {progress.resume}{_missing(session, progress, executed)}"
         )
     refuse_errant(session, address, identity, progress)
     if isinstance(progress, MariadbProgress) and (
@@ -123,7 +123,7 @@ def _is_behind(one: LoggedTransaction, other: LoggedTransaction) -> bool:
     return (int(number), one.at) > (int(least), other.at)
 
 
-def _lacking(session: MysqlConnection, progress: MysqlProgress | MariadbProgress, executed: str) -> str:
+def _missing(session: MysqlConnection, progress: MysqlProgress | MariadbProgress, executed: str) -> str:
     """Name the transactions that the lake holds and the server never executed."""
     if isinstance(progress, MariadbProgress):
         return ""  # the positions show it

@@ -243,7 +243,7 @@ def test_a_slot_that_another_program_copied_to_the_standby(
 def test_a_slot_of_the_user_that_outlived_a_promotion(
     tmp_path: Path, engine: SparkSession | None, database: Database
 ) -> None:
-    """It is used as it is, and goes on there; positions go on where they were."""
+    """The mirror goes on there, and so do its positions."""
     server = database.server
     database.execute("CREATE PUBLICATION theirs FOR TABLE plain, whole", user="app")
     database.execute("SELECT pg_create_logical_replication_slot('theirs', 'pgoutput', false, false, true)")
