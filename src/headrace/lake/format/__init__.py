@@ -7,6 +7,7 @@
     thrift      the encoding of a Parquet file's footer
     statistics  bounds that let readers skip files, never wrongly
     vector      deletion vectors: the rows of a file that are deleted
+    roaring     their encoding, roaring bitmaps
     plan        what an epoch will do, as it is written down before it is done
     delta_line  a line of a Delta log, written by hand
     formatfile  what makes a directory a lake; placefile: where it lies, and whether it is a copy
