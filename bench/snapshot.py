@@ -2,10 +2,13 @@
 
     python bench/snapshot.py [--rows N] [--repeat N]
 
-All read one table over TCP from one server, in turns. `psql` runs one COPY to /dev/null: that is as much as
-the server can send. Spark JDBC reads in as many partitions as there are cores and writes Parquet. It needs
-its driver's jar (JDBC_JAR, or where Debian's libpostgresql-jdbc-java puts it); without one the benchmark
-leaves it out, and says so. Ours is `mirror(once=True)` into a new lake, in a Spark that is up and warm.
+All read one table over TCP from one server, in turns. `psql` runs one binary COPY to /dev/null: that is as
+much as one connection of the server can send. Spark JDBC reads in as many partitions as there are cores and
+writes Parquet. It needs its driver's jar (JDBC_JAR, or where Debian's libpostgresql-jdbc-java puts it);
+without one the benchmark leaves it out, and says so. Ours is `mirror(once=True)` into a new lake, in a
+Spark that is up and warm.
+
+Each also reads a table of a tenth of the rows: the difference between the two is its rate without its start.
 """
 
 from __future__ import annotations
@@ -26,28 +29,34 @@ from headrace_testing.binaries import tool
 from headrace_testing.figures import keep
 from headrace_testing.postgres import Database, postgres
 
-TABLE = "t (id bigint PRIMARY KEY, a integer, b text, c text, d numeric(12,2), e timestamptz, f boolean)"
-VALUES = "i, i % 1000, 'text ' || i, md5(i::text), i / 7.0, now(), i % 2 = 0"
-FIGURES = {"psql COPY to /dev/null": "copy", "headrace": "itself", "Spark JDBC to Parquet": "jdbc"}
+COLUMNS = (
+    "id bigint PRIMARY KEY, a integer, b text, c text, d numeric(12,2), e timestamptz, f boolean, g smallint"
+)
+VALUES = "i, i % 1000, 'text ' || i, md5(i::text), i / 7.0, now(), i % 2 = 0, i % 30000"
+TABLES = ("part", "whole")
+NAMES = {
+    "copy": "psql, binary COPY to /dev/null",
+    "itself": "headrace",
+    "jdbc": "Spark JDBC to Parquet",
+}
 JAR = Path(os.environ.get("JDBC_JAR", "/usr/share/java/postgresql.jar"))
 
 
-def copied(database: Database, folder: Path, session: RunningSpark) -> None:
-    subprocess.run(
-        [str(tool("psql")), "-qd", database.url(), "-c", "\\copy t to /dev/null"], check=True, timeout=600
-    )
+def copied(database: Database, table: str, folder: Path, session: RunningSpark) -> None:
+    copy = f"\\copy {table} to /dev/null (format binary)"
+    subprocess.run([str(tool("psql")), "-qd", database.url(), "-c", copy], check=True, timeout=600)
 
 
-def mirrored(database: Database, folder: Path, session: RunningSpark) -> None:
-    source = {"url": database.url(), "tables": ["public.t"]}
+def mirrored(database: Database, table: str, folder: Path, session: RunningSpark) -> None:
+    source = {"url": database.url(), "tables": [f"public.{table}"]}
     config = {"lake": {"path": str(folder / "lake")}, "source": {"main": source}}
     headrace.mirror(config, spark=session.spark, once=True)
 
 
-def through_jdbc(database: Database, folder: Path, session: RunningSpark) -> None:
-    [(rows,)] = database.execute("SELECT max(id) FROM t")
+def through_jdbc(database: Database, table: str, folder: Path, session: RunningSpark) -> None:
+    [(rows,)] = database.execute(f"SELECT max(id) FROM {table}")
     reader = (
-        session.spark.read.format("jdbc").option("dbtable", "t").option("driver", "org.postgresql.Driver")
+        session.spark.read.format("jdbc").option("dbtable", table).option("driver", "org.postgresql.Driver")
     )
     reader = reader.option("url", f"jdbc:postgresql://127.0.0.1:{database.server.port}/{database.name}")
     reader = reader.option("user", "postgres").option("fetchsize", 10_000)
@@ -58,43 +67,56 @@ def through_jdbc(database: Database, folder: Path, session: RunningSpark) -> Non
 
 
 def measured(
-    run: Callable[[Database, Path, RunningSpark], None], database: Database, session: RunningSpark
+    run: Callable[[Database, str, Path, RunningSpark], None],
+    database: Database,
+    table: str,
+    session: RunningSpark,
 ) -> float:
     with tempfile.TemporaryDirectory() as folder:
         begun = time.perf_counter()
-        run(database, Path(folder), session)
+        run(database, table, Path(folder), session)
         return time.perf_counter() - begun
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="snapshot beside COPY and Spark JDBC")
-    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--repeat", type=int, default=3)
     args = parser.parse_args()
-    peers = {"psql COPY to /dev/null": copied, "headrace": mirrored}
+    peers = {"copy": copied, "itself": mirrored}
     conf = {}
     if JAR.exists():
-        peers["Spark JDBC to Parquet"] = through_jdbc
+        peers["jdbc"] = through_jdbc
         conf["spark.jars"] = str(JAR)
     else:
         print("Spark JDBC is left out: no driver jar; install libpostgresql-jdbc-java or set JDBC_JAR")
+    sizes = dict(zip(TABLES, (args.rows // 10, args.rows), strict=True))
     with ExitStack() as stack:
         session = stack.enter_context(open_session(SparkConfig(master="local[2]", conf=conf)))
         database = stack.enter_context(stack.enter_context(postgres()).database("source"))
-        database.execute(f"CREATE TABLE {TABLE}")
-        database.execute(f"INSERT INTO t SELECT {VALUES} FROM generate_series(1, {args.rows}) i")
-        database.execute("VACUUM ANALYZE t")
-        mirrored_once = measured(mirrored, database, session)  # warms caches and workers
-        seconds: dict[str, list[float]] = {name: [] for name in peers}
+        for table, rows in sizes.items():
+            database.execute(f"CREATE TABLE {table} ({COLUMNS})")
+            database.execute(f"INSERT INTO {table} SELECT {VALUES} FROM generate_series(1, {rows}) i")
+            database.execute(f"VACUUM ANALYZE {table}")
+        mirrored_once = measured(mirrored, database, TABLES[0], session)  # warms caches and workers
+        seconds: dict[tuple[str, str], list[float]] = {}
         for _ in range(args.repeat):
             for name, run in peers.items():
-                seconds[name].append(measured(run, database, session))
-    print(f"{args.rows:,} rows of 7 columns, median of {args.repeat} (first of ours: {mirrored_once:.1f} s)")
-    ours = statistics.median(seconds["headrace"])
-    for name, values in seconds.items():
-        middle = statistics.median(values)
-        print(f"  {name:24} {args.rows / middle:>10,.0f} rows/s   {middle / ours:.2f} times our seconds")
-        keep(**{f"of_{FIGURES[name]}": middle / ours})
+                for table in TABLES:
+                    taken = measured(run, database, table, session)
+                    seconds.setdefault((name, table), []).append(taken)
+    middle = {case: statistics.median(values) for case, values in seconds.items()}
+    print(f"{args.rows:,} rows of 8 columns, median of {args.repeat} (first of ours: {mirrored_once:.1f} s)")
+    rates = {
+        name: (args.rows - args.rows // 10) / (middle[name, "whole"] - middle[name, "part"]) for name in peers
+    }
+    for name, rate in rates.items():
+        whole = middle[name, "whole"]
+        print(
+            f"  {NAMES[name]:31} {whole:6.1f} s, {whole / middle['itself', 'whole']:.2f} times ours;"
+            f" without its start {rate:>10,.0f} rows/s, ours is {rates['itself'] / rate:.2f} times that"
+        )
+        keep(**{f"of_{name}": whole / middle["itself", "whole"], f"rate_of_{name}": rates["itself"] / rate})
 
 
 if __name__ == "__main__":
