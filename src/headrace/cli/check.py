@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 from headrace.cli.output import Lines, printable
 from headrace.cli.parser import examples
 from headrace.cli.source_options import add_source_options, source_options
+from headrace.core.records import to_record
 
 if TYPE_CHECKING:
+    from headrace.pipeline.lake_size import Forecast
     from headrace.sources.contract.findings import CheckReport, Finding
 
 _STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan"}
@@ -49,6 +51,7 @@ def register(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     # Imported late: whoever asks for --help or --version does not wait for all this.
+    from headrace.pipeline.lake_size import forecast
     from headrace.pipeline.state import choice
     from headrace.pipeline.state.config import parse_source, with_environment
 
@@ -56,22 +59,24 @@ def run(args: argparse.Namespace) -> int:
     given = with_environment({"source": {"main": said}}, wins=False)
     wanted = parse_source("main", given["source"]["main"])
     report = choice.examine(wanted)
+    hour = forecast(report.sizes.values())
     if args.json:
-        print(json.dumps(_record(report)))
+        print(json.dumps(_record(report, hour)))
     elif args.sql:
         for statement in report.script:
             print(statement if statement.startswith("--") else f"{statement};")
     else:
-        _show(report)
+        _show(report, hour)
     return 2 if report.errors or not report.tables else 0
 
 
-def _record(report: CheckReport) -> dict[str, Any]:
+def _record(report: CheckReport, hour: Forecast | None) -> dict[str, Any]:
     return {
         "version": report.version,
         "tables": [str(table.name) for table in report.tables],
         "rows": report.rows,
         "bytes": report.bytes,
+        "an_hour": None if hour is None else to_record(hour),
         "by_option": {option: list(map(str, names)) for option, names in report.by_option.items()},
         "left_out": {str(name): error.code for name, error in report.left_out.items()},
         "costly_ddl": {str(name): list(said) for name, said in report.costly_ddl.items()},
@@ -79,7 +84,7 @@ def _record(report: CheckReport) -> dict[str, Any]:
     }
 
 
-def _show(report: CheckReport) -> None:
+def _show(report: CheckReport, hour: Forecast | None) -> None:
     console = Lines()
     for alike in _alike(report.findings):
         _show_findings(console, alike)
@@ -92,6 +97,12 @@ def _show(report: CheckReport) -> None:
     )
     for option, fit in report.by_option.items():
         _line(console, f"{len(fit)} more can be mirrored by {option}, as said above")
+    if hour is not None:
+        _line(
+            console,
+            f"At {hour.changes:,.0f} changes an hour (the server's statistics) the lake grows by about "
+            f"{hour.files:,} files and {hour.bytes / 1e6:,.1f} MB an hour, before maintenance",
+        )
     if report.costly_ddl:
         _line(console, "DDL that costs more of some than of others:")
     for said, names in _by_what_is_said(report):

@@ -5,12 +5,16 @@
 
 So the sizes are a little too large or too small between two counts: maintenance and other programs delete
 files, and what a mark writes to logs is an estimate.
+
+`forecast` tells before a first run what an hour of marks will write.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
+from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -22,8 +26,11 @@ from headrace.lake.format.status import TIME_SPEC, StorageStatus
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import usage
 from headrace.pipeline.state.owner import beside
+from headrace.pipeline.stream.cadence import SHORTEST_SECONDS, MarkCost, interval
+from headrace.sources.contract.values import TableSize
 
-COUNT_SECONDS = 3600.0
+HOUR_SECONDS = 3600.0
+COUNT_SECONDS = HOUR_SECONDS
 _BUCKET_SECONDS = 60.0
 _BUCKETS = 60
 
@@ -87,3 +94,42 @@ class LakeSize:
             return  # if it is more than a hiccup of the store, the run meets it by itself
         now = datetime.now(UTC).isoformat(timespec=TIME_SPEC)
         self.status = replace(self.status, files=files, size_bytes=size, counted_at=now)
+
+
+# --- a forecast -------------------------------------------------------------------------------
+
+# Of a mark: its plan, its row and that row's commit; of each table that changed in it: a file of rows, one of
+# history, and the commits of both. The other figures are of `bench/cadence.py` and `bench/random_updates.py`.
+_FILES_A_MARK, _FILES_A_TABLE = 3, 4
+_CPU_A_TABLE = 0.018  # seconds
+_BYTES_A_FILE = 3_000  # beside its rows
+_COPIES_OF_A_ROW = 2  # compressed: in its table, more than once, and in history
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """An estimate of what a mirror with default options does in an hour, before maintenance."""
+
+    changes: float
+    files: int
+    bytes: int
+
+
+def forecast(sizes: Iterable[TableSize]) -> Forecast | None:
+    """Forecast the writes of a mirror of these tables; None if the server does not count their changes."""
+    known = [size for size in sizes if size.changes_an_hour is not None]
+    rates = [(size.changes_an_hour or 0.0) / HOUR_SECONDS for size in known]
+    if not known:
+        return None
+    seconds = SHORTEST_SECONDS
+    for _ in range(5):  # rarer marks hold more tables: soon it settles
+        touched = sum(1 - math.exp(-rate * seconds) for rate in rates)
+        files = (1 - math.exp(-sum(rates) * seconds)) * _FILES_A_MARK + touched * _FILES_A_TABLE
+        seconds = interval([MarkCost(touched * _CPU_A_TABLE, math.ceil(files))])
+    hourly = files * HOUR_SECONDS / seconds
+    rows = sum((size.changes_an_hour or 0.0) * size.bytes / size.rows for size in known if size.rows)
+    return Forecast(
+        changes=sum(rates) * HOUR_SECONDS,
+        files=round(hourly),
+        bytes=round(hourly * _BYTES_A_FILE + rows * _COPIES_OF_A_ROW),
+    )

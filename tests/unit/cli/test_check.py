@@ -12,6 +12,7 @@ from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName
 from headrace.pipeline.state import choice
 from headrace.sources.contract.findings import CheckReport, Finding, Level
+from headrace.sources.contract.values import TableSize
 
 NAMES = [TableName("public", f"t{number}") for number in range(20)]
 
@@ -45,6 +46,7 @@ def test_findings_that_are_alike_are_one_with_a_list(
     assert lines[22:24] == ["    or wait", "warning, left out PG_SOME: table public.t0 has no key"]
     told = json.loads(_printed(monkeypatch, capsys, *findings, json=True)[0])
     assert len(told["findings"]) == 20
+    assert told["an_hour"] is None
 
 
 def test_what_differs_from_table_to_table_is_said_of_each(
@@ -64,3 +66,15 @@ def test_tables_that_an_option_alone_keeps_out_are_counted(
         "0 tables can be mirrored: about 0 rows, 0.0 MB; 1 are left out",
         "19 more can be mirrored by --publication p, as said above",
     ]
+
+
+def test_an_hour_of_a_mirror_is_forecast(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = CheckReport(180000, (), {NAMES[0]: TableSize(1_000_000, 10_000, 60.0)}, ())
+    monkeypatch.setattr(choice, "examine", lambda config: report)
+    cli.main(["check", "postgresql://me@nowhere.invalid/db"])
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert line.startswith("At 60 changes an hour (the server's statistics) the lake grows by about 4")
+    cli.main(["check", "postgresql://me@nowhere.invalid/db", "--json"])
+    assert json.loads(capsys.readouterr().out)["an_hour"]["changes"] == 60.0

@@ -8,7 +8,8 @@ import pytest
 
 from headrace.lake.format.plan import DataFile, Plan, TableStep
 from headrace.lake.store.local import LocalStore
-from headrace.pipeline.lake_size import LakeSize
+from headrace.pipeline.lake_size import Forecast, LakeSize, forecast
+from headrace.sources.contract.values import TableSize
 
 PLAN = Plan(
     "main", 7, "id", "stream", 1, "0/7", 7,
@@ -84,3 +85,17 @@ def test_an_hour_later_nothing_of_it_is_of_the_last_hour(
     clock[0] += 1800
     size.turn(0.0)
     assert size.status.hour_files == 0
+
+
+def test_a_forecast_knows_how_rare_marks_become() -> None:
+    assert forecast([TableSize(1_000, 10)]) is None, "the server counts nothing"
+    quiet = forecast([TableSize(1_000, 10, 0.0)])
+    assert quiet == Forecast(0.0, 0, 0)
+    rare = forecast([TableSize(1_000, 10, 60.0)])
+    assert rare is not None
+    assert 60 * 6 <= rare.files <= 60 * 8, "each change has a mark of its own"
+    busy = forecast([TableSize(100_000_000, 1_000_000, 18_000.0)] * 7)
+    assert busy is not None
+    assert busy.changes == pytest.approx(7 * 18_000)
+    assert busy.files == pytest.approx(3600 * 31 / 10, rel=0.05), "10 s apart, seven tables in each"
+    assert busy.bytes > busy.changes * 100, "its rows alone"

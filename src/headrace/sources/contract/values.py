@@ -141,10 +141,11 @@ class TableDef:
 
 @dataclass(frozen=True, slots=True)
 class TableSize:
-    """The size of a table: bytes, and an estimate of its rows."""
+    """The size of a table: bytes, an estimate of its rows, and how often they change."""
 
     bytes: int
     rows: int
+    changes_an_hour: float | None = None  # inserts, updates and deletes; None: the server does not say
 
 
 @dataclass(frozen=True, slots=True)

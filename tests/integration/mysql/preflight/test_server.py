@@ -73,6 +73,18 @@ def test_a_setting_that_is_wrong_is_found_and_mended(stage: Scene) -> None:
             assert serious(stage.check()) == [], variable
 
 
+def test_the_rate_of_changes_is_read_where_the_server_lets_us(mysql_server: Server) -> None:
+    with scene(mysql_server) as stage:
+        good = stage.name("good")
+        stage.execute("INSERT INTO good VALUES (1, 'a'), (2, 'b')", "UPDATE good SET v = 'c'")
+        assert stage.check().sizes[good].changes_an_hour is None, "not with the privileges that we ask for"
+        stage.grant("SELECT ON performance_schema.table_io_waits_summary_by_table")
+        [(_, uptime)] = stage.server.execute("SHOW GLOBAL STATUS LIKE 'Uptime'")
+        rate = stage.check().sizes[good].changes_an_hour
+        assert rate is not None
+        assert rate * int(uptime) / 3600 == pytest.approx(4, rel=0.5)
+
+
 def test_gtids_are_refused_unless_they_are_on_for_good(mysql_server: Server) -> None:
     with scene(mysql_server) as stage:
         try:

@@ -29,6 +29,18 @@ def test_the_replication_attribute_is_asked_for_and_mended(db: Database) -> None
     assert check(db).errors == ()
 
 
+def test_the_rate_of_changes_is_read_from_the_statistics(db: Database) -> None:
+    uptime = "SELECT greatest(1, EXTRACT(epoch FROM now() - pg_postmaster_start_time()))::float8"
+    with db.connect() as connection, connection.transaction():
+        connection.execute("INSERT INTO good SELECT i, 'b' FROM generate_series(2, 1000) i")
+        connection.execute("UPDATE good SET v = 'c'; SELECT pg_stat_force_next_flush()")
+    [(earliest,)] = db.execute(uptime)
+    [size] = check(db).sizes.values()
+    [(latest,)] = db.execute(uptime)
+    assert size.changes_an_hour is not None
+    assert size.changes_an_hour * earliest / 3600 <= 2001 <= size.changes_an_hour * latest / 3600 + 1
+
+
 def test_another_server_than_expected_is_an_error(db: Database) -> None:
     address = PostgresAddress.parse(db.url(user="app"))
     with closing(connect(PostgresAddress.parse(db.server.url(user="app")), role="test")) as session:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from headrace.core.errors import Misconfigured
+from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import TableName
 from headrace.sources.contract.values import TableSize
 from headrace.sources.mysql.catalog.questions import ask, number, of_tables, text
@@ -104,3 +104,22 @@ def sizes(connection: MysqlConnection, names: Iterable[TableName]) -> dict[Table
         for name, (length, count) in known.items()
         if length is not None and count is not None and length != _UNKNOWN
     }
+
+
+def changes_an_hour(connection: MysqlConnection, names: Iterable[TableName]) -> dict[TableName, float]:
+    """The rate of changes to these tables since the server's start; empty if it may not or cannot say."""
+    try:
+        [(_, uptime)] = query(connection, "SHOW GLOBAL STATUS LIKE 'Uptime'")
+        rows = dict(
+            of_tables(
+                connection,
+                "SELECT table_schema, table_name, changes FROM (SELECT object_schema AS table_schema,"
+                " object_name AS table_name, count_insert + count_update + count_delete AS changes"
+                " FROM performance_schema.table_io_waits_summary_by_table) counts WHERE {named}",
+                names,
+            )
+        )
+    except HeadraceError:
+        return {}
+    hours = max(float(str(uptime)), 1.0) / 3600
+    return {name: float(number(count) or 0) / hours for name, (count,) in rows.items()}

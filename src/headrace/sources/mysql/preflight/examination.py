@@ -16,14 +16,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.sources.contract.column_rules import NO_RULES, ColumnRules, check_rule, unknown_tables
 from headrace.sources.contract.findings import CheckReport, Finding, Level, Wish, in_order
 from headrace.sources.contract.values import ExaminedTables, Json, TableSize
-from headrace.sources.mysql.catalog.candidates import MysqlCandidate, candidates, databases, sizes
+from headrace.sources.mysql.catalog.candidates import (
+    MysqlCandidate,
+    candidates,
+    changes_an_hour,
+    databases,
+    sizes,
+)
 from headrace.sources.mysql.catalog.definitions import look, read_visible_tables
 from headrace.sources.mysql.catalog.questions import busy
 from headrace.sources.mysql.catalog.table_def import TableLook, apply_rules, definition, schema_of
@@ -97,10 +103,11 @@ def examine(address: MysqlAddress, wish: MysqlWish) -> CheckReport:
         findings += check_chunks(tables) if wish.in_chunks else []
         findings += check_server(connection, ours, sum(known[each.name].bytes for each in tables))
         findings = translate(connection, findings)
+        rates = changes_an_hour(connection, [each.name for each in tables])
     return CheckReport(
         version=as_integer(connection.release.number),
         tables=tuple(definition(each) for each in tables),
-        sizes={each.name: known[each.name] for each in tables},
+        sizes={each.name: replace(known[each.name], changes_an_hour=rates.get(each.name)) for each in tables},
         findings=in_order(findings),
         script=tuple(script(in_order(findings))),
         named_tables=chosen.named_tables,

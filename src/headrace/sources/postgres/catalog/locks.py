@@ -25,34 +25,48 @@ from headrace.sources.shared.refusals import LockTimeout
 
 @dataclass(frozen=True, slots=True)
 class RelationSize:
-    """The size of a table: exact bytes and pages, and an estimate of its rows."""
+    """The size of a table: exact bytes and pages, an estimate of its rows, and how often they change."""
 
     pages: int
     bytes: int  # with TOAST, without indexes
     rows: int
+    changes_an_hour: float = 0.0
 
 
 def sizes(connection: Session, oids: Sequence[int]) -> dict[int, RelationSize]:
-    """Measure these tables. Rows are estimated by the density in the statistics."""
+    """Measure these tables. Rows are estimated by the density in the statistics.
+
+    Changes are counted since the statistics were last reset. A server that never reset them does not say
+    since when; then the rate is that since its start, which is at least the true one.
+    """
     rows = query(
         connection,
         "SELECT c.oid::bigint, pg_relation_size(c.oid) / s.block,"
-        " pg_table_size(c.oid), c.reltuples::float8, c.relpages"
+        " pg_table_size(c.oid), c.reltuples::float8, c.relpages, (3600 / s.seconds *"
+        " (pg_stat_get_tuples_inserted(c.oid) + pg_stat_get_tuples_updated(c.oid)"
+        " + pg_stat_get_tuples_deleted(c.oid)))::float8"
         " FROM pg_class c,"
-        " (SELECT current_setting('block_size')::int AS block) s"
+        " (SELECT current_setting('block_size')::int AS block, greatest(1, EXTRACT(epoch FROM now() -"
+        " COALESCE(pg_stat_get_db_stat_reset_time(oid), pg_postmaster_start_time()))) AS seconds"
+        " FROM pg_database WHERE datname = current_database()) s"
         " WHERE c.oid = ANY (%s::oid[]) AND pg_relation_size(c.oid) IS NOT NULL",
         [list(oids)],
     )
     return {
-        oid: RelationSize(pages, size, _rows(pages, tuples, known))
-        for oid, pages, size, tuples, known in rows
+        oid: RelationSize(pages, size, _rows(pages, tuples, known), changes)
+        for oid, pages, size, tuples, known, changes in rows
     }
 
 
 def total(several: Iterable[RelationSize]) -> RelationSize:
     """The sum of several sizes."""
     sizes = list(several)
-    return RelationSize(sum(s.pages for s in sizes), sum(s.bytes for s in sizes), sum(s.rows for s in sizes))
+    return RelationSize(
+        sum(s.pages for s in sizes),
+        sum(s.bytes for s in sizes),
+        sum(s.rows for s in sizes),
+        sum(s.changes_an_hour for s in sizes),
+    )
 
 
 # Without statistics: about what the server's planner assumes for a narrow row.

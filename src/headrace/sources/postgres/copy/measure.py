@@ -73,7 +73,7 @@ def _is_there(number: int, tree: Sequence[Branch], sizes: Mapping[int, in_pages.
 
 def _size(number: int, tree: Sequence[Branch], sizes: Mapping[int, in_pages.RelationSize]) -> TableSize:
     size = in_pages.total([sizes[number], *(sizes[leaf.oid] for leaf in leaves(tree))])
-    return TableSize(size.bytes, size.rows)
+    return TableSize(size.bytes, size.rows, size.changes_an_hour)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import TableName, quote_identifier
 from headrace.sources.contract.column_rules import unknown_tables
 from headrace.sources.contract.findings import CheckReport, Finding, Level, in_order
-from headrace.sources.contract.values import TableSize as AnySize
+from headrace.sources.contract.values import TableSize
 from headrace.sources.postgres.catalog.definitions import PostgresCandidate, candidates, read_entries
 from headrace.sources.postgres.catalog.locks import RelationSize, measure, total
 from headrace.sources.postgres.catalog.partition_tree import leaves
@@ -105,7 +105,7 @@ def examine(address: PostgresAddress, wish: PostgresWish) -> CheckReport:
     return CheckReport(
         version=identity.version,
         tables=tuple(definition(each) for each in tables),
-        sizes={each.name: AnySize(known[each.oid].bytes, known[each.oid].rows) for each in tables},
+        sizes={each.name: known[each.oid] for each in tables},
         findings=in_order(findings),
         script=tuple(script(in_order(findings))),
         named_tables=meant,
@@ -113,7 +113,7 @@ def examine(address: PostgresAddress, wish: PostgresWish) -> CheckReport:
     )
 
 
-def _sizes(connection: Session, entries: list[TableEntry]) -> dict[int, RelationSize]:
+def _sizes(connection: Session, entries: list[TableEntry]) -> dict[int, TableSize]:
     """Measure tables. Raises at once if another session locks one, with the session's name."""
     tables = {each.oid: each.name for each in entries}
     beneath = {leaf.oid: leaf.name for each in entries for leaf in leaves(each.tree)}
@@ -124,11 +124,11 @@ def _sizes(connection: Session, entries: list[TableEntry]) -> dict[int, Relation
     return {each.oid: _size(each, found.sizes) for each in entries if each.oid in found.sizes}
 
 
-def _size(entry: TableEntry, sizes: Mapping[int, RelationSize]) -> RelationSize:
+def _size(entry: TableEntry, sizes: Mapping[int, RelationSize]) -> TableSize:
     """The size of a table; for a root, the sum of its partitions."""
-    return total(
-        [sizes[oid] for oid in (entry.oid, *(leaf.oid for leaf in leaves(entry.tree))) if oid in sizes]
-    )
+    oids = (entry.oid, *(leaf.oid for leaf in leaves(entry.tree)))
+    size = total([sizes[oid] for oid in oids if oid in sizes])
+    return TableSize(size.bytes, size.rows, size.changes_an_hour)
 
 
 def _by_root(connection: Session, wish: PostgresWish) -> bool:

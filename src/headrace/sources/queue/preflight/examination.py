@@ -161,7 +161,7 @@ def _sizes(connection: Session, tables: Sequence[QueuedTable]) -> dict[TableName
         oids = (each.entry.oid, *(leaf.oid for leaf in leaves(each.entry.tree)))
         if each.entry.oid in found.sizes:
             size = total([found.sizes[oid] for oid in oids if oid in found.sizes])
-            sizes[each.name] = TableSize(size.bytes, size.rows)
+            sizes[each.name] = TableSize(size.bytes, size.rows, size.changes_an_hour)
     return sizes
 
 
