@@ -189,6 +189,7 @@ class Change:
         None  # if only its columns changed, and the values of old rows are proven
     )
     told_by: Position | None = None  # up to here the stream may still tell what changed; None: it won't
+    capture_unbroken: bool = False  # proven: the stream lacks no change of the table since its record
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,6 +172,14 @@ class Checkpointed:
         new.rename(self._folder / key)
 
 
+def collected(rows: Any) -> Sums:
+    """The sums of a batch of Spark, raw or typed."""
+    found: Sums = Counter()
+    for *row, _, diff in rows.collect():
+        found[tuple(tuple(each) if isinstance(each, list) else each for each in row)] += diff
+    return found
+
+
 def held(database: Database, *tables: str) -> Sums:
     """The rows of tables as the server prints them: by COPY, so that no cast changes a text."""
     found: Sums = Counter()

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from headrace.core.errors import HeadraceError
 from headrace.spark.source.direct.beginning import SnapshotCopy
 from headrace.spark.source.direct.offsets import DirectOffset
 from headrace.spark.source.direct.state import StateFolder
+from headrace_testing.binaries import tool
 from headrace_testing.gcs import gcs
 from headrace_testing.postgres import Database, Server
 from headrace_testing.postmaster import wait_for
@@ -235,6 +236,50 @@ def test_a_table_that_is_dropped_ends_the_stream(
         wait_for(lambda: query.stream.latest(query.at) > query.at, "the drop is noticed")
 
 
+@pytest.mark.parametrize(
+    ("statements", "code"),
+    [
+        (["ALTER PUBLICATION {p} DROP TABLE orders"], "DIRECT_TABLE_UNCAPTURED"),
+        (
+            [
+                "ALTER PUBLICATION {p} DROP TABLE orders",
+                "DELETE FROM orders WHERE id = 1",
+                "INSERT INTO other VALUES (1)",
+                "ALTER PUBLICATION {p} ADD TABLE orders",
+                "DELETE FROM orders WHERE id = 2",
+            ],
+            "DIRECT_TABLE_UNCAPTURED",
+        ),
+        (
+            [
+                "DROP PUBLICATION {p}",
+                "CREATE PUBLICATION {p} FOR TABLE orders, other",
+            ],
+            "PG_PUBLICATION_REMADE",
+        ),
+        (["ALTER TABLE orders REPLICA IDENTITY NOTHING"], "DIRECT_TABLE_UNCAPTURED"),
+    ],
+    ids=["out", "out and in again", "publication made again", "no identity"],
+)
+def test_a_gap_in_the_capture_ends_a_raw_stream(
+    orders: Database, queries: Callable[..., Query], tmp_path: Path, statements: list[str], code: str
+) -> None:
+    """Nothing in the stream shows it, and no batch holds half of what came with it."""
+    orders.execute("CREATE TABLE other (n int)")
+    orders.execute("ALTER TABLE other REPLICA IDENTITY FULL")
+    query = queries(direct_plan(orders.url(), tmp_path / "state"))
+    query.catch_up()
+    before = held(orders, "orders", "other")
+    [(publication,)] = orders.execute("SELECT quote_ident(pubname) FROM pg_publication")
+    for statement in statements:
+        orders.execute(statement.format(p=publication))
+    with refused(code) as error:
+        query.catch_up()
+    assert str(error.value.hint).endswith("begin anew with a new state and a new checkpoint")
+    assert query.contents() == before
+    orders.execute("UPDATE orders SET note = NULL")  # the server takes it again
+
+
 def test_state_and_checkpoint_belong_together(
     orders: Database, queries: Callable[..., Query], tmp_path: Path
 ) -> None:
@@ -258,6 +303,61 @@ def test_state_and_checkpoint_belong_together(
     (tmp_path / "other" / "file").touch()
     with refused("DIRECT_STATE_FOREIGN"):
         queries(direct_plan(orders.url(), tmp_path / "other"))
+
+
+_SLOT = "(SELECT slot_name FROM pg_replication_slots WHERE database = current_database())"
+
+
+def test_a_place_that_was_lost_is_refused_with_the_sources_own_code(
+    orders: Database, queries: Callable[..., Query], tmp_path: Path
+) -> None:
+    """The hint says how a query begins anew; and so does that of a state whose files are gone."""
+    state = tmp_path / "state"
+    query = queries(direct_plan(orders.url(), state))
+    query.catch_up()
+    begun = query.at
+    orders.execute("DELETE FROM orders WHERE id = 1")
+    query.catch_up(commit=False)
+    query.close()
+
+    def is_refused(code: str, hint: str, url: str = orders.url()) -> None:
+        with refused(code) as error:
+            queries(direct_plan(url, state), query.at).catch_up()
+        assert hint in error.value.hint
+
+    with orders.server.database() as other:
+        is_refused("PG_ANOTHER_SERVER", "if the server was replaced: begin anew", other.url())
+    with _reading(orders):
+        is_refused("PG_SLOT_TAKEN", "stop that program")
+    orders.execute("DELETE FROM orders WHERE id = 2")
+    orders.execute(f"SELECT pg_replication_slot_advance({_SLOT}, pg_current_wal_lsn())")
+    is_refused("PG_SLOT_AHEAD", "begin anew with a new state and a new checkpoint")
+    orders.execute(f"SELECT pg_drop_replication_slot({_SLOT})")
+    is_refused("PG_SLOT_MISSING", "begin anew with a new state and a new checkpoint")
+    [path] = state.rglob("*.raw")
+    path.write_bytes(bytes(len(path.read_bytes())))
+    with refused("DIRECT_BATCH_DAMAGED"):
+        query.rows(begun, query.at)
+    for path in state.glob("batches/*"):
+        path.unlink()
+    with refused("DIRECT_STATE_OLDER"):
+        queries(direct_plan(orders.url(), state), query.at).stream.latest(query.at)
+
+
+@contextlib.contextmanager
+def _reading(database: Database) -> Iterator[None]:
+    """Another program, which reads the slot."""
+    [(slot,)] = database.execute(f"SELECT {_SLOT}")
+    options = ("-o", "proto_version=1", "-o", "publication_names=p", "--no-loop", "-f", os.devnull)
+    command = [str(tool("pg_recvlogical")), "-d", database.url(), "-S", slot, "--start", *options]
+    program = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    active = f"SELECT 1 FROM pg_replication_slots WHERE slot_name = {_SLOT} AND active"
+    try:
+        wait_for(lambda: bool(database.execute(active)), "the other program reads the slot")
+        yield
+    finally:
+        program.terminate()
+        program.wait()
 
 
 @pytest.mark.parametrize("ignores", [True, False], ids=["unsafe", "safe"])
@@ -394,9 +494,7 @@ class Watch:
         return writer.option("checkpointLocation", self._checkpoint).trigger(**trigger).start()
 
     def _keep(self, rows: Any, number: int) -> None:
-        found: Sums = Counter()
-        for *row, _, diff in rows.collect():
-            found[tuple(tuple(each) if isinstance(each, list) else each for each in row)] += diff
+        found = direct.collected(rows)
         if number in self.batches:
             self.repeated.append(found == self.batches[number])
         self.batches[number] = found
@@ -488,7 +586,7 @@ def test_every_change_comes_once_over_kills(
             watch.goes_on()
     watch.end()
     assert all(watch.repeated)
-    _moves_the_tables(watch, database, raw=which == "tables")
+    _moves_the_tables(watch.batches, database, raw=which == "tables")
     assert not any(server.password in text for text in watch.errors)
     events = Path(spark.conf.get("spark.eventLog.dir"))
     assert any(b"SQLExecutionStart" in path.read_bytes() for path in events.rglob("*") if path.is_file())
@@ -498,12 +596,12 @@ def test_every_change_comes_once_over_kills(
     assert server.password not in frame()._jdf.queryExecution().toString()
 
 
-def _moves_the_tables(watch: Watch, database: Database, *, raw: bool) -> None:
+def _moves_the_tables(batches: Mapping[int, Sums], database: Database, *, raw: bool) -> None:
     """Batch by batch from a state that was there to another, up to what the tables hold now."""
     numbers = {table: database.execute("SELECT %s::regclass::oid::int8", [table])[0][0] for table in PGBENCH}
     state: Sums = Counter()
-    for number in sorted(watch.batches):
-        state.update(watch.batches[number])
+    for number in sorted(batches):
+        state.update(batches[number])
         assert min(state.values()) >= 0
         assert not raw or len(set(_balances(+state, numbers))) == 1, f"batch {number}"
     last = held(database, *PGBENCH) if raw else Counter(database.execute("SELECT * FROM pgbench_tellers"))

@@ -1,6 +1,7 @@
 """Alterations: the difference between two looks at a table, and whether it matters.
 
     differs(last, now)   ──►  None, or the change that gives the stream or the copy another meaning
+    breaks_capture(last, now) ─► whether the stream may lack changes of the table, or parts of its old rows
     is_news(last, now)   ──►  nothing differs, but the next look must be compared with this one
     derive(last, now)    ──►  if only columns changed: the origin of each column in old rows
     parts_of(now, found) ──►  the same, with the values as the lake has them
@@ -78,6 +79,18 @@ def differs(last: TableEntry, now: TableEntry, *, by_triggers: bool = False) -> 
         (_rewritten(last, now), "it was rewritten"),
     )
     return next((what for changed, what in checks if changed), None)
+
+
+def breaks_capture(last: TableEntry, now: TableEntry) -> bool:
+    """Tell whether the stream may lack changes of a table between two looks, or parts of its old rows."""
+    return (
+        (last.oid, last.kind, last.persistence) != (now.oid, now.kind, now.persistence)
+        or _memberships_differ(last, now)
+        or last.ancestors != now.ancestors
+        or _was_moved(last, now)
+        or tree_differs(last.tree, now.tree) is not None
+        or leaf_flaw(now) is not None
+    )
 
 
 def is_news(last: TableEntry, now: TableEntry) -> bool:

@@ -25,7 +25,7 @@ id, by which the stream's 32 bits are widened. It runs before each mark and take
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -45,7 +45,7 @@ from headrace.sources.postgres.catalog.table_def import (
     is_root,
     partitioned_below,
 )
-from headrace.sources.postgres.ddl.alteration import derive, differs, is_news, parts_of
+from headrace.sources.postgres.ddl.alteration import breaks_capture, derive, differs, is_news, parts_of
 from headrace.sources.postgres.ddl.emptiness import with_emptiness
 from headrace.sources.postgres.objects import remade
 from headrace.sources.postgres.position import Lsn
@@ -155,15 +155,9 @@ def check(
     changes, news = {}, {}
     for key, before in last.items():
         table, seen = records[key], now.get(records[key].number)
-        what = "it was dropped" if seen is None else differs(before, seen) or _rule_difference(upstream, seen)
-        if what is not None:
-            mend = None if seen is None else _mend(connection, upstream, table, seen)
-            changes[key] = Change(what, None if seen is None else definition(seen), mend)
-            if seen is not None and (parts := parts_of(seen, derive(before, seen))) is not None:
-                changes[key] = replace(
-                    changes[key],
-                    derivation=ColumnDerivation(parts, upstream.position(behind_all(connection))),
-                )
+        change = _change(connection, upstream, table, before, seen)
+        if change is not None:
+            changes[key] = change
         elif seen is not None and is_news(before, seen):
             news[key] = _renew(table, seen)
         elif seen is not None:
@@ -189,6 +183,30 @@ def check(
         busy=busy(connection, {key: (number, records[key].name) for key, number in locked.items()}),
         late_columns=_late_columns(upstream, there),
         unproven={key: upstream.position(same[records[key].number]) for key in trees},
+    )
+
+
+def _change(
+    connection: Session,
+    upstream: PostgresUpstream,
+    table: TableDef,
+    before: TableEntry,
+    seen: TableEntry | None,
+) -> Change | None:
+    """Say what changed of a table since the look that its record has."""
+    if seen is None:
+        return Change("it was dropped", None)
+    rule = _rule_difference(upstream, seen)
+    what = differs(before, seen) or rule
+    if what is None:
+        return None
+    parts = parts_of(seen, derive(before, seen))
+    return Change(
+        what,
+        definition(seen),
+        _mend(connection, upstream, table, seen),
+        None if parts is None else ColumnDerivation(parts, upstream.position(behind_all(connection))),
+        capture_unbroken=rule is None and not breaks_capture(before, seen),
     )
 
 

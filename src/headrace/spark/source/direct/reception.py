@@ -10,7 +10,7 @@ A receiver that ends with a transient error is started again, for `RETRY_SECONDS
 that error, and goes on where it stands when it is started again.
 
 The stream ends at the transaction before what it cannot say (`refusals`); what came before that is offered
-first. A table that was dropped sends nothing through the stream: the catalog tells, once a second.
+first. Of what the stream does not show the catalog tells (`table_watch`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from headrace.spark.source.direct.cutting import noting_rows, pieces, store_piec
 from headrace.spark.source.direct.refusals import BatchCheck
 from headrace.spark.source.direct.rows import DirectPlan
 from headrace.spark.source.direct.state import STREAM, BatchRecord, Beginning, StateFolder, StateRecord
-from headrace.spark.source.direct.table_watch import RawTableWatch, TableWatch, TypedTableWatch
+from headrace.spark.source.direct.table_watch import TableWatch
 from headrace.spool.cut_places import CutPlaces
 from headrace.spool.layout import Records, erase
 from headrace.spool.places import Places
@@ -134,7 +134,8 @@ class Reception:
         self._records = {str(table.number): table for table in tables}
         self.reference = link.mirror.check(self._records).reference
         self._decoder = link.source.decoder(self.reference)
-        self._watch = self._watch_of(tables)
+        patterns = plan.tables if plan.columns is None else None
+        self._watch = TableWatch(lambda: link.mirror, tables, self._decoder, patterns)
         self._folder = _spool_folder(state)
         kind = state.record.kind
         self._places = CutPlaces(Places(self._folder), link.exactly_at(kind))
@@ -153,6 +154,12 @@ class Reception:
     def acknowledge(self, position: Position) -> None:
         """Let the source forget what lies before."""
         self._receiver.acknowledge(position)
+
+    def require_unaltered(self) -> None:
+        """Look at the tables once more, and raise what altered them: all that was asked for is offered."""
+        with self._patience():
+            self._watch.look()
+        self._watch.require_unaltered()
 
     def abandon(self) -> None:
         """End the receiver at once, as the end of this process would."""
@@ -180,12 +187,6 @@ class Reception:
             return False
         self._offer(chosen, end, until)
         return True
-
-    def _watch_of(self, tables: Sequence[TableDef]) -> TableWatch:
-        if self._plan.columns is None:
-            return RawTableWatch(lambda: self.link.mirror, tables, self._plan.tables)
-        [table] = tables
-        return TypedTableWatch(lambda: self.link.mirror, table, self._decoder)
 
     # --- receiving --------------------------------------------------------------------------------
 

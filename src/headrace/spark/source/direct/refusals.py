@@ -11,21 +11,26 @@ Raw rows go on under other layouts: the first `_time` is logged from which on th
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
-from headrace.core.errors import Definite, HeadraceError
+from headrace.core.errors import Definite, HeadraceError, PositionDoubtful, PositionLost
 from headrace.core.names import quote_identifier
 from headrace.sources.contract.decoder import Decoder, TableFailure
-from headrace.sources.contract.values import TableDef
+from headrace.sources.contract.values import Change, TableDef
 from headrace.spark.source.direct.cutting import pieces
 from headrace.spark.source.direct.rows import as_text, filter_of
 from headrace.spool.layout import Records
 from headrace.spool.reader import SpoolReader
 
+BEGIN_ANEW = "begin anew with a new state and a new checkpoint"
+
 _log = logging.getLogger("headrace")
+_RECONCILE = re.compile("headrace run --reconcile( copies its tables anew and writes the difference)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +108,32 @@ class BatchCheck:
         return None
 
 
+@contextmanager
+def speaking_of_states() -> Iterator[None]:
+    """Let a source's hints say how a direct stream begins anew: it has no lake to reconcile."""
+    try:
+        yield
+    except (PositionLost, PositionDoubtful) as error:
+        hint = _RECONCILE.sub(BEGIN_ANEW, error.hint)
+        raise type(error)(error.code, error.primary, detail=error.detail, hint=hint) from error
+
+
 def gone_error(table: TableDef) -> Definite:
     """The error of a table that was dropped."""
     return Definite(
         "DIRECT_TABLE_GONE",
         f"{table.name} was dropped: nothing in the stream takes its rows away",
-        hint="begin anew with a new state and a new checkpoint, without the table",
+        hint=f"{BEGIN_ANEW}, without the table",
+    )
+
+
+def uncaptured_error(table: TableDef, change: Change) -> Definite:
+    """The error of a raw stream that may lack changes of a table."""
+    return Definite(
+        "DIRECT_TABLE_UNCAPTURED",
+        f"{table.name} was not captured for a while, so the stream may lack changes of it",
+        detail=change.what,
+        hint=BEGIN_ANEW if change.mend is None else f"{change.mend}; then {BEGIN_ANEW}",
     )
 
 
@@ -118,7 +143,7 @@ def altered_error(table: TableDef, what: str) -> Definite:
         "DIRECT_TABLE_ALTERED",
         f"{table.name} was altered since its stream began, and the query has the columns from before",
         detail=what,
-        hint="begin anew with a new state and a new checkpoint; a mirror in a lake follows DDL: "
+        hint=f"{BEGIN_ANEW}; a mirror in a lake follows DDL: "
         'headrace run, then .option("lake", PATH).option("as", "changes")',
     )
 
@@ -145,6 +170,6 @@ def _truncated_error(table: TableDef, at: int) -> Definite:
         "DIRECT_TABLE_TRUNCATED",
         f"{table.name} was truncated, and which rows it had then is not known here",
         detail=f"in the transaction of _time {at}; all before it was offered",
-        hint="begin anew with a new state and a new checkpoint; a mirror in a lake takes TRUNCATE: "
+        hint=f"{BEGIN_ANEW}; a mirror in a lake takes TRUNCATE: "
         'headrace run, then .option("lake", PATH).option("as", "changes")',
     )

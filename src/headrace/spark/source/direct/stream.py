@@ -24,6 +24,7 @@ from headrace.sources import registry
 from headrace.spark.source.direct.beginning import SnapshotCopy, establish, examine, require_columns
 from headrace.spark.source.direct.offsets import DirectOffset
 from headrace.spark.source.direct.reception import Reception, SourceLink, StreamPlace
+from headrace.spark.source.direct.refusals import speaking_of_states
 from headrace.spark.source.direct.rows import DirectPlan, DirectTask, SliceTask, SnapshotTask
 from headrace.spark.source.direct.state import (
     FORMAT,
@@ -73,6 +74,7 @@ class DirectStream:
         self._require(start)
         return start
 
+    @speaking_of_states()
     def end_at_newest(self) -> None:
         """Let the stream end where the source is now."""
         self._receive()
@@ -82,6 +84,7 @@ class DirectStream:
         """Let the stream have no end again."""
         self._target = None
 
+    @speaking_of_states()
     def latest(self, start: DirectOffset | None) -> DirectOffset:
         """The end of the next batch behind `start`; of all that are there, if that is not known."""
         if start is not None:
@@ -92,11 +95,13 @@ class DirectStream:
             if start is not None and start.batch < newest:
                 return self._offset(start.batch + 1)
             received = reception.received_until
-            if self._ends_before(reception.place.until):
-                return self._offset(newest)
-            if reception.cut():
+            is_over = self._ends_before(reception.place.until)
+            if not is_over and reception.cut():
                 continue
-            if self._target is None or (self._ends_before(received) and not reception.waits):
+            if is_over or (self._ends_before(received) and not reception.waits):
+                reception.require_unaltered()
+                return self._offset(newest)
+            if self._target is None:
                 return self._offset(newest)
             advanced = self._advance(advanced)
 
