@@ -19,6 +19,7 @@
     multiset                 the same for tables without a key
     conversion, evolve       rows under other columns: a pure function of the row, and whether there is one
     credential               the origin of a password that may change
+    hashing                  keyed hashes in the place of values that must not leave
     durations                durations as people write them
     near                     names that are like one that nobody knows
     spark_types              Arrow types as Spark's SQL names them

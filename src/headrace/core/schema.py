@@ -29,6 +29,7 @@ import pyarrow as pa
 
 from headrace.core import records
 from headrace.core.conversion import Conversion
+from headrace.core.hashing import clear_form, hashed_form
 from headrace.core.records import on_disk
 from headrace.core.transaction_id import TransactionId
 
@@ -70,9 +71,23 @@ class Column:
     nullable: bool = True
     # Of `type`, for readers without Arrow.
     lake_type: str = field(default="", compare=False, metadata=on_disk(optional=True))
+    # Of a column that holds hashes (`core.hashing`): the type that its values would have.
+    clear_type: pa.DataType | None = field(default=None, metadata=on_disk(sparse=True))
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lake_type", spark_name(self.type))
+
+    @property
+    def hashed(self) -> Column:
+        """The column that holds hashes of the values."""
+        return replace(self, type=pa.string(), form=hashed_form(self.form), clear_type=self.type)
+
+    @property
+    def clear(self) -> Column:
+        """The column that would hold the values themselves; they must not leave."""
+        if self.clear_type is None:
+            return self
+        return replace(self, type=self.clear_type, form=clear_form(self.form), clear_type=None)
 
 
 @lru_cache(maxsize=4096)

@@ -37,6 +37,8 @@ from headrace.core.records import from_record, to_record
 from headrace.ingest import worker
 from headrace.ingest.last_commits import LastCommits
 from headrace.ingest.worker import ORPHANED, PATIENCE, ReceiverOrders
+from headrace.sources.contract.column_rules import ColumnRules
+from headrace.sources.contract.hash_key import hash_key
 from headrace.sources.contract.mirror import Address
 from headrace.sources.contract.stream import Orders
 from headrace.sources.contract.values import Json
@@ -94,6 +96,7 @@ class Feed:
         }
 
     def orders(self, frontier: Position) -> ReceiverOrders:
+        key = hash_key(ColumnRules.of_record(self.upstream))
         stream = Orders(
             address=self.address.text,
             identity=self.identity,
@@ -103,6 +106,7 @@ class Feed:
             newest=None if self.last is None else self.last.newest,
             running=self.streaming,
             silence=self.silence,
+            hash_key="" if key is None else key.text,
         )
         return ReceiverOrders(
             kind=self.kind,

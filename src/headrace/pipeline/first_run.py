@@ -31,6 +31,7 @@ from headrace.pipeline.state.records import SourceRecord
 from headrace.sources import registry
 from headrace.sources.contract.column_rules import ColumnRules
 from headrace.sources.contract.findings import CheckReport, refuse
+from headrace.sources.contract.hash_key import hash_key
 from headrace.sources.contract.mirror import Connection, Mirror, StreamOrder
 from headrace.sources.contract.values import COLUMNS, Waiting
 from headrace.sources.shared.patterns import Pattern, select
@@ -122,6 +123,8 @@ def _follow_rules(attempt: Attempt) -> None:
     assert ledger.source is not None
     known = ledger.source.column_rules
     rules = known.follow(ColumnRules.of(attempt.place.config.options), ledger.tables)
+    key = hash_key(rules)
+    rules = rules.with_key(key.fingerprint if key else "")
     if rules != known:
         ledger.publish(Epoch("open", ledger.frontier, source=ledger.source.with_columns(rules)))
 
@@ -162,4 +165,6 @@ def _source(met: Attempt, report: CheckReport) -> SourceRecord:
         start=ORIGIN,
         patterns=config.tables,
     )
-    return record.with_columns_of(report.tables)
+    record = record.with_columns_of(report.tables)
+    key = hash_key(record.column_rules)
+    return record.with_columns(record.column_rules.with_key(key.fingerprint)) if key else record

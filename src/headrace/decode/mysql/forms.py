@@ -21,6 +21,7 @@ meaning. `sources.mysql.types` chooses the form and the Arrow type together.
     bytes          binary                       anything                    the same, a fixed width unpadded
     vector         list<float32>                four bytes each             the same
     uuid, inet4, inet6    string                as the server prints them   16, 4, 16 bytes
+    hashed(form)   string                       none: it is read in clear   32 hexadecimal digits
 
 VECTOR: numbers of four bytes, as they lie in the column; any other length is bad.
 
@@ -48,6 +49,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.core.errors import Definite, Misconfigured
+from headrace.core.hashing import is_hashed_form
 from headrace.decode.kernel import Ints
 from headrace.decode.mysql import addresses, charsets, json_tree, numbers, times
 from headrace.decode.mysql.numbers import read_unsigned
@@ -170,6 +172,8 @@ def charset_of(form: str) -> tuple[str, str | None]:
 
 def decode_text(column: TextColumn, form: str, type: pa.DataType) -> DecodedColumn:
     """Decode a column of a result set."""
+    if is_hashed_form(form):
+        return strings.decode_hash(column)
     name, charset = charset_of(form)
     if charset is not None:
         return charsets.decode_text(column, charset)
@@ -230,6 +234,8 @@ BadText = Callable[[bytes, int], str]
 
 def decode_image(column: TextColumn, form: str, type: pa.DataType, layout: LayoutColumn) -> DecodedColumn:
     """Decode a column of row images whose layout fits the form."""
+    if is_hashed_form(form):
+        return strings.decode_hash(column)
     name, charset = charset_of(form)
     if name in ("enum", "set"):
         return (enums if name == "enum" else sets)(column, layout, charset)

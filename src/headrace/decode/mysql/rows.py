@@ -195,6 +195,41 @@ def blank(data: Bytes, events: EventFrames, rows: Ints, layout: TableMapLayout, 
     _check(*found, events.start, rows)
 
 
+def values_of(
+    data: Bytes, events: EventFrames, rows: Ints, layout: TableMapLayout, columns: Sequence[int]
+) -> list[TextColumn]:
+    """The places of these columns' values in all images of events: new rows first, then old ones."""
+    positions = np.full(len(layout.columns), -1, np.int64)
+    positions[list(columns)] = np.arange(len(columns))
+    event_rows = counts(data, events, rows, layout)
+    new, old = (_Side.empty(len(columns), int(event_rows.sum())) for _ in range(2))
+    _check(
+        *_walk(
+            data,
+            events.start[rows] + HEADER,
+            events.stop[rows],
+            events.kind[rows],
+            _widths(layout),
+            positions,
+            True,
+            event_rows,
+            *(new.kinds, new.starts, new.lengths),
+            *(old.kinds, old.starts, old.lengths),
+        ),
+        events.start,
+        rows,
+    )
+    return [
+        TextColumn(
+            np.concatenate([new.kinds[at], old.kinds[at]]),
+            np.concatenate([new.starts[at], old.starts[at]]),
+            np.concatenate([new.lengths[at], old.lengths[at]]),
+            data,
+        )
+        for at in range(len(columns))
+    ]
+
+
 def _widths(layout: TableMapLayout) -> Ints:
     return np.array([column.width for column in layout.columns], np.int64)
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from headrace.core.errors import Definite
+from headrace.core.hashing import DIGITS
 from headrace.decode.mysql.collations import BINARY
 
 # The numbers of types in a binlog.
@@ -62,6 +63,7 @@ _DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 _SIGNEDNESS, _DEFAULT_CHARSET, _COLUMN_CHARSET, _NAMES = 1, 2, 3, 4
 _SET_LABELS, _ENUM_LABELS, _GEOMETRY, _KEY, _PREFIX_KEY = 5, 6, 7, 8, 9
 _DEFAULT_LABEL_CHARSET, _LABEL_CHARSET, _VISIBILITY, _DIMENSIONS = 10, 11, 12, 13
+_HASHED = 0xFB  # our own field: the columns that hold hashes in the spool
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,7 @@ class LayoutColumn:
     is_unsigned: bool = False
     collation: int = BINARY
     labels: tuple[bytes, ...] = ()
+    clear: LayoutColumn | None = None  # of a column with hashes: as the server describes it
 
     @property
     def width(self) -> int:
@@ -264,8 +267,23 @@ def _describe(
             labels = tuple(reader.text() for _ in range(reader.length()))
             described[i] = replace(described[i], labels=labels)
     reader = _Reader(fields.get(_NAMES, b""))
-    for column in described:
-        yield replace(column, name=reader.text().decode("utf-8", "surrogateescape")) if reader else column
+    hashed = {*_Reader(fields.get(_HASHED, b"")).lengths()}
+    for number, column in enumerate(described):
+        if reader:
+            column = replace(column, name=reader.text().decode("utf-8", "surrogateescape"))
+        if number in hashed:
+            column = LayoutColumn(VARCHAR, DIGITS, name=column.name, clear=column)
+        yield column
+
+
+def hashed_field(columns: Sequence[int]) -> bytes:
+    """The field at the end of a table map that says which columns hold hashes in the place of values."""
+    numbers = b"".join(map(_packed, columns))
+    return bytes([_HASHED]) + _packed(len(numbers)) + numbers
+
+
+def _packed(number: int) -> bytes:
+    return bytes([number]) if number < 0xFB else b"\xfc" + number.to_bytes(2, "little")
 
 
 def _bits(data: bytes) -> Iterator[bool]:

@@ -9,11 +9,13 @@ meaning. The sources choose form and Arrow type together:
     float         float32, float64                 1e-45  NaN  -Infinity
     decimal       decimal128(p, s)                 -12.50
     text          string                           anything that is UTF-8
+    char          string                           the same, without the spaces at its end; to be hashed
     bytea         binary                           \\x00ff
     date          date32                           2016-11-04  0044-03-15 BC
     timestamp     timestamp(us)                    2016-11-04 13:51:30.123456
     timestamptz   timestamp(us, UTC)               2016-11-04 13:51:30.123456+00
     array(form)   list of the form's type          {1,NULL,3}
+    hashed(form)  string                           32 hexadecimal digits (`core.hashing`)
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from functools import partial
 import pyarrow as pa
 
 from headrace.core.errors import Misconfigured
+from headrace.core.hashing import is_hashed_form
 from headrace.decode.text import TextColumn
 from headrace.decode.values import (
     arrays,
@@ -42,6 +45,7 @@ FORMS: dict[str, arrays.Decoder] = {
     "float": floats.decode,
     "decimal": decimals.decode,
     "text": strings.decode,
+    "char": strings.decode_padded,
     "bytea": binaries.decode,
     "date": moments.decode_date,
     "timestamp": moments.decode_timestamp,
@@ -52,6 +56,8 @@ _ARRAY = "array("
 
 def decode_column(column: TextColumn, form: str, type: pa.DataType) -> DecodedColumn:
     """Decode a column of this form into its Arrow type."""
+    if is_hashed_form(form):
+        return strings.decode_hash(column)
     return _decoder(form)(column, type)
 
 

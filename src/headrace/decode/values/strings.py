@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numba import types
 
+from headrace.core.errors import Definite
+from headrace.core.hashing import DIGITS
 from headrace.decode.kernel import Bytes, Flags, Ints, Lengths, input_array, kernel, output_array
 from headrace.decode.text import TEXT, TextColumn
 from headrace.decode.values.outcome import DecodedColumn
@@ -30,6 +33,37 @@ def decode(column: TextColumn, type: pa.DataType) -> DecodedColumn:
         rows = np.flatnonzero(bad)
         return DecodedColumn(column.without(rows).binary(type), rows)
     return DecodedColumn(array, _NO_BAD)
+
+
+def decode_padded(column: TextColumn, type: pa.DataType) -> DecodedColumn:
+    """Form `char`: text without the spaces that pad it."""
+    decoded = decode(column, type)
+    return DecodedColumn(pc.utf8_rtrim(decoded.array, " "), decoded.bad)
+
+
+_HASH = f"^[0-9a-f]{{{DIGITS}}}$"
+
+
+class ValueUnhashed(Definite):
+    """A value that is to be a hash came as something else."""
+
+    codes = ("COLUMNS_UNHASHED",)
+
+
+def decode_hash(column: TextColumn) -> DecodedColumn:
+    """Form `hashed(...)`: hashes that were made where the values came in. Raises for any other text.
+
+    Such a text may be a value that must not leave: it is neither stored nor named in the error.
+    """
+    texts = column.binary(pa.binary())
+    if not pc.all(pc.match_substring_regex(texts, _HASH), min_count=0).as_py():
+        raise ValueUnhashed(
+            "COLUMNS_UNHASHED",
+            "a column that a rule hashes holds a value that is no hash",
+            detail="the value was not stored",
+            hint="headrace tables resync copies the table anew; if it comes back, report it",
+        )
+    return DecodedColumn(texts.cast(pa.string()), _NO_BAD)
 
 
 @kernel(types.int64, input_array(types.uint8), types.int64, types.int64)

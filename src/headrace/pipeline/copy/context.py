@@ -22,6 +22,7 @@ from functools import partial
 from headrace.core.chunks import Chunk
 from headrace.core.errors import HeadraceError, Transient
 from headrace.core.handoff import Handoff
+from headrace.core.hashing import HashKey
 from headrace.core.names import TableName
 from headrace.pipeline.tasks.copy import Answer, PiecesTask, RangeDone, answers, copy_pieces
 from headrace.pipeline.tasks.source_access import SourceAccess, SourceDoor
@@ -174,6 +175,7 @@ class SourceCopyContext(CopyContext):
     kind: str  # of the source
     address: Address
     identity: Json
+    hash_key: HashKey | None = None  # if a rule of columns hashes values
 
     @property
     def connections(self) -> int:
@@ -192,7 +194,8 @@ class SourceCopyContext(CopyContext):
 
     def readers(self, ticket: Json, role: str) -> Readers:
         """The readers that use this ticket."""
-        return Readers(self, SourceDoor(self.kind, self.identity, self.address, ticket, role))
+        door = SourceDoor(self.kind, self.identity, self.address, ticket, role, self.hash_key)
+        return Readers(self, door)
 
     @property
     def waiting(self) -> Waiting:

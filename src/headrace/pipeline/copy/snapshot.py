@@ -52,6 +52,7 @@ from headrace.pipeline.tasks.table_task import LakeAddress, TableTask
 from headrace.sources import registry
 from headrace.sources.contract.copying import CopyOrder, CopyPlan, Piece, Snapshot, TableSizes
 from headrace.sources.contract.errors import MISSED_SECONDS, MomentMissed, TableBusy
+from headrace.sources.contract.hash_key import hash_key
 from headrace.sources.contract.mirror import Address, Mirror
 from headrace.sources.contract.values import Json, TableDef
 from headrace.spark.jobs import Jobs
@@ -95,7 +96,14 @@ class Copying(CopyThread):
         reached: Position,
     ) -> None:
         site = SourceCopyContext(
-            lake, jobs, room, epoch, kind=source.kind, address=address, identity=identity
+            lake,
+            jobs,
+            room,
+            epoch,
+            kind=source.kind,
+            address=address,
+            identity=identity,
+            hash_key=hash_key(source.column_rules),
         )
         super().__init__(site, frozenset(record.name for record in records))
         self._source = source

@@ -10,6 +10,7 @@ Nothing is made upstream here and nothing is published.
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from headrace.core.names import TableName
 from headrace.core.position import Position
@@ -18,7 +19,9 @@ from headrace.pipeline.state.config import SourceConfig
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_state import State, TableEvent, after
 from headrace.sources import registry
+from headrace.sources.contract.column_rules import ColumnRules
 from headrace.sources.contract.findings import CheckReport, Wish
+from headrace.sources.contract.hash_key import check_hash_key
 from headrace.sources.contract.mirror import Mirror
 from headrace.sources.contract.values import TableDef
 
@@ -34,6 +37,8 @@ def examine(config: SourceConfig) -> CheckReport:
     """Examine the source, and find which of its tables have no place in a lake."""
     source = registry.by_address(config.url)
     report = source.examine(config.address(), wish(config))
+    without_key = check_hash_key(ColumnRules.of(config.options))
+    report = replace(report, findings=(*without_key, *report.findings))
     meant_first = sorted(
         (table.name for table in report.tables), key=lambda name: name not in report.named_tables
     )

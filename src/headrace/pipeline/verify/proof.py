@@ -65,6 +65,7 @@ from headrace.pipeline.verify.verdicts import DIFFERENT, EQUAL, NOT_COMPARED, Ta
 from headrace.sources import registry
 from headrace.sources.contract.copying import Snapshot, TableSizes
 from headrace.sources.contract.errors import MISSED_SECONDS, MomentMissed
+from headrace.sources.contract.hash_key import hash_key
 from headrace.sources.contract.mirror import Mirror
 from headrace.sources.shared.patterns import select
 from headrace.spark.jobs import Background
@@ -121,6 +122,7 @@ def _of_source(place: RunContext, asked: VerifyRequest) -> Verdict:
     known = catalog.load(place.store, place.name, newest.epoch).records
     source = source_of(known)
     assert source is not None
+    hash_key(source.column_rules)  # before the source is asked
     kind = registry.by_kind(source.kind)
     with closing(kind.connect(place.config.address(), role="verify")) as connection:
         mirror = connection.mirror(source.upstream, source.identity)
@@ -295,7 +297,12 @@ class SourceComparison:
             name=self._place.name,
             jobs=Background(self._place.spark),
             door=SourceDoor(
-                self._source.kind, connection.identity, connection.address, self._snapshot.ticket, "verify"
+                self._source.kind,
+                connection.identity,
+                connection.address,
+                self._snapshot.ticket,
+                "verify",
+                hash_key(self._source.column_rules),
             ),
             connections=self._place.config.snapshot_connections,
             decoder=registry.by_kind(self._source.kind).decoder(),

@@ -6,6 +6,7 @@
     findings    what a check finds before anything is made: a wish, findings, their report
     stream      the stream as a receiver reads it, and the half of a source that a receiver needs
     column_rules  which columns of a table may leave the source: the rules, and what is wrong with one
+    hash_key    the key of the environment, for columns that leave as hashes
     decoder     from the stream's bytes to changes, and from values to the texts that the source prints
     values      the values that all of these use: declarations, tables, statements, waits, records
     errors      the errors that code reacts to by their class

@@ -1,17 +1,20 @@
-"""The rules of columns: which columns of a table may leave the source.
+"""The rules of columns: which columns of a table may leave the source, and which of them as hashes.
 
     [source.main.columns]
     "public.users" = { exclude = ["ssn"] }              all but these
     "public.people" = { only = ["id", "name"] }         these and no others
+    "public.mails" = { hash = ["address"] }             all, some of them as hashes (`core.hashing`)
     new_columns = "exclude"                             or "include": a column that comes later
 
 A rule decides which columns a source sees when it looks at a table. The lake's schema comes from the look, a
 copy selects the columns of that schema, and a decoder makes no others. So nothing above the source knows of a
-column that stays out.
+column that stays out. A hashed column is a column of hashes there: the receiver puts hashes into the stream
+before anything is written, and whoever reads a table hashes what it read (`pipeline.tasks.source_access`).
 
     first look      the columns that the rule lets through are written into the record of the rule (`columns`)
     later looks     only these, unless new columns are included: one that was added or renamed stays out
     another rule    refused for a table whose values the lake holds, unless `only` names further columns
+    another key     refused for the same tables: their hashes would match nothing
 
 Pure. The record of a mirror's objects upstream holds the rules: if a kind of source declares the option
 `columns`, its record has their text under that name. It is the only part that the pipeline reads.
@@ -24,17 +27,18 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headrace.core.errors import HeadraceError, Misconfigured
+from headrace.core.errors import Definite, HeadraceError, Misconfigured
 from headrace.core.names import TableName
 from headrace.core.near import did_you_mean
 from headrace.sources.contract.findings import Finding, Level
 from headrace.sources.contract.values import COLUMNS, Json
 
-_EXAMPLE = '"public.users" = { exclude = ["ssn"] }, or { only = ["id", "name"] }'
+_EXAMPLE = '"public.users" = { exclude = ["ssn"] }, or { only = ["id", "name"] }, or { hash = ["email"] }'
 _NEW_LAKE = "mirror into a new lake, headrace run --lake NEW_DIR URL, and then remove this one"
 _NEW = "new_columns"
 _EXCLUDE, _INCLUDE = "exclude", "include"
-_KEYS = ("exclude", "only")
+_KEYS = ("exclude", "only", "hash")
+_HASH_KEY = "hash_key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +48,16 @@ class ColumnRule:
     exclude: tuple[str, ...] = ()
     only: tuple[str, ...] = ()  # empty: all but those of `exclude`
     columns: tuple[str, ...] = ()
+    hash: tuple[str, ...] = ()  # these leave as hashes
 
     @property
     def names(self) -> tuple[str, ...]:
         """The columns that the rule names."""
-        return self.exclude or self.only
+        return (*(self.exclude or self.only), *self.hash)
+
+    def hashes(self, column: str) -> bool:
+        """Tell whether a column leaves as hashes alone."""
+        return column.lower() in {name.lower() for name in self.hash}
 
     def sends(self, column: str) -> bool:
         """Tell whether a column may leave the source."""
@@ -62,7 +71,12 @@ class ColumnRule:
 
     def record(self) -> dict[str, list[str]]:
         """The rule as JSON has it."""
-        fields = {"exclude": self.exclude, "only": self.only, "columns": self.columns}
+        fields = {
+            "exclude": self.exclude,
+            "only": self.only,
+            "hash": self.hash,
+            "columns": self.columns,
+        }
         return {name: list(columns) for name, columns in fields.items() if columns}
 
 
@@ -72,6 +86,7 @@ class ColumnRules:
 
     tables: Mapping[TableName, ColumnRule] = field(default_factory=dict)
     includes_new: bool = False
+    hash_key: str = ""  # the fingerprint of the key that the lake's hashes were made with
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ColumnRules:
@@ -81,7 +96,7 @@ class ColumnRules:
     @classmethod
     def parse(cls, text: str) -> ColumnRules:
         """Read the text of a record."""
-        return _parse(text, (*_KEYS, "columns"))
+        return _parse(text, (*_KEYS, "columns"), (_HASH_KEY,))
 
     @classmethod
     def of_record(cls, upstream: Json) -> ColumnRules:
@@ -98,19 +113,35 @@ class ColumnRules:
         if not self.tables:
             return ""
         new = {_NEW: _INCLUDE} if self.includes_new else {}
-        return json.dumps({**{str(n): r.record() for n, r in self.tables.items()}, **new}, sort_keys=True)
+        key = {_HASH_KEY: self.hash_key} if self.hash_key else {}
+        tables = {str(name): rule.record() for name, rule in self.tables.items()}
+        return json.dumps({**tables, **new, **key}, sort_keys=True)
 
     @property
     def options(self) -> dict[str, str]:
         """The rules as a person wrote them, as an option of the source."""
         bare = {name: replace(rule, columns=()) for name, rule in self.tables.items()}
-        text = replace(self, tables=bare).text
+        text = replace(self, tables=bare, hash_key="").text
         return {COLUMNS.name: text} if text else {}
 
+    @property
+    def has_hashes(self) -> bool:
+        """Tell whether a column of any table leaves as hashes: then there must be a key."""
+        return any(rule.hash for rule in self.tables.values())
+
     def sends(self, table: TableName, column: str) -> bool:
-        """Tell whether a column of a table may leave the source."""
+        """Tell whether a column of a table may leave the source, as it is or as hashes."""
         rule = self.tables.get(table)
         return rule is None or rule.sends(column)
+
+    def hashes(self, table: TableName, column: str) -> bool:
+        """Tell whether a column of a table leaves as hashes alone."""
+        rule = self.tables.get(table)
+        return rule is not None and rule.hashes(column)
+
+    def shows(self, table: TableName, column: str) -> bool:
+        """Tell whether the values of a column may leave as they are."""
+        return self.sends(table, column) and not self.hashes(table, column)
 
     def forbidden(self, table: TableName, columns: Iterable[str]) -> list[str]:
         """The columns among these that must not leave."""
@@ -139,11 +170,21 @@ class ColumnRules:
             found[name] = replace(rule, columns=tuple(filter(rule.sends, columns[name])))
         return replace(self, tables={**self.tables, **found})
 
+    def with_key(self, fingerprint: str) -> ColumnRules:
+        """The rules with the fingerprint of the key; raises if the lake holds hashes of another key."""
+        if not self.has_hashes:
+            return replace(self, hash_key="")
+        if self.hash_key not in ("", fingerprint):
+            raise _key_changed_error(next(name for name, rule in self.tables.items() if rule.hash))
+        return replace(self, hash_key=fingerprint)
+
     def follow(self, new_rules: ColumnRules, mirrored_tables: Collection[TableName]) -> ColumnRules:
         """The rules that a run goes on with; raises if the lake may hold values that they forbid."""
         names = sorted({*self.tables, *new_rules.tables})
         by_name = {name: self._next_rule(new_rules, name, name in mirrored_tables) for name in names}
-        return ColumnRules({name: rule for name, rule in by_name.items() if rule}, new_rules.includes_new)
+        rules = {name: rule for name, rule in by_name.items() if rule}
+        held = any(rule.hash and (rule.columns or name in mirrored_tables) for name, rule in rules.items())
+        return ColumnRules(rules, new_rules.includes_new, self.hash_key if held else "")
 
     def _next_rule(self, new_rules: ColumnRules, name: TableName, is_mirrored: bool) -> ColumnRule | None:
         """The rule of one table. That of a table that was dropped stays, for the lake still holds it."""
@@ -164,11 +205,12 @@ class ColumnRules:
 def _names_more(before: ColumnRule, after: ColumnRule) -> bool:
     """Tell whether a rule names all columns that the lake holds, and perhaps columns that came later."""
     held = {*(before.columns or before.only)}
-    return bool(held) and held <= {*after.only} and not {*after.only} & {*before.exclude}
+    same_hashes = all(before.hashes(name) == after.hashes(name) for name in held)
+    return bool(held) and same_hashes and held <= {*after.only} and not {*after.only} & {*before.exclude}
 
 
-def _bare(rule: ColumnRule) -> tuple[frozenset[str], frozenset[str]]:
-    return frozenset(rule.exclude), frozenset(rule.only)
+def _bare(rule: ColumnRule) -> tuple[frozenset[str], ...]:
+    return frozenset(rule.exclude), frozenset(rule.only), frozenset(rule.hash)
 
 
 def _changed_error(name: TableName, before: ColumnRule | None, after: ColumnRule | None) -> HeadraceError:
@@ -182,6 +224,15 @@ def _changed_error(name: TableName, before: ColumnRule | None, after: ColumnRule
     )
 
 
+def _key_changed_error(name: TableName) -> Misconfigured:
+    return Misconfigured(
+        "COLUMNS_HASH_KEY_CHANGED",
+        f"the key of hashes is not the one with which the lake mirrors {name}",
+        detail="hashes of two keys would not match, in the table, in its history, and in joins",
+        hint=f"set HEADRACE_HASH_KEY to the key as before; or, if that is lost, {_NEW_LAKE}",
+    )
+
+
 def held_values_error(name: TableName) -> Misconfigured:
     """The error of a table with a rule whose values the lake held before it."""
     return Misconfigured(
@@ -192,7 +243,7 @@ def held_values_error(name: TableName) -> Misconfigured:
     )
 
 
-def _parse(text: str, keys: Sequence[str]) -> ColumnRules:
+def _parse(text: str, keys: Sequence[str], more: Sequence[str] = ()) -> ColumnRules:
     if not text:
         return ColumnRules()
     try:
@@ -204,8 +255,9 @@ def _parse(text: str, keys: Sequence[str]) -> ColumnRules:
     new = raw.pop(_NEW, _EXCLUDE)
     if new not in (_EXCLUDE, _INCLUDE):
         raise _malformed_error(f'"{_NEW}" can be "{_EXCLUDE}" or "{_INCLUDE}"')
+    known = {name: raw.pop(name) for name in more if name in raw}
     rules = {TableName.parse(name): _rule(name, said, keys) for name, said in raw.items()}
-    return ColumnRules(rules, includes_new=new == _INCLUDE)
+    return ColumnRules(rules, includes_new=new == _INCLUDE, **known)
 
 
 def _rule(name: str, said: Any, keys: Sequence[str]) -> ColumnRule:
@@ -216,9 +268,13 @@ def _rule(name: str, said: Any, keys: Sequence[str]) -> ColumnRule:
             raise _malformed_error(f'"{key}" is no rule of columns', did_you_mean(key, _KEYS))
         if not isinstance(columns, list) or not columns or not all(isinstance(c, str) for c in columns):
             raise _malformed_error(f'"{key}" of "{name}" is not a list of columns')
-    if len({*said} & {*_KEYS}) != 1:
-        raise _malformed_error(f'the rule of columns of "{name}" needs either "exclude" or "only"')
-    return ColumnRule(**{key: tuple(columns) for key, columns in said.items()})
+    if not {*said} & {*_KEYS} or {"exclude", "only"} <= {*said}:
+        raise _malformed_error(f'the rule of columns of "{name}" needs "exclude" or "only", or "hash"')
+    rule = ColumnRule(**{key: tuple(columns) for key, columns in said.items()})
+    kept_out = [column for column in rule.hash if not replace(rule, columns=()).sends(column)]
+    if kept_out:
+        raise _malformed_error(f'the rule of columns of "{name}" hashes "{kept_out[0]}", and keeps it out')
+    return rule
 
 
 def _malformed_error(primary: str, detail: str | None = None) -> Misconfigured:
@@ -259,6 +315,16 @@ def rule_flaw(
     return None
 
 
+def hash_type_error(table: TableName, column: str, type: str) -> Definite:
+    """The error of a column to hash whose values have no text that is the same wherever they come from."""
+    return Definite(
+        "COLUMNS_HASH_TYPE",
+        f'column "{column}" of {table} cannot be hashed',
+        detail=f"its type is {type}: equal values may have several texts, and so several hashes",
+        hint=f'hash texts, whole numbers, dates and uuids; put others into "exclude" of "{table}"',
+    )
+
+
 def check_rule(
     rules: ColumnRules, table: TableName, columns: Collection[str], key: Collection[str]
 ) -> list[Finding]:
@@ -268,7 +334,8 @@ def check_rule(
     if (flaw := rule_flaw(rules, table, columns, key)) is not None:
         return [Finding(Level.ERROR, flaw, table=table)]
     out = rules.forbidden(table, columns)
-    return [_left_out(table, out)] if out else []
+    hashed = [column for column in columns if rules.hashes(table, column)]
+    return [*([_left_out(table, out)] if out else []), *([_hashed(table, hashed)] if hashed else [])]
 
 
 def _left_out(table: TableName, columns: Sequence[str]) -> Finding:
@@ -277,6 +344,19 @@ def _left_out(table: TableName, columns: Sequence[str]) -> Finding:
         Misconfigured(
             "COLUMNS_LEFT_OUT",
             f"columns of {table} stay out of the lake",
+            detail=", ".join(f'"{column}"' for column in columns),
+            hint='nothing to do; a rule in "columns" says so',
+        ),
+        table=table,
+    )
+
+
+def _hashed(table: TableName, columns: Sequence[str]) -> Finding:
+    return Finding(
+        Level.INFO,
+        Misconfigured(
+            "COLUMNS_HASHED",
+            f"columns of {table} are hashed",
             detail=", ".join(f'"{column}"' for column in columns),
             hint='nothing to do; a rule in "columns" says so',
         ),

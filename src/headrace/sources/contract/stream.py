@@ -31,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.core.errors import HeadraceError
+from headrace.core.hashing import HashKey
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.core.records import on_disk
@@ -102,7 +103,7 @@ class StreamRead:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Orders:
-    """An order to stream: what, from whom, and from where on. It holds the password: never show it."""
+    """An order to stream: what, from whom, and from where on. It holds password and key: never show it."""
 
     address: str  # the whole text
     identity: Json  # of the server that must answer: `Connection.identity`
@@ -112,6 +113,12 @@ class Orders:
     newest: int | None = None  # the largest transaction id that is known to have committed there
     running: bool = False  # stream large transactions while they run, if the source can
     silence: float | None = None  # seconds that the stream may be silent; None: the source's own limit
+    hash_key: str = ""  # of the rules of columns in `upstream`, if one hashes values
+
+    @property
+    def own_hash_key(self) -> HashKey | None:
+        """The key, if there is one."""
+        return HashKey(self.hash_key) if self.hash_key else None
 
 
 class Stream(Protocol):

@@ -28,7 +28,7 @@ class MysqlStream:
     feedback: ClassVar[None] = None
 
     dump: BinlogDump
-    mask: Callable[[StreamRead], None] | None = None  # it overwrites what must not leave
+    mask: Callable[[StreamRead], StreamRead] | None = None  # it overwrites what must not leave
 
     @property
     def start(self) -> Position:
@@ -40,9 +40,7 @@ class MysqlStream:
 
     def read(self, timeout: float) -> StreamRead | None:
         found = self.dump.read(timeout)
-        if found is not None and self.mask is not None:
-            self.mask(found)
-        return found
+        return found if found is None or self.mask is None else self.mask(found)
 
     def close(self) -> None:
         self.dump.close()
@@ -64,7 +62,7 @@ class MysqlStreamSource:
             silence=orders.silence,
         )
         dump = BinlogDump.open(MysqlAddress.parse(orders.address), wanted)
-        return MysqlStream(dump, _mask(upstream, dump) if upstream.columns else None)
+        return MysqlStream(dump, _mask(upstream, dump, orders) if upstream.columns else None)
 
     def picking(self, upstream: Json, tables: Collection[TableName], options: Mapping[str, str]) -> Json:
         """Add these tables to the record: the binlog has all tables of the server."""
@@ -77,11 +75,12 @@ class MysqlStreamSource:
         return history_changed(len(sent_times), len(again))
 
 
-def _mask(upstream: MysqlUpstream, dump: BinlogDump) -> Callable[[StreamRead], None]:
+def _mask(upstream: MysqlUpstream, dump: BinlogDump, orders: Orders) -> Callable[[StreamRead], StreamRead]:
     # Imported late: it reads rows, and loads Arrow for that.
     from headrace.sources.mysql.stream.masking import ColumnMask
 
-    return ColumnMask(upstream.rules, dump.is_mariadb, upstream.case_insensitive).apply
+    folds = upstream.case_insensitive
+    return ColumnMask(upstream.rules, dump.is_mariadb, folds, orders.own_hash_key).apply
 
 
 STREAM_SOURCE: StreamSource = MysqlStreamSource()

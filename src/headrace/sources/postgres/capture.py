@@ -19,7 +19,7 @@ from headrace.core.records import from_record
 from headrace.sources.contract.errors import TableBusy
 from headrace.sources.contract.values import ExaminedTables, TableDef
 from headrace.sources.postgres.catalog.definitions import read_entries, read_entries_by_name
-from headrace.sources.postgres.catalog.table_def import TableEntry, definition
+from headrace.sources.postgres.catalog.table_def import TableEntry, apply_rules, definition
 from headrace.sources.postgres.copy.table_access import overtaken
 from headrace.sources.postgres.preflight.roots import inside_root, leaves_held, outside_roots
 from headrace.sources.postgres.preflight.upstream_objects import unfit_members, unfit_tables
@@ -44,7 +44,7 @@ def examine(connection: Session, upstream: PostgresUpstream, names: Sequence[Tab
     if not upstream.owns_publication:
         fit = [each for each in entries if each.name not in errors]
         errors |= unfit_members(connection, upstream, fit)
-    return _examine(entries, errors)
+    return _examine(upstream, entries, errors)
 
 
 def _overlapping(
@@ -141,11 +141,14 @@ def _members(
     connection: Session, upstream: PostgresUpstream, entries: Iterable[TableEntry]
 ) -> ExaminedTables:
     there = list(entries)
-    return _examine(there, unfit_members(connection, upstream, there))
+    return _examine(upstream, there, unfit_members(connection, upstream, there))
 
 
-def _examine(entries: Iterable[TableEntry], errors: dict[TableName, HeadraceError]) -> ExaminedTables:
-    return ExaminedTables({each.name: definition(each) for each in entries}, errors)
+def _examine(
+    upstream: PostgresUpstream, entries: Iterable[TableEntry], errors: dict[TableName, HeadraceError]
+) -> ExaminedTables:
+    ruled = (apply_rules(each, upstream.rules) for each in entries)
+    return ExaminedTables({each.name: definition(each) for each in ruled}, errors)
 
 
 # --- the captured tables ------------------------------------------------------------------------

@@ -24,7 +24,13 @@ from types import MappingProxyType
 
 from headrace.core.errors import HeadraceError, Misconfigured, Transient
 from headrace.core.names import TableName, quote_identifier
-from headrace.sources.contract.column_rules import NO_RULES, ColumnRules, check_rule, rule_flaw
+from headrace.sources.contract.column_rules import (
+    NO_RULES,
+    ColumnRules,
+    check_rule,
+    hash_type_error,
+    rule_flaw,
+)
 from headrace.sources.contract.findings import Finding, Level, hint_of
 from headrace.sources.postgres.catalog.definitions import read_entries_by_name
 from headrace.sources.postgres.catalog.locks import of_publication
@@ -32,6 +38,7 @@ from headrace.sources.postgres.catalog.table_def import TableEntry, deciding, id
 from headrace.sources.postgres.session.ddl import execute_ddl
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.session.stream_errors import publication_missing
+from headrace.sources.postgres.types.columns import HASHABLE
 from headrace.sources.shared.refusals import LockTimeout, PrivilegeMissing
 
 LATE_TABLES_WHOLE = {15: 150013, 16: 160009, 17: 170005}
@@ -241,6 +248,9 @@ def keeps_rules(entry: TableEntry, rules: ColumnRules) -> bool:
 def unruly(entry: TableEntry, rules: ColumnRules) -> HeadraceError | None:
     """The reason why a table's rule can't be kept; None if it can."""
     flaw = rule_flaw(rules, entry.name, [a.name for a in entry.attributes], entry.identity.key)
+    unfit = [a for a in entry.attributes if rules.hashes(entry.name, a.name) and a.type not in HASHABLE]
+    if flaw is None and unfit:
+        return hash_type_error(entry.name, unfit[0].name, unfit[0].type_text)
     if flaw is not None or entry.name not in rules.tables or not entry.identity.full:
         return flaw
     return Misconfigured(

@@ -64,6 +64,8 @@ class PostgresStreamSource:
             base=upstream.base,
             xid=orders.newest,
             forks=upstream.forks,
+            rules=upstream.rules,
+            hash_key=orders.own_hash_key,
         )
         return PostgresStream(SlotStream.open(PostgresAddress(orders.address), wanted), upstream.log)
 

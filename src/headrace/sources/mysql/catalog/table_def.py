@@ -66,6 +66,8 @@ class ColumnRow:
     scale: int | None
     fraction: int | None  # digits of a second
     srs_id: int | None  # of a spatial column that is bound to one; MariaDB does not say
+    # A rule lets its values leave as hashes alone.
+    is_hashed: bool = field(default=False, metadata=on_disk("hashed", sparse=True))
 
 
 # The charsets in which two codes are one character of Unicode: tested on both servers, code by code.
@@ -103,11 +105,15 @@ class TableLook:
 
 
 def apply_rules(look: TableLook, rules: ColumnRules) -> TableLook:
-    """The look without the columns that must not leave."""
-    out = rules.forbidden(look.name, [column.name for column in look.columns])
-    if not out:
+    """The look without the columns that must not leave, and with those that leave as hashes."""
+    if look.name not in rules.tables:
         return look
-    columns = tuple(column for column in look.columns if column.name not in out)
+    out = rules.forbidden(look.name, [column.name for column in look.columns])
+    columns = tuple(
+        replace(column, is_hashed=True) if rules.hashes(look.name, column.name) else column
+        for column in look.columns
+        if column.name not in out
+    )
     return replace(look, columns=columns, left_out=tuple(out))
 
 
@@ -120,7 +126,7 @@ def keeps_apart(column: ColumnRow) -> bool:
 
 def schema_of(look: TableLook) -> TableSchema:
     """The lake's schema of the table; raises if the lake cannot hold a column."""
-    columns = tuple(column_of(row.name, row.column_type, row.charset) for row in look.columns)
+    columns = tuple(column_of(row.name, row.column_type, row.charset, row.is_hashed) for row in look.columns)
     return TableSchema(columns=columns, key=look.key, full=True, transaction=TransactionId.GTID)
 
 

@@ -60,7 +60,10 @@ def disorder(look: TableLook) -> str | None:
     if not look.primary:
         return "it has no primary key"
     types = {row.name: (row.column_type, row.precision or 0) for row in look.columns}
+    hashed = {row.name for row in look.columns if row.is_hashed}
     for name in look.key:
+        if name in hashed:
+            return f'its key column "{name}" is hashed'
         kind, digits = types[name]
         if base_of(kind) not in _ORDERED or (base_of(kind) == "decimal" and digits > _MOST_DIGITS):
             return f'its key column "{name}" is of type {kind}'

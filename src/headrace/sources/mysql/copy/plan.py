@@ -25,6 +25,7 @@ from headrace.sources.contract.copying import CopyOrder, Piece
 from headrace.sources.contract.errors import StepTooLong
 from headrace.sources.contract.values import ALONE, Json, TableDef, Waiting
 from headrace.sources.mysql.catalog.definitions import read_visible_tables
+from headrace.sources.mysql.catalog.table_def import apply_rules
 from headrace.sources.mysql.copy import key_range
 from headrace.sources.mysql.copy.key_range import bounds, of_key, within
 from headrace.sources.mysql.copy.leader import MysqlLeader, lead, refuse_forgetful
@@ -83,7 +84,11 @@ def plan(connection: MysqlConnection, server: MysqlCopyTarget, order: CopyOrder)
     if order.options.get(HANDOFF.name) == CHUNKS:
         # A table that is hidden or gone is left out here: its reader will find out.
         looks, _ = read_visible_tables(connection, [table.name for table in order.tables])
-        by_ranges = frozenset(name for name, found in looks.items() if key_range.disorder(found) is None)
+        by_ranges = frozenset(
+            name
+            for name, found in looks.items()
+            if key_range.disorder(apply_rules(found, server.upstream.rules)) is None
+        )
     return MysqlCopyPlan(server, order, by_ranges)
 
 

@@ -42,5 +42,7 @@ def with_statements(
     return {**look, "passed": sorted(times), "versions": versions} if times else look
 
 
-def _entry(row: ColumnRow | None) -> list[str | None] | None:
-    return None if row is None else [row.name, row.column_type, row.charset]
+def _entry(row: ColumnRow | None) -> list[str | bool | None] | None:
+    if row is None:
+        return None
+    return [row.name, row.column_type, row.charset, *([True] if row.is_hashed else [])]

@@ -140,6 +140,15 @@ def _is_of(step: Step, names: Collection[str]) -> bool:
     return isinstance(step, Rename | Retype) and {step.old.lower(), step.new.lower()} <= {*names}
 
 
+def _touches(step: Step, names: Collection[str]) -> bool:
+    """Tell whether a step alters values or names of some of these columns; names are in lower case."""
+    if isinstance(step, Add | DropColumn):
+        return step.name.lower() in names
+    if isinstance(step, Rename | Retype):
+        return not {step.old.lower(), step.new.lower()}.isdisjoint(names)
+    return isinstance(step, Recode)
+
+
 def _blank(step: Step, sends: Callable[[str], bool]) -> Step:
     if not isinstance(step, Add) or step.default is None or sends(step.name):
         return step
@@ -159,6 +168,11 @@ class AlterStatement:
             return self
         names = {name.lower() for name in columns}
         return replace(self, steps=tuple(step for step in self.steps if not _is_of(step, names)))
+
+    def touches(self, columns: Collection[str]) -> bool:
+        """Tell whether the statement alters values or names of some of these columns."""
+        names = {name.lower() for name in columns}
+        return bool(names) and any(_touches(step, names) for step in self.steps)
 
     def blank(self, sends: Callable[[str], bool]) -> AlterStatement:
         """The statement with other constants of equal length for columns that must not leave."""

@@ -20,7 +20,13 @@ from dataclasses import dataclass, replace
 
 from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
-from headrace.sources.contract.column_rules import NO_RULES, ColumnRules, check_rule, unknown_tables
+from headrace.sources.contract.column_rules import (
+    NO_RULES,
+    ColumnRules,
+    check_rule,
+    hash_type_error,
+    unknown_tables,
+)
 from headrace.sources.contract.findings import CheckReport, Finding, Level, Wish, in_order
 from headrace.sources.contract.values import ExaminedTables, Json, TableSize
 from headrace.sources.mysql.catalog.candidates import (
@@ -57,6 +63,7 @@ from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import identify, prove, prove_kind
 from headrace.sources.mysql.session.statements import MysqlConnection
+from headrace.sources.mysql.types.columns import is_hashable
 from headrace.sources.mysql.upstream import MysqlUpstream
 
 
@@ -219,6 +226,13 @@ def _of_tables(
 
 
 def _check_rule(look: TableLook, rules: ColumnRules) -> list[Finding]:
+    unfit = [
+        hash_type_error(look.name, column.name, column.data_type)
+        for column in look.columns
+        if rules.hashes(look.name, column.name) and not is_hashable(column.column_type)
+    ]
+    if unfit:
+        return [Finding(Level.ERROR, unfit[0], table=look.name)]
     return check_rule(rules, look.name, [column.name for column in look.columns], look.key)
 
 

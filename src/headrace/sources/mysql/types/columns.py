@@ -80,6 +80,7 @@ _FIXED: Mapping[str, Kind] = {
     ),
 }
 _TEXTS = frozenset(("char", "varchar", "tinytext", "text", "mediumtext", "longtext"))
+_HASHABLE = frozenset((*_INTEGERS, *_TEXTS, "date", "uuid"))
 # Charsets whose bytes are UTF-8.
 _UTF8 = frozenset(("utf8mb4", "utf8mb3", "utf8", "ascii"))
 # The server's mark of columns that it still keeps in a layout from before MySQL 5.6.
@@ -88,14 +89,40 @@ _WORD = re.compile(r"\w+")
 _ARGUMENTS = re.compile(r"\((\d+)(?:,(\d+))?\)")
 
 
-def column_of(name: str, column_type: str, charset: str | None) -> Column:
+def column_of(name: str, column_type: str, charset: str | None, is_hashed: bool = False) -> Column:
     """The column of the lake; raises for a type, layout or charset that we cannot read.
 
     `column_type` and `charset` are from `information_schema.columns`. The type has lengths, labels, UNSIGNED
     and ZEROFILL; only texts, enums and sets have a charset.
     """
     arrow, form = _kind(name, column_type, (charset or "").lower())
-    return Column(name=name, type=arrow, form=form, source_type=column_type)
+    column = Column(name=name, type=arrow, form=form, source_type=column_type)
+    return column.hashed if is_hashed else column
+
+
+def is_hashable(column_type: str) -> bool:
+    """Tell whether equal values of a type of the catalog have equal texts, on every server."""
+    return base_of(column_type) in _HASHABLE
+
+
+def hashable_kind(layout: LayoutColumn) -> Kind | None:
+    """The form of a column to hash, from its layout in the stream alone; None if it can't be hashed.
+
+    The type can hold more than that of `column_of`, and the text is the same.
+    """
+    if layout.type in _INTEGER_CODES.values():
+        big = layout.type == table_map.LONGLONG and layout.is_unsigned
+        return (UNSIGNED_BIGINT, "decimal") if big else (pa.int64(), "int")
+    if layout.type in (table_map.DATE, table_map.NEWDATE):
+        return _FIXED["date"]
+    if (layout.type, layout.first, layout.collation) == (table_map.STRING, _ADDRESS_BYTES["uuid"], BINARY):
+        return _FIXED["uuid"]  # or bytes, of which the look at the catalog says that they can't be hashed
+    charset = CHARSETS.get(layout.collation)
+    if layout.type not in (*_VARYING, *_BLOBS, table_map.STRING) or charset is None or charset == "binary":
+        return None
+    if charset in _UTF8:
+        return pa.string(), "text"
+    return (pa.string(), f"text({charset})") if has_decoder(charset) else None
 
 
 def _kind(name: str, column_type: str, charset: str) -> Kind:
@@ -281,6 +308,10 @@ def _is_hash(column: LayoutColumn) -> bool:
 
 def _fits(column: Column, layout: LayoutColumn) -> bool:
     """Tell whether a column of the layout has the values of the recorded one."""
+    if column.clear_type is not None or layout.clear is not None:
+        return (
+            layout.clear is not None and column.clear_type is not None and _fits(column.clear, layout.clear)
+        )
     base = base_of(column.source_type)
     if base in _INTEGER_CODES:
         return layout.type == _INTEGER_CODES[base] and layout.is_unsigned == is_unsigned(column.source_type)

@@ -23,8 +23,8 @@ looks, and a partition that the transaction which made it also wrote to, and may
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from headrace.core.names import TableName
 from headrace.core.records import on_disk
@@ -168,6 +168,12 @@ def identity_differs(full: bool, key: Sequence[str], leaf: Branch) -> str | None
 def leaves(tree: Iterable[Branch]) -> list[Branch]:
     """The partitions that hold rows."""
     return [branch for branch in tree if branch.has_rows]
+
+
+def without_values(branch: Branch, hides: Callable[[str], bool]) -> Branch:
+    """The branch without the values that older rows have in some columns."""
+    missing = tuple((name, None if hides(name) else value) for name, value in branch.missing)
+    return replace(branch, missing=missing)
 
 
 def fingerprint(tree: Iterable[Branch]) -> int:

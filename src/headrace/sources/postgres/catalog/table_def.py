@@ -30,10 +30,17 @@ from typing import Any
 from headrace.core.errors import Misconfigured
 from headrace.core.names import TableName
 from headrace.core.records import from_record, on_disk, to_record
-from headrace.core.schema import TableSchema
+from headrace.core.schema import Column, TableSchema
+from headrace.sources.contract.column_rules import ColumnRules
 from headrace.sources.contract.values import TableDef
-from headrace.sources.postgres.catalog.partition_tree import ROOT, Branch, identity_differs, leaves
-from headrace.sources.postgres.types.columns import TypeEntry, column_of, enum_of
+from headrace.sources.postgres.catalog.partition_tree import (
+    ROOT,
+    Branch,
+    identity_differs,
+    leaves,
+    without_values,
+)
+from headrace.sources.postgres.types.columns import CHARACTER, TypeEntry, column_of, enum_of
 
 ORDINARY, PARTITIONED = "r", "p"
 PERMANENT = "p"
@@ -56,6 +63,8 @@ class Attribute:
     missing: bool | None = field(default=None, metadata=on_disk(optional=True))
     # That value, if it is short.
     value: str | None = field(default=None, metadata=on_disk(optional=True))
+    # A rule lets its values leave as hashes alone; then `value` is unknown.
+    is_hashed: bool = field(default=False, metadata=on_disk("hashed", sparse=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +185,21 @@ def sent_columns(memberships: Sequence[Membership]) -> Callable[[int, str], bool
     return lambda number, generated: generated in kinds
 
 
+def apply_rules(entry: TableEntry, rules: ColumnRules) -> TableEntry:
+    """The table with its columns that are hashed, and with no value that must not leave."""
+    if entry.name not in rules.tables:
+        return entry
+
+    def hides(column: str) -> bool:
+        return not rules.shows(entry.name, column)
+
+    attributes = tuple(
+        replace(each, is_hashed=rules.hashes(entry.name, each.name), value=None) if hides(each.name) else each
+        for each in entry.attributes
+    )
+    return replace(entry, attributes=attributes, tree=tuple(without_values(b, hides) for b in entry.tree))
+
+
 def columns_left_out(entry: TableEntry) -> tuple[str, ...]:
     """The generated columns that are not in the lake because the server does not send them."""
     sent = {column.number for column in entry.columns}
@@ -195,10 +219,17 @@ def watched_columns(
 def schema_of(entry: TableEntry) -> TableSchema:
     """The lake's schema of the table: its columns and its identity."""
     types = {known.oid: known for known in entry.types}
-    columns = tuple(column_of(a.name, a.type, a.typmod, a.type_text, types) for a in entry.columns)
+    columns = tuple(_column(a, types) for a in entry.columns)
     # Use no key with a column that is not sent (a generated one, possible with identity FULL).
     key = entry.identity.key if set(entry.identity.key) <= {c.name for c in columns} else ()
     return TableSchema(columns=columns, key=key, full=entry.identity.full)
+
+
+def _column(attribute: Attribute, types: Mapping[int, TypeEntry]) -> Column:
+    column = column_of(attribute.name, attribute.type, attribute.typmod, attribute.type_text, types)
+    if not attribute.is_hashed:
+        return column
+    return (replace(column, form="char") if attribute.type == CHARACTER else column).hashed
 
 
 def as_shown(schema: TableSchema, entry: TableEntry) -> TableSchema:

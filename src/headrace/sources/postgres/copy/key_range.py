@@ -86,6 +86,8 @@ def _disorder(entry: TableEntry, by_bytes: frozenset[tuple[int, str]]) -> str | 
     if not key:
         return "it has no key"
     for attribute in (a for name in key for a in entry.attributes if a.name == name):
+        if attribute.is_hashed:
+            return f'its key column "{attribute.name}" is hashed'
         if attribute.type in _TEXTS:
             if (entry.oid, attribute.name) not in by_bytes:
                 return f'the order of its key column "{attribute.name}" is that of a language'

@@ -24,7 +24,7 @@ from headrace.core.records import to_record
 from headrace.sources.contract.copying import CopyOrder, Piece
 from headrace.sources.contract.values import ALONE, Json, TableDef, Waiting
 from headrace.sources.postgres.catalog import definitions
-from headrace.sources.postgres.catalog.table_def import is_root, tree_of
+from headrace.sources.postgres.catalog.table_def import apply_rules, is_root, tree_of
 from headrace.sources.postgres.copy import key_range
 from headrace.sources.postgres.copy.leader import By, PostgresLeader, lead, until_shown
 from headrace.sources.postgres.copy.measure import shares
@@ -85,7 +85,9 @@ def plan(connection: Session, server: PostgresCopyTarget, order: CopyOrder) -> P
     numbers = [table.number for table in order.tables]
     by_ranges: frozenset[TableName] = frozenset()
     if _handoff(order) == CHUNKS:
-        entries = list(definitions.read_entries(connection, numbers).values())
+        rules = server.upstream.rules
+        found = definitions.read_entries(connection, numbers).values()
+        entries = [apply_rules(each, rules) for each in found]
         # A table that was dropped or renamed since is left out here: its reader will find out.
         there = {each.name for each in entries} - key_range.disorder(connection, entries).keys()
         by_ranges = frozenset(table.name for table in order.tables if table.name in there)

@@ -41,6 +41,7 @@ from headrace.sources.postgres.catalog.rights import rows_hidden
 from headrace.sources.postgres.catalog.table_def import (
     PARTITIONED,
     TableEntry,
+    apply_rules,
     definition,
     is_root,
     partitioned_below,
@@ -145,7 +146,7 @@ def check(
     same = memory.trees.look(connection, roots)
     numbers = sorted({table.number for table in records.values()})
     entries = definitions.read_entries(connection, numbers, [upstream.publication], memory).values()
-    now: Mapping[int, TableEntry] = {entry.oid: entry for entry in entries}
+    now: Mapping[int, TableEntry] = {entry.oid: apply_rules(entry, upstream.rules) for entry in entries}
     last = {
         key: from_record(TableEntry, table.details)
         for key, table in records.items()

@@ -42,6 +42,7 @@ from headrace.core.truncation import Truncation, Truncations
 from headrace.decode.kernel import Bytes, Ints
 from headrace.decode.pgoutput import BeginMessages, Messages, Relation, begins, relation, scan, truncate
 from headrace.decode.pgoutput.batch import PgoutputChangeMeta, changes
+from headrace.decode.values.strings import ValueUnhashed
 from headrace.sources.contract.decoder import (
     TEXT_ROWS,
     TableChanges,
@@ -329,14 +330,17 @@ def _under(
     way = _way(layout, wanted, int(heads.time[rows[0]]))
     if way is None:
         return TableFailure(taken.oid, _altered_error(wanted, int(heads.time[rows[0]])))
-    found = changes(
-        data,
-        messages.take(rows),
-        positions=np.array(way.places, np.int64),
-        schema=wanted.schema,
-        meta=_meta(heads, rows, taken.ordinals),
-        values=way.values,
-    )
+    try:
+        found = changes(
+            data,
+            messages.take(rows),
+            positions=np.array(way.places, np.int64),
+            schema=wanted.schema,
+            meta=_meta(heads, rows, taken.ordinals),
+            values=way.values,
+        )
+    except ValueUnhashed as error:
+        return TableFailure(taken.oid, error)
     if not labels.stand(found.batch, found.bad, wanted.details):
         return TableFailure(taken.oid, labels.renamed_error(wanted.name, int(heads.time[rows[0]])))
     return TableChanges(taken.oid, found.batch, found.bad)

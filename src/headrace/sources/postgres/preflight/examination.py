@@ -31,6 +31,7 @@ from headrace.sources.postgres.catalog.partition_tree import leaves
 from headrace.sources.postgres.catalog.table_def import (
     PARTITIONED,
     TableEntry,
+    apply_rules,
     definition,
     schema_of,
     watched_columns,
@@ -207,7 +208,7 @@ def _entries(connection: Session, chosen: list[Choice], wish: PostgresWish) -> l
     publications = [wish.publication] if there and wish.publication is not None else []
     entries = read_entries(connection, [choice.candidate.oid for choice in chosen], publications).values()
     within = [each for each in entries if not publications or each.memberships or each.oid in meant]
-    return sorted(within, key=lambda each: each.name)
+    return [apply_rules(each, wish.columns) for each in sorted(within, key=lambda each: each.name)]
 
 
 _TREE = "copied anew where a partition is dropped, detached, truncated, rewritten, or attached with rows"

@@ -35,8 +35,10 @@ import numpy as np
 from psycopg import pq
 
 from headrace.core.errors import HeadraceError, Transient
+from headrace.core.hashing import HashKey
 from headrace.decode.copydata import COPY_DATA, CopyFrames, frames
 from headrace.decode.kernel import Bytes
+from headrace.sources.contract.column_rules import NO_RULES, ColumnRules
 from headrace.sources.contract.stream import StreamRead
 from headrace.sources.postgres.position import Forks, Lsn
 from headrace.sources.postgres.session.address import PostgresAddress
@@ -67,6 +69,7 @@ from headrace.sources.postgres.session.wire import (
     wire,
 )
 from headrace.sources.postgres.stream import synchronous
+from headrace.sources.postgres.stream.hashing import ColumnHasher
 from headrace.sources.postgres.stream.transactions import PostgresTransactionFinder
 
 BUFFER = 16 * 1024 * 1024
@@ -93,6 +96,8 @@ class SlotRequest:
     base: int = 0  # what is added to the server's positions in what is received
     xid: int | None = None  # a transaction that has committed there, by its 64 bits
     forks: Forks | None = None  # of the server's timeline; None: whatever they are
+    rules: ColumnRules = NO_RULES  # of columns
+    hash_key: HashKey | None = None  # if a rule hashes values
 
 
 class SlotStream:
@@ -111,6 +116,7 @@ class SlotStream:
         self._asked = False  # whether the server has asked for a reply since the last one
         self._unanswerable = 0  # replies after which it asked again
         self._finder = PostgresTransactionFinder(base=wanted.base)
+        self._hasher = None if wanted.hash_key is None else ColumnHasher(wanted.rules, wanted.hash_key)
         self._buffer: Bytes = np.empty(BUFFER, np.uint8)
         self._used = 0  # bytes in the buffer
         self._given = 0  # of those, given to the caller
@@ -156,7 +162,7 @@ class SlotStream:
         data = self.read(timeout)
         if not len(data):
             return None
-        received = self._finder.take(data)
+        received = self._finder.take(data if self._hasher is None else self._hasher.apply(data))
         self._asked = self._asked or self._finder.asked
         return received
 

@@ -60,6 +60,11 @@ _DOUBTFUL_KEYS: Mapping[str, str] = {
 }
 
 
+CHARACTER = 1042  # char(n): the server pads its values, and ignores the padding when it compares them
+# The types whose equal values have equal texts: smallint, int, bigint, text, varchar, char(n), date, uuid.
+HASHABLE = frozenset((21, 23, 20, 25, 1043, CHARACTER, 1082, 2950))
+
+
 @dataclass(frozen=True, slots=True)
 class TypeEntry:
     """The catalog's facts on a user-defined type, as far as they decide how values print."""
