@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace.core.errors import HeadraceError
+from headrace.core.hashing import HashKey
 from headrace_testing.conformance.mirror import Mirror, mirror_of
 from headrace_testing.conformance.place import SourceUnderTest, execute
 from tests.conformance.sources import SOURCES
@@ -17,6 +19,7 @@ from tests.conformance.sources import SOURCES
 pytestmark = pytest.mark.server
 
 CANARY = "canary-77ab01"
+KEY = HashKey("5f0c6a1d9e3b47c2" * 4)
 SHOWN = "shown-55cd02"  # where the search must find something
 ROWS = 300
 TABLE = "CREATE TABLE users (id int PRIMARY KEY, email varchar(60), ssn varchar(60), number int)"
@@ -45,6 +48,12 @@ def users(mirror: Mirror) -> Mirror:
     """A table with columns that must not leave."""
     execute(mirror.place, TABLE, _insert(1, ROWS))
     return mirror
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key of hashes, as a run finds it."""
+    monkeypatch.setenv("HEADRACE_HASH_KEY", KEY.text)
 
 
 def _columns(mirror: Mirror, rule: dict[str, Any], table: str = "users") -> dict[str, Any]:
@@ -119,6 +128,10 @@ def test_what_is_left_out_is_nowhere(users: Mirror, rule: dict[str, Any], how: d
         ({"exclude": "ssn"}, "COLUMNS_MALFORMED"),
         ({"exclude": ["ssn"], "only": ["id"]}, "COLUMNS_MALFORMED"),
         ({"exclude": ["ssn"], "columns": ["id"]}, "COLUMNS_MALFORMED"),
+        ({"hash": ["snn"]}, "COLUMNS_UNKNOWN"),
+        ({"exclude": ["ssn"], "hash": ["ssn"]}, "COLUMNS_MALFORMED"),
+        ({"only": ["id"], "hash": ["ssn"]}, "COLUMNS_MALFORMED"),
+        ({"hash": ["amount"]}, "COLUMNS_HASH_TYPE"),
     ],
 )
 def test_a_rule_that_cannot_be_kept_is_refused(shared_users: Mirror, rule: dict[str, Any], code: str) -> None:
@@ -140,8 +153,15 @@ def shared_users(
 ) -> Iterator[Mirror]:
     """A table for several runs that are refused."""
     with mirror_of(request, source, tmp_path_factory.mktemp("refused") / "lake") as made:
-        execute(made.place, TABLE)
+        execute(made.place, TABLE, "ALTER TABLE users ADD COLUMN amount double precision")
         yield made
+
+
+def test_a_run_without_a_key_makes_nothing(shared_users: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
+    for key, code in (("", "COLUMNS_HASH_KEY_MISSING"), ("short", "COLUMNS_HASH_KEY_SHORT")):
+        monkeypatch.setenv("HEADRACE_HASH_KEY", key)
+        assert shared_users.stops(**_columns(shared_users, {"hash": ["ssn"]})).code == code
+    assert not shared_users.path.exists()
 
 
 def test_another_rule_than_the_lake_keeps_is_refused(users: Mirror) -> None:
@@ -166,7 +186,8 @@ def test_a_lake_that_held_the_values_is_refused(users: Mirror) -> None:
     """A table that is mirrored already, and one that was, whose older versions the lake keeps."""
     users.once()
     rule = _columns(users, EXCLUDE)
-    assert users.stops(**rule).code == "COLUMNS_CHANGED"
+    for later in (rule, _columns(users, {"hash": ["ssn"]})):
+        assert users.stops(**later).code == "COLUMNS_CHANGED"
     execute(users.place, "CREATE TABLE others (id int PRIMARY KEY, secret varchar(60))")
     execute(users.place, f"INSERT INTO others VALUES (1, '{CANARY}')")
     users.ask("tables.drop", "users")
@@ -197,3 +218,154 @@ def test_later_columns_come_in_if_the_rules_include_them(users: Mirror) -> None:
     assert _names(users) == ["id", "email", "more"]
     assert users.verify() == {str(users.place.table("users")): "equal"}
     assert _holding(users.path, CANARY) == []
+
+
+# --- hashes ------------------------------------------------------------------------------------------
+
+HASHED = {"hash": ["code", "ssn", "number", "born", "padded", "own"]}
+# A type that other sources lack, and a value of it.
+OWN = {
+    "postgres": ("uuid", "77a1c0de-0000-4000-8000-77ab01770177"),
+    "mysql": ("bigint unsigned", "18446744073709551601"),
+    "mariadb": ("varchar(20) CHARACTER SET latin1", "ça77ab01"),
+}
+
+
+@dataclass(frozen=True)
+class People:
+    """A table whose columns are hashed, and what a lake must hold of it."""
+
+    source: SourceUnderTest
+    mirror: Mirror
+    key: str = "code"
+
+    @property
+    def name(self) -> str:
+        return str(self.mirror.place.table("people"))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return _columns(self.mirror, HASHED, "people")
+
+    def execute(self, *statements: str) -> None:
+        execute(self.mirror.place, *statements)
+
+    def make(self) -> None:
+        columns = "id int, code varchar(60), ssn text, number bigint, born date, padded char(30)"
+        more = f"own {OWN[self.source.kind][0]}, email varchar(60), PRIMARY KEY ({self.key})"
+        self.execute(f"CREATE TABLE people ({columns}, {more})", self.rows(1, ROWS))
+
+    def values(self, n: int) -> dict[str, str]:
+        return {
+            "code": f"{CANARY}-k{n}",
+            "ssn": f"{CANARY}é{n}",
+            "number": str(77_010_000 + n),
+            "born": f"1977-01-0{n % 9 + 1}",
+            "padded": f"{CANARY}-p",
+            "own": OWN[self.source.kind][1],
+        }
+
+    def rows(self, first: int, last: int) -> str:
+        texts = ((n, *self.values(n).values(), f"{SHOWN}{n}") for n in range(first, last))
+        rows = ", ".join("(" + ", ".join(f"'{text}'" for text in row) + ")" for row in texts)
+        return f"INSERT INTO people (id, {', '.join(self.values(0))}, email) VALUES {rows}"
+
+    def expected(self, n: int, **others: str | None) -> dict[str, Any]:
+        """The row of the lake, with other values in some columns."""
+        texts: dict[str, str | None] = {**self.values(n), **others}
+        hashes = {name: None if text is None else KEY.hash(text.encode()) for name, text in texts.items()}
+        return {"id": n, "email": f"{SHOWN}{n}", **hashes}
+
+    def held(self, *numbers: int) -> list[dict[str, Any]]:
+        rows = self.mirror.lake.at().polars(self.name).collect()
+        return [row for n in numbers for row in rows.filter(rows["id"] == n).to_dicts()]
+
+    def secrets(self) -> list[str]:
+        """The files with a value that is to be hashed, or with the key."""
+        texts = (CANARY, "770100", "77019999", "1977-01", OWN[self.source.kind][1], KEY.text)
+        return [path for text in texts for path in _holding(self.mirror.path, text)]
+
+
+@pytest.fixture
+def people(source: SourceUnderTest, mirror: Mirror) -> People:
+    made = People(source, mirror)
+    made.make()
+    return made
+
+
+def test_a_hashed_value_is_nowhere_and_its_hash_is_the_same_everywhere(people: People) -> None:
+    """By snapshot and stream, in a key too, and verified."""
+    people.mirror.once(**people.options)
+    assert people.held(7) == [people.expected(7)]
+    people.execute(
+        people.rows(1000, 1010),
+        f"UPDATE people SET ssn = '{CANARY}-u', number = 77019999 WHERE code = '{CANARY}-k8'",
+        f"UPDATE people SET code = '{CANARY}-m' WHERE code = '{CANARY}-k9'",
+        f"UPDATE people SET ssn = NULL WHERE code = '{CANARY}-k10'",
+        f"DELETE FROM people WHERE code = '{CANARY}-k11'",
+    )
+    lake = people.mirror.once(**people.options)
+    assert people.held(8, 9, 10, 11, 1007) == [
+        people.expected(8, ssn=f"{CANARY}-u", number="77019999"),
+        people.expected(9, code=f"{CANARY}-m"),
+        people.expected(10, ssn=None),
+        people.expected(1007),
+    ]
+    assert len(lake.at().polars(people.name).collect()) == ROWS - 1 + 10 - 1
+    assert people.mirror.verify() == {people.name: "equal"}
+    assert people.secrets() == []
+    assert len(_holding(people.mirror.path, SHOWN)) > 3
+
+
+def test_another_key_is_refused(people: People, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a run and by verify; with the key of before both go on."""
+    people.mirror.once(**people.options)
+    monkeypatch.setenv("HEADRACE_HASH_KEY", KEY.text.upper())
+    assert people.mirror.stops(**people.options).code == "COLUMNS_HASH_KEY_CHANGED"
+    with pytest.raises(HeadraceError) as refused:
+        people.mirror.verify()
+    assert refused.value.code == "COLUMNS_HASH_KEY_CHANGED"
+    monkeypatch.setenv("HEADRACE_HASH_KEY", KEY.text)
+    people.mirror.once(**people.options)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("key", "how"), [("code", {}), ("id", CHUNKS)], ids=["snapshot", "chunks"])
+def test_no_ddl_brings_a_hashed_value(
+    source: SourceUnderTest, mirror: Mirror, key: str, how: dict[str, Any]
+) -> None:
+    """A column that comes with a default, another type, another name; then a resync."""
+    people = People(source, mirror, key)
+    people.make()
+    options = {**people.options, **how}
+    first = mirror.once(**options).marks()[-1]
+    is_postgres = source.kind == "postgres"
+    # Our publication depends on the columns in its list.
+    people.execute(f"ALTER TABLE people DROP COLUMN ssn{' CASCADE' if is_postgres else ''}")
+    people.execute(
+        f"ALTER TABLE people ADD COLUMN ssn varchar(70) DEFAULT '{CANARY}-d'", people.rows(2000, 2003)
+    )
+    for _ in range(2):
+        mirror.once(**options)
+    assert people.held(7, 2001) == [people.expected(7, ssn=f"{CANARY}-d"), people.expected(2001)]
+    people.execute(f"ALTER TABLE people {'ALTER number TYPE' if is_postgres else 'MODIFY number'} int")
+    people.execute(people.rows(3000, 3003))
+    for _ in range(2):
+        mirror.once(**options)
+    assert people.held(2001, 3001) == [people.expected(2001), people.expected(3001)]
+    people.execute("ALTER TABLE people RENAME COLUMN ssn TO renamed")
+    people.execute(f"UPDATE people SET renamed = '{CANARY}-r' WHERE id = 7")
+    for _ in range(2):
+        mirror.once(**options)
+    assert "renamed" not in people.held(7)[0]
+    mirror.ask("resync", "people")
+    lake = mirror.once(**options)
+    assert mirror.verify() == {people.name: "equal"}
+    earlier = lake.at(epoch=first.epoch).polars(people.name).collect()
+    assert earlier.filter(earlier["id"] == 7).to_dicts() == [people.expected(7)]
+    float_type = "double precision"
+    people.execute(
+        f"ALTER TABLE people {'ALTER number TYPE' if is_postgres else 'MODIFY number'} {float_type}"
+    )
+    assert mirror.stops(**options).code == "COLUMNS_HASH_TYPE"
+    assert people.secrets() == []

@@ -1,4 +1,7 @@
-"""G8: a value of a column that a rule keeps out is nowhere: not in lake, spool, plans, logs or event logs."""
+"""G8: a value of a column that is kept out or hashed is nowhere: not in lake, spool, plans or (event) logs.
+
+Nor is the key of the hashes.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,13 @@ from headrace_testing.mysql import Database as MysqlDatabase
 from headrace_testing.postgres import Server
 
 CANARY, SHOWN = "canary-77ab01", "shown-55cd02"
+KEY = "5f0c6a1d9e3b47c2" * 2
 
 
 def _rows(first: int) -> str:
-    rows = ", ".join(f"({n}, '{SHOWN}{n}', '{CANARY}{n}')" for n in range(first, first + 500))
+    rows = ", ".join(
+        f"({n}, '{SHOWN}{n}', '{CANARY}{n}', '{CANARY}-t{n}')" for n in range(first, first + 500)
+    )
     return f"INSERT INTO users VALUES {rows}"
 
 
@@ -41,17 +47,19 @@ def test_g8_what_a_rule_keeps_out_is_nowhere(
         _mirror(tmp_path / "lake", found, found.url(user="mirror"), found.name, spark)
     assert any(path.stat().st_size > 10_000 for path in events.rglob("*") if path.is_file())
     assert _holding(tmp_path, CANARY) == []
+    assert _holding(tmp_path, KEY) == []
     found_in = _holding(tmp_path, SHOWN)
     assert any("/spool/" in path for path in found_in)
 
 
 def _mirror(lake: Path, database: Any, url: str, schema: str, spark: dict[str, Any]) -> None:
-    rules = json.dumps({f"{schema}.users": {"exclude": ["ssn"]}})
+    rules = json.dumps({f"{schema}.users": {"exclude": ["ssn"], "hash": ["token"]}})
     options = {"columns": rules, "driver_epochs": 0, "handoff": "chunks", "chunk_bytes": 4_000}
     owner = {"user": "app"} if schema == "public" else {}
-    database.execute("CREATE TABLE users (id int PRIMARY KEY, email varchar(60), ssn varchar(60))", **owner)
+    columns = "id int PRIMARY KEY, email varchar(60), ssn varchar(60), token varchar(60)"
+    database.execute(f"CREATE TABLE users ({columns})", **owner)
     database.execute(_rows(0), **owner)
-    said = {"HEADRACE_SPARK_LOG": "INFO"}
+    said = {"HEADRACE_SPARK_LOG": "INFO", "HEADRACE_HASH_KEY": KEY}
     with Mirrored(
         lake, url, f"{schema}.*", environment=said, options=options, spark=spark, program=COMMAND
     ) as mirror:
@@ -59,7 +67,9 @@ def _mirror(lake: Path, database: Any, url: str, schema: str, spark: dict[str, A
         for number in (1, 2):
             epoch = mirror.lake.marks()[-1].epoch
             database.execute(_rows(1000 * number), **owner)
-            database.execute(f"UPDATE users SET ssn = '{CANARY}' WHERE id < {number}", **owner)
+            database.execute(
+                f"UPDATE users SET ssn = '{CANARY}', token = '{CANARY}' WHERE id < {number}", **owner
+            )
             mirror.until(lambda seen=epoch: mirror.lake.marks()[-1].epoch > seen, "mark")  # type: ignore[misc]
         mirror.kill()
         (lake.parent / "log").write_text(mirror.log())

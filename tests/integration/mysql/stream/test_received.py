@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from headrace.core.errors import HeadraceError
+from headrace.core.hashing import HashKey
 from headrace.core.names import TableName
 from headrace.core.position import STEP
 from headrace.core.records import to_record
@@ -124,6 +125,7 @@ def test_a_receiver_of_binlogs_loads_no_arrow() -> None:
 
 
 CANARY, SHOWN = "canary-77ab01", "shown-55cd02"
+KEY = HashKey("5f0c6a1d9e3b47c2" * 2)
 
 
 def test_no_spool_has_values_of_columns_that_must_not_leave(database: Database, tmp_path: Path) -> None:
@@ -131,11 +133,11 @@ def test_no_spool_has_values_of_columns_that_must_not_leave(database: Database, 
     table = f"{database.name}.t"
     columns = "id int PRIMARY KEY, s varchar(90), secret varchar(90), b longtext, n decimal(20), j json"
     run(database, f"CREATE TABLE t ({columns})")
-    rules = ColumnRules.parse(json.dumps({table: {"exclude": ["secret", "b", "n", "j"]}}))
+    rules = ColumnRules.parse(json.dumps({table: {"exclude": ["b", "n", "j"], "hash": ["secret"]}}))
     orders = orders_of(database)
-    fixed = rules.fix_columns({TableName.parse(table): ["id", "s"]})
+    fixed = rules.fix_columns({TableName.parse(table): ["id", "s", "secret"]})
     known = replace(MysqlUpstream.of(orders.upstream), columns=fixed.text)
-    orders = replace(orders, upstream=to_record(known))
+    orders = replace(orders, upstream=to_record(known), hash_key=KEY.text)
     secret = f"'{CANARY}', '{CANARY}', 1234567890123, '{{\"a\": \"{CANARY}\"}}'"
     run(database, f"INSERT INTO t VALUES (1, '{SHOWN}', {secret}), (2, NULL, NULL, NULL, NULL, NULL)")
     run(database, f"UPDATE t SET secret = CONCAT(secret, 'x'), b = REPEAT('{CANARY}', 60000)")
@@ -152,3 +154,6 @@ def test_no_spool_has_values_of_columns_that_must_not_leave(database: Database, 
     spooled = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert spooled.count(SHOWN.encode()) >= 3
     assert CANARY.encode() not in spooled
+    hashes = [KEY.hash(text.encode()).encode() for text in (CANARY, f"{CANARY}x")]
+    assert [spooled.count(each) for each in hashes] == [3, 1]  # an insert, an old row, one of XA; a new row
+    assert KEY.text.encode() not in spooled

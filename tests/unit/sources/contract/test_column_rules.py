@@ -11,6 +11,7 @@ from headrace.core.errors import HeadraceError
 from headrace.core.names import TableName
 from headrace.pipeline.state.config import parse_source
 from headrace.sources.contract.column_rules import ColumnRule, ColumnRules, rule_flaw, unknown_tables
+from headrace.sources.contract.hash_key import VARIABLE, hash_key
 
 USERS = TableName("public", "users")
 COLUMNS = ("id", "email", "ssn")
@@ -102,3 +103,65 @@ def test_a_configuration_has_rules_as_a_table() -> None:
     with pytest.raises(HeadraceError) as refused:
         parse_source("main", {"url": f"queue+{URL}", "columns": rule})
     assert refused.value.code == "CONFIG_UNKNOWN_KEY"
+
+
+# --- hashes ------------------------------------------------------------------------------------------
+
+HASHED = {"exclude": ["ssn"], "hash": ["email"]}
+KEY, OTHER = {VARIABLE: "5f0c6a1d9e3b47c2" * 2}, {VARIABLE: "x" * 40}
+
+
+def test_a_hashed_column_leaves_and_does_not_show() -> None:
+    held = _held(HASHED)
+    assert held.forbidden(USERS, COLUMNS) == ["ssn"]
+    assert [held.shows(USERS, column) for column in COLUMNS] == [True, False, False]
+    assert held.hashes(USERS, "EMAIL")
+    assert rule_flaw(_rules({"hash": ["id"]}), USERS, COLUMNS, ["id"]) is None
+    flaw = rule_flaw(_rules({"hash": ["mail"]}), USERS, COLUMNS, ["id"])
+    assert flaw is not None
+    assert (flaw.code, "email" in (flaw.detail or "")) == ("COLUMNS_UNKNOWN", True)
+
+
+@pytest.mark.parametrize("rule", [{"exclude": ["email"]}, {"hash": ["email", "id"]}, {"exclude": ["ssn"]}])
+def test_a_table_is_never_hashed_in_a_part_of_its_history(rule: dict[str, Any]) -> None:
+    for before, after in ((HASHED, rule), (rule, HASHED)):
+        with pytest.raises(HeadraceError) as refused:
+            _held(before).follow(_rules(after), [USERS])
+        assert refused.value.code == "COLUMNS_CHANGED"
+
+
+def test_a_later_column_may_be_hashed_once_it_is_named() -> None:
+    named = _rules({"only": ["id", "email", "more"], "hash": ["email", "more"]})
+    followed = _held(HASHED).follow(named, [USERS])
+    assert [followed.shows(USERS, column) for column in ("id", "email", "more", "ssn")] == [True] + [
+        False
+    ] * 3
+
+
+def test_another_key_is_refused_as_long_as_the_lake_holds_hashes() -> None:
+    key, other = hash_key(_rules(HASHED), KEY), hash_key(_rules(HASHED), OTHER)
+    assert key is not None
+    assert other is not None
+    held = _held(HASHED).with_key(key.fingerprint)
+    assert ColumnRules.parse(held.text) == held
+    assert "hash_key" not in str(held.options)
+    assert held.follow(_rules(HASHED), [USERS]).with_key(key.fingerprint) == held
+    with pytest.raises(HeadraceError) as refused:
+        hash_key(held.follow(_rules(HASHED), []), OTHER)
+    assert refused.value.code == "COLUMNS_HASH_KEY_CHANGED"
+    unused = _rules(HASHED).with_key(key.fingerprint)
+    assert unused.follow(_rules(HASHED), []).with_key(other.fingerprint).hash_key == other.fingerprint
+    included = _held(HASHED, new_columns="include").with_key(key.fingerprint)
+    with pytest.raises(HeadraceError):
+        hash_key(included.follow(_rules(HASHED, new_columns="include"), [USERS]), OTHER)
+
+
+@pytest.mark.parametrize(
+    ("environment", "code"),
+    [({}, "COLUMNS_HASH_KEY_MISSING"), ({VARIABLE: "k" * 31}, "COLUMNS_HASH_KEY_SHORT")],
+)
+def test_a_key_that_protects_nothing_is_refused(environment: dict[str, str], code: str) -> None:
+    with pytest.raises(HeadraceError) as refused:
+        hash_key(_rules(HASHED), environment)
+    assert (refused.value.code, VARIABLE in (refused.value.hint or "")) == (code, True)
+    assert hash_key(_rules({"exclude": ["ssn"]}), environment) is None

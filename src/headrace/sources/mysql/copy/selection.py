@@ -5,7 +5,8 @@
 
 A server keeps the tables of a SELECT open until the last row is sent. `FLUSH TABLES WITH READ LOCK` and DDL
 wait for it, and writers wait behind these. So we only fetch, and decode later: rows stay in memory up to
-`MEMORY_BYTES`, and the rest goes to an unnamed file.
+`MEMORY_BYTES`, and the rest goes to an unnamed file, enciphered: values that leave as hashes alone may be
+among them, and nobody may find them on a disk.
 
 Not every warning is a loss: a virtual column may raise one for each row, for the application as well. But a
 function whose result exceeds `max_allowed_packet` gives NULL with a warning, and a text that can't be
@@ -15,10 +16,13 @@ of the values proves that none was lost.
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import IO
 
 import numpy as np
@@ -27,6 +31,7 @@ from headrace.core.errors import Definite, Transient
 from headrace.core.names import TableName
 from headrace.core.schema import Column
 from headrace.decode.copyrows import CopiedRows
+from headrace.decode.kernel import Bytes
 from headrace.decode.mysql import result_rows
 from headrace.sources.mysql.session.result_set import ResultRows
 from headrace.sources.mysql.session.statements import COPY_SECONDS, MysqlConnection, nobody, query, rows
@@ -54,6 +59,7 @@ class FetchedRows:
     size: int = 0  # in bytes
     _blocks: deque[ResultRows] = field(default_factory=deque)
     _file: IO[bytes] | None = None
+    _secret: bytes = field(default_factory=partial(secrets.token_bytes, 32), repr=False)  # of the file
 
     def add(self, block: ResultRows) -> None:
         """Keep one more block."""
@@ -66,7 +72,7 @@ class FetchedRows:
             self._file = self._file or tempfile.TemporaryFile(prefix="headrace-")  # noqa: SIM115 -- `decode` closes it
             self._file.write(np.array([len(block.starts), len(block.data)], _NUMBERS).tobytes())
             self._file.write(block.starts.astype(_NUMBERS).tobytes())
-            self._file.write(block.data.tobytes())
+            self._file.write(self._enciphered(block.data, self._file.tell()))
         except OSError as error:
             raise Transient(
                 "MY_COPY_NO_ROOM",
@@ -85,7 +91,14 @@ class FetchedRows:
                 while head := file.read(2 * _NUMBERS.itemsize):
                     starts, size = map(int, np.frombuffer(head, _NUMBERS))
                     edges = np.frombuffer(file.read(starts * _NUMBERS.itemsize), _NUMBERS)
-                    yield self._decode_rows(ResultRows(np.frombuffer(file.read(size), np.uint8), edges))
+                    data = np.frombuffer(file.read(size), np.uint8)
+                    plain = self._enciphered(data, file.tell() - size)
+                    yield self._decode_rows(ResultRows(np.frombuffer(plain, np.uint8), edges))
+
+    def _enciphered(self, data: Bytes, place: int) -> bytes:
+        """The bytes under a pad for this place of the file; the same again makes them plain."""
+        pad = hashlib.shake_256(self._secret + place.to_bytes(8, "big")).digest(len(data))
+        return np.bitwise_xor(data, np.frombuffer(pad, np.uint8)).tobytes()
 
     def _decode_rows(self, block: ResultRows) -> CopiedRows:
         return result_rows.decode(result_rows.RowBlock(block.data, block.starts), self.columns)

@@ -1,7 +1,7 @@
 """The stream of a MySQL or MariaDB server: from its binlog to whole transactions of the wanted tables.
 
     dump           the connection on which the server sends its binlog: check it, begin it, read it
-    masking        values of columns that must not leave, overwritten before a read is handed on
+    masking        values of columns that must not leave, overwritten or hashed before a read is handed on
     history        the check that the last received transactions still stand in the server's log
     transactions   from events to whole transactions of the wanted tables, as the receiver takes them
     ordinary       many ordinary transactions at a time
