@@ -11,9 +11,9 @@
     batch         columns as the changes of a relation
 
 The receiver uses only the messages above: it looks into a tuple for columns that are hashed alone. The
-decoder of an epoch uses all modules. `batch` is not handed out here: it loads the kernels of every type, and a
-receiver must start quickly. A relation's layout holds from its R to the next R of the same oid, in the order
-of the bytes, even within one transaction: tuples are never decoded by "the current" relation.
+decoder of an epoch uses all modules. `batch` is not handed out here: it loads the kernels of every type, and
+a receiver must start quickly. A relation's layout holds from its R to the next R of the same oid, in the
+order of the bytes, even within one transaction: tuples are never decoded by "the current" relation.
 """
 
 from headrace.decode.pgoutput.framing import Messages, alone, scan
