@@ -78,7 +78,7 @@ class Column:
         object.__setattr__(self, "lake_type", spark_name(self.type))
 
     @property
-    def hashed(self) -> Column:
+    def as_hashes(self) -> Column:
         """The column that holds hashes of the values."""
         return replace(self, type=pa.string(), form=hashed_form(self.form), clear_type=self.type)
 

@@ -278,11 +278,11 @@ def _describe(
 
 def hashed_field(columns: Sequence[int]) -> bytes:
     """The field at the end of a table map that says which columns hold hashes in the place of values."""
-    numbers = b"".join(map(_packed, columns))
-    return bytes([_HASHED]) + _packed(len(numbers)) + numbers
+    numbers = b"".join(map(_pack_number, columns))
+    return bytes([_HASHED]) + _pack_number(len(numbers)) + numbers
 
 
-def _packed(number: int) -> bytes:
+def _pack_number(number: int) -> bytes:
     return bytes([number]) if number < 0xFB else b"\xfc" + number.to_bytes(2, "little")
 
 

@@ -45,7 +45,6 @@ FORMS: dict[str, arrays.Decoder] = {
     "float": floats.decode,
     "decimal": decimals.decode,
     "text": strings.decode,
-    "char": strings.decode_padded,
     "bytea": binaries.decode,
     "date": moments.decode_date,
     "timestamp": moments.decode_timestamp,
@@ -58,6 +57,8 @@ def decode_column(column: TextColumn, form: str, type: pa.DataType) -> DecodedCo
     """Decode a column of this form into its Arrow type."""
     if is_hashed_form(form):
         return strings.decode_hash(column)
+    if form == "char":  # of no array: only what is hashed has it
+        return strings.decode_padded(column, type)
     return _decoder(form)(column, type)
 
 

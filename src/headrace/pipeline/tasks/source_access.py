@@ -104,7 +104,7 @@ class HashingReader:
     ) -> Iterator[PieceRead]:
         """Read these columns of a piece."""
         with self.inner.read([column.clear for column in columns], piece, record) as reading:
-            yield PieceRead(reading.handoff, (self._hashed(copied, columns) for copied in reading.rows))
+            yield PieceRead(reading.handoff, (self._hash_columns(copied, columns) for copied in reading.rows))
 
     def look_up(
         self, schema: TableSchema, pieces: Sequence[Piece], keys: Sequence[KeyTexts]
@@ -114,7 +114,7 @@ class HashingReader:
             clear = replace(schema, columns=tuple(column.clear for column in schema.columns))
             with closing(self.inner.look_up(clear, pieces, keys)) as found:
                 for number, rows in found:
-                    yield number, self._hashed(CopiedRows(rows, ()), schema.columns).rows
+                    yield number, self._hash_columns(CopiedRows(rows, ()), schema.columns).rows
             return
         wanted = set(keys)
         for number, piece in enumerate(pieces):
@@ -132,7 +132,7 @@ class HashingReader:
         found: list[str | None] = self.decoder.print_values(values.combine_chunks()).to_pylist()
         return found
 
-    def _hashed(self, copied: CopiedRows, columns: Sequence[Column]) -> CopiedRows:
+    def _hash_columns(self, copied: CopiedRows, columns: Sequence[Column]) -> CopiedRows:
         rows = copied.rows
         without_form = {values.column: values for values in copied.unrepresentable}
         for number, column in enumerate(columns):

@@ -181,25 +181,36 @@ class ColumnRules:
     def follow(self, new_rules: ColumnRules, mirrored_tables: Collection[TableName]) -> ColumnRules:
         """The rules that a run goes on with; raises if the lake may hold values that they forbid."""
         names = sorted({*self.tables, *new_rules.tables})
-        by_name = {name: self._next_rule(new_rules, name, name in mirrored_tables) for name in names}
+        same_new = self.includes_new == new_rules.includes_new
+        by_name = {
+            name: _next_rule(
+                name, self.tables.get(name), new_rules.tables.get(name), name in mirrored_tables, same_new
+            )
+            for name in names
+        }
         rules = {name: rule for name, rule in by_name.items() if rule}
         held = any(rule.hash and (rule.columns or name in mirrored_tables) for name, rule in rules.items())
         return ColumnRules(rules, new_rules.includes_new, self.hash_key if held else "")
 
-    def _next_rule(self, new_rules: ColumnRules, name: TableName, is_mirrored: bool) -> ColumnRule | None:
-        """The rule of one table. That of a table that was dropped stays, for the lake still holds it."""
-        before, after = self.tables.get(name), new_rules.tables.get(name)
-        if not is_mirrored and (before is None or not before.columns):
-            return after
-        if before is not None:
-            if after is None:
-                if not is_mirrored:
-                    return before
-            elif _bare(before) == _bare(after) and self.includes_new == new_rules.includes_new:
+
+def _next_rule(
+    name: TableName, before: ColumnRule | None, after: ColumnRule | None, is_mirrored: bool, same_new: bool
+) -> ColumnRule | None:
+    """The rule of one table. That of a table that was dropped stays, for the lake still holds it.
+
+    With `same_new` both say the same of columns that come later.
+    """
+    if not is_mirrored and (before is None or not before.columns):
+        return after
+    if before is not None:
+        if after is None:
+            if not is_mirrored:
                 return before
-            elif _names_more(before, after):
-                return replace(after, columns=after.only if before.columns else ())
-        raise _changed_error(name, before, after)
+        elif _bare(before) == _bare(after) and same_new:
+            return before
+        elif _names_more(before, after):
+            return replace(after, columns=after.only if before.columns else ())
+    raise _changed_error(name, before, after)
 
 
 def _names_more(before: ColumnRule, after: ColumnRule) -> bool:
@@ -335,7 +346,7 @@ def check_rule(
         return [Finding(Level.ERROR, flaw, table=table)]
     out = rules.forbidden(table, columns)
     hashed = [column for column in columns if rules.hashes(table, column)]
-    return [*([_left_out(table, out)] if out else []), *([_hashed(table, hashed)] if hashed else [])]
+    return [*([_left_out(table, out)] if out else []), *([_hash_finding(table, hashed)] if hashed else [])]
 
 
 def _left_out(table: TableName, columns: Sequence[str]) -> Finding:
@@ -351,7 +362,7 @@ def _left_out(table: TableName, columns: Sequence[str]) -> Finding:
     )
 
 
-def _hashed(table: TableName, columns: Sequence[str]) -> Finding:
+def _hash_finding(table: TableName, columns: Sequence[str]) -> Finding:
     return Finding(
         Level.INFO,
         Misconfigured(

@@ -72,7 +72,7 @@ class FetchedRows:
             self._file = self._file or tempfile.TemporaryFile(prefix="headrace-")  # noqa: SIM115 -- `decode` closes it
             self._file.write(np.array([len(block.starts), len(block.data)], _NUMBERS).tobytes())
             self._file.write(block.starts.astype(_NUMBERS).tobytes())
-            self._file.write(self._enciphered(block.data, self._file.tell()))
+            self._file.write(self._encipher(block.data, self._file.tell()))
         except OSError as error:
             raise Transient(
                 "MY_COPY_NO_ROOM",
@@ -92,10 +92,10 @@ class FetchedRows:
                     starts, size = map(int, np.frombuffer(head, _NUMBERS))
                     edges = np.frombuffer(file.read(starts * _NUMBERS.itemsize), _NUMBERS)
                     data = np.frombuffer(file.read(size), np.uint8)
-                    plain = self._enciphered(data, file.tell() - size)
+                    plain = self._encipher(data, file.tell() - size)
                     yield self._decode_rows(ResultRows(np.frombuffer(plain, np.uint8), edges))
 
-    def _enciphered(self, data: Bytes, place: int) -> bytes:
+    def _encipher(self, data: Bytes, place: int) -> bytes:
         """The bytes under a pad for this place of the file; the same again makes them plain."""
         pad = hashlib.shake_256(self._secret + place.to_bytes(8, "big")).digest(len(data))
         return np.bitwise_xor(data, np.frombuffer(pad, np.uint8)).tobytes()

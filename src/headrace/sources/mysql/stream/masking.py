@@ -67,7 +67,7 @@ class _Replacement:
 
 
 @dataclass(frozen=True, slots=True)
-class _Masked:
+class _MaskedFrames:
     """Masked frames, and where the edges of the frames stand by now."""
 
     data: Bytes
@@ -75,7 +75,7 @@ class _Masked:
     growth: Ints = field(default_factory=lambda: np.zeros(1, np.int64))  # of all bytes up to each of those
 
     @classmethod
-    def of(cls, data: Bytes, replacements: Sequence[_Replacement]) -> _Masked:
+    def of(cls, data: Bytes, replacements: Sequence[_Replacement]) -> _MaskedFrames:
         if not replacements:
             return cls(data)
         pieces, done = list[bytes](), 0
@@ -120,10 +120,10 @@ class ColumnMask:
             opened = replace(opened, start=int(masked.places(np.array([opened.start]))[0]))
         return replace(read, data=masked.data, running=running, transactions=transactions, open=opened)
 
-    def _mask(self, data: Bytes, maps: _Maps) -> tuple[_Masked, _Maps]:
+    def _mask(self, data: Bytes, maps: _Maps) -> tuple[_MaskedFrames, _Maps]:
         """Mask these frames, and return also the table maps that hold behind them, as they came."""
         if not len(data):
-            return _Masked(data), maps
+            return _MaskedFrames(data), maps
         events = scan(data, maps)
         last = int(events.transaction[-1]) if len(events) else -1
         behind = newest(events, data, maps, last)
@@ -136,7 +136,7 @@ class ColumnMask:
                 replacements += self._mask_table(data, events, mine, layout, name)
         for row in np.flatnonzero(events.kind == ALTERED).tolist():
             self._mask_statement(data, events, row)
-        return _Masked.of(data, _with_sizes(data, events, replacements)), behind
+        return _MaskedFrames.of(data, _with_sizes(data, events, replacements)), behind
 
     def _mask_table(
         self, data: Bytes, events: EventFrames, mine: Ints, layout: TableMapLayout, name: TableName

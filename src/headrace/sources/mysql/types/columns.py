@@ -97,7 +97,7 @@ def column_of(name: str, column_type: str, charset: str | None, is_hashed: bool 
     """
     arrow, form = _kind(name, column_type, (charset or "").lower())
     column = Column(name=name, type=arrow, form=form, source_type=column_type)
-    return column.hashed if is_hashed else column
+    return column.as_hashes if is_hashed else column
 
 
 def is_hashable(column_type: str) -> bool:

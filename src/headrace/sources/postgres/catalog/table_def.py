@@ -229,7 +229,7 @@ def _column(attribute: Attribute, types: Mapping[int, TypeEntry]) -> Column:
     column = column_of(attribute.name, attribute.type, attribute.typmod, attribute.type_text, types)
     if not attribute.is_hashed:
         return column
-    return (replace(column, form="char") if attribute.type == CHARACTER else column).hashed
+    return (replace(column, form="char") if attribute.type == CHARACTER else column).as_hashes
 
 
 def as_shown(schema: TableSchema, entry: TableEntry) -> TableSchema:

@@ -66,7 +66,7 @@ class ColumnHasher:
                 start, body, stop = (
                     int(of[row]) for of in (messages.frame_start, messages.body, messages.stop)
                 )
-                content = self._hashed(data[body:stop].tobytes(), columns)
+                content = self._hash_content(data[body:stop].tobytes(), columns)
                 head = data[start + _FRAME : body].tobytes()
                 length = _FRAME - 1 + len(head) + len(content)
                 pieces += [data[done:start].tobytes(), b"d", length.to_bytes(4, "big"), head, content]
@@ -114,7 +114,7 @@ class ColumnHasher:
         columns = self._layouts[_WHOLE].get(oid, ()) if own is None else own
         return None if columns and all(each is None for each in columns) else columns
 
-    def _hashed(self, content: bytes, columns: _Columns) -> bytes:
+    def _hash_content(self, content: bytes, columns: _Columns) -> bytes:
         """The content of a change with hashes; a tuple that does not fit its layout shows no value."""
         pieces, at = [content[:_OID]], _OID
         while at < len(content):
