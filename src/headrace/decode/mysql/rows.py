@@ -187,10 +187,17 @@ def changes(
 
 def blank(data: Bytes, events: EventFrames, rows: Ints, layout: TableMapLayout, out: Sequence[int]) -> None:
     """Overwrite the values of these columns with zeros, in place: the events stay as long as they are."""
-    flags = np.zeros(len(layout.columns), np.uint8)
-    flags[list(out)] = 1
+    positions = np.full(len(layout.columns), -1, np.int64)
+    positions[list(out)] = np.arange(len(out))
+    image = _Side.empty(len(out), 1)
     found = _blank(
-        data, events.start[rows] + HEADER, events.stop[rows], events.kind[rows], _widths(layout), flags
+        data,
+        events.start[rows] + HEADER,
+        events.stop[rows],
+        events.kind[rows],
+        _widths(layout),
+        positions,
+        *(image.kinds, image.starts, image.lengths),
     )
     _check(*found, events.start, rows)
 
@@ -468,49 +475,25 @@ def _walk(
 @kernel(
     _HOP,
     output_array(types.uint8),
-    types.int64,
-    types.int64,
-    input_array(types.int64),
-    input_array(types.uint8),
-)
-def _blank_row(data: Bytes, at: int, stop: int, widths: Ints, out: Bytes) -> tuple[int, int]:
-    """Overwrite the values of an image in the columns that `out` flags; a length before a value stays."""
-    nulls = at
-    at += (len(widths) + 7) // 8
-    if at > stop:
-        return _TOO_SHORT, at
-    for i in range(len(widths)):
-        if (int(np.int64(data[nulls + i // 8])) >> (i % 8)) & 1:
-            continue
-        length = widths[i]
-        if length < 0:
-            size = -length
-            if size > stop - at:
-                return _TOO_SHORT, at
-            length = 0
-            for j in range(size):
-                length |= int(np.int64(data[at + j])) << (8 * j)
-            at += size
-        if length > stop - at:
-            return _TOO_SHORT, at
-        if out[i]:
-            for j in range(length):
-                data[at + j] = 0
-        at += length
-    return _FINE, at
-
-
-@kernel(
-    _HOP,
-    output_array(types.uint8),
     input_array(types.int64),
     input_array(types.int64),
     input_array(types.uint8),
     input_array(types.int64),
-    input_array(types.uint8),
+    input_array(types.int64),
+    output_array(types.uint8, 2),
+    output_array(types.int64, 2),
+    output_array(types.int32, 2),
 )
 def _blank(
-    data: Bytes, bodies: Ints, stops: Ints, event_kinds: Bytes, widths: Ints, out: Bytes
+    data: Bytes,
+    bodies: Ints,
+    stops: Ints,
+    event_kinds: Bytes,
+    widths: Ints,
+    positions: Ints,
+    kinds: Bytes,
+    starts: Ints,
+    lengths: Lengths,
 ) -> tuple[int, int]:
     """Overwrite values in all rows of events. An event whose rows come in part loses all of them."""
     for event in range(len(bodies)):
@@ -523,7 +506,12 @@ def _blank(
                 data[i] = 0
             continue
         while trouble == _FINE and at < stop:
-            trouble, at = _blank_row(data, at, stop, widths, out)
+            kinds[:, 0] = NULL
+            trouble, at = _row(data, at, stop, widths, positions, True, kinds, starts, lengths, 0)
+            for column in range(len(kinds)):
+                if kinds[column, 0] == TEXT:
+                    for i in range(starts[column, 0], starts[column, 0] + lengths[column, 0]):
+                        data[i] = 0
         if trouble != _FINE:
             return trouble, event
     return _FINE, 0

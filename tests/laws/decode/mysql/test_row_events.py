@@ -13,7 +13,7 @@ from headrace.core.errors import Definite
 from headrace.decode.kernel import Bytes
 from headrace.decode.mysql import table_map
 from headrace.decode.mysql.framing import HEADER, scan
-from headrace.decode.mysql.rows import MysqlChangeMeta, changes, counts
+from headrace.decode.mysql.rows import MysqlChangeMeta, blank, changes, counts
 from headrace_testing.reference.mysql import row_events as reference
 from tests.effort import examples
 from tests.laws.decode.mysql.events import SCHEMA, begin, events, frame, image, told
@@ -66,6 +66,24 @@ def test_rows_are_those_of_the_twin(sent: list[bytes]) -> None:
 def test_a_damaged_event_is_read_as_the_twin_reads_it_or_refused(rest: bytes, kind: int) -> None:
     data = told(7) + frame(kind, (7).to_bytes(6, "little") + b"\x00\x00" + rest)
     assert _read(lambda: found(data)) == _read(lambda: reference.rows_of(data))
+
+
+@examples(30)
+@given(st.lists(events(), min_size=1, max_size=4), st.sets(st.integers(0, 2), min_size=1))
+def test_values_of_columns_that_are_blanked_are_zeros_and_the_others_stay(
+    sent: list[bytes], out: set[int]
+) -> None:
+    data = told(7) + b"".join(sent)
+    buffer = array(data).copy()
+    scanned = scan(buffer)
+    layout = table_map.layout(scanned.maps[0][HEADER:], mariadb=False)
+    blank(buffer, scanned, np.flatnonzero(scanned.is_rows), layout, sorted(out))
+
+    def blanked(row: reference.Values | None) -> reference.Values | None:
+        return row and [value and bytes(len(value)) if i in out else value for i, value in enumerate(row)]
+
+    wanted = [(kind, blanked(old), blanked(new)) for kind, old, new in reference.rows_of(data)]
+    assert reference.rows_of(buffer.tobytes()) == wanted
 
 
 @given(
