@@ -16,7 +16,7 @@ import pytest
 
 from headrace_testing import validators
 from headrace_testing.memory import Peak
-from headrace_testing.mirror_process import Mirrored
+from headrace_testing.mirror_process import COMMAND, Mirrored, Program
 from headrace_testing.postgres import Database
 from headrace_testing.wholeness import balances
 from tests import jvms
@@ -38,10 +38,10 @@ def _one_transaction(database: Database, low: int, rows: int) -> None:
 
 
 @contextmanager
-def _mirrored(database: Database, tmp_path: Path) -> Iterator[Mirrored]:
+def _mirrored(database: Database, tmp_path: Path, program: Program = COMMAND) -> Iterator[Mirrored]:
     database.execute("CREATE TABLE t (id bigint PRIMARY KEY, n int, s text, at timestamptz)", user="app")
     database.execute("CREATE TABLE small (id int PRIMARY KEY)", user="app")
-    with Mirrored(tmp_path / "lake", database.url(user="app"), "public.*") as mirror:
+    with Mirrored(tmp_path / "lake", database.url(user="app"), "public.*", program=program) as mirror:
         mirror.until_live()
         yield mirror
 
@@ -60,9 +60,11 @@ def _holds(mirror: Mirrored, marker: int) -> bool:
     return marker in mirror.lake.at().arrow("public.small")["id"].to_pylist()
 
 
-def test_g7_a_transaction_larger_than_a_task_passes_in_pieces(database: Database, tmp_path: Path) -> None:
-    with _mirrored(database, tmp_path) as mirror:
-        _passes(mirror, database, 1, 150_000)
+def test_g7_a_transaction_larger_than_a_task_passes_in_pieces(
+    database: Database, tmp_path: Path, program: Program
+) -> None:
+    with _mirrored(database, tmp_path, program) as mirror:
+        _passes(mirror, database, 1, 100_000)
         assert mirror.stop() == 0
         assert validators.exact(mirror.lake, database.url()) == []
         assert validators.definite(mirror.lake) == []
