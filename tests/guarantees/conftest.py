@@ -30,6 +30,7 @@ from tests.nursery import Nursery, nursery, program
 __all__ = ["nursery", "program"]
 
 TABLES = 4 + 2 + 2 + 1 + 1
+ACCOUNTS = 10_000  # so few that they can be looked at in each mark
 HANDOFFS = ("slot", "xid", "chunks")
 
 
@@ -72,7 +73,7 @@ def stormy(tmp_path_factory: pytest.TempPathFactory, nursery: Nursery, seed: int
     Links fall silent in the full run: here each would be waited for a minute (`session.timeouts`).
     """
     folder = tmp_path_factory.mktemp("stormy")
-    with storm(folder, folder / "lake", seed, brief=nursery.run, sever=Proxy.cut) as after:
+    with storm(folder, folder / "lake", seed, brief=nursery.run, sever=Proxy.cut, accounts=ACCOUNTS) as after:
         yield after
 
 
@@ -84,10 +85,12 @@ def storm(
     spark: Mapping[str, Any] | None = None,
     brief: Program = COMMAND,
     sever: Callable[[Proxy], None] = Proxy.half_open,
+    accounts: int | None = None,
 ) -> Iterator[Stormy]:
     """Yield what a storm leaves of a lake. The storm crashes a server of its own, and keeps a slot there.
 
-    `brief` is the program of the first and the last run; `sever` breaks the connections under the stream.
+    `brief` is the program of the first and the last run; `sever` breaks the connections under the stream;
+    pgbench has so many `accounts`, or a hundred thousand.
     """
     events = folder / "events"
     events.mkdir()
@@ -102,7 +105,7 @@ def storm(
         outer = _mirror(where, database, proxy, conf, spark or {}, None, brief)
         stack.callback(outer.close)
         with ExitStack() as writers:
-            _write(writers, database, seed)
+            _write(writers, database, seed, accounts)
             _begin(outer)
             _weather(mirror, proxy, server, sever)
         assert mirror.stop() == 0, mirror.log()
@@ -143,13 +146,13 @@ def _mirror(
     return Mirrored(where, url, "public.*", environment=said, options=options, spark=spark, program=program)
 
 
-def _write(stack: ExitStack, database: Database, seed: int) -> None:
+def _write(stack: ExitStack, database: Database, seed: int, accounts: int | None) -> None:
     """Writers that go on until the stack is closed: forty transactions a second, one open at all times.
 
     That is enough to have one at each fault. More writes would only take longer to judge.
     """
     url = database.url(user="app")
-    database.pgbench_tables(1)
+    database.pgbench_tables(1, accounts=accounts)
     database.execute(f"ALTER DATABASE {database.name} SET logical_decoding_work_mem = '64kB'")
     kinds: tuple[workload.Workload, ...] = (
         workload.Transfers(),
@@ -162,7 +165,7 @@ def _write(stack: ExitStack, database: Database, seed: int) -> None:
         running = workload.running(kind, url, seed=seed + number, writers=1, pause=0.2)
         stack.enter_context(running)
     database.execute("UPDATE keyed SET note = %s WHERE id <= 50", [SECRET])
-    stack.enter_context(database.pgbench(clients=4, rate=20))
+    stack.enter_context(database.pgbench(clients=4, rate=20, accounts=accounts))
 
 
 def _begin(mirror: Mirrored) -> None:
