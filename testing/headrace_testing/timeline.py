@@ -6,7 +6,7 @@
 
 The validators are equations between these. All frames have the table's columns as text (`c0 ... ck`,
 see `headrace_testing.canonical`) and a count `n`. The history is read once, when the timeline is made;
-the contents of a mark when they are asked for, which costs a read of the whole table.
+the contents of a mark when they are first asked for, which costs a read of the whole table.
 
 `Lake`, `Cut` and `Mark` are what is asked of `headrace.lake.read.lake`; tests hand in lakes made by hand.
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Protocol, TypeVar
 
@@ -70,12 +70,18 @@ class TravelledLake(Lake, Protocol):
 
 
 class Remembered:
-    """A lake whose cuts and marks are looked up once, for one judgement: a cut never changes."""
+    """A lake at rest, in which cuts, marks and timelines are looked up once, however often it is judged."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
         self._marks: dict[str | None, Sequence[Mark]] = {}
         self._cuts: dict[tuple[Any, ...], Cut] = {}
+        self._timelines: dict[tuple[str, str | None], Timeline] = {}
+
+    @classmethod
+    def of(cls, lake: Lake) -> Remembered:
+        """Return the lake itself where it remembers already."""
+        return lake if isinstance(lake, cls) else cls(lake)
 
     def marks(self, source: str | None = None) -> Sequence[Mark]:
         if source not in self._marks:
@@ -87,6 +93,11 @@ class Remembered:
         if named not in self._cuts:
             self._cuts[named] = self._lake.at(source=source, **place)
         return self._cuts[named]
+
+    def timeline(self, name: str, source: str | None = None) -> Timeline:
+        if (name, source) not in self._timelines:
+            self._timelines[name, source] = Timeline.read(self, name, source)
+        return self._timelines[name, source]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +111,7 @@ class Timeline:
     history: pl.DataFrame  # c0 ... ck, n, time, ordinal, xid
     lake: Lake
     source: str | None
+    _versions: dict[int, pl.DataFrame] = field(default_factory=dict)  # the contents that were read
 
     @classmethod
     def read(cls, lake: Lake, name: str, source: str | None = None) -> Timeline:
@@ -128,9 +140,12 @@ class Timeline:
         return [f"c{i}" for i in range(len(self.columns))]
 
     def contents(self, mark: Mark) -> pl.DataFrame:
-        """The contents of the table at that mark."""
-        table = self.lake.at(epoch=mark.epoch, source=self.source).arrow(self.name)
-        return lake_rows(table.select(list(self.columns))).frame
+        """The contents of the table at that mark; a version is read once."""
+        version = mark.versions[self.name]
+        if version not in self._versions:
+            table = self.lake.at(epoch=mark.epoch, source=self.source).arrow(self.name)
+            self._versions[version] = lake_rows(table.select(list(self.columns))).frame
+        return self._versions[version]
 
     def net(self, after: int | None, until: int) -> pl.DataFrame:
         """Add the history up between two times; None: since its beginning."""

@@ -7,6 +7,7 @@
                                        no row is there less than no times, no change is told twice
     travelled(lake)                G3  what the lake's reader gives at positions between marks is the
                                        first mark at or after them, minus history
+    consistent(lake)               G3  both of these, which then read each version of a table once
 
 They know nothing of how a lake comes about, only its public reader, so they run on any pipeline; of a source
 they know its `oracle`, which is found by the address. `exact` needs a source that is at rest and a lake that
@@ -35,7 +36,18 @@ from headrace_testing.timeline import Lake, Mark, Remembered, Timeline, Travelle
 from headrace_testing.violation import Show, Violation
 from headrace_testing.wholeness import whole
 
-__all__ = ["Recording", "Show", "Violation", "definite", "exact", "exact_at", "record", "travelled", "whole"]
+__all__ = [
+    "Recording",
+    "Show",
+    "Violation",
+    "consistent",
+    "definite",
+    "exact",
+    "exact_at",
+    "record",
+    "travelled",
+    "whole",
+]
 
 
 def exact(
@@ -73,10 +85,10 @@ def exact_at(
     lake: Lake, recordings: Iterable[Recording], *, source: str | None = None, values: bool = False
 ) -> list[Violation]:
     """Compare the lake at past positions with what the source held there."""
-    lake, recordings = Remembered(lake), list(recordings)
+    lake, recordings = Remembered.of(lake), list(recordings)
     found: list[Violation] = []
     for name in sorted({name for recording in recordings for name in recording.rows}):
-        timeline = Timeline.read(lake, name, source)
+        timeline = lake.timeline(name, source)
         for recording in recordings:
             if name in recording.rows:
                 found += _exact_then(timeline, recording, Show(values=values))
@@ -97,12 +109,12 @@ def definite(
 
     A time is that of one transaction, or, where it is `of_many`, each transaction is at one time.
     """
-    lake = Remembered(lake)
+    lake = Remembered.of(lake)
     marks = lake.marks(source)
     found = list(_marks_go_forward(marks))
     names = sorted({name for mark in marks for name in mark.versions}) if tables is None else tables
     for name in names:
-        timeline = Timeline.read(lake, name, source)
+        timeline = lake.timeline(name, source)
         found += _history_is_sound(timeline, marks[-1])
         found += _transactions_are_whole(timeline, of_many)
         for number, run in enumerate(timeline.runs):
@@ -118,11 +130,11 @@ def travelled(
     lake: TravelledLake, *, source: str | None = None, tables: Iterable[str] | None = None, sample: int = 6
 ) -> list[Violation]:
     """The reader's time travel against the same sum made here, at some times of each table's history."""
-    lake = Remembered(lake)
+    lake = Remembered.of(lake)
     marks = lake.marks(source)
     found = []
     for name in sorted({name for mark in marks for name in mark.versions} if tables is None else tables):
-        timeline = Timeline.read(lake, name, source)
+        timeline = lake.timeline(name, source)
         last = timeline.runs[-1][-1].time
         times = sorted({time for time in timeline.history["time"].to_list() if time <= last})
         for time in spread(times, sample) if times else ():
@@ -134,6 +146,19 @@ def travelled(
                 what = Show().describe(wrong, name, timeline.columns)
                 found.append(Violation("G3", name, what, time=time))
     return found
+
+
+def consistent(
+    lake: TravelledLake,
+    *,
+    tables: Iterable[str] | None = None,
+    sample: int = 6,
+    of_many: bool = False,
+) -> list[Violation]:
+    """Judge a lake at rest as `definite` and `travelled` do, the latter at so many times."""
+    lake, tables = Remembered.of(lake), None if tables is None else list(tables)
+    found = definite(lake, tables=tables, of_many=of_many)
+    return found + travelled(lake, tables=tables, sample=sample)
 
 
 def _exact_then(timeline: Timeline, recording: Recording, show: Show) -> list[Violation]:

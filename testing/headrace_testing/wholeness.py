@@ -100,7 +100,7 @@ def _judge(
     at_times: Callable[[Rows, Rows], pl.DataFrame],
     options: _Options,
 ) -> Verdict:
-    verdict, lake = Verdict(), Remembered(lake)
+    verdict, lake = Verdict(), Remembered.of(lake)
     names = {table: str(TableName(options.schema, table)) for table in tables}
     label = " + ".join(names.values())
     for number, run in enumerate(runs_of(lake, options.source, *names.values())):

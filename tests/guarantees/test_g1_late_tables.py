@@ -93,8 +93,7 @@ class Scene:
         lake = self.mirror.lake
         assert set(LATE) <= set(lake.marks()[-1].versions)
         assert validators.exact(lake, self.database.url()) == []
-        assert validators.definite(lake) == []
-        assert validators.travelled(lake) == []
+        assert validators.consistent(lake) == []
         assert balances(lake).violations == []
 
 

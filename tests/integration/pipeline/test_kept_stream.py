@@ -120,8 +120,7 @@ def _kept(mirrors: Mirrors) -> list[str]:
 def _exact(mirrors: Mirrors) -> None:
     lake, url = mirrors.lake, mirrors.database.url()
     assert validators.exact(lake, url) == []
-    assert validators.definite(lake) == []
-    assert validators.travelled(lake) == []
+    assert validators.consistent(lake) == []
     assert _kept(mirrors) == []
 
 

@@ -66,8 +66,7 @@ def test_maintenance_beside_a_run_disturbs_no_mark(
     mirrors.once()
     assert served.codes == []
     assert validators.exact(mirrors.lake, database.url()) == []
-    assert validators.definite(mirrors.lake) == []
-    assert validators.travelled(mirrors.lake) == []
+    assert validators.consistent(mirrors.lake) == []
     assert validators.whole(mirrors.lake) == []
     assert transfers(mirrors.lake).times > 20
     assert has_vectors(mirrors.lake) == (merge == "vectors")

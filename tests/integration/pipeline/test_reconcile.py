@@ -275,8 +275,7 @@ def test_beside_a_running_mirror_nothing_else_is_disturbed(mirrors: Mirrors, hel
         served.until(partial(_replaced, mirrors, "whole"), "new copy")
     lake = mirrors.once()
     exact(mirrors)
-    assert validators.definite(lake) == []
-    assert validators.travelled(lake) == []
+    assert validators.consistent(lake) == []
     assert 0 not in lake.history("public.whole")["_xid"].to_pylist()
 
 

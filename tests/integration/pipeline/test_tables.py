@@ -127,8 +127,7 @@ def test_a_table_that_is_dropped_stays_readable_at_its_marks_and_may_come_back(m
         lake.at(epoch=between.epoch).arrow("public.late")
     assert caught.value.code == "LAKE_TABLE_NOT_EXACT"
     assert validators.exact(lake, database.url()) == []
-    assert validators.definite(lake) == []
-    assert validators.travelled(lake) == []
+    assert validators.consistent(lake) == []
 
 
 def test_a_cut_shows_the_history_of_the_columns_that_its_table_had(mirrored: Mirrors) -> None:

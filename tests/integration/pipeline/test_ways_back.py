@@ -84,8 +84,7 @@ def test_every_hint_of_a_table_that_stopped_brings_it_back(mirrors: Mirrors) -> 
     assert set(lake.marks()[-1].versions) == {str(TableName("public", name)) for name in back}
     assert validators.exact(lake, database.url()) == []
     same = ["public.entire", "public.again", "public.sound", "public.keyless"]
-    assert validators.definite(lake, tables=same) == []
-    assert validators.travelled(lake, tables=same) == []
+    assert validators.consistent(lake, tables=same) == []
     for name, rows in before.items():  # a table under other columns, too, is what it was
         assert lake.at(epoch=last.epoch).arrow(name) == rows
         assert lake.at(position=place_at(last.time + 2)).arrow(name) == rows

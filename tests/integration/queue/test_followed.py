@@ -245,8 +245,7 @@ def test_every_table_equals_its_source(scene: Scene) -> None:
     # The validators see by the names that an interval ends; some have the same ones.
     alike = {"public.swapped", "public.again_between_ticks", "public.again_amid", "public.again_within"}
     told = [name for name in names if name not in alike]
-    assert validators.definite(scene.lake, tables=told, of_many=True) == []
-    assert validators.travelled(scene.lake, tables=told) == []
+    assert validators.consistent(scene.lake, tables=told, of_many=True) == []
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -370,6 +369,5 @@ def test_every_mark_is_exact_whatever_was_altered_before_it(
             assert set(mirrors.lake.at().mark.versions) == {f"public.{name}" for name in TABLES}
             records = _records(mirrors).values()
             ways.update(each.alteration.way for each in records if each.alteration is not None)
-        assert validators.definite(mirrors.lake, of_many=True) == []
-        assert validators.travelled(mirrors.lake) == []
+        assert validators.consistent(mirrors.lake, of_many=True) == []
         assert ways[Way.REWRITTEN]

@@ -99,5 +99,4 @@ def test_a_later_statement_hides_nothing_that_an_earlier_one_did(
     tables = {str(mirror.place.table(name)) for name in (*CASES, *BY_DEFAULT)}
     assert set(mirror.lake.at().mark.versions) == tables
     assert validators.exact(mirror.lake, mirror.place.url, values=True) == []
-    assert validators.definite(mirror.lake) == []
-    assert validators.travelled(mirror.lake) == []
+    assert validators.consistent(mirror.lake) == []

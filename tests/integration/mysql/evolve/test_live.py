@@ -51,8 +51,7 @@ def _since(mirror: Mirror) -> int | None:
 
 def _exact(mirror: Mirror) -> None:
     assert validators.exact(mirror.lake, mirror.place.url, values=True) == []
-    assert validators.definite(mirror.lake) == []
-    assert validators.travelled(mirror.lake) == []
+    assert validators.consistent(mirror.lake) == []
 
 
 UNTOLD = ("SET SESSION binlog_format = 'STATEMENT'", "INSERT INTO t VALUES (900, 'untold', 1)")

@@ -70,8 +70,7 @@ def test_tables_that_are_altered_all_the_time_are_exact_in_the_end(
             break
     assert set(mirror.lake.at().mark.versions) == names, told
     assert validators.exact(mirror.lake, database.url(), values=True) == [], told
-    assert validators.definite(mirror.lake) == [], told
-    assert validators.travelled(mirror.lake) == [], told
+    assert validators.consistent(mirror.lake) == [], told
 
 
 def _onward(process: Mirrored, marks: int = 12) -> None:

@@ -70,8 +70,7 @@ def alter(database: Database, number: int) -> None:
 
 def _exact(lake: Lake, database: Database) -> None:
     assert validators.exact(lake, database.url(), values=True) == []
-    assert validators.definite(lake) == []
-    assert validators.travelled(lake) == []
+    assert validators.consistent(lake) == []
 
 
 @points

@@ -46,8 +46,7 @@ def _mirrored(mirrors: Mirrors) -> int:
 
 def _exact(mirrors: Mirrors) -> None:
     assert validators.exact(mirrors.lake, mirrors.database.url(), values=True) == []
-    assert validators.definite(mirrors.lake) == []
-    assert validators.travelled(mirrors.lake) == []
+    assert validators.consistent(mirrors.lake) == []
 
 
 def _goes_on(mirrors: Mirrors, time: int) -> None:
