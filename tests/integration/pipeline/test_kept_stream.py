@@ -53,7 +53,7 @@ POINT = {"slot": "copy.range.after", "xid": "copy.range.after", "chunks": "copy.
 # Each fails once, while the stream is kept or while it is taken.
 KEEPING = ("late.keep.before", "late.keep.after", "lake.plan.after", "lake.mark.before", "acknowledge.before")
 TAKING = ("lake.table.after", "late.replay.before", "late.replay.after")
-OFTEN = ("late.keep.after", "late.replay.after")
+OFTEN = ("late.replay.after",)
 FAILING = [
     *(
         pytest.param("slot", each, marks=() if each in OFTEN else pytest.mark.full)

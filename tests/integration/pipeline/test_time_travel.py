@@ -64,7 +64,7 @@ def _hashed(frame: pl.DataFrame) -> int:
 @pytest.mark.parametrize(
     ("transactions", "merge"),
     [
-        (18, "vectors"),
+        (12, "vectors"),
         *(pytest.param(200, merge, marks=pytest.mark.full) for merge in ("rewrite", "vectors")),
     ],
 )

@@ -14,6 +14,7 @@ from headrace_testing import validators
 from headrace_testing.mysql import Database
 from tests.conformance.conftest import Mirror
 from tests.integration.mysql.evolve.author import Author
+from tests.integration.mysql.mirrors.judging import kinds
 
 pytestmark = pytest.mark.server
 
@@ -22,7 +23,7 @@ KEYS = {"one": "PRIMARY KEY (id)", "two": "PRIMARY KEY (id)", "bag": "KEY (id)",
 MARKS = 6
 
 
-@pytest.mark.parametrize("database", ["mysql", "mariadb"], indirect=True)
+@kinds("mysql")
 @pytest.mark.parametrize(
     "number", [*range(SEEDS), *(pytest.param(n, marks=pytest.mark.full) for n in range(SEEDS, 40))]
 )

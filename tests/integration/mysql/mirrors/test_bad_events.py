@@ -72,7 +72,7 @@ def test_a_table_that_cannot_be_read_stops_alone(mirror: Mirror, database: Datab
     assert_exact(lake, place.url)
 
 
-@pytest.mark.parametrize("database", ["mysql", "mariadb"], indirect=True)
+@kinds("mysql")
 def test_an_old_row_that_the_lake_does_not_have_stops_its_table(mirror: Mirror, database: Database) -> None:
     """History would remove a row that it never had. Writes past the log are noticed here as well."""
     place = mirror.place

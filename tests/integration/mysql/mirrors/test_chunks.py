@@ -38,10 +38,10 @@ def test_a_copy_in_chunks_goes_on_after_a_kill_and_is_exact(
 ) -> None:
     """Rows move from one chunk to another all the while; what was copied before the kill stays."""
     url = mirror.place.owner_url
-    make_tables(url, Keyed(rows=200), Transfers())
+    make_tables(url, Keyed(rows=80), Transfers())
     database.execute("ANALYZE TABLE keyed")  # so that it is known how many rows make a chunk
     with (
-        running(Keyed(keys=400), url, seed=seed, writers=1, pause=0.02, prepare=False),
+        running(Keyed(keys=160), url, seed=seed, writers=1, pause=0.02, prepare=False),
         running(Transfers(), url, seed=seed, writers=1, pause=0.05, prepare=False),
     ):
         chunked.start()

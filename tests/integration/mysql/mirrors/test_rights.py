@@ -17,7 +17,7 @@ from headrace_testing.mirror_process import Mirrored
 from headrace_testing.mysql import Database
 from headrace_testing.mysql.flavours import OF_TABLES, OF_THE_LOG
 from tests.conformance.conftest import Mirror
-from tests.integration.mysql.mirrors.judging import assert_exact
+from tests.integration.mysql.mirrors.judging import assert_exact, kinds
 from tests.nursery import Nursery
 
 pytestmark = pytest.mark.server
@@ -132,7 +132,7 @@ def test_rights_that_are_taken_away_stop_nothing_for_good(
         assert_exact(mirror.once(url=url), mirror.place.url)
 
 
-@pytest.mark.parametrize("database", ["mysql", "mariadb"], indirect=True)
+@kinds("mariadb")
 @pytest.mark.parametrize("handoff", ["locks", pytest.param("chunks", marks=pytest.mark.full)])
 def test_a_database_whose_tables_may_not_be_locked_keeps_back_no_copy_of_another(
     mirror: Mirror, database: Database, monkeypatch: pytest.MonkeyPatch, handoff: str

@@ -57,7 +57,7 @@ def _authors(mirrors: Mirrors, stack: ExitStack, first: int) -> list[Author]:
 @pytest.mark.parametrize(
     ("first", "marks", "merge"),
     [
-        (0, 6, "rewrite"),
+        (0, 4, "rewrite"),
         *(pytest.param(n, 8, "rewrite", marks=pytest.mark.full) for n in range(SEEDS, 60, SEEDS)),
         *(pytest.param(n, 8, "vectors", marks=pytest.mark.full) for n in range(0, 5 * SEEDS, SEEDS)),
     ],

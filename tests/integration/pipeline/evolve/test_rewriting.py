@@ -68,7 +68,13 @@ def _standing(mirrors: Mirrors, where: str, monkeypatch: pytest.MonkeyPatch) -> 
         yield held
 
 
-@pytest.mark.parametrize("where", ["evolve.rewrite.before", "evolve.rewrite.after", "late.replay.before"])
+@pytest.mark.parametrize(
+    "where",
+    [
+        "evolve.rewrite.after",
+        *(pytest.param(w, marks=pytest.mark.full) for w in ("evolve.rewrite.before", "late.replay.before")),
+    ],
+)
 def test_an_attempt_that_ends_amid_it_is_followed_by_one_that_goes_on(
     mirrors: Mirrors, where: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

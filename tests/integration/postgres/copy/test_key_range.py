@@ -130,15 +130,15 @@ def test_the_server_and_we_put_every_key_into_the_same_chunk(
     database: Database, session: Session, kind: str
 ) -> None:
     schema = _table(database, session, kind)
-    spans = _spans(session, schema, 97)
-    assert len(spans) > 15
+    spans = _spans(session, schema, 190)
+    assert len(spans) > 8
     handoff = _handoff(spans)
     assert handoff.complete
     total = 0
     for number, span in enumerate(spans):
         keys = _keys(database, session, schema, span)
         assert set(handoff.numbers(_codes(schema, keys)).tolist()) == {number}
-        assert keys.num_rows == 97 or number == len(spans) - 1
+        assert keys.num_rows == 190 or number == len(spans) - 1
         total += keys.num_rows
     assert database.execute("SELECT count(*) FROM t") == [(total,)]
 
