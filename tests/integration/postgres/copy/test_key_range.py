@@ -149,7 +149,7 @@ def test_single_keys_leave_their_chunks_and_are_found_again(
 ) -> None:
     schema = _table(database, session, kind)
     everything = _keys(database, session, schema, KeySpan())
-    some = everything.slice(0, 40)
+    some = everything.slice(0, 12)
     points = bounds(schema, some)
     assert points is not None
     rest = _handoff(_spans(session, schema, 500)).without(points)
@@ -158,7 +158,7 @@ def test_single_keys_leave_their_chunks_and_are_found_again(
     found = _codes(schema, _keys(database, session, schema, *gaps)).to_pylist()
     assert sorted(found) == sorted(_codes(schema, some).to_pylist())
     left = [_keys(database, session, schema, part.span).num_rows for part in rest.chunks]
-    assert sum(left) == everything.num_rows - 40
+    assert sum(left) == everything.num_rows - 12
 
 
 def test_keys_before_our_era_are_not_written_as_texts(database: Database, session: Session) -> None:
