@@ -84,7 +84,7 @@ def prepare(stack: ExitStack, session: RunningSpark, lake: Path) -> tuple[Databa
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="backlog to marks, beside the built-in subscription")
-    parser.add_argument("--transactions", type=int, default=500)
+    parser.add_argument("--transactions", type=int, default=2000)
     parser.add_argument("--rows", type=int, default=500)
     parser.add_argument("--repeat", type=int, default=3)
     args = parser.parse_args()
