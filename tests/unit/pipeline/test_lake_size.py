@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
 from headrace.lake.format.plan import DataFile, Plan, TableStep
+from headrace.lake.format.vector import Vector
 from headrace.lake.store.local import LocalStore
 from headrace.pipeline.lake_size import Forecast, LakeSize, forecast
 from headrace.sources.contract.values import TableSize
@@ -43,6 +45,13 @@ def test_a_plan_tells_how_many_files_its_epoch_writes() -> None:
     # The plan, the mark and its line; of each step a file and a line.
     assert PLAN.file_count == 3 + 4
     assert 1500 < PLAN.size_bytes < 20_000
+
+
+def test_a_file_that_gets_a_vector_is_not_written_again() -> None:
+    worn = DataFile("w", 50_000_000, 3, "{}", Vector("0" * 4000, 3200, 2))
+    plan = replace(PLAN, steps=(*PLAN.steps, TableStep("tables/main/a/c", 1, (worn,), ("w",))))
+    assert plan.file_count == PLAN.file_count + 1
+    assert 2 * 4000 < plan.size_bytes - PLAN.size_bytes < 20_000
 
 
 def test_the_files_of_a_source_are_counted_once_and_marks_are_added(store: LocalStore) -> None:

@@ -53,6 +53,12 @@ class TableStep:
     schema: str | None = None
     rewrite: bool = False
 
+    @property
+    def new_files(self) -> list[DataFile]:
+        """The files that the epoch wrote; one that only changes its vector was there before."""
+        there = frozenset(self.remove)
+        return [file for file in self.add if file.path not in there]
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -77,14 +83,14 @@ class Plan:
     @property
     def file_count(self) -> int:
         """The number of files that the epoch writes: the plan, the mark and its line, and those of steps."""
-        return 3 + sum(1 + len(step.add) for step in self.steps)
+        return 3 + sum(1 + len(step.new_files) for step in self.steps)
 
     @property
     def size_bytes(self) -> int:
         """The bytes of these files; those of logs and of the plan are an estimate."""
-        added = [file for step in self.steps for file in step.add]
-        around = _AROUND + _LINE * len(self.steps)
-        return around + sum(file.size + 2 * (_ACTION + len(file.stats)) for file in added)
+        written = sum(file.size for step in self.steps for file in step.new_files)
+        actions = sum(_action_bytes(file) for step in self.steps for file in step.add)
+        return _AROUND + _LINE * len(self.steps) + written + actions
 
     def to_json(self) -> str:
         return json.dumps(to_record(self), separators=(",", ":"), sort_keys=True)
@@ -92,6 +98,11 @@ class Plan:
     @classmethod
     def from_json(cls, text: str) -> Plan:
         return parse(cls, text)
+
+
+def _action_bytes(file: DataFile) -> int:
+    """The bytes of a file's action in the plan and in the log; a vector's text stands there, too."""
+    return 2 * (_ACTION + len(file.stats) + (0 if file.vector is None else len(file.vector.text)))
 
 
 class Plans(Protocol):
