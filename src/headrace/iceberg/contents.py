@@ -129,7 +129,8 @@ def _refuse_deleted_rows(name: TableName, table: LakeTable) -> None:
         raise Misconfigured(
             "ICEBERG_DELETED_ROWS",
             f'files of table "{name}" hold deleted rows, which Iceberg would show',
-            hint='set merge = "rewrite" and run headrace maintain --rewrite; all other tables are exported',
+            hint="headrace maintain --rewrite writes them anew, and while the lake is exported they stay "
+            "without; all other tables are exported",
         )
 
 

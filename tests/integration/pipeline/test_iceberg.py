@@ -43,6 +43,7 @@ from tests.integration.lake.household import Household
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.refused import configuration, upstream
 from tests.integration.pipeline.serving import Served, serving
+from tests.lakes import has_vectors
 
 pytestmark = pytest.mark.server
 
@@ -312,6 +313,27 @@ def test_a_drop_takes_the_tables_out_of_the_catalog_and_a_copy_leaves_them(
     headrace.mirror(configuration(mirrors.path, url=url), once=True, reconcile=True)
     assert cli.main(attach) == 0
     assert sorted(theirs.load_table("main.public.one").scan().to_arrow()["id"].to_pylist()) == [1, 2]
+
+
+def test_maintenance_of_an_exported_lake_leaves_no_deleted_rows(mirrors: Mirrors) -> None:
+    """And no epoch brings new ones, whatever `merge` says."""
+    mirrors.options["merge"] = "vectors"
+    database, path, url = mirrors.database, str(mirrors.path), mirrors.database.url(user="app")
+    database.execute("CREATE TABLE one (id int PRIMARY KEY, n int)", user="app")
+    database.execute("INSERT INTO one SELECT i, 0 FROM generate_series(1, 99) i", user="app")
+    mirrors.once()
+    database.execute("UPDATE one SET n = 1 WHERE id = 7", user="app")
+    assert has_vectors(mirrors.once())
+    attached = ask.ask(path, "iceberg.attach", to_record(IcebergConfig()), url=url)
+    assert [error["code"] for error in attached["left_out"].values()] == ["ICEBERG_DELETED_ROWS"]
+    ask.ask(path, "maintain", {"auto": True}, url=url)
+    assert not has_vectors(mirrors.lake)
+    database.execute("UPDATE one SET n = 2 WHERE id = 8", user="app")
+    assert not has_vectors(mirrors.once())
+    assert ask.ask(path, "iceberg.rebuild", {}, url=url)["left_out"] == {}
+    rows = Engines(mirrors.path).table("public.one").scan().to_arrow()
+    assert sum(rows["n"].to_pylist()) == 3
+    assert rows.num_rows == 99
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.full)])

@@ -29,7 +29,7 @@ from headrace.core.errors import Definite, HeadraceError
 from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
 from headrace.core.records import on_disk, to_record
-from headrace.lake.format import layout
+from headrace.lake.format import exportfile, layout
 from headrace.lake.format.vector import Vector
 from headrace.lake.log import horizon
 from headrace.lake.log.commit import plan_base
@@ -82,14 +82,15 @@ class Order:
     keeping: Keeping
     dry: bool = False
     auto: bool = False
-    plain: bool = False  # leave no file with a deletion vector
+    plain: bool = False  # leave no file with a deletion vector, as readers of Iceberg need it
 
     @classmethod
     def of(cls, owner: Owner, arguments: Mapping[str, Any]) -> Order:
         said = owner.place.lake
         words = {name: arguments.get(name) or getattr(said, name) for name in ("retention", "marks", "grace")}
-        flags = (bool(arguments.get(name)) for name in ("dry_run", "auto", "rewrite"))
-        return cls(Keeping.of(**words), *flags)
+        dry, auto, plain = (bool(arguments.get(name)) for name in ("dry_run", "auto", "rewrite"))
+        exported = exportfile.read(owner.place.store, owner.ledger.name) is not None
+        return cls(Keeping.of(**words), dry, auto, plain or exported)
 
     @property
     def least(self) -> tuple[int, int]:
