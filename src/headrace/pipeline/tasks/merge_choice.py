@@ -11,7 +11,8 @@ vectors until they have cost as much as a rewrite does, and is then written anew
     LEAVE     no row of it goes, and it is not small enough to be absorbed
 
 Small files fall into tiers, as in a log-structured merge tree: new rows absorb a file that is no larger than
-all that they absorbed before. So each row is written once a tier, and there are few small files. Pure; a law
+all that they absorbed before. So each row is written once a tier, and there are few small files. A table that
+is small as a whole is one file without a vector: every reader knows it, and it is cheap to write. Pure; a law
 holds the bounds.
 """
 
@@ -59,7 +60,7 @@ class FileLoad:
 class Rules:
     """The bounds of a way to merge (`merge` in the configuration)."""
 
-    floor: int  # bytes: new rows always absorb a file of that size
+    floor: int  # bytes: a table that is no larger is written as a whole
     share: float  # of the rows that are left: where so many change, a rewrite is cheaper
     dead: float  # the share of a file's rows that may be dead
     small_files: int  # so many small files may there be
@@ -119,14 +120,15 @@ def _find_absorbable(
     rows = sum(files[n].rows for n in taken)
     found: list[int] = []
     too_many = len(small) + 1 > rules.small_files
+    is_small_table = sum(file.size for file in files) <= rules.floor
     for place, number in enumerate(small):
         file = files[number]
-        is_next = file.size <= max(rules.floor, size)
+        is_next = is_small_table or file.size <= size
         crowded = too_many and len(small) - place > rules.small_files // 2
         rows += file.rows
         if not (is_next or crowded) or rows > MOST_ABSORBED_ROWS:
             break
-        if not size:
+        if not (size or is_small_table):
             break  # nothing changes in the table but rows that go
         size += file.size
         found.append(number)

@@ -115,7 +115,22 @@ def test_a_change_to_twenty_million_rows_writes_little(files: int) -> None:
     assert most <= 2
 
 
-def test_a_small_table_is_written_as_a_whole() -> None:
-    """A vector and one more file would cost more than its only file does."""
-    assert choose([FileLoad(40_000, 1000, 0, 1)], 200, RULES["auto"]) == [FileWay.ABSORB]
+@LAWS
+@given(
+    st.lists(st.tuples(st.integers(1, 9000), st.integers(1, 200), st.integers(0, 200)), max_size=7),
+    st.integers(0, 200),
+)
+def test_a_small_table_is_one_file_without_a_vector(
+    files: list[tuple[int, int, int]], new_bytes: int
+) -> None:
+    """A vector and one more file would cost more than the table does, and some readers know no vectors."""
+    loads = [FileLoad(size, rows, 0, min(hits, rows)) for size, rows, hits in files]
+    ways = choose(loads, new_bytes, RULES["auto"])
+    assert set(ways) <= {FileWay.ABSORB, FileWay.EMPTY}
+
+
+def test_a_small_file_of_a_large_table_is_not_written_in_every_epoch() -> None:
+    loads = [FileLoad(8 << 20, 400_000, 0, 0), FileLoad(40_000, 1000, 0, 0), FileLoad(4000, 50, 0, 0)]
+    ways = choose(loads, 4000, RULES["auto"])
+    assert ways == [FileWay.LEAVE, FileWay.LEAVE, FileWay.ABSORB]
     assert choose([FileLoad(40_000, 1000, 0, 1)], 200, RULES["vectors"]) == [FileWay.VECTOR]
