@@ -63,7 +63,7 @@ def _add_when(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--every",
         metavar="DURATION",
-        help="at least so long between two marks, such as 10s; 0s: as soon as possible; auto: 1s to 10s, by "
+        help="at least so long between two marks, such as 10s; 0s: as soon as possible; auto: 1s to 20s, by "
         "what marks cost (default: auto)",
     )
     group.add_argument("--once", action="store_true", help="stop when caught up with the position at start")

@@ -11,6 +11,7 @@ from headrace.lake.format.plan import DataFile, Plan, TableStep
 from headrace.lake.format.vector import Vector
 from headrace.lake.store.local import LocalStore
 from headrace.pipeline.lake_size import Forecast, LakeSize, forecast
+from headrace.pipeline.stream.cadence import FILES_PER_SECOND
 from headrace.sources.contract.values import TableSize
 
 PLAN = Plan(
@@ -106,5 +107,5 @@ def test_a_forecast_knows_how_rare_marks_become() -> None:
     busy = forecast([TableSize(100_000_000, 1_000_000, 18_000.0)] * 7)
     assert busy is not None
     assert busy.changes == pytest.approx(7 * 18_000)
-    assert busy.files == pytest.approx(3600 * 31 / 10, rel=0.05), "10 s apart, seven tables in each"
+    assert busy.files == pytest.approx(3600 * FILES_PER_SECOND, rel=0.05), "19 s apart, seven tables in each"
     assert busy.bytes > busy.changes * 100, "its rows alone"

@@ -45,8 +45,9 @@ KEEP_SECONDS = IDLE_SECONDS  # while no table follows the stream
 LOCKED_SECONDS = 0.5
 LOCKED_MOST_SECONDS = 5.0
 CORE_SHARE = 0.05  # of `every = "auto"`: what marks may take of a core
-FILES_PER_SECOND = 2.0
+FILES_PER_SECOND = 1.6  # and of files: 6,000 an hour
 SHORTEST_SECONDS, LONGEST_SECONDS = 1.0, 10.0
+LONGEST_FOR_FILES = 20.0  # where marks are dear by their files, as those of many tables are
 _REMEMBERED = 5  # costs of marks: one that met a cold or a busy machine counts for little
 
 
@@ -62,16 +63,14 @@ def interval(costs: Iterable[MarkCost]) -> float:
     """Return the seconds between two marks of `every = "auto"`, by the costs of the last marks.
 
     Marks then take at most `CORE_SHARE` of a core and write at most `FILES_PER_SECOND`; but they are never
-    further apart than `LONGEST_SECONDS`, whatever they cost.
+    further apart than `LONGEST_SECONDS` for their time, and `LONGEST_FOR_FILES` for their files.
     """
     known = list(costs)
     if not known:
         return SHORTEST_SECONDS
-    affordable = max(
-        median_low(cost.cpu_seconds for cost in known) / CORE_SHARE,
-        median_low(cost.files for cost in known) / FILES_PER_SECOND,
-    )
-    return min(max(affordable, SHORTEST_SECONDS), LONGEST_SECONDS)
+    for_time = median_low(cost.cpu_seconds for cost in known) / CORE_SHARE
+    for_files = median_low(cost.files for cost in known) / FILES_PER_SECOND
+    return max(SHORTEST_SECONDS, min(for_time, LONGEST_SECONDS), min(for_files, LONGEST_FOR_FILES))
 
 
 class MarkRun(Owner, Protocol):
