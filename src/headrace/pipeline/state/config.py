@@ -63,7 +63,7 @@ class SourceConfig:
     snapshot_connections: int = 4
     chunk_bytes: int = 64 << 20
     driver_epochs: int = 20_000
-    merge: str = field(default="rewrite", metadata=on_disk(sparse=True))
+    merge: str = field(default="auto", metadata=on_disk(sparse=True))
     row_cache: int = field(default=8 << 30, metadata=on_disk(sparse=True))
     reconcile: str = "ask"
     on_ddl: str = "follow"
