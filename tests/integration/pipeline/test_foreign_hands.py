@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import threading
 from pathlib import Path
@@ -16,6 +17,7 @@ from headrace.core.records import to_record
 from headrace.ingest.supervisor import Feed, Receiver
 from headrace.lake.format import statusfile
 from headrace.pipeline import loop, run
+from headrace.pipeline.commands import ask
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import source_of
 from headrace.pipeline.stream import cadence
@@ -31,6 +33,7 @@ from headrace_testing.postmaster import wait_for
 from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.refused import configuration
 from tests.integration.pipeline.serving import Served, serving
+from tests.lakes import has_vectors
 
 pytestmark = pytest.mark.server
 
@@ -93,6 +96,27 @@ def test_a_table_with_a_damaged_file_stops_alone(mirrored: Mirrors) -> None:
     assert cut.arrow("public.other").num_rows == 2
 
 
+def test_a_table_with_a_damaged_vector_stops_alone_and_is_added_again(mirrored: Mirrors) -> None:
+    mirrored.options["merge"] = "vectors"
+    mirrored.database.execute("UPDATE t SET n = 0 WHERE id < 3", user="app")
+    assert has_vectors(mirrored.once())
+    [line] = [
+        path
+        for path in (mirrored.path / "tables/main/public/t/_delta_log").glob("*.json")
+        if '"pathOrInlineDv"' in path.read_text()
+    ]
+    line.write_text(re.sub('("pathOrInlineDv": ?")[^"]*', r"\g<1>0000000000", line.read_text()))
+    mirrored.database.execute("UPDATE t SET n = 1 WHERE id = 1; INSERT INTO other VALUES (2)", user="app")
+    with pytest.raises(Definite) as stopped:
+        mirrored.once()
+    assert stopped.value.code == "LAKE_VECTOR_DAMAGED"
+    assert mirrored.lake.at().tables() == ["public.other"]
+    for kind in ("tables.drop", "tables.add"):  # as the hint says
+        ask.ask(str(mirrored.path), kind, {"tables": ["public.t"]}, url=mirrored.database.url(user="app"))
+    mirrored.once()
+    assert _exact(mirrored)
+
+
 def test_a_table_that_another_program_changed_stops_alone(mirrored: Mirrors) -> None:
     last = mirrored.lake.marks()[-1]
     _append(mirrored)
@@ -115,8 +139,12 @@ def test_a_table_that_another_program_changes_while_we_run_stops_alone(mirrored:
 
 
 def test_rows_that_another_program_put_into_other_files_are_the_same_rows(mirrored: Mirrors) -> None:
+    """Rows that a deletion vector had deleted do not come back."""
+    mirrored.options["merge"] = "vectors"
+    mirrored.database.execute("UPDATE t SET n = 0 WHERE id < 3; DELETE FROM t WHERE id = 7", user="app")
+    assert has_vectors(mirrored.once())
     _rewrite(mirrored)
-    mirrored.database.execute("UPDATE t SET n = n + 1; DELETE FROM t WHERE id = 3", user="app")
+    mirrored.database.execute("UPDATE t SET n = n + 1 WHERE id > 5; DELETE FROM t WHERE id = 3", user="app")
     mirrored.once()
     assert _exact(mirrored)
 

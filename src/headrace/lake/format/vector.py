@@ -126,7 +126,7 @@ def damaged_error(file: str, detail: str) -> Definite:
         "LAKE_VECTOR_DAMAGED",
         f'the deletion vector of the file "{file}" of the lake cannot be read',
         detail=detail,
-        hint="headrace tables resync copies the table anew; until then read an earlier mark",
+        hint="headrace tables drop, then headrace tables add, copies the table anew; earlier marks stay readable",
     )
 
 
@@ -135,5 +135,5 @@ def _foreign_error(file: str) -> Definite:
         "LAKE_VECTOR_FOREIGN",
         f'another program deleted rows of the file "{file}" of the lake',
         detail="its deletion vector is not in the log's line, as those of headrace are",
-        hint="stop that program, then headrace tables resync",
+        hint="stop that program, then headrace tables drop, and headrace tables add",
     )

@@ -87,6 +87,7 @@ class _Mirror:
             moved = to_ipc(origins.origins(pa.concat_tables([origins.traces(found)]), emptied))
             outcome = merged_epoch(self.folder, world, replace(task, origins=moved), [numbers])
         assert outcome.failure is None
+        assert rule != REWRITE or not outcome.vectors
         assert outcome.expected_keys == outcome.matched_keys
         for path in outcome.remove:
             del self.files[path]
