@@ -126,7 +126,7 @@ def damaged_error(file: str, detail: str) -> Definite:
         "LAKE_VECTOR_DAMAGED",
         f'the deletion vector of the file "{file}" of the lake cannot be read',
         detail=detail,
-        hint="headrace tables drop, then headrace tables add, copies the table anew; earlier marks stay readable",
+        hint="headrace tables drop, then headrace tables add, copies it anew; earlier marks stay readable",
     )
 
 
