@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace.core.errors import Definite
+from headrace.core.hashing import HashKey
 from headrace.core.keycode import keycode
 from headrace.core.records import to_record
 from headrace.lake.format import layout
@@ -100,6 +101,33 @@ def test_rows_that_are_lacking_too_many_or_elsewhere_are_named(tables: Mirrors) 
         ("extra", 3, str({"id": "4", "t": None})),
     }
     assert (t.rows, t.lake_rows) == (5000, 4999)
+
+
+@pytest.mark.full
+def test_differences_of_hashed_columns_are_named_by_hashes(
+    mirrors: Mirrors, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a table whose key is hashed, which no index finds, and of one whose key is not."""
+    key = HashKey("5f0c6a1d9e3b47c2" * 2)
+    monkeypatch.setenv("HEADRACE_HASH_KEY", key.text)
+    for name, identity in (("by_hash", "mail"), ("by_id", "id")):
+        columns = f"id int, mail text, day date, n int, PRIMARY KEY ({identity})"
+        database.execute(f"CREATE TABLE {name} ({columns})", user="app")
+        filled = "SELECT i, 'mail ' || i, '2016-11-04', i FROM generate_series(1, 500) i"
+        database.execute(f"INSERT INTO {name} {filled}")
+    rules = {"public.by_hash": {"hash": ["mail", "day"]}, "public.by_id": {"hash": ["mail"]}}
+    mirrors.once(columns=rules)
+    assert set(outcomes(verified(mirrors)).values()) == {"equal"}
+    for name in ("by_hash", "by_id"):
+        rewrite(mirrors.path, name, setting("n", 4711, where=47))
+        rewrite(mirrors.path, name, without([11]))
+    by_hash, by_id = verified(mirrors, show_values=True).tables
+    hashes = {n: key.hash(f"mail {n}".encode()) for n in (11, 47)}
+    assert named(by_hash.differences) == {("missing", hashes[11], (), 1), ("changed", hashes[47], ("n",), 1)}
+    assert named(by_id.differences) == {("missing", "11", (), 1), ("changed", "47", ("n",), 1)}
+    [changed] = (each for each in by_id.differences if each.kind == "changed")
+    assert changed.source is not None
+    assert (changed.source["n"], "mail 47" in str(changed.source)) == ("47", False)
 
 
 def test_a_text_that_is_not_the_sources_is_named(tables: Mirrors) -> None:
