@@ -5,9 +5,9 @@
                                            Amazon RDS
     a version with "google", "azure"       Google Cloud SQL, Azure
 
-On RDS and Aurora nobody has SUPER, and a log is removed as soon as Amazon's own backup has it, whatever
-`binlog_expire_logs_seconds` says: "binlog retention hours" decides. A mirror needs no RELOAD anywhere: it
-sends no FLUSH.
+On RDS and Aurora nobody has SUPER, and "binlog retention hours" decides how long a log is kept, whatever
+`binlog_expire_logs_seconds` says. On Azure 0 means of that variable what it means nowhere else: a log is
+removed as soon as Azure itself needs it no more. A mirror needs no RELOAD anywhere: it sends no FLUSH.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from headrace.sources.mysql.session.statements import MysqlConnection, query
 from headrace.sources.shared.hosting import Cloud, in_words_of
 from headrace.sources.shared.refusals import PrivilegeMissing, TableGone
 
-NAMES = ("aurora_version", "basedir", "innodb_read_only")
-_EXPIRY = "binlog_expire_logs_seconds"  # it decides nothing there
+_EXPIRY = "binlog_expire_logs_seconds"  # it decides nothing on RDS and Aurora
+NAMES = ("aurora_version", "basedir", "innodb_read_only", _EXPIRY)
 KEPT_HOURS = 168  # the most that RDS takes
 _LEAST_HOURS = 24
 _READER = "give the endpoint of the cluster, which leads to its writer: a reader has no binlog of its own"
@@ -51,7 +51,7 @@ CLOUD_SQL = Cloud(
 AZURE = Cloud(
     "Azure Database for MySQL",
     settings="set {settings} in the server parameters; a static one wants a restart",
-    hints={"MY_BINLOG_OFF": "see log_bin in the server parameters"},
+    hints={"MY_BINLOG_OFF": "use a flexible server: its log_bin is always ON"},
 )
 _PROCEDURE = (
     "SELECT 1 FROM information_schema.routines"
@@ -74,7 +74,8 @@ def cloud_of(connection: MysqlConnection, values: Variables) -> Cloud | None:
 
 def translate(connection: MysqlConnection, findings: Iterable[Finding]) -> list[Finding]:
     """Give the findings in the words of the cloud that hosts the server, if one does."""
-    cloud = cloud_of(connection, variables(connection, NAMES))
+    values = variables(connection, NAMES)
+    cloud = cloud_of(connection, values)
     if cloud is None:
         return list(findings)
     of_amazon = cloud in (RDS, AURORA, AURORA_READER)
@@ -82,6 +83,7 @@ def translate(connection: MysqlConnection, findings: Iterable[Finding]) -> list[
     return [
         *(_translate(cloud, each) for each in kept),
         *(_retention(connection, cloud) if of_amazon else ()),
+        *(_retention_of_azure(values) if cloud is AZURE else ()),
         Finding(
             Level.INFO,
             Misconfigured(
@@ -100,7 +102,7 @@ def _translate(cloud: Cloud, finding: Finding) -> Finding:
 
 
 def _retention(connection: MysqlConnection, cloud: Cloud) -> Iterator[Finding]:
-    """Check how long Amazon keeps the log. By default it keeps what its own backup still needs."""
+    """Check how long Amazon keeps the log. By default RDS keeps none, and Aurora removes it within a day."""
     try:
         hours = [int(str(value)) for (value,) in query(connection, _HOURS) if value is not None]
     except (PrivilegeMissing, TableGone):  # only its administrators may look
@@ -109,14 +111,30 @@ def _retention(connection: MysqlConnection, cloud: Cloud) -> Iterator[Finding]:
         if hours and hours[0] >= _LEAST_HOURS:
             return
         found = f"is {hours[0]}" if hours else "is not set"
+    unset = "RDS keeps no log" if cloud is RDS else "Aurora removes its log, usually within a day"
     mend = (f"CALL mysql.rds_set_configuration('binlog retention hours', {KEPT_HOURS})",)
     yield Finding(
         Level.WARNING,
         Misconfigured(
             "MY_RETENTION",
             f'"binlog retention hours" {found}: a mirror that rests for longer has to be reconciled',
-            detail=f"unless it is set, the server removes its log as soon as it can; {cloud.origin}",
+            detail=f"unless it is set, {unset}; {cloud.origin}",
             hint=mend[0],
         ),
         mend=mend,
+    )
+
+
+def _retention_of_azure(values: Variables) -> Iterator[Finding]:
+    """Check that Azure keeps the log for some time: elsewhere 0 means for ever."""
+    if float(values.get(_EXPIRY, 0)):
+        return
+    yield Finding(
+        Level.WARNING,
+        Misconfigured(
+            "MY_RETENTION",
+            f"{_EXPIRY} is 0: Azure removes the log as soon as its own backup and replicas have read it",
+            detail=AZURE.origin,
+            hint=AZURE.settings.format(settings=f"{_EXPIRY} = {KEPT_HOURS * 3600}"),
+        ),
     )
