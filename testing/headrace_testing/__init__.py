@@ -6,6 +6,7 @@ Tests and `headrace demo` use it; nothing else of Headrace does. It is a distrib
                  and that is never left running, whatever happens to the process that asked for it
     mysql        a real MySQL or MariaDB of one's own, likewise
     proxy        a TCP connection that can be cut, stalled, half-opened, delayed, throttled, refused, altered
+    names        names of hosts that lead elsewhere while processes run
     nemesis      faults at seeded moments, with a log of what was done when
     workload     writers that run beside the mirror and remember what they committed
     validators   G1, G2 and G3 as functions from a lake (and a server) to a list of violations

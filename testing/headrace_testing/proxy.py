@@ -77,11 +77,10 @@ class _Weather:
 
 
 class Proxy:
-    """A listener on 127.0.0.1 that forwards to one server."""
+    """A listener that forwards to one server, on a free port of 127.0.0.1 or at the address `at`."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self.host = "127.0.0.1"
-        self.port = free_port()
+    def __init__(self, host: str, port: int, *, at: tuple[str, int] | None = None) -> None:
+        self.host, self.port = at or ("127.0.0.1", free_port())
         self.counts = Counts()
         self._upstream = (host, port)
         self._weather = _Weather()
@@ -151,7 +150,7 @@ class Proxy:
     def admit(self) -> None:
         """Listen (again) on the same port."""
         if self._listener is None:
-            self._listener = _Listener(self.port, self._accept)
+            self._listener = _Listener((self.host, self.port), self._accept)
 
     def heal(self) -> None:
         """Let everything pass as if nothing had ever been."""
@@ -182,11 +181,11 @@ class Proxy:
 class _Listener:
     """The listening socket and the thread that accepts on it."""
 
-    def __init__(self, port: int, accept: Callable[[socket.socket], None]) -> None:
+    def __init__(self, address: tuple[str, int], accept: Callable[[socket.socket], None]) -> None:
         self._socket = socket.socket()
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BUFFER)
-        self._socket.bind(("127.0.0.1", port))
+        self._socket.bind(address)
         self._socket.listen(128)
         self._socket.settimeout(WAKE)
         self._accept = accept

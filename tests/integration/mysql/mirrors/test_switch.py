@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from headrace_testing import validators
-from headrace_testing.mirror_process import Mirrored
+from headrace_testing.mirror_process import Mirrored, interpreter
 from headrace_testing.mysql import Database, mariadb, mysql, replica
 from headrace_testing.mysql.replica import Replica
+from headrace_testing.names import Names
 from headrace_testing.postmaster import wait_for
 from headrace_testing.proxy import Proxy
 from headrace_testing.workload import Running, Transfers, running
@@ -97,6 +98,39 @@ def test_a_mirror_follows_switch_overs_and_copies_nothing(
         assert_exact(mirror.lake, second.source.url(database.name, user="mirror"))
         assert validators.exact_at(mirror.lake, recordings) == []
         assert_whole(mirror.lake, database.name, times=10 * times)
+
+
+def test_a_run_follows_a_name_that_moves(
+    second: Replica, database: Database, tmp_path: Path, seed: int
+) -> None:
+    """Each server has an address of its own, and the port of the other one."""
+    with ExitStack() as stack:
+        here = stack.enter_context(Proxy(second.source.host, second.source.port))
+        there = Proxy(second.server.host, second.server.port, at=("127.0.0.2", here.port))
+        stack.enter_context(there)
+        names = Names(tmp_path, {"db.test": here.host})
+        url = database.url(user="mirror", host="db.test", port=here.port)
+        program = interpreter("headrace_testing.without_spark")
+        environment = names.environment
+        mirror = Mirrored(
+            tmp_path / "lake", url, f"{database.name}.*", environment=environment, program=program
+        )
+        stack.callback(mirror.close)
+        with running(Transfers(), database.url(user="app"), seed=seed, pause=0.02) as work:
+            after(work, 1)
+            mirror.start()
+            mirror.until_live()
+        copied = kinds_of(mirror).count("copy")
+        here.refuse()
+        here.cut()
+        second = second.take_over()
+        names.lead("db.test", there.host)
+        with running(Transfers(), second.source.url(database.name, user="app"), seed=seed, pause=0.02):
+            until_switched(mirror, 1)
+        assert mirror.stop() == 0, mirror.log()
+        assert mirror.once() == 0, mirror.log()
+        assert kinds_of(mirror).count("copy") == copied
+        assert_exact(mirror.lake, second.source.url(database.name, user="mirror"))
 
 
 def after(work: Running, transactions: int) -> None:

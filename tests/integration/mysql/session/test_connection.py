@@ -302,3 +302,35 @@ def test_tls_is_verified_as_far_as_the_address_says(tmp_path: Path, server: Serv
             # MariaDB says of a login without TLS that the password is wrong.
             is_plain = refused.tls.mode is SslMode.DISABLED and server.flavour.is_mariadb
             assert caught.value.code == ("MY_PASSWORD_REFUSED" if is_plain else "MY_TLS_REFUSED")
+
+
+def test_a_name_is_resolved_for_each_connection_and_a_silent_name_server_is_given_up(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It leads to one server, then to another, then nobody says where."""
+    server.start()
+    over, answers = threading.Event(), [["127.0.0.9", "127.0.0.1"], ["127.0.0.9"]]
+
+    def resolve(host: str, port: str, **_kind: object) -> Any:
+        if host != "db.test":
+            return resolved(host, port, **_kind)
+        if not answers:
+            over.wait(10)
+        return [(0, 0, 0, "", (each, int(port))) for each in (answers.pop(0) if answers else [])]
+
+    resolved: Any = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    options = {"host": "db.test", "connect-timeout": "1"}
+    address = MysqlAddress.parse(server.url(user="app", **options))  # type: ignore[arg-type]
+    try:
+        with closing(connect(address, role="test")) as session:
+            assert session.packets.peer == "127.0.0.1"
+        refused = []
+        for _ in range(2):
+            with pytest.raises(Transient) as caught:
+                connect(address, role="test")
+            refused.append((caught.value.code, caught.value.detail))
+    finally:
+        over.set()
+    silent = 'the name "db.test" was not resolved within 1 s'
+    assert refused == [("MY_UNREACHABLE", "Connection refused"), ("MY_UNREACHABLE", silent)]

@@ -20,10 +20,12 @@ from headrace.pipeline.state.records import source_of, tables_of
 from headrace.sources.postgres.source import SOURCE
 from headrace_testing import validators, workload
 from headrace_testing.cluster import HOLDS, Cluster, cluster
-from headrace_testing.copies import promote
-from headrace_testing.mirror_process import Mirrored
+from headrace_testing.copies import caught_up, promote
+from headrace_testing.mirror_process import Mirrored, interpreter
+from headrace_testing.names import Names
 from headrace_testing.postgres import Database, Server, Setting
 from headrace_testing.postmaster import wait_for
+from headrace_testing.proxy import Proxy
 from headrace_testing.wholeness import transfers
 from tests.integration.pipeline.lost.losing import SETTINGS, TABLES, Source
 
@@ -162,6 +164,45 @@ def test_a_stream_that_waits_for_the_standby_has_nothing_that_it_lacks(
         assert source.lake.marks()[-1] == last
         pair.join(database=source.database.name)
         follow(source, pair)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("hosts", "options"),
+    [("db.test", {}), ("first.test,second.test", {"target_session_attrs": "read-write"})],
+    ids=["moves", "two"],
+)
+def test_a_run_follows_a_name_that_moves_and_a_list_of_hosts(
+    tmp_path: Path, hosts: str, options: dict[str, str]
+) -> None:
+    """Each server has an address of its own, and the port of the other one."""
+    with mirrored(tmp_path, None) as (pair, source), ExitStack() as stack:
+        old, new = pair.primary, pair.standby
+        assert new is not None
+        here = stack.enter_context(Proxy(old.host, old.port))
+        there = stack.enter_context(Proxy(new.host, new.port, at=("127.0.0.2", here.port)))
+        places = {"db.test": here.host, "first.test": here.host, "second.test": there.host}
+        names = Names(tmp_path, places)
+        ports = ",".join([str(here.port)] * len(hosts.split(",")))
+        url = make_conninfo(source.database.url(user="app"), host=hosts, port=ports, **options)
+        program = interpreter("headrace_testing.without_spark")
+        copied = copies(source.lake)
+        mirror = Mirrored(source.path, url, "public.*", environment=names.environment, program=program)
+        with mirror:
+            source.change()
+            beyond(pair, mirror)
+            wait_for(lambda: caught_up(old, new), "the standby has it")
+            pair.fail_over()
+            here.cut()
+            here.refuse()
+            names.lead("db.test", there.host)
+            source.database = Database(new, source.database.name)
+            source.change()
+            beyond(pair, mirror)
+            assert mirror.stop() == 0, mirror.log()
+        source.proved()
+        assert copies(source.lake) == copied
+        assert [mark.kind for mark in source.lake.marks()].count("switch") == 1
 
 
 KINDS = ("clean", "crash", "crash behind")

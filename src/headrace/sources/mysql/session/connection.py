@@ -43,6 +43,7 @@ from headrace.sources.mysql.session.statements import (
     query,
 )
 from headrace.sources.shared import credentials
+from headrace.sources.shared.hosts import HostUnknown, addresses_of, is_address
 
 # Values in the server's own spelling; its answers are compared with them after every connect.
 PINS: Mapping[str, str] = {
@@ -160,15 +161,30 @@ def _line(address: MysqlAddress, peer: str | None) -> socket.socket:
             line.settimeout(address.connect_seconds)
             line.connect(address.socket)
             return line
-        line = socket.create_connection((peer or address.host, address.port), address.connect_seconds)
-    except (OSError, UnicodeError) as error:
-        raise unreachable(address.safe(), getattr(error, "strerror", None) or "no such host") from None
+        line = _connected(address, peer or address.host)
+    except HostUnknown as unknown:
+        raise unreachable(address.safe(), str(unknown)) from None
+    except OSError as error:
+        raise unreachable(address.safe(), error.strerror or str(error)) from None
     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _NETWORK.items():
         if hasattr(socket, name):
             line.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     return line
+
+
+def _connected(address: MysqlAddress, host: str) -> socket.socket:
+    """Connect to the first of the host's addresses that answers."""
+    seconds = address.connect_seconds
+    found = [host] if is_address(host) else addresses_of(host, str(address.port), seconds)
+    for number, each in enumerate(found, start=1):
+        try:
+            return socket.create_connection((each, address.port), seconds)
+        except OSError:
+            if number == len(found):
+                raise
+    raise HostUnknown(f'the name "{host}" has no address')
 
 
 def _pin(session: MysqlConnection, token: str) -> None:

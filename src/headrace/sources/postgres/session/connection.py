@@ -22,19 +22,13 @@ Host names are resolved before libpq is called, since libpq holds Python's lock 
     host=db port=5432   ──►   host=db,db hostaddr=10.0.0.1,fd00::1 port=5432,5432
 
 libpq tries the addresses in this order, as it would by itself. It still has the name, which certificates and
-password files need. If a name takes longer than a connection may, the connection fails. The resolver's thread
-goes on until the system's resolver returns, and others who need that name meanwhile wait for the same thread.
+password files need. If a name takes longer than a connection may, the connection fails (`shared.hosts`).
 """
 
 from __future__ import annotations
 
-import ipaddress
 import os
-import socket
-import threading
 from collections.abc import Mapping
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as TooLate
 from typing import TypeVar
 
 import psycopg
@@ -47,11 +41,10 @@ from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.refusals import login_refused
 from headrace.sources.postgres.session.statements import Session, answer, ask
 from headrace.sources.shared.credentials import log_in
+from headrace.sources.shared.hosts import HostUnknown, addresses_of, is_address
 from headrace.sources.shared.refusals import Unreachable
 
 _PORT = "5432"
-_lock = threading.Lock()
-_asked: dict[tuple[str, str], Future[list[str]]] = {}  # names that are being resolved
 
 
 def resolve_hosts(parameters: Mapping[str, str], where: str, seconds: float) -> dict[str, str]:
@@ -66,21 +59,18 @@ def resolve_hosts(parameters: Mapping[str, str], where: str, seconds: float) -> 
         return said
     ports = (said.get("port") or os.environ.get("PGPORT") or _PORT).split(",")
     names = hosts.split(",")
-    if len(ports) not in (1, len(names)) or all(map(_is_address, names)):
+    if len(ports) not in (1, len(names)) or all(map(is_address, names)):
         return said
     found: list[tuple[str, str, str]] = []
     complaints = []
     for number, name in enumerate(names):
         port = ports[number % len(ports)] or _PORT
         try:
-            addresses = [""] if _is_address(name) else _addresses(name, port, seconds)
+            addresses = [""] if is_address(name) else addresses_of(name, port, seconds)
+        except HostUnknown as unknown:
+            complaints.append(str(unknown))
+        else:
             found += [(name, address, port) for address in addresses]
-        except TooLate:  # first, since it may be an OSError
-            complaints.append(f'the name "{name}" was not resolved within {seconds:g} s')
-        except OSError as error:
-            complaints.append(f'the name "{name}" has no address: {error.strerror}')
-        except ValueError:
-            complaints.append(f'"{name}" is no name of a host')
     if not found:
         raise Unreachable(
             "PG_UNREACHABLE",
@@ -90,51 +80,6 @@ def resolve_hosts(parameters: Mapping[str, str], where: str, seconds: float) -> 
         )
     listed = (",".join(column) for column in zip(*found, strict=True))
     return said | dict(zip(("host", "hostaddr", "port"), listed, strict=True))
-
-
-def _is_address(host: str) -> bool:
-    """Tell whether a host needs no resolving: it is an address, or the folder of a Unix socket."""
-    if not host or host.startswith(("/", "@")):
-        return True
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
-def _addresses(host: str, port: str, seconds: float) -> list[str]:
-    with _lock:
-        answer = _asked.get((host, port))
-        if answer is None:
-            answer = _asked[host, port] = Future()
-            threading.Thread(
-                target=_ask, args=(host, port, answer), name="headrace-names", daemon=True
-            ).start()
-    return answer.result(seconds)
-
-
-def _ask(host: str, port: str, answer: Future[list[str]]) -> None:
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        addresses = list(dict.fromkeys(str(place[0]) for *_, place in found))
-    except (OSError, ValueError) as error:  # ValueError: a label is empty or too long
-        answer.set_exception(error)
-    else:
-        answer.set_result(addresses)
-    finally:
-        with _lock:
-            _asked.pop((host, port), None)
-
-
-def _forget() -> None:
-    """Start afresh after a fork: the parent's threads are gone, and may have held the lock."""
-    global _lock
-    _lock = threading.Lock()
-    _asked.clear()
-
-
-os.register_at_fork(after_in_child=_forget)
 
 
 # Values in the server's own spelling; its answers are compared with them after every connect.
