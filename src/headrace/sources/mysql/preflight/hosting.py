@@ -65,11 +65,22 @@ def cloud_of(connection: MysqlConnection, values: Variables) -> Cloud | None:
     version = connection.release.text.lower()
     if values.get("aurora_version"):
         return AURORA_READER if values.get("innodb_read_only") == ON else AURORA
-    if values.get("basedir", "").startswith("/rdsdbbin") or query(connection, _PROCEDURE):
+    if _is_rds(values) or query(connection, _PROCEDURE):
         return RDS
     if "google" in version:
         return CLOUD_SQL
     return AZURE if "azure" in version else None
+
+
+def hides_retention(version: str, values: Variables) -> bool:
+    """Tell whether the cloud keeps the log otherwise than its settings, those of `NAMES`, say."""
+    if values.get("aurora_version") or _is_rds(values):
+        return True
+    return "azure" in version.lower() and not float(values.get(_EXPIRY, 0))
+
+
+def _is_rds(values: Variables) -> bool:
+    return values.get("basedir", "").startswith("/rdsdbbin")
 
 
 def translate(connection: MysqlConnection, findings: Iterable[Finding]) -> list[Finding]:
