@@ -79,7 +79,9 @@ class Mirrored:
         options: Mapping[str, Any] | None = None,
         spark: Mapping[str, Any] | None = None,
         program: Program = COMMAND,
+        deadline: float = DEADLINE,
     ) -> None:
+        self._deadline = deadline  # for whatever is waited for without another one
         self._where = str(lake)
         self.lake_path = Path(lake)  # where it is a directory
         self._program = program
@@ -141,22 +143,23 @@ class Mirrored:
         if self._process is not None:
             _kill_session(self._process)
 
-    def stop(self, within: float = DEADLINE) -> int:
+    def stop(self, within: float | None = None) -> int:
         """Ask it to finish (SIGTERM); its exit code."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         return self.wait(within)
 
-    def wait(self, within: float = DEADLINE) -> int:
+    def wait(self, within: float | None = None) -> int:
         """Its exit code, once it has ended."""
         assert self._process is not None
+        within = within or self._deadline
         try:
             return self._process.wait(within)
         except subprocess.TimeoutExpired:
             _abort(self._process)
             raise AssertionError(f"it has not ended within {within} s\n{self.log()}") from None
 
-    def once(self, *arguments: str, within: float = DEADLINE) -> int:
+    def once(self, *arguments: str, within: float | None = None) -> int:
         """Run until it has caught up; its exit code."""
         self.start("--once", *arguments)
         return self.wait(within)
@@ -175,8 +178,9 @@ class Mirrored:
         [source] = pictures(self._where)
         return source
 
-    def until(self, condition: Callable[[], bool], what: str, within: float = DEADLINE) -> None:
+    def until(self, condition: Callable[[], bool], what: str, within: float | None = None) -> None:
         """Wait for a condition while it runs."""
+        within = within or self._deadline
         deadline = time.monotonic() + within
         while not condition_holds(partial(_holds, condition), 0.05):
             if not self.running:
@@ -186,7 +190,7 @@ class Mirrored:
                 _abort(self._process)
                 raise AssertionError(f"no {what} within {within} s\n{self.log()}")
 
-    def until_live(self, within: float = DEADLINE) -> None:
+    def until_live(self, within: float | None = None) -> None:
         """Wait until every table is exact in the newest mark."""
         self.until(self._live, "mark that names every table", within)
 

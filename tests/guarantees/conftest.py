@@ -47,6 +47,9 @@ def copied_by(handoff: str, chunk_bytes: int = 50_000) -> dict[str, str | int]:
     return {"handoff": handoff, "chunk_bytes": chunk_bytes}
 
 
+# Spark with executors takes minutes to start where other tests have the machine.
+STORM_SECONDS = 900.0
+
 SECRET = "tell-nobody-7c1f"  # a value that is planted in rows
 
 
@@ -135,6 +138,7 @@ def _mirror(
     It asks a command for the password, which prints a file, or without that takes it from the environment.
     """
     conf = {"spark.eventLog.enabled": "true", "spark.eventLog.compress": "false", **conf}
+    conf |= spark.get("conf", {})
     url = database.url(user="app", port=proxy.port)
     options: dict[str, Any] = {"driver_epochs": 400, "merge": merge}
     if password is not None:
@@ -142,8 +146,17 @@ def _mirror(
         password.write_text(database.server.password)
         options["password_command"] = ["/bin/cat", str(password)]
     said = {"HEADRACE_SPARK_LOG": "ERROR"}
-    spark = {"conf": conf, **spark}
-    return Mirrored(where, url, "public.*", environment=said, options=options, spark=spark, program=program)
+    spark = {**spark, "conf": conf}
+    return Mirrored(
+        where,
+        url,
+        "public.*",
+        environment=said,
+        options=options,
+        spark=spark,
+        program=program,
+        deadline=STORM_SECONDS,
+    )
 
 
 def _write(stack: ExitStack, database: Database, seed: int, accounts: int | None) -> None:

@@ -27,8 +27,10 @@ from tests.nursery import Nursery
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 
-CLUSTER = {"master": "local-cluster[2,1,1024]"}
-SHORT_LIVED = {"spark.executor.extraJavaOptions": jvms.SHORT_LIVED}
+CLUSTER = {
+    "master": "local-cluster[2,1,1024]",
+    "conf": {"spark.executor.extraJavaOptions": jvms.SHORT_LIVED},
+}
 
 
 @pytest.mark.timeout(600)
@@ -37,7 +39,6 @@ def test_g1_g2_executors_of_their_own_and_a_bucket_hold_whole_transactions_exact
     any_bucket: Bucket, database: Database, seed: int, altered: bool
 ) -> None:
     url = database.url(user="app")
-    spark = {**CLUSTER, "conf": SHORT_LIVED}
     with ExitStack() as stack:
         writers = stack.enter_context(ExitStack())
         kind = workload.Transfers()
@@ -45,7 +46,7 @@ def test_g1_g2_executors_of_their_own_and_a_bucket_hold_whole_transactions_exact
         # All epochs are jobs: none is so small that the driver does it.
         options = {"driver_epochs": 0}
         where = any_bucket.address
-        mirror = stack.enter_context(Mirrored(where, url, "public.*", options=options, spark=spark))
+        mirror = stack.enter_context(Mirrored(where, url, "public.*", options=options, spark=CLUSTER))
         mirror.until_live()
         known = mirror.lake.marks()[-1].epoch
         mirror.until(
@@ -99,7 +100,7 @@ def _columns(lake: Lake, table: str) -> list[str]:
 
 
 @pytest.mark.full
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 def test_g1_g2_g3_g4_g8_hold_after_every_fault_elsewhere_too(
     any_bucket: Bucket, tmp_path: Path, seed: int
 ) -> None:
