@@ -139,7 +139,7 @@ def test_a_server_that_writes_another_log_than_before_is_refused(
 
 
 def test_status_tells_how_long_the_log_lasts(db: Database, session: MysqlConnection) -> None:
-    found = health(session)
+    found = health(session, is_hosted=False)
     assert found.excess is None
     assert found.figures is not None
     kept = found.figures["keeps_seconds"]
@@ -147,6 +147,7 @@ def test_status_tells_how_long_the_log_lasts(db: Database, session: MysqlConnect
     assert position(db.server).replace("\n", "") in found.figures.values()
     [line] = found.lines
     assert ("keeps its log for" in line) == (kept is not None)
+    assert "as its cloud decides" in health(session, is_hosted=True).lines[0]
 
 
 def test_the_option_of_a_mirror_lasts_with_its_record() -> None:

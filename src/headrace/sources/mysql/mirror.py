@@ -34,7 +34,7 @@ from headrace.sources.mysql.copy.plan import (
     to_compare,
 )
 from headrace.sources.mysql.ddl import schema_check
-from headrace.sources.mysql.preflight import MysqlWish, binlog, examine_tables, list_unmirrored
+from headrace.sources.mysql.preflight import MysqlWish, binlog, examine_tables, hosting, list_unmirrored
 from headrace.sources.mysql.session import clock, log_end
 from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.identity import MysqlIdentity, prove
@@ -130,7 +130,7 @@ class MysqlMirror:
         return log_end.is_quiet(start, stop)
 
     def health(self, limit: int | None = None) -> Health:
-        return binlog.health(self.session)
+        return binlog.health(self.session, is_hosted=hosting.hides_retention(self.session))
 
     # --- what its tables hold
 

@@ -21,6 +21,7 @@ from tests.integration.mysql.mirrors.judging import assert_exact, kinds
 pytestmark = pytest.mark.server
 
 TABLE_MAP = 19
+ASKED = "SELECT argument FROM mysql.general_log WHERE CONVERT(argument USING utf8mb4) LIKE '%odd%'"
 CODES = {
     "short_row": "MY_BAD_ROW",
     "no_column": "MY_BAD_TABLE_MAP",
@@ -135,16 +136,23 @@ def test_a_table_that_copies_do_not_help_is_copied_twice_and_then_left_alone(
     )
     mirror.once()
     found: list[tuple[State, int]] = []
+    asked: list[list[tuple[object, ...]]] = []
+    server.execute("SET GLOBAL log_output = 'TABLE'")
     with Proxy(server.host, server.port) as proxy:
         proxy.alter(_misworded)
         url = database.url(user="app", port=proxy.port, **{"ssl-mode": "DISABLED"})
         for number in range(4):
             execute(place, f"INSERT INTO odd VALUES ({number})", f"INSERT INTO sound VALUES ({number}, 1)")
+            server.execute("SET GLOBAL general_log = ON")
             with suppress(Definite):
                 mirror.once(url=url)
+            server.execute("SET GLOBAL general_log = OFF")
+            asked.append(server.execute(ASKED))
+            server.execute("TRUNCATE mysql.general_log")
             record = tables_of(mirror.lake.catalog())[place.table("odd")]
             found.append((record.state, record.alteration.times if record.alteration else 0))
     assert found == [(State.LIVE, 1), (State.LIVE, 2), *[(State.STOPPED, 2)] * 2]
+    assert [bool(statements) for statements in asked] == [True, True, True, False]
     assert set(mirror.lake.at().mark.versions) == {str(place.table("sound"))}
     error = mirror.stops()
     assert error.code == "TABLE_LAYOUT_UNKNOWN"

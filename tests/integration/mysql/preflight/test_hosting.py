@@ -7,8 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from headrace.sources.contract.findings import Level
-from headrace.sources.mysql.preflight.binlog import health
-from headrace.sources.mysql.preflight.hosting import AURORA, AURORA_READER, RDS, cloud_of
+from headrace.sources.mysql.preflight.hosting import (
+    AURORA,
+    AURORA_READER,
+    RDS,
+    cloud_of,
+    hides_retention,
+)
 from headrace.sources.shared.hosting import READ_ON
 from headrace_testing.mysql import Server, mariadb, mysql
 from headrace_testing.mysql.flavours import Setting
@@ -77,7 +82,7 @@ def test_a_version_tells_the_cloud(vendor: str, settings: dict[str, Setting], co
     with mariadb({"version": f"10.11.19-MariaDB-{vendor}-log", **settings}) as server, scene(server) as stage:
         report = stage.check()
         with stage.connect() as connection:
-            assert ("its cloud decides" in health(connection).lines[0]) is (vendor == "azure")
+            assert hides_retention(connection) is (vendor == "azure")
     assert words in the(report, code).error.hint
     assert vendor in the(report, "MY_HOSTED").error.primary.lower()
 

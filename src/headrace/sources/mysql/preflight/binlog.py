@@ -26,7 +26,6 @@ from headrace.core.errors import Misconfigured
 from headrace.sources.contract.findings import Finding, Level, hint_of
 from headrace.sources.contract.mirror import Health
 from headrace.sources.mysql.flavour import Flavour
-from headrace.sources.mysql.preflight import hosting
 from headrace.sources.mysql.preflight.variables import OFF, ON, Variables, remark, setting, variables
 from headrace.sources.mysql.session.statements import MysqlConnection
 
@@ -282,18 +281,20 @@ def check_durability(flavour: Flavour, variables: Variables) -> Iterator[Finding
 POSITIONS = ("gtid_executed", "gtid_purged", "gtid_binlog_pos")
 
 
-def health(session: MysqlConnection) -> Health:
-    """Report how long the log lasts, its end, and (MySQL) the purged part."""
-    known = variables(session, [*RETENTION, *POSITIONS, *hosting.NAMES])
-    is_hidden = hosting.hides_retention(session.release.text, known)
-    seconds = None if is_hidden else lasts(known)
+def health(session: MysqlConnection, *, is_hosted: bool) -> Health:
+    """Report how long the log lasts, its end, and (MySQL) the purged part.
+
+    `is_hosted`: a cloud keeps the log otherwise than its settings say.
+    """
+    known = variables(session, [*RETENTION, *POSITIONS])
+    seconds = None if is_hosted else lasts(known)
     figures = {
         "keeps_seconds": seconds,
         "keeps_bytes": int(known.get("max_binlog_total_size", 0)) or None,
         **{name: _one_line(known, name) for name in POSITIONS if name in known},
     }
     kept = "until it is told otherwise" if seconds is None else f"for {long(seconds)}"
-    kept = "as long as its cloud decides" if is_hidden else kept
+    kept = "as long as its cloud decides" if is_hosted else kept
     return Health(figures, (f"the server keeps its log {kept}, and holds none of it for us",))
 
 

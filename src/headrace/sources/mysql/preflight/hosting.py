@@ -72,8 +72,9 @@ def cloud_of(connection: MysqlConnection, values: Variables) -> Cloud | None:
     return AZURE if "azure" in version else None
 
 
-def hides_retention(version: str, values: Variables) -> bool:
-    """Tell whether the cloud keeps the log otherwise than its settings, those of `NAMES`, say."""
+def hides_retention(connection: MysqlConnection) -> bool:
+    """Tell whether a cloud keeps the log otherwise than its settings say."""
+    values, version = variables(connection, NAMES), connection.release.text
     if values.get("aurora_version") or _is_rds(values):
         return True
     return "azure" in version.lower() and not float(values.get(_EXPIRY, 0))
