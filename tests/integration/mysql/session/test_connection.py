@@ -311,12 +311,14 @@ def test_a_name_is_resolved_for_each_connection_and_a_silent_name_server_is_give
     server.start()
     over, answers = threading.Event(), [["127.0.0.9", "127.0.0.1"], ["127.0.0.9"]]
 
-    def resolve(host: str, port: str, **_kind: object) -> Any:
+    def resolve(host: str, port: str, *more: object, **options: object) -> Any:
         if host != "db.test":
-            return resolved(host, port, **_kind)
+            return resolved(host, port, *more, **options)
         if not answers:
             over.wait(10)
-        return [(0, 0, 0, "", (each, int(port))) for each in (answers.pop(0) if answers else [])]
+            return []
+        kind = (socket.AF_INET, socket.SOCK_STREAM, 0, "")
+        return [(*kind, (each, int(port))) for each in answers.pop(0)]
 
     resolved: Any = socket.getaddrinfo
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
