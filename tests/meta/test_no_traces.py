@@ -17,7 +17,7 @@ HOSTS = re.compile(
     r"localhost|127\.0\.0\.\d+|([\w-]+\.)*example(\.(com|org|net))?|([\w-]+\.)*(invalid|test)"
     r"|(www\.)?(apache|postgresql|python|spdx|keepachangelog|semver|json-schema|w3)\.org|github\.com|delta\.io"
     # Sources that pages cite: what a hosted database asks of its users.
-    r"|docs\.aws\.amazon\.com|cloud\.google\.com|neon\.com|supabase\.com"
+    r"|docs\.aws\.amazon\.com|cloud\.google\.com|neon\.com|supabase\.com|learn\.microsoft\.com"
 )
 _TOOLS = re.compile(
     "|".join(["issues" + " show", "shared" + "/knowledge", "brie" + "fs/", "PIP_FIND" + "_LINKS"])

@@ -58,14 +58,14 @@ def _ask(host: str, port: str, answer: Future[list[str]]) -> None:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         addresses = list(dict.fromkeys(str(place[0]) for *_, place in found))
     except (OSError, ValueError) as error:  # ValueError: a label is empty or too long
-        _answered(host, port)
+        _forget_question(host, port)
         answer.set_exception(error)
     else:
-        _answered(host, port)
+        _forget_question(host, port)
         answer.set_result(addresses)
 
 
-def _answered(host: str, port: str) -> None:
+def _forget_question(host: str, port: str) -> None:
     """Let the next caller ask anew; before the answer is told, or that caller may get this one."""
     with _lock:
         _asked.pop((host, port), None)

@@ -161,7 +161,7 @@ def _line(address: MysqlAddress, peer: str | None) -> socket.socket:
             line.settimeout(address.connect_seconds)
             line.connect(address.socket)
             return line
-        line = _connected(address, peer or address.host)
+        line = _open_first(address, peer or address.host)
     except HostUnknown as unknown:
         raise unreachable(address.safe(), str(unknown)) from None
     except OSError as error:
@@ -174,7 +174,7 @@ def _line(address: MysqlAddress, peer: str | None) -> socket.socket:
     return line
 
 
-def _connected(address: MysqlAddress, host: str) -> socket.socket:
+def _open_first(address: MysqlAddress, host: str) -> socket.socket:
     """Connect to the first of the host's addresses that answers."""
     seconds = address.connect_seconds
     found = [host] if is_address(host) else addresses_of(host, str(address.port), seconds)
