@@ -107,7 +107,7 @@ def test_rows_that_are_lacking_too_many_or_elsewhere_are_named(tables: Mirrors) 
 def test_differences_of_hashed_columns_are_named_by_hashes(
     mirrors: Mirrors, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a table whose key is hashed, which no index finds, and of one whose key is not."""
+    """Two tables: an index finds the key of one; the key of the other is hashed, so none does."""
     key = HashKey("5f0c6a1d9e3b47c2" * 2)
     monkeypatch.setenv("HEADRACE_HASH_KEY", key.text)
     for name, identity in (("by_hash", "mail"), ("by_id", "id")):
