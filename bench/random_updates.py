@@ -5,7 +5,8 @@
 The application updates so many rows a second, each in a transaction of its own. The benchmark tells how long
 a commit waits for its mark, whether the mirror keeps up, what a change costs in processor time and in bytes,
 and the memory at the end. Then it starts the mirror again without its row cache, and tells how long a second's
-updates wait for their mark.
+updates wait for their mark. In one more case the marks of the largest table are as far apart as `every = "auto"`
+chooses.
 
 `--worn` goes on for so many minutes, in compressed time: a second's updates are committed at once, and their mark
 is awaited. Then Polars, DuckDB and Spark read the whole table, and once more after all files with deleted rows
@@ -37,6 +38,7 @@ from headrace_testing.mirror_process import Mirrored
 from headrace_testing.postgres import Database, postgres
 
 WARMED = 20.0  # seconds of updates before the clock runs
+AT_ONCE = "0s"  # between two marks
 SAMPLED = 0.05  # seconds between two commits whose wait is measured
 
 
@@ -178,62 +180,69 @@ def _shape(mirror: Mirrored) -> str:
     return f"{len(cut.files('public.t', with_deleted=True))} files, {dead} deleted rows"
 
 
+HEADS = {
+    "rows": 12,
+    "merge": 8,
+    "every": 6,
+    "p50 s": 8,
+    "p99 s": 8,
+    "last s": 8,
+    "ms/change": 10,
+    "B/change": 10,
+    "MB": 6,
+    "restart s": 10,
+}
+
+
+def show(rows: int, merge: str, every: str, done: Updates, read: Mapping[str, tuple[float, float]]) -> None:
+    """Print the figures of a mirror, and keep them."""
+    p50, p99 = done.share(0.5), done.share(0.99)
+    print(
+        f"{rows:>12} {merge:>8} {every:>6} {p50:>8.2f} {p99:>8.2f} {done.behind:>8.2f}"
+        f" {1000 * done.cpu:>10.2f} {done.size:>10.0f} {done.memory / 1e6:>6.0f} {done.restart:>10.2f}",
+        flush=True,
+    )
+    for name, (worn, whole) in read.items():
+        print(f"{'':>12} {name}: {worn:.2f} s, {worn / whole:.2f} times the compacted table's", flush=True)
+    figures = {"p50": p50, "p99": p99, "cpu": done.cpu, "bytes": done.size, "restart": done.restart}
+    figures |= {f"scan_{name}": worn / whole for name, (worn, whole) in read.items()}
+    case = merge if every == AT_ONCE else f"{merge}_every_{every}"
+    keep(**{f"{name}_{case}_{rows}": value for name, value in figures.items()})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="updates of random rows, by the way they are merged")
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 20_000_000])
     parser.add_argument("--rate", type=float, default=500)
     parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--every", default="0s")
+    parser.add_argument(
+        "--every", help="of all cases (default: 0s, and the largest table by default once more)"
+    )
     parser.add_argument("--worn", type=float, default=0, metavar="MINUTES")
     parser.add_argument("--merge", nargs="+", default=["rewrite", "auto"])
     args = parser.parse_args()
+    cases = [(rows, merge, args.every or AT_ONCE) for rows in args.rows for merge in args.merge]
+    cases += [] if args.every else [(max(args.rows), "auto", "auto")]
     print(f"{args.rate:g} updates of random rows a second, {args.seconds:g} s each")
-    heads = {
-        "rows": 12,
-        "merge": 8,
-        "p50 s": 8,
-        "p99 s": 8,
-        "last s": 8,
-        "ms/change": 10,
-        "B/change": 10,
-        "MB": 6,
-        "restart s": 10,
-    }
-    print(" ".join(f"{head:>{width}}" for head, width in heads.items()))
+    print(" ".join(f"{head:>{width}}" for head, width in HEADS.items()))
+    cpu: dict[tuple[int, str], float] = {}
     with postgres() as server:
-        for rows in args.rows:
-            for merge in args.merge:
-                with server.database() as database:
-                    database.execute(
-                        "CREATE TABLE beside (id int PRIMARY KEY);"
-                        "CREATE TABLE t (id bigint PRIMARY KEY, n bigint, t text);"
-                        f" INSERT INTO t SELECT i, 0, md5(i::text) FROM generate_series(0, {rows - 1}) i",
-                        user="app",
-                    )
-                    done, read = measured(
-                        database,
-                        {"merge": merge, "every": args.every},
-                        rows,
-                        args.rate,
-                        args.seconds,
-                        args.worn,
-                    )
-                    p50, p99 = done.share(0.5), done.share(0.99)
-                    print(
-                        f"{rows:>12} {merge:>8} {p50:>8.2f} {p99:>8.2f} {done.behind:>8.2f}"
-                        f" {1000 * done.cpu:>10.2f} {done.size:>10.0f} {done.memory / 1e6:>6.0f}"
-                        f" {done.restart:>10.2f}",
-                        flush=True,
-                    )
-                    for name, (worn, whole) in read.items():
-                        print(
-                            f"{'':>12} {name}: {worn:.2f} s, {worn / whole:.2f} times the compacted table's",
-                            flush=True,
-                        )
-                    figures = {"p50": p50, "p99": p99, "cpu": done.cpu, "bytes": done.size}
-                    figures |= {"restart": done.restart}
-                    figures |= {f"scan_{name}": worn / whole for name, (worn, whole) in read.items()}
-                    keep(**{f"{name}_{merge}_{rows}": value for name, value in figures.items()})
+        for rows, merge, every in cases:
+            with server.database() as database:
+                database.execute(
+                    "CREATE TABLE beside (id int PRIMARY KEY);"
+                    "CREATE TABLE t (id bigint PRIMARY KEY, n bigint, t text);"
+                    f" INSERT INTO t SELECT i, 0, md5(i::text) FROM generate_series(0, {rows - 1}) i",
+                    user="app",
+                )
+                options = {"merge": merge, "every": every}
+                done, read = measured(database, options, rows, args.rate, args.seconds, args.worn)
+                show(rows, merge, every, done, read)
+                cpu.setdefault((rows, merge), done.cpu)
+    for merge in args.merge:
+        least, most = (cpu[of(args.rows), merge] for of in (min, max))
+        keep(**{f"cpu_of_large_{merge}": most / least})
+        print(f"{merge}: a change to the largest table costs {most / least:.2f} times that to the smallest")
 
 
 if __name__ == "__main__":
