@@ -21,7 +21,7 @@ from headrace.iceberg.settings import IcebergConfig
 from headrace.lake.read.lake import Lake
 from headrace.lake.store.open import open_store
 from headrace_testing.iceberg_rest import serve
-from headrace_testing.jars import ICEBERG, locate, locate_pyspark
+from headrace_testing.jars import ICEBERG, PYSPARK_OF_ICEBERG, locate, locate_pyspark
 from tests.iceberg import in_order
 from tests.readers.sample import NAMES, Sample
 
@@ -56,7 +56,7 @@ def carry_out(uri: str, steps: list[tuple[str, str]]) -> None:
         "spark.sql.session.timeZone": "UTC",
     }
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
-    environment |= {"PYTHONPATH": str(locate_pyspark()), "PYSPARK_PYTHON": sys.executable}
+    environment |= {"PYTHONPATH": str(locate_pyspark(PYSPARK_OF_ICEBERG)), "PYSPARK_PYTHON": sys.executable}
     done = subprocess.run(
         [sys.executable, "-c", _READ],
         input=json.dumps({"conf": conf, "steps": steps}),
