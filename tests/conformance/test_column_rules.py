@@ -380,3 +380,18 @@ def test_a_hashed_column_may_get_another_type(source: SourceUnderTest, people: P
         people.mirror.ask("resync", "people")
     assert refused.value.code == "COLUMNS_HASH_TYPE"
     assert people.secrets() == []
+
+
+@pytest.mark.full
+def test_columns_that_come_beside_hashed_ones_come_in_if_the_rules_include_them(people: People) -> None:
+    """With rows from before and after them in one read."""
+    rules = {**people.options["columns"], "new_columns": "include"}
+    people.mirror.once(columns=rules)
+    people.execute(people.rows(3000, 3003), "ALTER TABLE people ADD COLUMN more int DEFAULT 5")
+    people.execute(people.rows(3100, 3103), "UPDATE people SET more = 7 WHERE id = 7")
+    for _ in range(2):
+        people.mirror.once(columns=rules)
+    expected = [{**people.expected(n), "more": more} for n, more in ((7, 7), (8, 5), (3001, 5), (3101, 5))]
+    assert people.held(7, 8, 3001, 3101) == expected
+    assert people.mirror.verify() == {people.name: "equal"}
+    assert people.secrets() == []
