@@ -6,7 +6,8 @@ commitInfo · protocol · metaData · remove ... · add ... · txn        one ve
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import uuid
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -24,8 +25,10 @@ def text(*actions: Action, **info: object) -> bytes:
     return "".join(f"{json.dumps(action)}\n" for action in ({"commitInfo": said}, *actions)).encode()
 
 
-def protocol(readers: Iterable[str], writers: Iterable[str]) -> Action:
+def protocol(readers: Collection[str], writers: Iterable[str]) -> Action:
     """The features that a program must know that reads the table, or that writes it."""
+    if not readers:  # all that a writer needs was there before features had names
+        return {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
     return {
         "protocol": {
             "minReaderVersion": READER_VERSION,
@@ -53,6 +56,20 @@ def add(file: DataFile, *, changes: bool) -> Action:
     if file.vector is not None:
         said |= {"stats": _loose(file.stats), "deletionVector": file.vector.descriptor()}
     return {"add": said}
+
+
+def metadata(schema: str, settings: Mapping[str, str | None]) -> Action:
+    """The columns and settings of a new table."""
+    return {
+        "metaData": {
+            "id": str(uuid.uuid4()),
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": schema,
+            "partitionColumns": [],
+            "configuration": dict(settings),
+            "createdTime": _now(),
+        }
+    }
 
 
 def _loose(stats: str) -> str:

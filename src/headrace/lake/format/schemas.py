@@ -93,6 +93,12 @@ def features(schema: pa.Schema) -> frozenset[str]:
     return frozenset({"timestampNtz"}) if any(map(_has_local_times, schema.types)) else frozenset()
 
 
+def writer_features(schema: pa.Schema) -> frozenset[str]:
+    """The features that it must name for writers; without them Delta's connector does not even read it."""
+    has_rules = any(not field.nullable for field in schema)
+    return features(schema) | (frozenset({"invariants"}) if has_rules else frozenset())
+
+
 def _has_local_times(kind: pa.DataType) -> bool:
     """Tell whether there is a timestamp without a time zone."""
     if pa.types.is_map(kind):

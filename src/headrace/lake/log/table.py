@@ -17,6 +17,9 @@ The behaviour of delta-rs 1.6.6 shapes `write` (measured, see the decision recor
 * A replacement does not raise the table's protocol when its columns need a feature, while added columns do.
   A replacement that only changes the order of columns leaves the old order. In both cases, and if columns are
   added among others, we write the version's line of the log ourselves (`_put_line`).
+* It names the features that readers need, and not `invariants`, the one for columns that may not be NULL.
+  Delta's own connector for Spark then refuses the table, also to read it. So we write the first line of each
+  table ourselves. A table that an earlier release made gets the name with the next line of ours.
 * A handle does not move to the version that it committed: refresh after each write.
 * A commit that only changes files takes it 4 ms of CPU, and its update 2 ms more. We write that line of the
   log ourselves, and apply it to what we know of the files. The handle stays behind until somebody needs it
@@ -48,7 +51,6 @@ from deltalake.transaction import (
     CommitProperties,
     RemoveAction,
     Transaction,
-    create_table_with_add_actions,
 )
 
 from headrace.core.errors import Definite, Transient
@@ -136,6 +138,7 @@ class LakeTable:
         self._files: dict[str, LiveFile] | None = None  # as of `version`; None: not read
         self._described: replay.Live | None = None  # of a table with vectors; None: not read
         self._plain: bool | None = None  # nobody has set anything on it but we; None: not read
+        self._unnamed = False  # its protocol lacks a feature that its columns need; known with `_plain`
         self._ours: dict[int, Entry] = {}  # the last version that we know to be our own
 
     @property
@@ -401,6 +404,7 @@ def _is_plain(table: LakeTable, delta: DeltaTable) -> bool:
             and (bool(features) or protocol.min_writer_version <= _PLAIN_VERSION)
             and "delta.invariants" not in delta.schema().to_json()
         )
+        table._unnamed = bool(features) and not schemas.writer_features(table.schema()) <= features
     return table._plain
 
 
@@ -425,10 +429,11 @@ def _append(table: LakeTable, step: TableStep, stamp: Stamp, undone: Sequence[Fi
     """Put a commit that only changes files; False if its place is taken."""
     known = table.files() if step.remove or table._files is not None else None
     first = _first_vector(table, step)
-    if first:
-        formatfile.raise_to(
-            table.store, formatfile.VECTORS
-        )  # before any release that would ignore them reads
+    if first:  # before any release that would ignore them reads
+        formatfile.raise_to(table.store, formatfile.VECTORS)
+    elif table._unnamed:
+        assert table._delta is not None
+        first = [_with_features(table._delta, frozenset(), table.schema())]
     line = delta_line.text(
         *first,
         *_removals(known or {}, step, changes=not step.rewrite),
@@ -477,7 +482,7 @@ def _first_vector(table: LakeTable, step: TableStep) -> list[Mapping[str, Any]]:
         return []
     said = columns(table)
     settings = {"configuration": {**said["configuration"], **_TAKES_VECTORS}}
-    return [*_with_features(delta, frozenset({VECTORS})), {"metaData": said | settings}]
+    return [_with_features(delta, frozenset({VECTORS}), table.schema()), {"metaData": said | settings}]
 
 
 def _removals(live: Mapping[str, LiveFile], step: TableStep, *, changes: bool) -> Iterator[Mapping[str, Any]]:
@@ -495,8 +500,7 @@ def _commit(table: LakeTable, step: TableStep, stamp: Stamp) -> bool:
         app_transactions=[Transaction(stamp.app, stamp.epoch)],
     )
     if table._delta is None:
-        _create(locate(table.store, table.folder), table.store.storage_options, step, properties)
-        return True
+        return _create(table.store, step, stamp)
     delta = _caught_up(table)
     if step.schema is None:
         _change_files(delta, step, table.files() if step.remove else {}, properties)
@@ -506,7 +510,7 @@ def _commit(table: LakeTable, step: TableStep, stamp: Stamp) -> bool:
         if not _is_plain(table, delta):
             raise foreign_settings_error(table.folder)
         return _put_line(table, step, stamp)
-    elif columns := _added_columns(delta, step):
+    elif (columns := _added_columns(delta, step)) and not _missing_features(delta, step.schema):
         delta.alter.add_columns(columns, commit_properties=properties)
     elif widens or _needs_own_line(delta, step.schema):
         return _put_line(table, step, stamp)
@@ -515,20 +519,22 @@ def _commit(table: LakeTable, step: TableStep, stamp: Stamp) -> bool:
     return True
 
 
-def _create(url: str, options: dict[str, str], step: TableStep, properties: CommitProperties) -> None:
+def _create(store: Store, step: TableStep, stamp: Stamp) -> bool:
+    """Put the log's first line; False if there is one."""
     if step.schema is None:
         raise AssertionError("a step that creates a table gives its schema")
-    schema = _delta_schema(step.schema)
-    wide = layout.table_of_history(step.path) is not None and len(schema.fields) > _READ_OF
-    create_table_with_add_actions(
-        url,
-        schema,
-        [_add(file) for file in step.add],
-        mode="error",
-        configuration={**_CONFIGURATION, **(_READ_ALL if wide else {})},
-        storage_options=options,
-        commit_properties=properties,
+    schema = schemas.decode(step.schema)
+    wide = layout.table_of_history(step.path) is not None and len(schema) > _READ_OF
+    settings = {**_CONFIGURATION, **(_READ_ALL if wide else {})}
+    line = delta_line.text(
+        delta_line.protocol(schemas.features(schema), schemas.writer_features(schema)),
+        delta_line.metadata(_delta_schema(step.schema).to_json(), settings),
+        *(delta_line.add(file, changes=True) for file in step.add),
+        {"txn": {"appId": stamp.app, "version": stamp.epoch}},
+        operation="CREATE TABLE",
+        **{PLAN_ID: stamp.plan_id},
     )
+    return store.put_if_absent(line_key(step.path, 0), line, lasting=False)
 
 
 def _change_files(
@@ -608,7 +614,7 @@ def _put_line(table: LakeTable, step: TableStep, stamp: Stamp) -> bool:
     if live:
         step = _without_kept(live, step)
     line = delta_line.text(
-        *_with_features(table._delta, _missing_features(table._delta, schema)),
+        *_protocol_line(table._delta, schema),
         {"metaData": columns(table) | {"schemaString": _delta_schema(schema).to_json()}},
         *_removals(live, step, changes=True),
         *(delta_line.add(file, changes=True) for file in step.add),
@@ -629,11 +635,17 @@ def _without_kept(live: Mapping[str, LiveFile], step: TableStep) -> TableStep:
     )
 
 
-def _with_features(delta: DeltaTable, features: frozenset[str]) -> list[Mapping[str, Any]]:
-    """The protocol with further features, if there are any."""
+def _protocol_line(delta: DeltaTable, schema: str) -> list[Mapping[str, Any]]:
+    """The protocol that the table needs for new columns, if it has another one."""
+    missing = _missing_features(delta, schema)
+    return [_with_features(delta, missing, schemas.decode(schema))] if missing else []
+
+
+def _with_features(delta: DeltaTable, features: frozenset[str], schema: pa.Schema) -> Mapping[str, Any]:
+    """The protocol with further features, and with those that writers of these columns must know."""
     known = delta.protocol()
-    readers, writers = known.reader_features or (), known.writer_features or ()
-    return [delta_line.protocol(features.union(readers), features.union(writers))] if features else []
+    writers = features.union(known.writer_features or (), schemas.writer_features(schema))
+    return delta_line.protocol(features.union(known.reader_features or ()), writers)
 
 
 def columns(table: LakeTable) -> dict[str, Any]:

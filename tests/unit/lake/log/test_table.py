@@ -124,6 +124,25 @@ def test_a_nullable_column_is_added_in_a_commit_of_its_own(any_store: Store) -> 
     assert table.entry(1) == Entry("plan-2", rewrite=False, epoch=2)
 
 
+def test_a_protocol_names_the_feature_of_columns_that_may_not_be_null(local_store: Store) -> None:
+    """Delta's connector for Spark refuses a table without it. Earlier releases left it out."""
+    wider, key = SCHEMA.append(pa.field("at", TIMES)), table_module.line_key(FOLDER, 0)
+    table, first = LakeTable(local_store, FOLDER), _file(local_store, [1], wider)
+    assert table.write(TableStep(FOLDER, -1, (first,), schema=schemas.encode(wider)), _stamp(1))
+    assert set(_delta(local_store).protocol().writer_features or ()) == {"invariants", "timestampNtz"}
+    local_store.put(key, (local_store.get(key) or b"").replace(b'"invariants", ', b""))
+    assert _delta(local_store).protocol().writer_features == ["timestampNtz"]
+    table = LakeTable(local_store, FOLDER)
+    table.refresh()
+    for version in range(2):
+        assert table.write(TableStep(FOLDER, version, (_file(local_store, [2], wider),)), _stamp(2))
+        assert set(_delta(local_store).protocol().writer_features or ()) == {"invariants", "timestampNtz"}
+        assert (
+            b'"protocol"' in (local_store.get(table_module.line_key(FOLDER, version + 1)) or b"")
+        ) != version
+    assert _ids(local_store) == [1, 2, 2]
+
+
 def test_a_schema_is_replaced_with_all_files(any_store: Store) -> None:
     table, files = _made(any_store, [1])
     other = pa.schema([pa.field("id", pa.int64()), pa.field("n", pa.decimal128(20, 0))])
