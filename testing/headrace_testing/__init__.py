@@ -28,6 +28,7 @@ Tests and `headrace demo` use it; nothing else of Headrace does. It is a distrib
     figures      what a bench measured, kept for `python -m bench`
     iceberg_rest a server of Iceberg's REST catalog, over an SQLite catalog
     jars         connectors that other projects made for Spark
+    trino        a Trino server that reads Delta tables in local folders
     regression   PostgreSQL's own regression suite as a database to be mirrored
     gcs          the part of Google Cloud Storage that a lake uses, with generations and signed tokens
     azurite      Azure's blob storage: Microsoft's emulator, from npm

@@ -15,15 +15,15 @@ def register(subparsers: Any) -> None:
         "views",
         help="print statements for another engine: all tables at one mark",
         description="Prints statements that make every table of a lake a view, all at one mark: run them in "
-        "Spark (with headrace installed), DuckDB (with its extension delta), Python with Polars, Trino or "
-        "Databricks. The first line says whether headrace's own tests run them, or only parse them.",
+        "Spark (with headrace installed, or with Delta's connector), DuckDB (with its extension delta), "
+        "Python with Polars, Trino or Databricks. The first line says where headrace's own tests run them.",
         epilog=examples("headrace views --lake ./lake --engine duckdb"),
     )
     command.add_argument(
         "--lake", metavar="DIR", required=True, help="a directory, or a bucket: s3://, gs:// or abfss://"
     )
     command.add_argument(
-        "--engine", required=True, metavar="NAME", help="spark, duckdb, polars, trino or databricks"
+        "--engine", required=True, metavar="NAME", help="spark, delta, duckdb, polars, trino or databricks"
     )
     moment = command.add_mutually_exclusive_group()
     moment.add_argument(

@@ -1,6 +1,7 @@
 """Statements by which another engine has all tables of a cut as views, each pinned to its version.
 
     spark     CREATE OR REPLACE TEMPORARY VIEW `public.orders` USING headrace OPTIONS (...)
+    delta     CREATE OR REPLACE TEMPORARY VIEW `public.orders` AS SELECT ... FROM delta.`...` VERSION AS OF 7
     duckdb    CREATE OR REPLACE VIEW "public"."orders" AS SELECT ... FROM delta_scan(..., version = 7)
     polars    tables["public.orders"] = pl.scan_delta(..., version=7)
     trino     CREATE OR REPLACE VIEW "public"."orders" ... FOR VERSION AS OF 7
@@ -196,6 +197,7 @@ def _trino(view: TableView) -> Iterator[str]:
     place = view.url if "://" in view.url else f"file://{view.url}"
     schema, table = _identifier(view.schema), _identifier(view.table)
     arguments = ", ".join(_text(each) for each in (view.schema, view.table, place))
+    yield f"-- once: CREATE SCHEMA IF NOT EXISTS delta.{schema};"
     yield f"-- once: CALL delta.system.register_table({arguments});"
     columns = ", ".join(_renaming(name) for name in view.columns)
     yield f"CREATE SCHEMA IF NOT EXISTS {schema};"
@@ -209,36 +211,50 @@ def _text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
+def _delta(view: TableView) -> Iterator[str]:
+    full = quote(view.full)
+    yield f"CREATE OR REPLACE TEMPORARY VIEW {full} AS {_select_version(view)};"
+    if view.bare:
+        yield f"CREATE OR REPLACE TEMPORARY VIEW {quote(view.table)} AS SELECT * FROM {full};"
+
+
 def _databricks(view: TableView) -> Iterator[str]:
-    schema, renamed = quote(view.schema), view.spelled_otherwise
+    schema = quote(view.schema)
+    yield f"CREATE SCHEMA IF NOT EXISTS {schema};"
+    yield f"CREATE OR REPLACE VIEW {schema}.{quote(view.table)} AS {_select_version(view)};"
+
+
+def _select_version(view: TableView) -> str:
+    """Read the table at its version, in Spark's SQL with Delta's connector."""
+    renamed = view.spelled_otherwise
     columns = ", ".join(
         quote(each) if each not in renamed else f"{quote(each)} AS {quote(renamed[each])}"
         for each in map(layout.lake_column, view.columns)
     )
-    yield f"CREATE SCHEMA IF NOT EXISTS {schema};"
-    yield (
-        f"CREATE OR REPLACE VIEW {schema}.{quote(view.table)} AS "
-        f"SELECT {columns} FROM delta.{quote(view.url)} VERSION AS OF {view.version};"
-    )
+    return f"SELECT {columns} FROM delta.{quote(view.url)} VERSION AS OF {view.version}"
 
 
-_RUN, _PARSED = "run in headrace's own tests", "only parsed in headrace's own tests, never run there"
+_RUN = "run in headrace's own tests"
 _TRINO = (
-    f"-- {_PARSED}",
+    f"-- {_RUN}",
     '-- "delta" is a catalog of the connector delta_lake; run USE CATALOG.SCHEMA of one that holds views',
+    '-- Trino refuses a table with deleted rows; its source needs merge = "rewrite": docs/engines.md',
 )
-_DELTA = (
+_CONNECTOR = "-- needs Delta's SQL extension and catalog: docs/read.md"
+_EXTENSION = (
     "-- needs INSTALL delta; LOAD delta; and for a bucket CREATE SECRET (TYPE s3, PROVIDER credential_chain);"
     " for gs:// TYPE gcs with KEY_ID and SECRET, for abfss:// TYPE azure with ACCOUNT_NAME"
 )
+_ELSEWHERE = f"-- {_RUN} on Spark with Delta's connector, not on Databricks"
 ENGINES: Mapping[str, ViewEngine] = {
     "spark": ViewEngine((f"-- {_RUN}",), _spark),
-    "duckdb": ViewEngine((f"-- {_RUN}", _DELTA), _duckdb),
+    "delta": ViewEngine((f"-- {_RUN}", _CONNECTOR), _delta),
+    "duckdb": ViewEngine((f"-- {_RUN}", _EXTENSION), _duckdb),
     "polars": ViewEngine(
         (f"# {_RUN}", "import polars as pl", "tables = {}"), _polars, any_path=False, minds_case=True
     ),
     "trino": ViewEngine(_TRINO, _trino),
-    "databricks": ViewEngine((f"-- {_PARSED}",), _databricks),
+    "databricks": ViewEngine((_ELSEWHERE,), _databricks),
 }
 UNPINNED: Mapping[str, str] = {
     "snowflake": "it reads the newest version of a Delta table alone",
