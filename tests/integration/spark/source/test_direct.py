@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pickle
 import random
 import signal
 import subprocess
@@ -594,6 +595,69 @@ def test_every_change_comes_once_over_kills(
         for path in folder.rglob("*"):
             assert path.is_dir() or server.password.encode() not in path.read_bytes()
     assert server.password not in frame()._jdf.queryExecution().toString()
+
+
+# A driver of its own, since it is killed. A batch that comes again must be the same.
+_DRIVER = """
+import pickle, sys
+from pathlib import Path
+from headrace.spark.session import SparkConfig, open_session
+from tests.integration.spark.source.direct import collected
+
+url, folder, last = sys.argv[1], Path(sys.argv[2]), len(sys.argv) > 3
+
+def keep(rows, number):
+    found, path = collected(rows), folder / "out" / str(number)
+    if path.exists():
+        assert pickle.loads(path.read_bytes()) == found
+    new = folder / "new"
+    new.write_bytes(pickle.dumps(found))
+    new.rename(path)
+
+with open_session(SparkConfig(master="local[2]", conf={"spark.ui.enabled": "false"})) as session:
+    options = {"url": url, "state": str(folder / "state"), "tables": "public.*"}
+    writer = session.spark.readStream.format("headrace").options(**options).load().writeStream
+    writer = writer.foreachBatch(keep).option("checkpointLocation", str(folder / "checkpoint"))
+    trigger = {"availableNow": True} if last else {"processingTime": "0 seconds"}
+    writer.trigger(**trigger).start().awaitTermination()
+"""
+
+
+@pytest.mark.full
+@pytest.mark.spark
+@pytest.mark.timeout(1800)
+def test_a_driver_that_is_killed_goes_on_with_each_change_once(database: Database, tmp_path: Path) -> None:
+    database.pgbench_tables(accounts=1000)
+    for table in PGBENCH:
+        database.execute(f"ALTER TABLE {table} REPLICA IDENTITY FULL")
+    out = tmp_path / "out"
+    out.mkdir()
+    command = [sys.executable, "-c", _DRIVER, database.url(), str(tmp_path)]
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    with database.pgbench(clients=2, rate=100, accounts=1000):
+        for _ in range(3):
+            _kill_after_batches(command, environment, out)
+    ended = subprocess.run(
+        [*command, "last"], env=environment, capture_output=True, text=True, check=False, timeout=600
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    batches = {int(path.name): pickle.loads(path.read_bytes()) for path in out.iterdir()}
+    _moves_the_tables(batches, database, raw=True)
+
+
+def _kill_after_batches(command: list[str], environment: Mapping[str, str], out: Path) -> None:
+    """Start a driver, and kill it in the middle of what it does behind its next batches."""
+    wanted = len(list(out.iterdir())) + 3
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as driver:
+
+        def is_over() -> bool:
+            return driver.poll() is not None or len(list(out.iterdir())) >= wanted
+
+        try:
+            wait_for(is_over, f"batch {wanted}", deadline=600)
+        finally:
+            driver.kill()
+        assert driver.wait() == -signal.SIGKILL, driver.communicate()[1][-3000:]
 
 
 def _moves_the_tables(batches: Mapping[int, Sums], database: Database, *, raw: bool) -> None:
