@@ -76,7 +76,6 @@ class FoldResult:
 
     final: pa.Table  # the rows afterwards, also those of untouched keys
     keys: pa.Array  # the keycode of each row of `final`
-    touched_keys: pa.Array
     missing: pa.Array
     conflict: pa.Array
     holes: pa.Array
@@ -100,13 +99,11 @@ def fold(
     values = _trace(stage)
     present = lives.ends & (lives.what != What.DELETE)
     last = np.flatnonzero(present & ~values.lost_rows)
-    happened = lives.what != What.BASE
     met_none = ((lives.what == What.PUT) | (lives.what == What.DELETE)) & ~lives.alive
     met_one = (lives.what == What.INSERT) & lives.alive
     return FoldResult(
         final=pa.Table.from_arrays(_take(stage, values, last), schema=wide_schema(schema.arrow())),
         keys=stage.codes.take(pa.array(lives.row[last])),
-        touched_keys=stage.codes_at(happened),
         missing=stage.codes_at(met_none),
         conflict=stage.codes_at(met_one),
         holes=stage.codes_at(values.lost_rows),

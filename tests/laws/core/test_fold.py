@@ -50,8 +50,6 @@ def test_fold_gives_the_end_state_and_the_whole_history(world: World, schema: Ta
     assert rows(folded.final) == [world.end[key] for key in sorted(world.end)]
     assert sides(folded.history()) == world.history()
     assert folded.keys.equals(keycode([folded.final.column("id")]))
-    touched = {key for number in range(len(world.transactions)) for key in world.keys(number)}
-    assert folded.touched_keys.equals(keycode([pa.array(sorted(touched), pa.int32())]))
 
 
 @LAWS

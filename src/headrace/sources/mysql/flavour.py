@@ -115,8 +115,6 @@ class Release:
 class FlavourWords:
     """Variables and statements that mean the same on all servers and have different names."""
 
-    isolation: str
-    read_only: str
     executed_variable: str  # the variable that holds what the server has committed
     log_status: str  # the statement that shows its newest file
     replicas: str  # the statement that lists the readers of the binlog
@@ -127,8 +125,6 @@ class FlavourWords:
 
 
 _MYSQL_9 = FlavourWords(
-    isolation="transaction_isolation",
-    read_only="transaction_read_only",
     executed_variable="gtid_executed",
     log_status="SHOW BINARY LOG STATUS",
     replicas="SHOW REPLICAS",
@@ -143,8 +139,6 @@ _MYSQL_8_0 = replace(
     _MYSQL_8_0_22, replicas="SHOW SLAVE HOSTS", replica_status="SHOW SLAVE STATUS", replica="SLAVE"
 )
 _MARIADB = FlavourWords(
-    isolation="tx_isolation",
-    read_only="tx_read_only",
     executed_variable="gtid_binlog_pos",
     log_status="SHOW MASTER STATUS",
     replicas="SHOW REPLICA HOSTS",
