@@ -157,8 +157,7 @@ def scans(mirror: Mirrored) -> dict[str, tuple[float, float]]:
 
         engines: dict[str, Callable[[], object]] = {"polars": polars, "duckdb": by_duckdb, "spark": spark}
         as_is = {name: _seconds(read) for name, read in engines.items()}
-        print(f"{'':>12} before: {_shape(mirror)}")
-        mirror.stop()
+        print(f"{'':>12} before: {_shape(mirror)}", flush=True)
         ask.ask(str(mirror.lake_path), "maintain", {"rewrite": True})
         print(f"{'':>12} after:  {_shape(mirror)}")
         return {name: (as_is[name], _seconds(read)) for name, read in engines.items()}

@@ -22,7 +22,7 @@ from headrace_testing.postgres import Database
 from headrace_testing.wholeness import balances, transfers
 from tests import jvms
 from tests.guarantees.conftest import TABLES, Stormy, storm
-from tests.lakes import IN_BUCKETS, Bucket
+from tests.lakes import IN_BUCKETS, Bucket, has_vectors
 from tests.nursery import Nursery
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
@@ -44,7 +44,7 @@ def test_g1_g2_executors_of_their_own_and_a_bucket_hold_whole_transactions_exact
         kind = workload.Transfers()
         writers.enter_context(workload.running(kind, url, seed=seed, writers=1, pause=0.02))
         # All epochs are jobs: none is so small that the driver does it.
-        options = {"driver_epochs": 0}
+        options = {"driver_epochs": 0, "merge": "vectors"}
         where = any_bucket.address
         mirror = stack.enter_context(Mirrored(where, url, "public.*", options=options, spark=CLUSTER))
         mirror.until_live()
@@ -57,6 +57,7 @@ def test_g1_g2_executors_of_their_own_and_a_bucket_hold_whole_transactions_exact
         verdict = transfers(mirror.lake, sample=None)
         assert verdict.violations == []
         assert verdict.marks > 2
+        assert has_vectors(mirror.lake)
         if altered:
             _alter(mirror, database)
         assert validators.definite(mirror.lake) == []
