@@ -26,6 +26,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from headrace.lake.format import datafile, schemas
@@ -37,7 +38,8 @@ from headrace.lake.store.open import open_store
 # How Hadoop says that it has no file system for an address.
 _NO_FILE_SYSTEM = ("ClassNotFoundException", "NoClassDefFoundError", "No FileSystem for scheme")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.\-]+\Z")
-_PLACE = ("file", "position")
+_PLACE = "place"
+_POSITION_BITS = 40  # of a place; the number of the file stands above them
 _GLOB = re.compile(r"([\\{}\[\]*?])")
 
 # So many rows go to the JVM at a time, and so many tasks at most read one list of files.
@@ -71,15 +73,21 @@ class Frames:
         return rows.toDF(*schema.names)
 
     def _without_deleted(self, rows: Any, files: Sequence[FileRows], width: int) -> Any:
-        """The rows that are not deleted. Files go by their names: Spark spells an address in its own way."""
+        """The rows that are not deleted. Files go by their names: Spark spells an address in its own way.
+
+        A row's place is one number, its file's and its position: joined by two columns, a scan takes half as
+        long again. A row of another file has no place, and stays.
+        """
         columns = [f"c{at}" for at in range(width)]
-        placed = rows.select("*", "_metadata.file_name", "_metadata.row_index").toDF(*columns, *_PLACE)
-        deleted = [
-            (posixpath.basename(file.path), deleted_rows("", file).tolist()) for file in files if file.vector
-        ]
-        gone = self.spark.createDataFrame(deleted, "file STRING, rows ARRAY<BIGINT>")
-        gone = gone.selectExpr("file", "explode(rows) AS position").hint("broadcast")
-        return placed.join(gone, list(_PLACE), "left_anti").select(*columns)
+        worn = [file for file in files if file.vector]
+        bases = [number << _POSITION_BITS for number in range(len(worn))]
+        names = [posixpath.basename(file.path) for file in worn]  # `_has_positions` knows their characters
+        whens = " ".join(f"WHEN '{name}' THEN {base}" for name, base in zip(names, bases, strict=True))
+        place = f"CASE _metadata.file_name {whens} END + _metadata.row_index"
+        placed = rows.selectExpr("*", place).toDF(*columns, _PLACE)
+        gone = [deleted_rows("", file) + base for file, base in zip(worn, bases, strict=True)]
+        deleted = self.spark.createDataFrame(pa.table({_PLACE: np.concatenate(gone)})).hint("broadcast")
+        return placed.join(deleted, [_PLACE], "left_anti").select(*columns)
 
     def _is_readable(self, key: str, ddl: str) -> bool:
         """Tell whether Spark has a file system on which the file is."""
