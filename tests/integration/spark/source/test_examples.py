@@ -31,3 +31,13 @@ def test_the_examples_of_the_page_run(
         exec(compile(block, "docs/spark.md", "exec"), names)  # noqa: S102
     assert names["query"].exception() is None
     assert "0 2" in capsys.readouterr().out
+
+
+def test_the_pipeline_that_the_page_shows_stands_in_the_example() -> None:
+    """A pipeline runs by a command of Spark's: `test_auto_cdc` runs the example."""
+    page = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
+    example = (ROOT / "examples" / "auto-cdc" / "transformations" / "orders.py").read_text(encoding="utf-8")
+    [shown] = re.findall(r"(?ms)^```py\n(.*?)^```$", page)
+    parts = [part.strip() for part in shown.split("\n\n\n")]
+    assert len(parts) == 2
+    assert all(part in example for part in parts)
