@@ -117,17 +117,17 @@ class Forecast:
 
 def forecast(sizes: Iterable[TableSize]) -> Forecast | None:
     """Forecast the writes of a mirror of these tables; None if the server does not count their changes."""
-    known = [size for size in sizes if size.changes_an_hour is not None]
-    rates = [(size.changes_an_hour or 0.0) / HOUR_SECONDS for size in known]
+    known = [(size, size.changes_an_hour) for size in sizes if size.changes_an_hour is not None]
+    rates = [changes / HOUR_SECONDS for _, changes in known]
     if not known:
         return None
     seconds = SHORTEST_SECONDS
-    for _ in range(5):  # rarer marks hold more tables: soon it settles
+    for _ in range(5):  # rarer marks hold more tables, so the time between them converges
         touched = sum(1 - math.exp(-rate * seconds) for rate in rates)
         files = (1 - math.exp(-sum(rates) * seconds)) * _FILES_A_MARK + touched * _FILES_A_TABLE
         seconds = interval([MarkCost(touched * _CPU_A_TABLE, math.ceil(files))])
     hourly = files * HOUR_SECONDS / seconds
-    rows = sum((size.changes_an_hour or 0.0) * size.bytes / size.rows for size in known if size.rows)
+    rows = sum(changes * size.bytes / size.rows for size, changes in known if size.rows)
     return Forecast(
         changes=sum(rates) * HOUR_SECONDS,
         files=round(hourly),

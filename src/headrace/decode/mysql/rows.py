@@ -148,22 +148,7 @@ def changes(
     has_old, has_new = not _IS_INSERT[kinds].all(), not _IS_DELETE[kinds].all()
     width = len(schema.columns)
     new, old = _Side.empty(width, total if has_new else 0), _Side.empty(width, total if has_old else 0)
-    _check(
-        *_walk(
-            data,
-            events.start[rows] + HEADER,
-            events.stop[rows],
-            kinds,
-            _widths(layout),
-            positions,
-            True,
-            event_rows,
-            *(new.kinds, new.starts, new.lengths),
-            *(old.kinds, old.starts, old.lengths),
-        ),
-        events.start,
-        rows,
-    )
+    _find_values(data, events, rows, layout, positions, event_rows, new, old)
     layouts = _by_position(layout, positions)
     then = replace(schema, columns=tuple(before.columns.get(i, c) for i, c in enumerate(schema.columns)))
     news, new_bad = _decode(new, "n", data, then, layouts, meta)
@@ -187,8 +172,6 @@ def changes(
 
 def blank(data: Bytes, events: EventFrames, rows: Ints, layout: TableMapLayout, out: Sequence[int]) -> None:
     """Overwrite the values of these columns with zeros, in place: the events stay as long as they are."""
-    positions = np.full(len(layout.columns), -1, np.int64)
-    positions[list(out)] = np.arange(len(out))
     image = _Side.empty(len(out), 1)
     found = _blank(
         data,
@@ -196,7 +179,7 @@ def blank(data: Bytes, events: EventFrames, rows: Ints, layout: TableMapLayout, 
         events.stop[rows],
         events.kind[rows],
         _widths(layout),
-        positions,
+        _number_columns(layout, out),
         *(image.kinds, image.starts, image.lengths),
     )
     _check(*found, events.start, rows)
@@ -206,26 +189,9 @@ def values_of(
     data: Bytes, events: EventFrames, rows: Ints, layout: TableMapLayout, columns: Sequence[int]
 ) -> list[TextColumn]:
     """The places of these columns' values in all images of events: new rows first, then old ones."""
-    positions = np.full(len(layout.columns), -1, np.int64)
-    positions[list(columns)] = np.arange(len(columns))
     event_rows = counts(data, events, rows, layout)
     new, old = (_Side.empty(len(columns), int(event_rows.sum())) for _ in range(2))
-    _check(
-        *_walk(
-            data,
-            events.start[rows] + HEADER,
-            events.stop[rows],
-            events.kind[rows],
-            _widths(layout),
-            positions,
-            True,
-            event_rows,
-            *(new.kinds, new.starts, new.lengths),
-            *(old.kinds, old.starts, old.lengths),
-        ),
-        events.start,
-        rows,
-    )
+    _find_values(data, events, rows, layout, _number_columns(layout, columns), event_rows, new, old)
     return [
         TextColumn(
             np.concatenate([new.kinds[at], old.kinds[at]]),
@@ -235,6 +201,39 @@ def values_of(
         )
         for at in range(len(columns))
     ]
+
+
+def _find_values(
+    data: Bytes,
+    events: EventFrames,
+    rows: Ints,
+    layout: TableMapLayout,
+    positions: Ints,
+    event_rows: Ints,
+    new: _Side,
+    old: _Side,
+) -> None:
+    """Write the places of the columns at `positions` into both sides of events; raises for a bad event."""
+    found = _walk(
+        data,
+        events.start[rows] + HEADER,
+        events.stop[rows],
+        events.kind[rows],
+        _widths(layout),
+        positions,
+        True,
+        event_rows,
+        *(new.kinds, new.starts, new.lengths),
+        *(old.kinds, old.starts, old.lengths),
+    )
+    _check(*found, events.start, rows)
+
+
+def _number_columns(layout: TableMapLayout, columns: Sequence[int]) -> Ints:
+    """Number these columns of a layout in their order; -1 stands for all others."""
+    positions = np.full(len(layout.columns), -1, np.int64)
+    positions[list(columns)] = np.arange(len(columns))
+    return positions
 
 
 def _widths(layout: TableMapLayout) -> Ints:

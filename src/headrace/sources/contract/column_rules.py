@@ -196,9 +196,9 @@ class ColumnRules:
 def _next_rule(
     name: TableName, before: ColumnRule | None, after: ColumnRule | None, is_mirrored: bool, same_new: bool
 ) -> ColumnRule | None:
-    """The rule of one table. That of a table that was dropped stays, for the lake still holds it.
+    """Return the next rule of one table. The rule of a dropped table stays, for the lake still holds it.
 
-    With `same_new` both say the same of columns that come later.
+    `same_new`: the old rules and the new ones treat later columns alike.
     """
     if not is_mirrored and (before is None or not before.columns):
         return after
