@@ -332,7 +332,7 @@ def test_the_help_of_maintain_has_the_true_defaults(capsys: pytest.CaptureFixtur
 
 
 def test_a_second_run_is_refused_and_leaves_the_owners_word(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Had it written that it failed, the next one would find no living owner, and take the source over."""
     store = open_store(tmp_path / "lake")
@@ -341,6 +341,8 @@ def test_a_second_run_is_refused_and_leaves_the_owners_word(
     statusfile.write(store, "main", SourceStatus("main", "running", owner))
     said = store.get("_headrace/status/main.json")
     argv = ("run", URL, "--lake", str(tmp_path / "lake"), "--tables", "public.*")
+    # A run starts its Spark first thing. Nothing listens there, so that none starts in the process of the tests.
+    monkeypatch.setenv("HEADRACE_SPARK__REMOTE", "sc://127.0.0.1:1")
     assert _refused(capsys, *argv) == "SOURCE_OWNED"
     assert store.get("_headrace/status/main.json") == said
 
