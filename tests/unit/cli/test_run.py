@@ -341,7 +341,7 @@ def test_a_second_run_is_refused_and_leaves_the_owners_word(
     statusfile.write(store, "main", SourceStatus("main", "running", owner))
     said = store.get("_headrace/status/main.json")
     argv = ("run", URL, "--lake", str(tmp_path / "lake"), "--tables", "public.*")
-    # A run starts its Spark first thing. Nothing listens there, so that none starts in the process of the tests.
+    # A run starts its Spark first thing: nothing listens there, so none starts in this process.
     monkeypatch.setenv("HEADRACE_SPARK__REMOTE", "sc://127.0.0.1:1")
     assert _refused(capsys, *argv) == "SOURCE_OWNED"
     assert store.get("_headrace/status/main.json") == said
