@@ -14,8 +14,8 @@ from headrace.core.chunks import AnyHandoff, ByChunk, TableHandoff
 from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
 from headrace.pipeline.copy.context import ChunkCopied, CopiedTable, Portion, RewriteDone
-from headrace.pipeline.state import kept_files
 from headrace.pipeline.state.epoch import Epoch
+from headrace.pipeline.state.kept_files import is_file_needed
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import TableRecord, told_from
 from headrace.pipeline.state.table_state import TableEvent
@@ -116,7 +116,7 @@ def _complete(ledger: Ledger, record: TableRecord) -> TableRecord:
     assert record.handoff is not None
     copied = record.on(TableEvent.COPIED, since=_since(record, record.handoff))
     stands = record.frontier or ledger.position
-    is_behind = any(kept_files.is_needed(file, {record.name: stands}) for file in ledger.kept.values())
+    is_behind = any(is_file_needed(file, {record.name: stands}) for file in ledger.kept.values())
     # Earlier changes that the stream has yet to bring may have other columns.
     is_ahead = stands > ledger.position
     return copied if is_behind or is_ahead else copied.on(TableEvent.CAUGHT_UP, frontier=None)

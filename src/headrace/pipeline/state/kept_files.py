@@ -29,12 +29,12 @@ from headrace.lake.format import layout
 from headrace.lake.store.contract import Store
 from headrace.pipeline.state.records import TableRecord
 
-KEY = "late/"  # how the keys of these records begin in the catalog
+LATE_PREFIX = "late/"  # how the keys of these records begin in the catalog
 
 
 FOOTER_BYTES = 8  # at the end of a file: the checksum and the length of the JSON about its pieces
-TOGETHER = 16  # files of a level make one of the next
-MOST_BYTES = 32 << 20  # of the files that go into one
+LATE_FILES_TOGETHER = 16  # files of a level make one of the next
+MOST_LATE_BYTES = 32 << 20  # of the files that go into one
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,32 +55,32 @@ class LateFile:
 
     @property
     def record_key(self) -> str:
-        return KEY + self.name
+        return LATE_PREFIX + self.name
 
 
-def kept_of(catalog: Mapping[str, Any]) -> dict[str, LateFile]:
+def late_files_of(catalog: Mapping[str, Any]) -> dict[str, LateFile]:
     """The files that the catalog names, in the order of their epochs."""
-    names = sorted(key[len(KEY) :] for key in catalog if key.startswith(KEY))
-    return {name: from_record(LateFile, catalog[KEY + name], name=name) for name in names}
+    names = sorted(key[len(LATE_PREFIX) :] for key in catalog if key.startswith(LATE_PREFIX))
+    return {name: from_record(LateFile, catalog[LATE_PREFIX + name], name=name) for name in names}
 
 
-def moves(before: Mapping[str, LateFile], after: Mapping[str, LateFile]) -> dict[str, Any]:
+def late_file_changes(before: Mapping[str, LateFile], after: Mapping[str, LateFile]) -> dict[str, Any]:
     """Make the catalog's records of files that come and go."""
     gone: dict[str, Any] = {before[name].record_key: None for name in before.keys() - after.keys()}
     return gone | {file.record_key: to_record(file) for name, file in after.items() if name not in before}
 
 
-def whole(store: Store, source: str, state: Mapping[str, Any]) -> bool:
+def late_files_are_whole(store: Store, source: str, state: Mapping[str, Any]) -> bool:
     """Tell whether the files that an epoch's plan names are there, from their beginning to their end."""
-    named = {key[len(KEY) :]: record for key, record in state.items() if key.startswith(KEY)}
+    named = {key[len(LATE_PREFIX) :]: record for key, record in state.items() if key.startswith(LATE_PREFIX)}
     return all(
-        _file_whole(store, layout.late_key(source, name), record["size"])
+        _is_file_whole(store, layout.late_key(source, name), record["size"])
         for name, record in named.items()
         if record is not None
     )
 
 
-def _file_whole(store: Store, key: str, size: int) -> bool:
+def _is_file_whole(store: Store, key: str, size: int) -> bool:
     if not store.exists(key):
         return False
     with store.open_input(key) as file:
@@ -105,23 +105,23 @@ def is_footer(footer: bytes, ending: bytes) -> bool:
     return ending == footer_ending(footer)
 
 
-def behind(records: Iterable[TableRecord]) -> dict[TableName, Position]:
+def frontiers_behind(records: Iterable[TableRecord]) -> dict[TableName, Position]:
     """Find the position of each table for which the stream is kept."""
     return {r.name: r.frontier for r in records if r.state.keeps_stream and r.frontier is not None}
 
 
-def is_needed(file: LateFile, behind: Mapping[TableName, Position]) -> bool:
+def is_file_needed(file: LateFile, behind: Mapping[TableName, Position]) -> bool:
     """Tell whether any of the tables has yet to apply the file."""
     return any(name in file.tables and applied < file.frontier for name, applied in behind.items())
 
 
-def to_replace(files: Sequence[LateFile]) -> tuple[LateFile, ...]:
+def files_to_replace(files: Sequence[LateFile]) -> tuple[LateFile, ...]:
     """Choose which of the files, in the order of their epochs, the next one takes in: the last ones."""
     start, level, length = len(files), 0, 0
-    while start >= TOGETHER - 1:
-        run = files[start - TOGETHER + 1 : start]
+    while start >= LATE_FILES_TOGETHER - 1:
+        run = files[start - LATE_FILES_TOGETHER + 1 : start]
         length += sum(file.length for file in run)
-        if length > MOST_BYTES or any(file.level != level for file in run):
+        if length > MOST_LATE_BYTES or any(file.level != level for file in run):
             break
         start, level = start - len(run), level + 1
     return tuple(files[start:])

@@ -29,9 +29,15 @@ from headrace.lake.log.marks import Mark
 from headrace.lake.log.unknown_moments import TimeGap
 from headrace.lake.store.contract import Store
 from headrace.lake.store.many import at_once
-from headrace.pipeline.state import kept_files
 from headrace.pipeline.state.epoch import Epoch, Records
-from headrace.pipeline.state.kept_files import KEY, LateFile, kept_of
+from headrace.pipeline.state.kept_files import (
+    LATE_PREFIX,
+    LateFile,
+    frontiers_behind,
+    is_file_needed,
+    late_file_changes,
+    late_files_of,
+)
 from headrace.pipeline.state.live_tables import LiveTables, folders_of
 from headrace.pipeline.state.ownership import mend
 from headrace.pipeline.state.planner import Planner, moved_error, rests_on
@@ -74,7 +80,7 @@ class Ledger:
         self.staged = tables_of(self._catalog.records, STAGED_PREFIX)
         self.source = source_of(self._catalog.records)
         self.last_commits = last_commits_of(self._catalog.records)
-        self.kept = kept_of(self._catalog.records)
+        self.kept = late_files_of(self._catalog.records)
         self._behind: Mapping[TableName, Position] | None = None  # where the tables stood at the last epoch
         stray = {key.rpartition("/")[2] for key in store.list(layout.late_folder(name))} - self.kept.keys()
         self._stray = tuple(sorted(stray))  # files of failed epochs
@@ -174,7 +180,7 @@ class Ledger:
         planner = Planner(self.live, self.log.syncing, self.mark.epoch + 1)
         steps = tuple(planner.steps(epoch, after))
         source = epoch.source or self.source
-        behind = kept_files.behind(after.present(source))
+        behind = frontiers_behind(after.present(source))
         kept = _late_files(self.kept, epoch.late_file, behind, same=behind == self._behind)
         unseen = frozenset() if epoch.all_seen else _unseen_tables(self.tables, self.mark)
         plan = Plan(
@@ -192,7 +198,7 @@ class Ledger:
             versions=planner.versions(after.tables, steps, epoch.absent | unseen),
             state=_state(epoch, source if source != self.source else None)
             | _unseen_before(epoch, self.mark, self._catalog.records)
-            | kept_files.moves(self.kept, kept),
+            | late_file_changes(self.kept, kept),
             complete_until=_complete_until(self.mark, epoch),
             upstream_earliest_commit_ts=_iso(epoch.earliest_commit_ts),
         )
@@ -223,7 +229,9 @@ class Ledger:
         Without a plan, sync what the lake held when the source was taken over.
         """
         state = {} if plan is None else plan.state
-        names = {key[len(KEY) :]: record for key, record in state.items() if key.startswith(KEY)}
+        names = {
+            key[len(LATE_PREFIX) :]: record for key, record in state.items() if key.startswith(LATE_PREFIX)
+        }
         places = {name: layout.late_key(self.name, name) for name in (*names, *self._stray)}
         came = [name for name, record in names.items() if record is not None]
         came += self._inherited  # before files are deleted that the last owner's epoch took into them
@@ -266,7 +274,7 @@ def _late_files(
     if new is not None and new.replaces:
         known = {name: file for name, file in known.items() if name not in new.replaces}
     files = [*(() if same else known.values()), *(() if new is None else (new,))]
-    needed = {file.name: file for file in files if kept_files.is_needed(file, behind)}
+    needed = {file.name: file for file in files if is_file_needed(file, behind)}
     return {**known, **needed} if same else needed
 
 

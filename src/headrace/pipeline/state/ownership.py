@@ -110,7 +110,7 @@ def mend(store: Store, source: str) -> None:
         return
     from headrace.pipeline.state import kept_files
 
-    recovery.recover(store, source, lambda plan: kept_files.whole(store, source, plan.state))
+    recovery.recover(store, source, lambda plan: kept_files.late_files_are_whole(store, source, plan.state))
 
 
 def mend_if_nobody_lives(store: Store, source: str) -> None:

@@ -36,7 +36,7 @@ from headrace.core.truncation import Truncation
 from headrace.ingest.last_commits import LastCommits
 from headrace.lake.format import exportfile
 from headrace.pipeline.state.epoch import Epoch, last_with_room, with_room
-from headrace.pipeline.state.kept_files import LateFile, is_needed
+from headrace.pipeline.state.kept_files import LateFile, is_file_needed
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.schema_check import RecordsCheck
@@ -260,7 +260,7 @@ def _without(
 ) -> Epoch:
     """Stop the tables that need a damaged file; the others go on without it."""
     gone = [file for file in taken.files if file.name in (error.detail or "")] or taken.files
-    records = [r for r in ledger.catching_up if any(is_needed(f, {r.name: stand[r.name]}) for f in gone)]
+    records = [r for r in ledger.catching_up if any(is_file_needed(f, {r.name: stand[r.name]}) for f in gone)]
     stopped = tuple(record.with_error(error, ledger.position) for record in records)
     return Epoch("stop", ledger.frontier, records=stopped)
 

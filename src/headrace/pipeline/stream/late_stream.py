@@ -15,9 +15,9 @@ damaged never become rows. The source's decoder selects the bytes to keep, whole
 no row.
 
 A copy that takes hours beside small epochs would leave a file for each. So a file takes in the files of the
-epochs right before it (`state.kept_files.to_replace`): their pieces come first, unchanged. The old files are
-deleted like all that nobody needs, once the mark of the epoch that replaces them is durable; after a crash
-before that, all of them are still there.
+epochs right before it (`state.kept_files.files_to_replace`): their pieces come first, unchanged. The old
+files are deleted like all that nobody needs, once the mark of the epoch that replaces them is durable; after
+a crash before that, all of them are still there.
 
 The driver reads files of small pieces, many at once and each whole, and their slices carry the bytes.
 """
@@ -46,10 +46,10 @@ from headrace.lake.store.many import at_once
 from headrace.pipeline.state.kept_files import (
     FOOTER_BYTES,
     LateFile,
+    files_to_replace,
     footer_ending,
+    is_file_needed,
     is_footer,
-    is_needed,
-    to_replace,
 )
 from headrace.pipeline.tasks.slices import KeptDamaged, KeptPiece, Slice, damaged_file, open_kept, verify
 from headrace.pipeline.tasks.table_task import LakeAddress
@@ -102,7 +102,7 @@ def keep(
         return None
     name = f"{epoch:020d}-{uuid.uuid4().hex}"
     failpoint("late.keep.before")
-    account, replaced = _Account([]), _whole_files(store, source, to_replace(before))
+    account, replaced = _Account([]), _whole_files(store, source, files_to_replace(before))
     with store.open_output(layout.late_key(source, name)) as sink:
         for file, data, entries in replaced:
             sink.write(data)
@@ -203,7 +203,7 @@ def portion(
     files: Iterable[LateFile], behind: Mapping[TableName, Position], frontier: Position, limit: int
 ) -> Portion:
     """Choose the next files for tables at these positions, in order: at least one, up to `limit` bytes."""
-    waiting = [file for file in files if is_needed(file, behind)]
+    waiting = [file for file in files if is_file_needed(file, behind)]
     sizes = np.cumsum([file.size for file in waiting])
     count = max(1, int(np.searchsorted(sizes, limit, side="right"))) if waiting else 0
     taken = tuple(waiting[:count])

@@ -86,7 +86,7 @@ def test_a_file_that_cannot_be_read_is_left_for_its_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     """The source goes on: what is kept next takes in the files behind it alone."""
-    monkeypatch.setattr(kept_files, "TOGETHER", 4)
+    monkeypatch.setattr(kept_files, "LATE_FILES_TOGETHER", 4)
     store, tables = open_store(tmp_path), {NAMES[TABLES[0]]: TABLES[0]}
     written = piece(begin(1, 7) + insert(TABLES[0], b"x"), None)
     files = list[kept_files.LateFile]()

@@ -22,9 +22,9 @@ from headrace.lake.log.durable import Durable
 from headrace.lake.read.lake import Lake
 from headrace.lake.store.open import open_store
 from headrace.pipeline.resync.replacement import staged_record
-from headrace.pipeline.state import kept_files
+from headrace.pipeline.state import ledger as ledger_module
 from headrace.pipeline.state.epoch import Epoch
-from headrace.pipeline.state.kept_files import LateFile
+from headrace.pipeline.state.kept_files import LateFile, is_file_needed
 from headrace.pipeline.state.ledger import Ledger, _late_files
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_state import State
@@ -249,13 +249,13 @@ def test_files_that_wait_for_a_copy_are_asked_anew_only_where_a_table_moved_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A table that waits for a day leaves 86,000 of them, and each epoch adds one."""
-    asked, needed = list[str](), kept_files.is_needed
+    asked, needed = list[str](), is_file_needed
 
     def counted(file: LateFile, behind: Mapping[TableName, Position]) -> bool:
         asked.append(file.name)
         return needed(file, behind)
 
-    monkeypatch.setattr(kept_files, "is_needed", counted)
+    monkeypatch.setattr(ledger_module, "is_file_needed", counted)
     files = [LateFile(f"{n}", place_at(0x30 + n), frozenset({NAME}), 1, 1, False, 9, 0) for n in range(4)]
     known = {file.name: file for file in files[:3]}
     waits, took = {NAME: place_at(0x20)}, {NAME: place_at(0x32)}
