@@ -14,7 +14,7 @@ import pytest
 from headrace.core import failpoint
 from headrace.lake.format import layout
 from headrace.pipeline.commands import ask
-from headrace.pipeline.state import kept_files
+from headrace.pipeline.state import records
 from headrace.pipeline.state.table_state import State
 from headrace.sources.postgres.position import Lsn
 from headrace_testing import validators
@@ -71,7 +71,7 @@ def first(handoff: str) -> list[Any]:
 @pytest.fixture
 def mirrors(mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch) -> Mirrors:
     monkeypatch.setattr("headrace.pipeline.stream.cadence.KEEP_SECONDS", 0.0)
-    monkeypatch.setattr(kept_files, "LATE_FILES_TOGETHER", 2)
+    monkeypatch.setattr(records, "LATE_FILES_TOGETHER", 2)
     mirrors.database.execute(f"ALTER DATABASE {mirrors.database.name} SET logical_decoding_work_mem = '64kB'")
     mirrors.database.execute(TABLES + ";".join(FILL.format(name) for name in NAMES), user="app")
     return mirrors
@@ -147,7 +147,7 @@ def test_the_source_forgets_its_log_while_a_first_copy_takes_its_time(
             recorded.append(_recorded(mirrors, "whole", "bag"))
         _is_forgotten(database)
         assert all(now > then for now, then in zip(_slot(database), begun, strict=True))
-        files = kept_files.late_files_of(mirrors.lake.catalog()).values()
+        files = records.late_files_of(mirrors.lake.catalog()).values()
         assert max(file.level for file in files) > 0
         assert len({file.level for file in files}) == len(files)
         wait_for(lambda: len(_kept(mirrors)) == len(files), "the end of those that were taken in")

@@ -15,9 +15,8 @@ from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
 from headrace.pipeline.copy.context import ChunkCopied, CopiedTable, Portion, RewriteDone
 from headrace.pipeline.state.epoch import Epoch
-from headrace.pipeline.state.kept_files import is_file_needed
 from headrace.pipeline.state.ledger import Ledger
-from headrace.pipeline.state.records import TableRecord, told_from
+from headrace.pipeline.state.records import TableRecord, is_file_needed, told_from
 from headrace.pipeline.state.table_state import TableEvent
 from headrace.pipeline.tasks.table_task import Outcome, Outcomes
 

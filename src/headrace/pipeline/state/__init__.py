@@ -3,8 +3,8 @@
     ledger        all that the lake knows of a source; publishes an epoch and its mark
     epoch         the changes of an epoch, and room behind its mark; planner: the steps of its plan
     live_tables   the source's Delta tables, and the facts about their files
-    records       the catalog's records of a source and its tables; table_state: the life of a table
-    kept_files    the kept stream of tables that are being copied, as the catalog names it
+    records       the catalog's records of a source, its tables, and the kept stream of those being copied
+    table_state   the life of a table
     place         where a source is run; owner: who has its fence, and work beside it
     ownership     whether an owner is alive; takes back epochs that a power cut has torn
     config        the user's configuration; environment: variables that give its keys

@@ -15,8 +15,7 @@ from headrace.core.names import TableName
 from headrace.core.position import STEP, Position
 from headrace.ingest.last_commits import LastCommits
 from headrace.lake.format.plan import DataFile
-from headrace.pipeline.state.kept_files import LateFile
-from headrace.pipeline.state.records import SourceRecord, TableRecord
+from headrace.pipeline.state.records import LateFile, SourceRecord, TableRecord
 from headrace.pipeline.state.table_state import TableEvent, after
 from headrace.pipeline.tasks.table_task import Outcome
 

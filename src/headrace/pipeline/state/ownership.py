@@ -108,9 +108,9 @@ def mend(store: Store, source: str) -> None:
     """Take back the epochs that a power cut has torn; only the source's owner, old or new, may call this."""
     if recovery.is_settled(store, source):
         return
-    from headrace.pipeline.state import kept_files
+    from headrace.pipeline.state import records
 
-    recovery.recover(store, source, lambda plan: kept_files.late_files_are_whole(store, source, plan.state))
+    recovery.recover(store, source, lambda plan: records.late_files_are_whole(store, source, plan.state))
 
 
 def mend_if_nobody_lives(store: Store, source: str) -> None:

@@ -36,9 +36,8 @@ from headrace.core.truncation import Truncation
 from headrace.ingest.last_commits import LastCommits
 from headrace.lake.format import exportfile
 from headrace.pipeline.state.epoch import Epoch, last_with_room, with_room
-from headrace.pipeline.state.kept_files import LateFile, is_file_needed
 from headrace.pipeline.state.ledger import Ledger
-from headrace.pipeline.state.records import TableRecord
+from headrace.pipeline.state.records import LateFile, TableRecord, is_file_needed
 from headrace.pipeline.state.schema_check import RecordsCheck
 from headrace.pipeline.state.table_state import State, TableEvent
 from headrace.pipeline.stream import batches, late_stream

@@ -15,7 +15,7 @@ damaged never become rows. The source's decoder selects the bytes to keep, whole
 no row.
 
 A copy that takes hours beside small epochs would leave a file for each. So a file takes in the files of the
-epochs right before it (`state.kept_files.files_to_replace`): their pieces come first, unchanged. The old
+epochs right before it (`state.records.files_to_replace`): their pieces come first, unchanged. The old
 files are deleted like all that nobody needs, once the mark of the epoch that replaces them is durable; after
 a crash before that, all of them are still there.
 
@@ -43,7 +43,7 @@ from headrace.core.records import to_record
 from headrace.lake.format import layout
 from headrace.lake.store.contract import Store
 from headrace.lake.store.many import at_once
-from headrace.pipeline.state.kept_files import (
+from headrace.pipeline.state.records import (
     FOOTER_BYTES,
     LateFile,
     files_to_replace,

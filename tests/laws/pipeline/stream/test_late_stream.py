@@ -20,7 +20,7 @@ from headrace.lake.format import layout
 from headrace.lake.store.local import LocalStore
 from headrace.lake.store.many import AT_ONCE
 from headrace.lake.store.open import open_store
-from headrace.pipeline.state import kept_files
+from headrace.pipeline.state import records
 from headrace.pipeline.stream import late_stream
 from headrace.pipeline.tasks.slices import Slice
 from headrace.pipeline.tasks.table_task import LakeAddress
@@ -71,7 +71,7 @@ def test_a_piece_that_a_disk_made_up_is_refused(
     assert kept is not None
     path = tmp_path / layout.late_key("main", kept.name)
     raw = bytearray(path.read_bytes())
-    digits = [at for at in range(kept.size, len(raw) - kept_files.FOOTER_BYTES) if chr(raw[at]) in "2468"]
+    digits = [at for at in range(kept.size, len(raw) - records.FOOTER_BYTES) if chr(raw[at]) in "2468"]
     raw[digits[-1] if in_footer else 40] ^= 1
     path.write_bytes(raw)
     for small in (0, 1 << 20):  # read piece by piece, or at once
@@ -86,10 +86,10 @@ def test_a_file_that_cannot_be_read_is_left_for_its_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     """The source goes on: what is kept next takes in the files behind it alone."""
-    monkeypatch.setattr(kept_files, "LATE_FILES_TOGETHER", 4)
+    monkeypatch.setattr(records, "LATE_FILES_TOGETHER", 4)
     store, tables = open_store(tmp_path), {NAMES[TABLES[0]]: TABLES[0]}
     written = piece(begin(1, 7) + insert(TABLES[0], b"x"), None)
-    files = list[kept_files.LateFile]()
+    files = list[records.LateFile]()
     for epoch in range(4):
         if epoch == 3:
             bad = tmp_path / layout.late_key("main", files[1].name)
@@ -120,7 +120,7 @@ def test_thousands_of_small_files_are_asked_for_many_at_once_and_each_once(
     assert len(bucket.asked) == 3 * AT_ONCE
 
 
-def _read(files: list[kept_files.LateFile], folder: Path) -> list[bytes]:
+def _read(files: list[records.LateFile], folder: Path) -> list[bytes]:
     slices = late_stream.slices_of(LakeAddress(str(folder)), "main", files, DECODER)
     return [each.read(NOBODY).tobytes() for each in slices]
 
@@ -143,7 +143,7 @@ def test_a_portion_is_a_prefix_of_what_its_tables_need() -> None:
     mine, other = NAMES[TABLES[0]], NAMES[TABLES[1]]
     sizes = ((100, mine, 5), (200, other, 5), (300, mine, 5), (400, mine, 50))
     files = [
-        kept_files.LateFile(f"{at}", place_at(at), frozenset({name}), size, 1, False, size + 8, 0)
+        records.LateFile(f"{at}", place_at(at), frozenset({name}), size, 1, False, size + 8, 0)
         for at, name, size in sizes
     ]
 

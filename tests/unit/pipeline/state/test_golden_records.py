@@ -29,8 +29,7 @@ from headrace.lake.log.horizon import Reach
 from headrace.lake.log.unknown_moments import TimeGap
 from headrace.lake.store.contract import Store
 from headrace.pipeline.state import last_config
-from headrace.pipeline.state.kept_files import LateFile
-from headrace.pipeline.state.records import SourceRecord, TableRecord
+from headrace.pipeline.state.records import LateFile, SourceRecord, TableRecord
 from headrace.sources import registry
 from headrace.sources.mysql.catalog.table_def import STATEMENTS, recorded_look
 from headrace.sources.mysql.ddl.steps import AlterStatement

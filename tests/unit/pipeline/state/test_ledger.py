@@ -24,9 +24,8 @@ from headrace.lake.store.open import open_store
 from headrace.pipeline.resync.replacement import staged_record
 from headrace.pipeline.state import ledger as ledger_module
 from headrace.pipeline.state.epoch import Epoch
-from headrace.pipeline.state.kept_files import LateFile, is_file_needed
 from headrace.pipeline.state.ledger import Ledger, _late_files
-from headrace.pipeline.state.records import TableRecord
+from headrace.pipeline.state.records import LateFile, TableRecord, is_file_needed
 from headrace.pipeline.state.table_state import State
 from headrace.sources.postgres.upstream import PostgresUpstream
 from tests.places import place_at
