@@ -30,7 +30,8 @@ from headrace.core.records import to_record
 from headrace.lake.format import layout
 from headrace.pipeline.commands import resync
 from headrace.pipeline.commands.capture import Capturing, SourcePlace
-from headrace.pipeline.state import arrivals, last_config
+from headrace.pipeline.state import last_config
+from headrace.pipeline.state.arrivals import arrival_epoch, new_arrival, without_errors
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.owner import Owner, Steps
@@ -76,7 +77,7 @@ def choose(owner: Owner, patterns: tuple[str, ...]) -> Steps:
     new = [table for name, table in captured.examined_tables.defs.items() if name not in ledger.tables]
     if new:
         start = max(captured.position, ledger.frontier)
-        epoch = arrivals.epoch("add", ledger, [arrivals.arrival(ledger, table, start) for table in new])
+        epoch = arrival_epoch("add", ledger, [new_arrival(ledger, table, start) for table in new])
         record = place.record.with_columns_of(new)
         owner.publish(epoch if record == place.record else replace(epoch, source=record))
     return {
@@ -98,7 +99,7 @@ def drop(owner: Owner, arguments: Mapping[str, Any]) -> Steps:
         raise _not_mirrored(unknown[0], ledger.tables)
     if leaving:
         time = ledger.frontier.time  # behind the last mark that names them, at which the texts stand
-        outcomes = (arrivals.without_errors(ledger, ledger.tables[name], time) for name in leaving)
+        outcomes = (without_errors(ledger, ledger.tables[name], time) for name in leaving)
         with_errors = tuple(outcome for outcome in outcomes if outcome.errors is not None)
         gone = [known[name] for known in (ledger.tables, ledger.staged) for name in leaving if name in known]
         owner.publish(Epoch("drop", ledger.frontier, outcomes=with_errors, removed_tables=tuple(gone)))

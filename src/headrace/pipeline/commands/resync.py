@@ -23,8 +23,8 @@ from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
 from headrace.pipeline.commands.capture import Capturing, SourcePlace
 from headrace.pipeline.resync import replacement
-from headrace.pipeline.state import arrivals, records
-from headrace.pipeline.state.arrivals import Arrival
+from headrace.pipeline.state import records
+from headrace.pipeline.state.arrivals import Arrival, arrival_epoch, take_up
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.owner import Errand, Owner, Steps
 from headrace.pipeline.state.records import TableRecord
@@ -66,7 +66,7 @@ def copied_anew(owner: Owner, names: Sequence[TableName]) -> Generator[Errand, A
     wanted = [name for name in names if name not in ledger.staged]
     captured: CapturedTables = yield Capturing(wanted, SourcePlace.of(owner).capture_again)
     copies: list[TableRecord] = []
-    taken_up: list[Arrival] = []
+    arrivals: list[Arrival] = []
     refused: dict[TableName, HeadraceError] = {}
     for name in wanted:
         record = ledger.tables.get(name)
@@ -78,12 +78,12 @@ def copied_anew(owner: Owner, names: Sequence[TableName]) -> Generator[Errand, A
                 copies.append(new_copy_record(ledger, record, captured.examined_tables))
             else:
                 start = max(captured.position, ledger.position)
-                taken_up.append(arrivals.taken_up(ledger, record, now, start))
+                arrivals.append(take_up(ledger, record, now, start))
         except HeadraceError as error:
             refused[name] = error
-    begun = (*(copy.name for copy in copies), *(each.record.name for each in taken_up))
+    begun = (*(copy.name for copy in copies), *(each.record.name for each in arrivals))
     if begun:
-        owner.publish(arrivals.epoch("resync", ledger, taken_up, copies))
+        owner.publish(arrival_epoch("resync", ledger, arrivals, copies))
     return ResyncStart(begun, refused)
 
 

@@ -1,9 +1,9 @@
 """Tables that arrive in the marks: chosen for the first time, once more, or in a new shape.
 
-    arrival      a table that is not mirrored at the moment
-    taken_up     a mirrored table with another shape at the source by now: it leaves the marks until its rows
-                 are there again, from the source or from the lake
-    epoch        the one epoch for all of that
+    new_arrival    a table that is not mirrored at the moment
+    take_up        a mirrored table with another shape at the source by now: it leaves the marks until its
+                   rows are there again, from the source or from the lake
+    arrival_epoch  the one epoch for all of that
 
 A folder that the table had before is emptied by that epoch: older versions keep their files, and history
 goes on in the same folder, where the new `since` keeps the two intervals apart. Under other columns the
@@ -44,21 +44,21 @@ class Arrival:
     other_columns: bool  # the folder's newest version gets these columns
 
 
-def arrival(ledger: Ledger, arriving: TableDef, start: Position) -> Arrival:
-    """A table that the marks do not have."""
+def new_arrival(ledger: Ledger, arriving: TableDef, start: Position) -> Arrival:
+    """Make the arrival of a table that the marks do not have."""
     record = replace(choice.new_record(arriving, start), late=True)
     name, table = arriving.name, ledger.live.table(layout.table_folder(ledger.name, arriving.name))
-    other = table.version >= 0 and not alike(table.schema(), record.schema.arrow())
+    other = table.version >= 0 and not _are_alike(table.schema(), record.schema.arrow())
     live = tuple(table.files())
     schema = replace(record.schema, version=history_version(ledger, name, record.schema))
     emptied = Outcome(name, remove=live) if live or other else None
     return Arrival(replace(record, schema=schema), emptied, other)
 
 
-def taken_up(ledger: Ledger, record: TableRecord, now: TableDef, start: Position) -> Arrival:
-    """A table as it is now, in the place of what it was."""
+def take_up(ledger: Ledger, record: TableRecord, now: TableDef, start: Position) -> Arrival:
+    """Make the arrival of a table as it is now, in the place of what it was."""
     ledger.live.forget(ledger.task_folder(record.name))  # another program may have changed its files
-    new = arrival(ledger, record.with_definition(now).definition, start)
+    new = new_arrival(ledger, record.with_definition(now).definition, start)
     altered = records.entry_of_copy(ledger.mark.epoch + 1, start, record.error, record.alteration)
     begun = replace(new.record, state=record.on(TableEvent.TAKEN_UP).state, alteration=altered)
     gone = without_errors(ledger, record, ledger.frontier.time)
@@ -68,10 +68,10 @@ def taken_up(ledger: Ledger, record: TableRecord, now: TableDef, start: Position
     return Arrival(begun, new.emptying, new.other_columns)
 
 
-def epoch(
+def arrival_epoch(
     kind: str, ledger: Ledger, arrivals: Sequence[Arrival], others: Sequence[TableRecord] = ()
 ) -> Epoch:
-    """The epoch in which tables arrive; other records change with it."""
+    """Make the epoch in which tables arrive; other records change with it."""
     replaced = frozenset(each.record.name for each in arrivals if each.other_columns)
     return Epoch(
         kind,
@@ -85,7 +85,7 @@ def epoch(
 
 
 def without_errors(ledger: Ledger, record: TableRecord, time: int) -> Outcome:
-    """Rows of errors/ go with the rows that they are about."""
+    """Remove the rows of errors/ together with the rows that they are about."""
     standing: Errors = ()
     if record.raw_columns and record.state.has_rows:
         standing = raw_values.standing(ledger.store, ledger.outline(record), ledger.mark.epoch + 1, time)
@@ -95,17 +95,17 @@ def without_errors(ledger: Ledger, record: TableRecord, time: int) -> Outcome:
 # --- the folder of the history ------------------------------------------------------------------
 
 
-def alike(other: pa.Schema, new: pa.Schema) -> bool:
+def _are_alike(other: pa.Schema, new: pa.Schema) -> bool:
     """Tell whether rows of both can lie in one folder."""
     return list(zip(other.names, other.types, strict=True)) == list(zip(new.names, new.types, strict=True))
 
 
 def history_version(ledger: Ledger, name: TableName, schema: TableSchema) -> int:
-    """The history that goes on: the last one, or where its columns are others the next. They have no gaps."""
+    """Find the history that goes on: the last one, or the next if its columns are others. No gaps between."""
     version = 1
     while (history := ledger.live.table(layout.history_folder(ledger.name, name, version))).version >= 0:
         following = ledger.live.table(layout.history_folder(ledger.name, name, version + 1))
-        if following.version < 0 and alike(history.schema(), history_schema(schema)):
+        if following.version < 0 and _are_alike(history.schema(), history_schema(schema)):
             return version
         version += 1
     return version

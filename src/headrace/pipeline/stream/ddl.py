@@ -37,8 +37,7 @@ from dataclasses import dataclass, field, replace
 
 from headrace.core.errors import RowsUntold, ShapeChanged
 from headrace.core.names import TableName
-from headrace.pipeline.state import arrivals
-from headrace.pipeline.state.arrivals import Arrival, history_version
+from headrace.pipeline.state.arrivals import Arrival, arrival_epoch, history_version, take_up
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import Alteration, OldRows, TableRecord, Way
@@ -79,14 +78,14 @@ def _widen(ledger: Ledger, record: TableRecord, wider: AlteredTable) -> TableRec
 
 def rewriting(ledger: Ledger, rewritten: Mapping[TableName, AlteredTable]) -> Epoch:
     """Make the epoch in which the rewrite of tables begins, under the columns that they have by now."""
-    return arrivals.epoch("rewrite", ledger, [_begin(ledger, name, each) for name, each in rewritten.items()])
+    return arrival_epoch("rewrite", ledger, [_begin(ledger, name, each) for name, each in rewritten.items()])
 
 
 def _begin(ledger: Ledger, name: TableName, rewritten: AlteredTable) -> Arrival:
     known = ledger.tables[name]
     version = ledger.live.table(ledger.task_folder(name)).version
     old = OldRows(version, known.schema.at_time(ledger.frontier.time), rewritten.conversion)
-    arrival = arrivals.taken_up(ledger, known, rewritten.now, ledger.frontier)
+    arrival = take_up(ledger, known, rewritten.now, ledger.frontier)
     altered = Alteration(ledger.mark.epoch + 1, ledger.frontier, Way.REWRITTEN, rewritten.what)
     record = replace(arrival.record, old_rows=old, since=ledger.frontier.time, alteration=altered)
     return replace(arrival, record=record)
