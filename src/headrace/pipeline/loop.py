@@ -37,7 +37,7 @@ from headrace.pipeline.state.epoch import Epoch, with_room
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.place import RunContext
 from headrace.pipeline.state.records import TableRecord
-from headrace.pipeline.state.stops import not_followed, stop_blocked, stop_copies, stop_tables
+from headrace.pipeline.state.table_epochs import not_followed, stop_blocked, stop_copies, stop_tables
 from headrace.pipeline.state.table_state import State
 from headrace.pipeline.status_report import Reporter
 from headrace.pipeline.stream import batches

@@ -28,7 +28,7 @@ from typing import Protocol
 from headrace.core.errors import HeadraceError, is_fault, place_of
 from headrace.pipeline.commands.serve import CommandQueue
 from headrace.pipeline.resync.new_copy import CopyRun
-from headrace.pipeline.state.stops import stop_copies, stop_tables
+from headrace.pipeline.state.table_epochs import stop_copies, stop_tables
 from headrace.sources.contract.mirror import Captures
 
 WAITS, FAULT = "WITHDRAWAL_WAITS", "WITHDRAWAL_FAILED"

@@ -11,7 +11,7 @@ the copy, since no snapshot that shows less is accepted. So nothing before the s
 table that comes late has its history from its own snapshot on, whatever its identity.
 
 A table that leaves stays readable at the marks that name it, files and history. How it comes back is said in
-`state.arrivals`.
+`state.table_epochs`.
 
 A publication of the user's is never altered: a table has to be in it before it can be added.
 """
@@ -31,11 +31,11 @@ from headrace.lake.format import layout
 from headrace.pipeline.commands import resync
 from headrace.pipeline.commands.capture import Capturing, SourcePlace
 from headrace.pipeline.state import last_config
-from headrace.pipeline.state.arrivals import arrival_epoch, new_arrival, without_errors
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.owner import Owner, Steps
 from headrace.pipeline.state.records import SourceRecord
+from headrace.pipeline.state.table_epochs import arrival_epoch, new_arrival, without_errors
 from headrace.sources.contract.column_rules import held_values_error
 from headrace.sources.contract.findings import CheckReport, Wish, refuse
 from headrace.sources.contract.mirror import CapturedTables

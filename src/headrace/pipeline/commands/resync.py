@@ -5,7 +5,7 @@
         the columns of their history    a new copy beside the old contents, which stay what readers have until
                                         `replacement` puts the difference into one mark
         other columns                   the table leaves the marks, is copied as it is now, and returns with a
-                                        new interval (`state.arrivals`): no history tells their difference
+                                        new interval (`state.table_epochs`): no history tells their difference
 
 For tables that are live and for those that stopped. Asked twice, it is done once: a table that is being
 copied anew already is left alone. One that fails a check is refused, and the others go on: `headrace run
@@ -24,10 +24,10 @@ from headrace.core.schema import TableSchema
 from headrace.pipeline.commands.capture import Capturing, SourcePlace
 from headrace.pipeline.resync import replacement
 from headrace.pipeline.state import records
-from headrace.pipeline.state.arrivals import Arrival, arrival_epoch, take_up
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.owner import Errand, Owner, Steps
 from headrace.pipeline.state.records import TableRecord
+from headrace.pipeline.state.table_epochs import Arrival, arrival_epoch, take_up
 from headrace.sources.contract.mirror import CapturedTables
 from headrace.sources.contract.values import ExaminedTables, TableDef
 from headrace.sources.shared.patterns import select

@@ -19,7 +19,7 @@ from headrace.pipeline.resync.replacement import Workers
 from headrace.pipeline.state.owner import Owner, Warner
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.schema_check import RecordsCheck
-from headrace.pipeline.state.stops import stop_copies
+from headrace.pipeline.state.table_epochs import stop_copies
 from headrace.pipeline.state.table_state import State
 
 WAITS = "RESYNC_WAITS"

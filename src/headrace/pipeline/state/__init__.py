@@ -9,12 +9,12 @@
     ownership     whether an owner is alive; takes back epochs that a power cut has torn
     config        the user's configuration; environment: variables that give its keys
     last_config   the part of it that a lake remembers, and what becomes of a copied lake
-    choice        which tables of a source are mirrored; arrivals: tables that come into the marks
+    choice        which tables of a source are mirrored
     schema_check  compares tables with their records before a mark; the way back
     reach         waiting for a mark at a position
     acknowledger  acknowledges marks upstream
     policy        the reaction to each family of errors; the only place where reactions live
-    stops         the epoch in which a table stops, while the others go on
+    table_epochs  the epochs in which tables arrive in the marks, or stop
 
 Only the owner of the fence changes a source, and only one of its threads at a time.
 """

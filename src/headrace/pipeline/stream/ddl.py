@@ -37,11 +37,11 @@ from dataclasses import dataclass, field, replace
 
 from headrace.core.errors import RowsUntold, ShapeChanged
 from headrace.core.names import TableName
-from headrace.pipeline.state.arrivals import Arrival, arrival_epoch, history_version, take_up
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import Alteration, OldRows, TableRecord, Way
 from headrace.pipeline.state.schema_check import AlteredTable, AwaitedTables, RecordsCheck
+from headrace.pipeline.state.table_epochs import Arrival, arrival_epoch, history_version, take_up
 from headrace.pipeline.state.table_state import State
 from headrace.pipeline.stream import batches
 from headrace.pipeline.stream.batches import EpochBatch

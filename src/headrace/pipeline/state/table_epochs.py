@@ -1,33 +1,43 @@
-"""Tables that arrive in the marks: chosen for the first time, once more, or in a new shape.
+"""The epochs between two of the stream: tables arrive in the marks, or stop with an error.
 
-    new_arrival    a table that is not mirrored at the moment
+    new_arrival    a table that is not mirrored at the moment: chosen for the first time, or once more
     take_up        a mirrored table with another shape at the source by now: it leaves the marks until its
                    rows are there again, from the source or from the lake
     arrival_epoch  the one epoch for all of that
 
-A folder that the table had before is emptied by that epoch: older versions keep their files, and history
-goes on in the same folder, where the new `since` keeps the two intervals apart. Under other columns the
-epoch gives the folder's newest version those too, older versions keep theirs, and history goes on in a
-folder of the next number.
+    stop_tables    stops tables at the newest mark, while the others go on
+    stop_copies    stops new copies that can't be finished, at the stream's position; their tables stay
+    stop_blocked   stops tables at which a plan failed that the takeover withdrew
+    not_followed   the error of a bug of ours in following DDL; the table is copied instead
 
-Changes from before the epoch's position are never applied: they may have the table's columns of then.
+A folder that an arriving table had before is emptied by that epoch: older versions keep their files, and
+history goes on in the same folder, where the new `since` keeps the two intervals apart. Under other columns
+the epoch gives the folder's newest version those too, older versions keep theirs, and history goes on in a
+folder of the next number. Changes from before the epoch's position are never applied: they may have the
+table's columns of then.
+
+If an epoch of the stream finds an error of a table, its own record of the table says so
+(`TableRecord.with_error`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from headrace.core.errors import HeadraceError, ShapeChanged, place_of
 from headrace.core.history import history_schema
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.core.schema import TableSchema
 from headrace.lake.format import layout
+from headrace.lake.log.commit import StepFailed, UnfinishablePlan
 from headrace.pipeline.state import choice, records
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
+from headrace.pipeline.state.live_tables import folders_of
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_state import TableEvent
 from headrace.pipeline.tasks import raw_values
@@ -109,3 +119,61 @@ def history_version(ledger: Ledger, name: TableName, schema: TableSchema) -> int
             return version
         version += 1
     return version
+
+
+# --- tables that stop -----------------------------------------------------------------------------
+
+
+Failures = Mapping[TableName, HeadraceError]
+
+
+def stop_tables(ledger: Ledger, failures: Failures) -> Epoch:
+    """Stop tables where the newest mark stands."""
+    records = [ledger.tables[name].with_error(error, ledger.frontier) for name, error in failures.items()]
+    return Epoch("stop", ledger.frontier, records=tuple(records))
+
+
+def stop_copies(ledger: Ledger, failures: Failures) -> Epoch:
+    """Stop new copies of tables."""
+    records = [ledger.staged[name].with_error(error, ledger.position) for name, error in failures.items()]
+    return Epoch("stop", ledger.frontier, records=tuple(records))
+
+
+def stop_blocked(ledger: Ledger) -> Iterator[Epoch]:
+    """Stop the tables, one by one, at which plans failed by a bug of ours; all tables share errors/."""
+    for blocked in ledger.blocked:
+        if not isinstance(blocked.error, StepFailed):
+            continue
+        record = _at(ledger, blocked.step.path)
+        if record is None:
+            raise blocked.error
+        stop = stop_tables if record.copy_id is None else stop_copies
+        yield stop(ledger, {record.name: _reason(blocked, blocked.error, record)})
+
+
+def _at(ledger: Ledger, path: str) -> TableRecord | None:
+    """Find the table, or new copy, whose rows or history lie in this folder."""
+    for record in (*ledger.tables.values(), *ledger.staged.values()):
+        folders = folders_of(ledger.name, record)
+        if path in (folders.rows, folders.history):
+            return record
+    return None
+
+
+def _reason(blocked: UnfinishablePlan, error: StepFailed, record: TableRecord) -> HeadraceError:
+    """Have the table copied if following its DDL failed; if the copy failed too, ask a person."""
+    rewritten = record.state.awaits_copy and record.old_rows is not None
+    follows = blocked.plan.kind in ("widen", "rewrite") or rewritten
+    return not_followed(record.name, error) if follows else error
+
+
+def not_followed(name: TableName, fault: Exception) -> ShapeChanged:
+    """Make the error of a table whose DDL can't be followed because of a bug of ours."""
+    where = fault.detail if isinstance(fault, StepFailed) else place_of(fault)
+    return ShapeChanged(
+        "TABLE_NOT_FOLLOWED",
+        f"a change of the columns of {name} was not followed, by a fault of headrace",
+        detail=where,
+        hint=f"headrace tables resync {name} copies it from the source; a run does so by itself: "
+        "please report it with the detail",
+    )
