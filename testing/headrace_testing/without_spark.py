@@ -17,7 +17,7 @@ from headrace.spark.jobs import DriverRunner
 
 def jobs_in_process(patch: pytest.MonkeyPatch) -> None:
     """From here on mirrors of this process start no Spark."""
-    place = importlib.import_module("headrace.pipeline.state.place")
+    place = importlib.import_module("headrace.pipeline.state.owner")
     patch.setattr(place, "_start", lambda *_: (DriverRunner(), lambda: None))
 
 

@@ -26,7 +26,7 @@ from headrace.pipeline.state.choice import examine, new_record
 from headrace.pipeline.state.config import SourceConfig
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
-from headrace.pipeline.state.place import RunContext
+from headrace.pipeline.state.owner import RunContext
 from headrace.pipeline.state.records import SourceRecord
 from headrace.sources import registry
 from headrace.sources.contract.column_rules import ColumnRules

@@ -35,8 +35,7 @@ from headrace.pipeline.commands.serve import CommandQueue
 from headrace.pipeline.state import last_config
 from headrace.pipeline.state.choice import NOT_ADDED
 from headrace.pipeline.state.ledger import Ledger
-from headrace.pipeline.state.owner import Owner, Steps, Warner
-from headrace.pipeline.state.place import RunContext
+from headrace.pipeline.state.owner import Owner, RunContext, Steps, Warner
 from headrace.pipeline.state.records import MOST_COPIES, TableRecord, copied_in_vain
 from headrace.pipeline.state.table_state import State
 from headrace.sources.shared.patterns import select

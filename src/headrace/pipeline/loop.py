@@ -35,7 +35,7 @@ from headrace.pipeline.state import schema_check
 from headrace.pipeline.state.acknowledger import Acknowledger
 from headrace.pipeline.state.epoch import Epoch, with_room
 from headrace.pipeline.state.ledger import Ledger
-from headrace.pipeline.state.place import RunContext
+from headrace.pipeline.state.owner import RunContext
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_epochs import not_followed, stop_blocked, stop_copies, stop_tables
 from headrace.pipeline.state.table_state import State

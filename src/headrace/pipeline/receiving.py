@@ -19,7 +19,7 @@ from typing import Protocol
 from headrace.ingest.supervisor import Feed, Receiver
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
-from headrace.pipeline.state.place import RunContext
+from headrace.pipeline.state.owner import RunContext
 from headrace.pipeline.stream.eager import AheadContext, EagerDecoding
 from headrace.pipeline.stream.epoch import EpochRunner
 from headrace.pipeline.tasks.table_task import REWRITE, TableTask

@@ -42,7 +42,7 @@ from headrace.lake.retain.thinning import Keeping
 from headrace.lake.store.open import open_store
 from headrace.pipeline.state import last_config, ownership, policy
 from headrace.pipeline.state.config import Config, config_of
-from headrace.pipeline.state.place import RunContext, open_contexts
+from headrace.pipeline.state.owner import RunContext, open_contexts
 from headrace.pipeline.state.policy import Patience
 from headrace.pipeline.state.table_state import State
 from headrace.pipeline.status_report import Listener, Reporter

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from headrace.pipeline.lake_size import LakeSize
     from headrace.pipeline.state.config import SourceConfig
     from headrace.pipeline.state.ledger import Ledger
-    from headrace.pipeline.state.place import RunContext
+    from headrace.pipeline.state.owner import RunContext
     from headrace.pipeline.state.schema_check import RecordsCheck
     from headrace.pipeline.stream.cadence import Cadence
     from headrace.sources.contract.mirror import Mirror

@@ -16,7 +16,7 @@ import headrace
 from headrace.cli import main as cli
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.lake.format import status as format_status
-from headrace.pipeline.state import place
+from headrace.pipeline.state import owner
 from headrace.sources.postgres.position import Lsn
 from headrace.spark import session
 from headrace.spark.jobs import DriverRunner
@@ -314,7 +314,7 @@ def slow_start(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
         assert may.wait(300)
         return DriverRunner(), lambda: None
 
-    monkeypatch.setattr(place, "_start", start)
+    monkeypatch.setattr(owner, "_start", start)
     yield may
     may.set()
 
@@ -363,7 +363,7 @@ def test_a_first_run_whose_spark_does_not_come_leaves_nothing(
     def start(*_: object) -> None:
         raise failed
 
-    monkeypatch.setattr(place, "_start", start)
+    monkeypatch.setattr(owner, "_start", start)
     with pytest.raises(HeadraceError) as caught:
         headrace.mirror(config, once=True)
     assert caught.value.code == "SPARK_START_FAILED"

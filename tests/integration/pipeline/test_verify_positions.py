@@ -13,7 +13,7 @@ from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transie
 from headrace.lake.log import horizon
 from headrace.lake.log.horizon import Reach
 from headrace.lake.log.marks import Marks
-from headrace.pipeline.state.place import open_contexts
+from headrace.pipeline.state.owner import open_contexts
 from headrace.pipeline.state.records import source_of, tables_of
 from headrace.pipeline.state.table_state import State
 from headrace.pipeline.verify.proof import SourceComparison, VerifyRequest, choose

@@ -56,7 +56,7 @@ def test_a_spark_that_waits_for_executors_says_so(master: str, tmp_path: Path) -
     script = f"""
 import os, time
 from headrace.pipeline.state.config import config_of
-from headrace.pipeline.state.place import open_contexts
+from headrace.pipeline.state.owner import open_contexts
 source = {{"url": "postgresql://nobody@127.0.0.1/none", "tables": ["t.*"]}}
 lake = {{"path": {str(tmp_path / "lake")!r}}}
 config = {{"lake": lake, "source": {{"main": source}}, "spark": {{"master": {master!r}}}}}

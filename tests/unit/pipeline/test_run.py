@@ -24,7 +24,7 @@ from headrace.pipeline import run
 from headrace.pipeline.run import Control
 from headrace.pipeline.state import ownership
 from headrace.pipeline.state.config import LakeConfig, SourceConfig
-from headrace.pipeline.state.place import RunContext
+from headrace.pipeline.state.owner import RunContext
 from headrace.pipeline.status_report import Reporter
 
 

@@ -26,9 +26,8 @@ from headrace.pipeline.state import last_config, policy
 from headrace.pipeline.state.config import Config
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
-from headrace.pipeline.state.owner import Answer
+from headrace.pipeline.state.owner import Answer, RunContext, open_contexts
 from headrace.pipeline.state.ownership import is_heard_here, living_owner
-from headrace.pipeline.state.place import RunContext, open_contexts
 from headrace.sources import registry
 from headrace.sources.contract.mirror import Mirror
 

@@ -5,7 +5,7 @@
     live_tables   the source's Delta tables, and the facts about their files
     records       the catalog's records of a source, its tables, and the kept stream of those being copied
     table_state   the life of a table
-    place         where a source is run; owner: who has its fence, and work beside it
+    owner         who has a source's fence, and the context of its run: lake, spool, who does the work
     ownership     whether an owner is alive; takes back epochs that a power cut has torn
     config        the user's configuration; environment: variables that give its keys
     last_config   the part of it that a lake remembers, and what becomes of a copied lake

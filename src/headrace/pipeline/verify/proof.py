@@ -44,7 +44,7 @@ from headrace.lake.read.lake import Lake
 from headrace.pipeline.state import schema_check
 from headrace.pipeline.state.choice import find_unmirrored
 from headrace.pipeline.state.config import Config, config_of
-from headrace.pipeline.state.place import RunContext, open_contexts
+from headrace.pipeline.state.owner import RunContext, open_contexts
 from headrace.pipeline.state.reach import Wait, alive, marks_from
 from headrace.pipeline.state.records import SourceRecord, TableRecord, source_of, tables_of
 from headrace.pipeline.state.schema_check import RecordsCheck
