@@ -1,7 +1,7 @@
 """The state of a source in the lake, and who may change it: the only room that commits.
 
     ledger        all that the lake knows of a source; publishes an epoch and its mark
-    epoch         the changes of an epoch, and room behind its mark; planner: the steps of its plan
+    epoch         the changes of an epoch, the steps of its plan, and room behind its mark
     live_tables   the source's Delta tables, and the facts about their files
     records       the catalog's records of a source, its tables, and the kept stream of those being copied
     table_state   the life of a table

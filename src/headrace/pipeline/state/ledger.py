@@ -29,10 +29,9 @@ from headrace.lake.log.marks import Mark
 from headrace.lake.log.unknown_moments import TimeGap
 from headrace.lake.store.contract import Store
 from headrace.lake.store.many import at_once
-from headrace.pipeline.state.epoch import Epoch, Records
+from headrace.pipeline.state.epoch import Epoch, Planner, Records, moved_error, rests_on
 from headrace.pipeline.state.live_tables import LiveTables, folders_of
 from headrace.pipeline.state.ownership import mend
-from headrace.pipeline.state.planner import Planner, moved_error, rests_on
 from headrace.pipeline.state.records import (
     LATE_PREFIX,
     SOURCE_KEY,
