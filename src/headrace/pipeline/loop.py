@@ -1,7 +1,7 @@
 """The loop of one source: the work of a turn (`run` has the order), and all that an attempt holds open.
 
 One thread runs all this. Long work goes on beside it: copies in threads of their own (`copy`), Spark jobs,
-the receiver in a process of its own (`ingest`), acknowledgements (`state.acknowledger`). The loop asks each
+the receiver in a process of its own (`ingest`), acknowledgements (`state.ledger`). The loop asks each
 of them for results, and this thread alone publishes.
 """
 
@@ -32,9 +32,8 @@ from headrace.pipeline.lake_size import LakeSize
 from headrace.pipeline.receiving import Receiving
 from headrace.pipeline.resync.new_copy import Renewal
 from headrace.pipeline.state import schema_check
-from headrace.pipeline.state.acknowledger import Acknowledger
 from headrace.pipeline.state.epoch import Epoch, with_room
-from headrace.pipeline.state.ledger import Ledger
+from headrace.pipeline.state.ledger import Acknowledger, Ledger
 from headrace.pipeline.state.owner import RunContext
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.table_epochs import not_followed, stop_blocked, stop_copies, stop_tables

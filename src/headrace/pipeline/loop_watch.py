@@ -33,8 +33,7 @@ from headrace.spool.reader import SpoolReader
 
 if TYPE_CHECKING:
     from headrace.ingest.supervisor import Receiver
-    from headrace.pipeline.state.acknowledger import Acknowledger
-    from headrace.pipeline.state.ledger import Ledger
+    from headrace.pipeline.state.ledger import Acknowledger, Ledger
     from headrace.pipeline.state.records import SourceRecord
     from headrace.pipeline.stream.epoch import EpochRunner
     from headrace.pipeline.stream.source_clock import SourceClock

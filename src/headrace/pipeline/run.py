@@ -217,8 +217,7 @@ def _attempt(
     from headrace.pipeline.receiving import Receiving
     from headrace.pipeline.recovery import follow_server
     from headrace.pipeline.resync import replacement
-    from headrace.pipeline.state.acknowledger import Acknowledger
-    from headrace.pipeline.state.ledger import Ledger
+    from headrace.pipeline.state.ledger import Acknowledger, Ledger
     from headrace.pipeline.state.ownership import mend
 
     with ExitStack() as stack:

@@ -1,6 +1,6 @@
 """The state of a source in the lake, and who may change it: the only room that commits.
 
-    ledger        all that the lake knows of a source; publishes an epoch and its mark
+    ledger        all that the lake knows of a source; publishes an epoch, acknowledges its mark
     epoch         the changes of an epoch, the steps of its plan, and room behind its mark
     live_tables   the source's Delta tables, and the facts about their files
     records       the catalog's records of a source, its tables, and the kept stream of those being copied
@@ -12,7 +12,6 @@
     choice        which tables of a source are mirrored
     schema_check  compares tables with their records before a mark; the way back
     reach         waiting for a mark at a position
-    acknowledger  acknowledges marks upstream
     policy        the reaction to each family of errors; the only place where reactions live
     table_epochs  the epochs in which tables arrive in the marks, or stop
 
