@@ -11,7 +11,7 @@ from headrace.core.records import to_record
 from headrace.lake.format import requests
 from headrace.lake.format.status import TableStatus
 from headrace.lake.store.open import open_store
-from headrace.pipeline.state import reach
+from headrace.pipeline.state.reach import REACH
 from headrace.sources.postgres.position import Lsn, PostgresTimeline
 from headrace.status import sentences
 from headrace.status.picture import pictures
@@ -58,7 +58,7 @@ def test_a_mark_waits_for_its_time_unless_somebody_waits_for_it(mirrors: Mirrors
         requests.ask(
             open_store(mirrors.path),
             "main",
-            reach.REACH,
+            REACH,
             {"frontier": to_record(PostgresTimeline().position(wanted))},
         )
         served.until(

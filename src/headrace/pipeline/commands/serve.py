@@ -32,7 +32,8 @@ from typing import Any
 
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import TableName
-from headrace.core.records import to_record
+from headrace.core.position import Position
+from headrace.core.records import from_record, to_record
 from headrace.lake.format import requests
 from headrace.lake.format.requests import Request
 from headrace.lake.store.local import LocalStore
@@ -40,8 +41,8 @@ from headrace.pipeline.commands import add_drop, iceberg
 from headrace.pipeline.commands.capture import Capturing
 from headrace.pipeline.commands.resync import resync
 from headrace.pipeline.maintain.maintenance import maintain
-from headrace.pipeline.state import reach
 from headrace.pipeline.state.owner import Answer, Errand, Owner, Steps, beside
+from headrace.pipeline.state.reach import REACH
 
 POLL_SECONDS = 0.5
 POLL_SECONDS_AFAR = 3.0  # of an object store, where each look is paid for
@@ -49,10 +50,17 @@ POLL_SECONDS_AFAR = 3.0  # of an object store, where each look is paid for
 
 Deed = Callable[[Owner, Mapping[str, Any]], Answer | Steps]
 
+
+def _reach(owner: Owner, arguments: Mapping[str, Any]) -> dict[str, str]:
+    """Make a mark at this frontier as soon as the stream is there, even if it is idle."""
+    owner.reach(from_record(Position, arguments["frontier"]))
+    return {"frontier": str(owner.ledger.frontier)}
+
+
 DEEDS: dict[str, Deed] = {
     "tables.add": add_drop.add,
     "tables.drop": add_drop.drop,
-    reach.REACH: reach.reach,
+    REACH: _reach,
     "maintain": maintain,
     "resync": resync,
     "iceberg.attach": iceberg.attach,
@@ -60,7 +68,7 @@ DEEDS: dict[str, Deed] = {
     "iceberg.detach": iceberg.detach,
 }
 BESIDE = frozenset(
-    ("maintain", reach.REACH, "iceberg.attach", "iceberg.rebuild", "iceberg.detach")
+    ("maintain", REACH, "iceberg.attach", "iceberg.rebuild", "iceberg.detach")
 )  # requests that neither choose tables nor copy any
 
 

@@ -6,25 +6,21 @@
 
 Peeking at the slot moves nothing, and is possible only while nobody streams from it. The wait is bounded, and
 ends early if the caller's snapshot is lost (`alive`).
-
-`reach` carries out the request (`commands.serve`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from headrace.core.errors import HeadraceError, Transient
 from headrace.core.position import Position
-from headrace.core.records import from_record, to_record
+from headrace.core.records import to_record
 from headrace.lake.format import requests
 from headrace.lake.log.marks import Mark, Marks
 from headrace.lake.store.contract import Store
-from headrace.pipeline.state.owner import Owner
 from headrace.pipeline.state.ownership import living_owner
 from headrace.pipeline.state.records import SourceRecord
 from headrace.sources import registry
@@ -33,12 +29,6 @@ from headrace.sources.contract.mirror import Address
 REACH = "reach"
 POLL_SECONDS = 0.2
 ALIVE_SECONDS = 5.0
-
-
-def reach(owner: Owner, arguments: Mapping[str, Any]) -> dict[str, str]:
-    """Carry out the request: a mark at this frontier as soon as the stream is there, even if it is idle."""
-    owner.reach(from_record(Position, arguments["frontier"]))
-    return {"frontier": str(owner.ledger.frontier)}
 
 
 @dataclass(frozen=True, slots=True)
