@@ -11,7 +11,7 @@ from headrace.core.records import to_record
 from headrace.lake.format import requests
 from headrace.lake.format.status import TableStatus
 from headrace.lake.store.open import open_store
-from headrace.pipeline.state.reach import REACH
+from headrace.pipeline.state.owner import REACH
 from headrace.sources.postgres.position import Lsn, PostgresTimeline
 from headrace.status import sentences
 from headrace.status.picture import pictures

@@ -41,8 +41,7 @@ from headrace.pipeline.commands import add_drop, iceberg
 from headrace.pipeline.commands.capture import Capturing
 from headrace.pipeline.commands.resync import resync
 from headrace.pipeline.maintain.maintenance import maintain
-from headrace.pipeline.state.owner import Answer, Errand, Owner, Steps, beside
-from headrace.pipeline.state.reach import REACH
+from headrace.pipeline.state.owner import REACH, Answer, Errand, Owner, Steps, beside
 
 POLL_SECONDS = 0.5
 POLL_SECONDS_AFAR = 3.0  # of an object store, where each look is paid for

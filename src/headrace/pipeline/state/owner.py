@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+REACH = "reach"  # the request upon which an owner calls `Owner.reach`
+
+
 @dataclass(frozen=True, slots=True)
 class RunContext:
     """The place of a source's run: its configuration, the lake, and who does the work."""

@@ -5,7 +5,7 @@
                         where it does not, what the mark holds is what there is at the frontier
 
 Peeking at the slot moves nothing, and is possible only while nobody streams from it. The wait is bounded, and
-ends early if the caller's snapshot is lost (`alive`).
+ends early if the caller's snapshot is lost (`snapshot_check`).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from headrace.core.records import to_record
 from headrace.lake.format import requests
 from headrace.lake.log.marks import Mark, Marks
 from headrace.lake.store.contract import Store
+from headrace.pipeline.state.owner import REACH
 from headrace.pipeline.state.ownership import living_owner
 from headrace.pipeline.state.records import SourceRecord
 from headrace.sources import registry
 from headrace.sources.contract.mirror import Address
 
-REACH = "reach"
 POLL_SECONDS = 0.2
 ALIVE_SECONDS = 5.0
 
@@ -68,7 +68,7 @@ def marks_from(wait: Wait) -> Iterator[Mark]:
             wait.check()
             time.sleep(POLL_SECONDS)
     if seen < 0:
-        raise behind(newest, frontier, f"it has not got there within {wait.seconds:.0f} s")
+        raise _behind(newest, frontier, f"it has not got there within {wait.seconds:.0f} s")
 
 
 @contextmanager
@@ -87,12 +87,12 @@ def _prove_idle(wait: Wait, mark: Mark) -> None:
         try:
             idle = connection.mirror(wait.source.upstream).is_quiet(mark.position, wait.frontier)
         except HeadraceError as error:
-            raise behind(mark, wait.frontier, f"its log could not be asked: {error.primary}") from None
+            raise _behind(mark, wait.frontier, f"its log could not be asked: {error.primary}") from None
     if not idle:
-        raise behind(mark, wait.frontier, "nobody runs it")
+        raise _behind(mark, wait.frontier, "nobody runs it")
 
 
-def behind(mark: Mark, frontier: Position, why: str) -> Transient:
+def _behind(mark: Mark, frontier: Position, why: str) -> Transient:
     """Make the error for a mirror that is behind its source."""
     return Transient(
         "VERIFY_BEHIND",
@@ -102,7 +102,7 @@ def behind(mark: Mark, frontier: Position, why: str) -> Transient:
     )
 
 
-def alive(ask: Callable[[], bool]) -> Callable[[], None]:
+def snapshot_check(ask: Callable[[], bool]) -> Callable[[], None]:
     """Make a check that raises once the snapshot is lost; it asks every few seconds."""
     asked = [time.monotonic()]
 

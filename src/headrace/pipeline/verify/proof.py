@@ -45,7 +45,7 @@ from headrace.pipeline.state import schema_check
 from headrace.pipeline.state.choice import find_unmirrored
 from headrace.pipeline.state.config import Config, config_of
 from headrace.pipeline.state.owner import RunContext, open_contexts
-from headrace.pipeline.state.reach import Wait, alive, marks_from
+from headrace.pipeline.state.reach import Wait, marks_from, snapshot_check
 from headrace.pipeline.state.records import SourceRecord, TableRecord, source_of, tables_of
 from headrace.pipeline.state.schema_check import RecordsCheck
 from headrace.pipeline.state.table_state import State
@@ -364,7 +364,7 @@ class SourceComparison:
             self._mirror.connection.address,
             exact_from(handoff),
             seconds,
-            alive(self._snapshot.alive),
+            snapshot_check(self._snapshot.alive),
         )
         waiting = list(tables)
         for mark in marks_from(wait) if waiting else ():
