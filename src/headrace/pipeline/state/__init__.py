@@ -11,7 +11,6 @@
     last_config   the part of it that a lake remembers, and what becomes of a copied lake
     choice        which tables of a source are mirrored
     schema_check  compares tables with their records before a mark; the way back
-    reach         waiting for a mark at a position
     policy        the reaction to each family of errors; the only place where reactions live
     table_epochs  the epochs in which tables arrive in the marks, or stop
 

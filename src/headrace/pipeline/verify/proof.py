@@ -45,7 +45,6 @@ from headrace.pipeline.state import schema_check
 from headrace.pipeline.state.choice import find_unmirrored
 from headrace.pipeline.state.config import Config, config_of
 from headrace.pipeline.state.owner import RunContext, open_contexts
-from headrace.pipeline.state.reach import Wait, marks_from, snapshot_check
 from headrace.pipeline.state.records import SourceRecord, TableRecord, source_of, tables_of
 from headrace.pipeline.state.schema_check import RecordsCheck
 from headrace.pipeline.state.table_state import State
@@ -62,6 +61,7 @@ from headrace.pipeline.verify.drill_down import (
 )
 from headrace.pipeline.verify.sides import ComparedTable, ProofContext, untold_error
 from headrace.pipeline.verify.verdicts import DIFFERENT, EQUAL, NOT_COMPARED, TableVerdict, Verdict
+from headrace.pipeline.verify.waiting import Wait, marks_from, snapshot_check
 from headrace.sources import registry
 from headrace.sources.contract.copying import Snapshot, TableSizes
 from headrace.sources.contract.errors import MISSED_SECONDS, MomentMissed

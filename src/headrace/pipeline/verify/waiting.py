@@ -1,4 +1,4 @@
-"""Waiting for a mark at a frontier.
+"""Waiting for a mark that holds all that verify's snapshot shows.
 
     a run is alive      a request asks it for a mark there; an idle source would make one only once a minute
     nobody runs         the slot is asked whether it holds anything between the last mark and the frontier:
