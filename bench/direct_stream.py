@@ -26,13 +26,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from bench.receiver import COLUMNS, VALUES, fill, ours
 from headrace.sources.postgres.position import Lsn
 from headrace.spark.session import SparkConfig, open_session
 from headrace_testing.binaries import tool
 from headrace_testing.figures import keep
+from headrace_testing.memory import ReaderPeak
 from headrace_testing.postgres import Database, postgres
 from headrace_testing.postmaster import wait_for
 
@@ -68,30 +67,6 @@ class Query:
     def drop(self) -> None:
         command = [sys.executable, "-m", "headrace.cli.main", "drop", "--yes", "--state"]
         subprocess.run([*command, str(self.folder / "state")], check=True, stdout=subprocess.DEVNULL)
-
-
-class ReaderPeak:
-    """The peak of resident memory of the queries' own processes on the driver, for a while."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> ReaderPeak:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._over.wait(0.1):
-            for process in psutil.Process().children(recursive=True):
-                with suppress(psutil.Error):
-                    if any("python_streaming_source_runner" in word for word in process.cmdline()):
-                        self.bytes = max(self.bytes, process.memory_info().rss)
 
 
 def say(name: str, figure: str, beside: str = "") -> None:
@@ -184,9 +159,11 @@ def large(spark: Any, database: Database, rows: int) -> None:
         query.drop()
         database.execute("TRUNCATE t")
     query, over, stands = Query(spark, database, "typed"), threading.Event(), threading.Event()
+    counts: list[int] = []
 
     def stand(batch: Any, number: int) -> None:
-        if batch.count():
+        counts.append(batch.count())
+        if counts[-1]:
             stands.set()
             over.wait(DEADLINE)
 
@@ -201,7 +178,7 @@ def large(spark: Any, database: Database, rows: int) -> None:
         with suppress(TimeoutError):  # a full spool leaves the rest at the source
             wait_for(lambda: bool(database.execute(received, [end])), "it is received", deadline=120)
         over.set()
-        wait_for(lambda: len(running.recentProgress) > 2, "it goes on", deadline=DEADLINE)
+        wait_for(lambda: sum(counts) > rows, "it goes on", deadline=DEADLINE)
     running.stop()
     query.drop()
     say("stalled query, the reader", f"{peak.bytes / MIB:.0f} MiB", "(bar 512)")

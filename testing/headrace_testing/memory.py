@@ -1,16 +1,21 @@
-"""The memory that a process takes with all that it started, at most, while something goes on.
+"""The memory that processes take, at most, while something goes on.
 
-    with Peak(pid) as peak:
+    with Peak(pid) as peak:         a process with all that it started
         ...
     assert peak.bytes < 3 << 30
 
-Measured is the proportional set size, in which a page that processes share counts once in all: what the
+    with ReaderPeak() as peak:      the processes in which Spark runs the readers of our streaming queries
+
+`Peak` measures the proportional set size, in which a page that processes share counts once in all: what the
 machine would get back if they all ended. Linux says it for each process in `/proc/<pid>/smaps_rollup`.
+`ReaderPeak` measures the resident memory of the largest.
 """
 
 from __future__ import annotations
 
+import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -40,7 +45,25 @@ class Peak:
 
     def _watch(self) -> None:
         while not self._over.wait(EVERY_SECONDS):
-            self.bytes = max(self.bytes, proportional(self._pid))
+            self.bytes = max(self.bytes, self._measure())
+
+    def _measure(self) -> int:
+        return proportional(self._pid)
+
+
+class ReaderPeak(Peak):
+    """Watches the processes of the streaming queries that this process has started."""
+
+    def __init__(self) -> None:
+        super().__init__(os.getpid())
+
+    def _measure(self) -> int:
+        found = 0
+        for process in psutil.Process(self._pid).children(recursive=True):
+            with suppress(psutil.Error):
+                if any("python_streaming_source_runner" in word for word in process.cmdline()):
+                    found = max(found, process.memory_info().rss)
+        return found
 
 
 def proportional(pid: int) -> int:

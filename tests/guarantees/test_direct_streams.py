@@ -1,20 +1,31 @@
-"""A stream straight from a source: its slot follows commits, and status shows what a query holds."""
+"""A stream straight from a source: its slot follows commits, and its memory does not grow.
+
+G5: `status` shows what a query holds. G7: the process of a query's reader on the driver.
+"""
 
 from __future__ import annotations
 
 import json
+import threading
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bench.receiver import COLUMNS, VALUES
 from headrace.cli.main import main
 from headrace.sources.postgres.position import Lsn
+from headrace.spark.session import SparkConfig, open_session
+from headrace_testing.memory import ReaderPeak
 from headrace_testing.postgres import Database
 from headrace_testing.postmaster import wait_for
 from tests.integration.spark.source.direct import TypedQuery, direct_plan
 
 pytestmark = pytest.mark.server
+
+_DEADLINE = 1200.0
+_CONF = {"spark.ui.enabled": "false"}
 
 
 def test_g5_the_slot_moves_with_commits_and_never_beyond_and_status_shows_what_a_query_holds(
@@ -67,3 +78,54 @@ def _of_slot(database: Database, what: str) -> int:
         f"SELECT {what} FROM pg_replication_slots WHERE database = current_database()"
     )
     return int(found)
+
+
+@pytest.mark.full
+@pytest.mark.spark
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("which", [{"tables": "public.t"}, {"table": "t"}], ids=["raw", "typed"])
+def test_g7_the_reader_stays_small_whatever_comes(
+    which: dict[str, str], database: Database, tmp_path: Path
+) -> None:
+    """A snapshot and a transaction of 5 million rows each; then another while a batch is not done."""
+    database.execute(f"CREATE TABLE t ({COLUMNS}); ALTER TABLE t REPLICA IDENTITY FULL")
+    insert = f"INSERT INTO t SELECT {VALUES} FROM generate_series(1, 5000000) i"
+    database.execute(insert)
+    over, stands = threading.Event(), threading.Event()
+    counts: list[int] = []
+
+    def stand(rows: Any, number: int) -> None:
+        counts.append(rows.count())
+        if counts[-1] == 1:
+            stands.set()
+            assert over.wait(_DEADLINE)
+
+    with ReaderPeak() as peak, open_session(SparkConfig(master="local[2]", conf=_CONF)) as session:
+        options = {"url": database.url(), "state": str(tmp_path / "state"), **which}
+        frame = session.spark.readStream.format("headrace").options(**options).load()
+        writer = frame.writeStream.foreachBatch(stand)
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+
+        def has_read(rows: int) -> bool:
+            assert query.isActive, query.exception()
+            return sum(counts) >= rows
+
+        wait_for(lambda: has_read(5_000_000), "the snapshot", deadline=_DEADLINE)
+        database.execute(insert)
+        wait_for(lambda: has_read(10_000_000), "the transaction", deadline=_DEADLINE)
+        database.execute("INSERT INTO t (id) VALUES (0)")
+        wait_for(stands.is_set, "a batch that stands still", deadline=_DEADLINE)
+        database.execute(insert)
+        [(end,)] = database.execute("SELECT pg_current_wal_flush_lsn()::text")
+        wait_for(partial(_is_received, database, end), "what comes meanwhile", deadline=_DEADLINE)
+        over.set()
+        wait_for(lambda: has_read(15_000_001), "the rest", deadline=_DEADLINE)
+        query.stop()
+    assert counts.count(5_000_000) == 3  # the snapshot, and two transactions: each is one batch
+    assert 0 < peak.bytes < 512 << 20, f"{peak.bytes >> 20} MiB"
+    assert main(["drop", "--state", str(tmp_path / "state"), "--yes"]) == 0
+
+
+def _is_received(database: Database, lsn: str) -> bool:
+    """Tell whether the receiver has all that was committed before this position."""
+    return bool(database.execute("SELECT 1 FROM pg_stat_replication WHERE write_lsn >= %s", [lsn]))
