@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
+from headrace.core.errors import HeadraceError
 from headrace.core.keycode import keycode
 from headrace.lake.store.open import open_store
 from headrace.spark.source.direct.beginning import plan_direct
@@ -194,6 +196,11 @@ def held(database: Database, *tables: str) -> Sums:
 
 def _texts(row: tuple[Any, ...]) -> tuple[str | None, ...]:
     return tuple(None if value is None else str(value) for value in row)
+
+
+def refused(code: str) -> Any:
+    """Expect the error of this code."""
+    return pytest.raises(HeadraceError, match=f"^{code}: ")
 
 
 if __name__ == "__main__":  # a process that a test kills

@@ -19,44 +19,15 @@ import psutil
 import pytest
 
 from headrace.cli.main import main
-from headrace.core.errors import HeadraceError
 from headrace.spark.source.direct.beginning import SnapshotCopy
-from headrace.spark.source.direct.offsets import DirectOffset
 from headrace.spark.source.direct.state import StateFolder
-from headrace_testing.binaries import tool
 from headrace_testing.gcs import gcs
 from headrace_testing.postgres import Database, Server
 from headrace_testing.postmaster import wait_for
 from tests.integration.spark.source import direct
-from tests.integration.spark.source.direct import Query, Sums, direct_plan, held
+from tests.integration.spark.source.direct import Query, Sums, direct_plan, held, refused
 
 PGBENCH = ("pgbench_accounts", "pgbench_branches", "pgbench_tellers", "pgbench_history")
-
-
-@pytest.fixture
-def orders(database: Database) -> Database:
-    database.execute("CREATE TABLE orders (id int PRIMARY KEY, note text)")
-    database.execute("ALTER TABLE orders REPLICA IDENTITY FULL")
-    database.execute("INSERT INTO orders SELECT g, 'n' || g FROM generate_series(1, 10) g")
-    return database
-
-
-@pytest.fixture
-def queries() -> Iterator[Callable[..., Query]]:
-    """Makes queries, whose receivers end with the test."""
-    made: list[Query] = []
-
-    def query(*args: Any) -> Query:
-        made.append(Query(*args))
-        return made[-1]
-
-    yield query
-    for each in made:
-        each.close()
-
-
-def refused(code: str) -> Any:
-    return pytest.raises(HeadraceError, match=f"^{code}: ")
 
 
 def test_the_sum_of_all_batches_is_the_tables(
@@ -183,182 +154,6 @@ def test_a_table_that_was_altered_goes_on_with_its_new_columns(
     query.catch_up()
     assert {row[1] for row in query.contents()} > {("11", "two"), ("12", "three", "3")}
     assert "a table's columns changed" in caplog.text
-
-
-# --- refusals -------------------------------------------------------------------------------------
-
-
-def test_an_identity_that_is_not_full_is_refused_with_its_statement(
-    orders: Database, queries: Callable[..., Query], tmp_path: Path
-) -> None:
-    orders.execute("CREATE TABLE part (id int PRIMARY KEY, n int)")
-    query = queries(direct_plan(orders.url(), tmp_path / "state"))
-    with refused("PG_IDENTITY_NOT_FULL") as error:
-        query.catch_up()
-    assert error.value.hint == "ALTER TABLE public.part REPLICA IDENTITY FULL"
-    assert orders.execute("SELECT count(*) FROM pg_publication") == [(0,)]
-    orders.execute(error.value.hint)
-    query.catch_up()
-    orders.execute("INSERT INTO part VALUES (1, 1)")
-    orders.execute("ALTER TABLE part REPLICA IDENTITY DEFAULT")
-    orders.execute("UPDATE part SET n = 2")
-    with refused("PG_IDENTITY_NOT_FULL"):
-        query.catch_up()
-    assert {row[1] for row in query.contents()} > {("1", "1")}  # all before it was offered
-
-
-def test_a_truncation_ends_the_stream_unless_the_table_never_had_a_row(
-    orders: Database, queries: Callable[..., Query], tmp_path: Path
-) -> None:
-    orders.execute("CREATE TABLE empty (n int)")
-    orders.execute("ALTER TABLE empty REPLICA IDENTITY FULL")
-    query = queries(direct_plan(orders.url(), tmp_path / "state"))
-    query.catch_up()
-    orders.execute("TRUNCATE empty")
-    orders.execute("INSERT INTO empty VALUES (1)")
-    query.catch_up()
-    before = held(orders, "orders", "empty")
-    assert query.contents() == before
-    orders.execute("TRUNCATE empty")
-    orders.execute("INSERT INTO orders VALUES (77, 'not offered')")
-    with refused("DIRECT_TABLE_TRUNCATED"):
-        query.catch_up()
-    assert query.contents() == before
-
-
-def test_a_table_that_is_dropped_ends_the_stream(
-    orders: Database, queries: Callable[..., Query], tmp_path: Path
-) -> None:
-    query = queries(direct_plan(orders.url(), tmp_path / "state"))
-    query.catch_up()
-    orders.execute("DROP TABLE orders")
-
-    with refused("DIRECT_TABLE_GONE"):
-        wait_for(lambda: query.stream.latest(query.at) > query.at, "the drop is noticed")
-
-
-@pytest.mark.parametrize(
-    ("statements", "code"),
-    [
-        (["ALTER PUBLICATION {p} DROP TABLE orders"], "DIRECT_TABLE_UNCAPTURED"),
-        (
-            [
-                "ALTER PUBLICATION {p} DROP TABLE orders",
-                "DELETE FROM orders WHERE id = 1",
-                "INSERT INTO other VALUES (1)",
-                "ALTER PUBLICATION {p} ADD TABLE orders",
-                "DELETE FROM orders WHERE id = 2",
-            ],
-            "DIRECT_TABLE_UNCAPTURED",
-        ),
-        (
-            [
-                "DROP PUBLICATION {p}",
-                "CREATE PUBLICATION {p} FOR TABLE orders, other",
-            ],
-            "PG_PUBLICATION_REMADE",
-        ),
-        (["ALTER TABLE orders REPLICA IDENTITY NOTHING"], "DIRECT_TABLE_UNCAPTURED"),
-    ],
-    ids=["out", "out and in again", "publication made again", "no identity"],
-)
-def test_a_gap_in_the_capture_ends_a_raw_stream(
-    orders: Database, queries: Callable[..., Query], tmp_path: Path, statements: list[str], code: str
-) -> None:
-    """Nothing in the stream shows it, and no batch holds half of what came with it."""
-    orders.execute("CREATE TABLE other (n int)")
-    orders.execute("ALTER TABLE other REPLICA IDENTITY FULL")
-    query = queries(direct_plan(orders.url(), tmp_path / "state"))
-    query.catch_up()
-    before = held(orders, "orders", "other")
-    [(publication,)] = orders.execute("SELECT quote_ident(pubname) FROM pg_publication")
-    for statement in statements:
-        orders.execute(statement.format(p=publication))
-    with refused(code) as error:
-        query.catch_up()
-    assert str(error.value.hint).endswith("begin anew with a new state and a new checkpoint")
-    assert query.contents() == before
-    orders.execute("UPDATE orders SET note = NULL")  # the server takes it again
-
-
-def test_state_and_checkpoint_belong_together(
-    orders: Database, queries: Callable[..., Query], tmp_path: Path
-) -> None:
-    plan = direct_plan(orders.url(), tmp_path / "state")
-    query = queries(plan)
-    query.catch_up()
-    orders.execute("DELETE FROM orders")
-    query.catch_up()
-    with refused("DIRECT_OTHER_STATE"):
-        query.stream.latest(DirectOffset(1, "another"))
-    with refused("DIRECT_STATE_OLDER"):
-        query.stream.latest(DirectOffset(query.at.batch + 1, query.at.state))
-    with refused("DIRECT_CHECKPOINT_OLDER"):
-        query.stream.tasks(DirectOffset(0, query.at.state), query.at)
-    query.close()
-    with refused("DIRECT_CHECKPOINT_OLDER"):  # a new checkpoint
-        queries(plan)
-    with refused("DIRECT_STATE_DIFFERS"):
-        queries(direct_plan(orders.url(), tmp_path / "state", tables="public.orders"))
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "file").touch()
-    with refused("DIRECT_STATE_FOREIGN"):
-        queries(direct_plan(orders.url(), tmp_path / "other"))
-
-
-_SLOT = "(SELECT slot_name FROM pg_replication_slots WHERE database = current_database())"
-
-
-def test_a_place_that_was_lost_is_refused_with_the_sources_own_code(
-    orders: Database, queries: Callable[..., Query], tmp_path: Path
-) -> None:
-    """The hint says how a query begins anew; and so does that of a state whose files are gone."""
-    state = tmp_path / "state"
-    query = queries(direct_plan(orders.url(), state))
-    query.catch_up()
-    begun = query.at
-    orders.execute("DELETE FROM orders WHERE id = 1")
-    query.catch_up(commit=False)
-    query.close()
-
-    def is_refused(code: str, hint: str, url: str = orders.url()) -> None:
-        with refused(code) as error:
-            queries(direct_plan(url, state), query.at).catch_up()
-        assert hint in error.value.hint
-
-    with orders.server.database() as other:
-        is_refused("PG_ANOTHER_SERVER", "if the server was replaced: begin anew", other.url())
-    with _reading(orders):
-        is_refused("PG_SLOT_TAKEN", "stop that program")
-    orders.execute("DELETE FROM orders WHERE id = 2")
-    orders.execute(f"SELECT pg_replication_slot_advance({_SLOT}, pg_current_wal_lsn())")
-    is_refused("PG_SLOT_AHEAD", "begin anew with a new state and a new checkpoint")
-    orders.execute(f"SELECT pg_drop_replication_slot({_SLOT})")
-    is_refused("PG_SLOT_MISSING", "begin anew with a new state and a new checkpoint")
-    [path] = state.rglob("*.raw")
-    path.write_bytes(bytes(len(path.read_bytes())))
-    with refused("DIRECT_BATCH_DAMAGED"):
-        query.rows(begun, query.at)
-    for path in state.glob("batches/*"):
-        path.unlink()
-    with refused("DIRECT_STATE_OLDER"):
-        queries(direct_plan(orders.url(), state), query.at).stream.latest(query.at)
-
-
-@contextlib.contextmanager
-def _reading(database: Database) -> Iterator[None]:
-    """Another program, which reads the slot."""
-    [(slot,)] = database.execute(f"SELECT {_SLOT}")
-    options = ("-o", "proto_version=1", "-o", "publication_names=p", "--no-loop", "-f", os.devnull)
-    command = [str(tool("pg_recvlogical")), "-d", database.url(), "-S", slot, "--start", *options]
-    program = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    active = f"SELECT 1 FROM pg_replication_slots WHERE slot_name = {_SLOT} AND active"
-    try:
-        wait_for(lambda: bool(database.execute(active)), "the other program reads the slot")
-        yield
-    finally:
-        program.terminate()
-        program.wait()
 
 
 @pytest.mark.parametrize("ignores", [True, False], ids=["unsafe", "safe"])

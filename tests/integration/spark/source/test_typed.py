@@ -13,7 +13,7 @@ from headrace.spark.source.direct import beginning
 from headrace_testing.postgres import Database
 from headrace_testing.postmaster import wait_for
 from tests.integration.pipeline import everytype
-from tests.integration.spark.source.direct import TypedQuery, direct_plan
+from tests.integration.spark.source.direct import TypedQuery, direct_plan, refused
 
 
 @pytest.fixture
@@ -40,10 +40,6 @@ def queries() -> Iterator[Callable[..., TypedQuery]]:
 
 def plan_of(database: Database, folder: Path, **options: Any) -> Any:
     return direct_plan(database.url(), folder / "state", **{"table": "public.orders", **options})
-
-
-def refused(code: str) -> Any:
-    return pytest.raises(HeadraceError, match=f"^{code}: ")
 
 
 def ids(query: TypedQuery) -> list[int]:
