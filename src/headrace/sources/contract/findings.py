@@ -23,8 +23,8 @@ class Wish:
 
     Without patterns it means all tables of the user's own objects. `options` are the source's own: how to
     mirror it, and which of the user's objects to use. If the source is mirrored already, `upstream` is its
-    record, and `identity` is that of a connection to it. With `whole_rows` a table whose old rows come
-    in part is an error.
+    record, and `identity` is that of a connection to it. With `whole_rows` a table is an error
+    if its old rows come in part, or if it may lose rows that the stream does not name.
     """
 
     patterns: tuple[str, ...]
@@ -32,7 +32,7 @@ class Wish:
     connections: int = 4  # that the copy may open
     upstream: Json | None = None
     identity: Json | None = None
-    whole_rows: bool = False  # the stream must bring whole old rows
+    whole_rows: bool = False  # the stream must bring each row that goes, whole
 
 
 class Level(StrEnum):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.sources.postgres.preflight import tables
 from headrace.spark.source.direct.offsets import DirectOffset
 from headrace_testing.binaries import tool
 from headrace_testing.postgres import Database
@@ -108,6 +109,38 @@ def test_a_gap_in_the_capture_ends_a_raw_stream(
     assert str(error.value.hint).endswith("begin anew with a new state and a new checkpoint")
     assert query.contents() == before
     orders.execute("UPDATE orders SET note = NULL")  # the server takes it again
+
+
+def test_a_partitioned_table_is_refused_and_its_partitions_are_streamed_one_by_one(
+    orders: Database, queries: Callable[..., Query], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under its root's name no message says which rows went with a partition."""
+    orders.execute("CREATE TABLE days (id int, n int) PARTITION BY RANGE (id)")
+    orders.execute("CREATE TABLE day1 PARTITION OF days FOR VALUES FROM (0) TO (100)")
+    orders.execute("ALTER TABLE days REPLICA IDENTITY FULL; ALTER TABLE day1 REPLICA IDENTITY FULL")
+    orders.execute("INSERT INTO days VALUES (1, 1), (2, 2)")
+    for number, patterns in enumerate(["public.*", "public.days"]):
+        with refused("PG_ROOT_NEEDS_LAKE") as error:
+            queries(direct_plan(orders.url(), tmp_path / f"state{number}", tables=patterns)).catch_up()
+        assert "'!public.days'" in error.value.hint
+    with refused("PG_ROOT_NEEDS_LAKE"):
+        direct_plan(orders.url(), tmp_path / "typed", table="days")
+    assert orders.execute("SELECT count(*) FROM pg_publication") == [(0,)]
+    query = queries(direct_plan(orders.url(), tmp_path / "state", tables="public.*, !public.days"))
+    query.catch_up()
+    orders.execute("UPDATE days SET n = n + 1; DELETE FROM days WHERE id = 2")
+    query.catch_up()
+    before = held(orders, "orders", "day1")
+    assert query.contents() == before
+    orders.execute("ALTER TABLE days DETACH PARTITION day1")
+    orders.execute("INSERT INTO day1 VALUES (3, 3)")
+    with refused("DIRECT_TABLE_UNCAPTURED"):
+        query.catch_up()
+    assert query.contents() == before
+    # A state from before roots were refused goes no further.
+    monkeypatch.setattr(tables, "check_without_lake", lambda entry: ())
+    with refused("DIRECT_TABLE_PARTITIONED"):
+        queries(direct_plan(orders.url(), tmp_path / "older", tables="public.days")).catch_up()
 
 
 def test_state_and_checkpoint_belong_together(

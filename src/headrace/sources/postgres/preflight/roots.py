@@ -97,6 +97,22 @@ def check_tree(entry: TableEntry) -> Iterator[Finding]:
         )
 
 
+def check_without_lake(entry: TableEntry) -> Iterator[Finding]:
+    """Refuse a root to a stream without a lake, which cannot copy the table anew when a partition goes."""
+    if entry.kind == PARTITIONED:
+        yield Finding(
+            Level.ERROR,
+            Misconfigured(
+                "PG_ROOT_NEEDS_LAKE",
+                f"{entry.name} is partitioned, and only a lake can follow its partitions",
+                detail="rows come and go with a partition, and the stream does not say which",
+                hint=f"name its partitions instead of it, '!{entry.name}' beside a wildcard; or mirror it "
+                "into a lake",
+            ),
+            table=entry.name,
+        )
+
+
 def _unstreamable(root: TableEntry, branch: Branch) -> tuple[str, tuple[str, ...]] | None:
     if branch.leaving:
         names = {root.oid: root.name} | {each.oid: each.name for each in root.tree}

@@ -23,7 +23,7 @@ from headrace.sources.postgres.catalog.table_def import (
     schema_of,
 )
 from headrace.sources.postgres.copy.key_range import disorder
-from headrace.sources.postgres.preflight.roots import check_tree
+from headrace.sources.postgres.preflight.roots import check_tree, check_without_lake
 from headrace.sources.postgres.publication import VIA_ROOT
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.types.columns import doubtful_key
@@ -168,8 +168,9 @@ def check_table(entry: TableEntry, rights: Access, user: str, version: int) -> I
 
 
 def check_whole(entry: TableEntry) -> Iterator[Finding]:
-    """Find that old rows come in part, for whoever needs them whole."""
-    if not entry.identity.full:
+    """Find what keeps a stream without a lake from having every row that goes, whole."""
+    yield from check_without_lake(entry)
+    if entry.kind != PARTITIONED and not entry.identity.full:
         yield Finding(
             Level.ERROR, not_whole_error(entry.name), mend=(full_identity(entry.name),), table=entry.name
         )

@@ -18,7 +18,7 @@ from headrace.sources.contract.values import Json, TableSize
 from headrace.sources.postgres.catalog.definitions import candidates
 from headrace.sources.postgres.catalog.locks import measure, total
 from headrace.sources.postgres.catalog.partition_tree import leaves
-from headrace.sources.postgres.preflight.roots import beside_mirrored, outside_roots
+from headrace.sources.postgres.preflight.roots import beside_mirrored, check_without_lake, outside_roots
 from headrace.sources.postgres.preflight.script import script as mending_script
 from headrace.sources.postgres.preflight.server import (
     check_connections,
@@ -49,6 +49,7 @@ class QueueWish:
     handoff: str = XID  # how a table is copied
     connections: int = 4  # that the copy may open
     identity: Json | None = None  # of the source that the lake already mirrors
+    whole_rows: bool = False  # there is no lake to copy a table anew
 
     @classmethod
     def of(cls, wish: Wish) -> QueueWish:
@@ -59,7 +60,7 @@ class QueueWish:
             said = {option.name: DECLARATION.value(wish.options, option.name) for option in (SCHEMA, QUEUE)}
             objects = Objects(said[SCHEMA.name] or "", said[QUEUE.name] or "")
         handoff = DECLARATION.value(wish.options, HANDOFF.name) or XID
-        return cls(wish.patterns, objects, handoff, wish.connections, wish.identity)
+        return cls(wish.patterns, objects, handoff, wish.connections, wish.identity, wish.whole_rows)
 
 
 # Tags of our DDL for which event triggers are reported. Making the queue uses more, but applications meet the
@@ -82,6 +83,8 @@ def examine(address: PostgresAddress, wish: QueueWish) -> CheckReport:
         tables = [each for each in tables if each.entry.oid in rights and each.name in sizes]
         found = check_tables(connection, [each.entry for each in tables], rights)
         findings = [*chosen.findings, *inside, *(each.for_swept(chosen.named_tables) for each in found)]
+        if wish.whole_rows:
+            findings += [found for each in tables for found in check_without_lake(each.entry)]
         if not identity.standby:
             fit = [each for each in tables if each.name not in _hopeless(findings)]
             findings += check_queue(connection, wish.objects)

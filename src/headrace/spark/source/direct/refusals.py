@@ -137,6 +137,16 @@ def uncaptured_error(table: TableDef, change: Change) -> Definite:
     )
 
 
+def unfollowed_error(table: TableDef) -> Definite:
+    """The error of a table whose rows may come and go without a word in the stream."""
+    return Definite(
+        "DIRECT_TABLE_PARTITIONED",
+        f"{table.name} may lose rows that the stream does not name: only a lake follows partitions",
+        hint=f"{BEGIN_ANEW}, with its partitions instead of it; or mirror it into a lake: "
+        'headrace run, then .option("lake", PATH).option("as", "changes")',
+    )
+
+
 def altered_error(table: TableDef, what: str) -> Definite:
     """The error of a typed stream whose table is another one by now."""
     return Definite(

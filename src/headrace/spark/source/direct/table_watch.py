@@ -29,7 +29,12 @@ from headrace.core.position import Position
 from headrace.sources.contract.decoder import Decoder
 from headrace.sources.contract.mirror import Mirror
 from headrace.sources.contract.values import Change, SchemaCheck, StatementLog, TableDef
-from headrace.spark.source.direct.refusals import altered_error, gone_error, uncaptured_error
+from headrace.spark.source.direct.refusals import (
+    altered_error,
+    gone_error,
+    uncaptured_error,
+    unfollowed_error,
+)
 from headrace.spool.layout import Records
 
 LOOK_AGAIN_SECONDS = 0.5  # while another session holds a table
@@ -114,6 +119,8 @@ class TableWatch:
         """Find what ends the stream: its error, and the table's change that may prove rows up to it."""
         if check.upstream_error is not None:
             return check.upstream_error, None
+        for key in check.unproven:  # a state from before such tables were refused
+            return unfollowed_error(self._records[key]), None
         for key, change in check.changes.items():
             table = self._records[key]
             if change.now is None:
