@@ -83,7 +83,7 @@ def write_sorted(writing: Writing, task: TableTask, rows: pa.Table) -> tuple[New
     if not rows.num_rows:
         return ()
     # Rows of a copy mostly are in order: to put them into it costs as much as to write them.
-    if not _ascend(rows, task.schema.identity):
+    if not are_ascending(rows, task.schema.identity):
         order = pl.Series(_keys(rows, task.schema.identity)).arg_sort().to_arrow()
         rows = wide(rows).take(order)
     return tuple(_new_file(writing, task, rows.slice(low, high - low)) for low, high in pairwise(_cuts(rows)))
@@ -93,11 +93,14 @@ def _keys(rows: pa.Table, identity: Sequence[str]) -> pa.Array:
     return keycode([rows.column(name) for name in identity])
 
 
-def _ascend(rows: pa.Table, identity: Sequence[str]) -> bool:
-    """Tell whether rows are in the order of their keys, which numbers have themselves."""
+def are_ascending(rows: pa.Table, identity: Sequence[str], codes: pa.Array | None = None) -> bool:
+    """Tell whether rows are in the order of their keys, which numbers have themselves.
+
+    Whoever has the codes of the keys already hands them over.
+    """
     first = rows.column(identity[0])
     if len(identity) > 1 or first.null_count or not pa.types.is_integer(first.type):
-        return bool(pl.Series(_keys(rows, identity)).is_sorted())
+        return bool(pl.Series(_keys(rows, identity) if codes is None else codes).is_sorted())
     values = [chunk.to_numpy() for chunk in first.chunks if len(chunk)]
     within = all(bool((each[1:] >= each[:-1]).all()) for each in values)
     return within and all(before[-1] <= after[0] for before, after in pairwise(values))

@@ -52,9 +52,13 @@ def prefixes(keys: pa.Array, width: int = WIDTH, skip: int = 0) -> Prefixes:
 def _pad(keys: pa.LargeBinaryArray, width: int, skip: int) -> Prefixes:
     offsets = np.frombuffer(keys.buffers()[1], dtype=np.int64)[keys.offset : keys.offset + len(keys) + 1]
     data = np.frombuffer(keys.buffers()[2] or b"", dtype=np.uint8)[offsets[0] : offsets[-1]]
+    lengths = np.diff(offsets)
+    if lengths[0] >= skip + width and (lengths == lengths[0]).all():
+        matrix = data.reshape(len(keys), lengths[0])[:, skip : skip + width]
+        return np.ascontiguousarray(matrix).view(f"S{width}").reshape(len(keys))
     padded = np.concatenate([data, np.zeros(skip + width, dtype=np.uint8)])
     matrix = padded[(offsets[:-1, None] - offsets[0] + skip) + np.arange(width)]
-    matrix[np.arange(skip, skip + width) >= np.diff(offsets)[:, None]] = 0
+    matrix[np.arange(skip, skip + width) >= lengths[:, None]] = 0
     return np.ascontiguousarray(matrix).view(f"S{width}").reshape(len(keys))
 
 

@@ -37,13 +37,14 @@ import pyarrow.compute as pc
 from headrace.core.columns import Ints
 from headrace.core.errors import HeadraceError
 from headrace.core.keycode import keycode
+from headrace.pipeline.tasks.files import are_ascending
 from headrace.pipeline.tasks.routing import WIDTH, Prefixes, prefixes
 from headrace.spool.private import private_folder
 
 _MAGIC = b"HRROWS01"
 _HEADER = 4096  # bytes of the header, where the rest begins
 _BLOCK = 1 << 16
-_AT_ONCE = 64 << 20  # bytes that are checked at once
+_AT_ONCE = 1 << 20  # bytes that are checked at once: more would have to be mapped anew each time
 _LONGEST_COMMON = 1024
 _OPEN_AT_ONCE = 512
 _SMALL = 1 << 20  # bytes: rows that take less are held in memory, so many bytes of them at most
@@ -77,7 +78,7 @@ class KeyedRows:
         """Put the rows of a data file, in its own order, into the order of their keys."""
         rows, order = rows.combine_chunks(), None
         codes = keycode([rows.column(name) for name in key])
-        if not pl.Series(codes).is_sorted():  # another program wrote the file
+        if not are_ascending(rows, key, codes):  # another program wrote the file
             order = pl.Series(codes).arg_sort().to_numpy().astype(np.int64)
             rows, codes = rows.take(pa.array(order)).combine_chunks(), codes.take(pa.array(order))
         common = _common_start(codes[0].as_py(), codes[-1].as_py()) if len(codes) else b""
@@ -206,9 +207,9 @@ def write_entry(path: Path, name: DataFileName, rows: KeyedRows) -> None:
     try:
         with os.fdopen(handle, "w+b") as file:
             file.seek(_HEADER)
-            parts = {"prefixes": _append(file, rows.prefixes.tobytes())}
+            parts = {"prefixes": _append(file, rows.prefixes)}
             if rows.order is not None:
-                parts["order"] = _append(file, rows.order.tobytes())
+                parts["order"] = _append(file, rows.order)
             parts["rows"] = _append_rows(file, rows.rows)
             file.flush()
             said = {
@@ -231,8 +232,11 @@ def write_entry(path: Path, name: DataFileName, rows: KeyedRows) -> None:
         raise
 
 
-def read_entry(path: Path, name: DataFileName) -> KeyedRows | None:
-    """Open an entry; None if there is none that can be used."""
+def read_entry(path: Path, name: DataFileName, *, check: bool = True) -> KeyedRows | None:
+    """Open an entry; None if there is none that can be used.
+
+    Without `check` damage is not looked for, which would read all of it: this process has just written it.
+    """
     try:
         with path.open("rb") as file:
             said = _read_header(file)
@@ -242,7 +246,7 @@ def read_entry(path: Path, name: DataFileName) -> KeyedRows | None:
                 or said["size"] != os.fstat(file.fileno()).st_size
             ):
                 return None
-            if _sum(file) != said["sum"]:
+            if check and _sum(file) != said["sum"]:
                 return None
         whole = np.memmap(path, np.uint8, "r")
     except (OSError, ValueError):
@@ -263,11 +267,11 @@ def _part(whole: Any, parts: Mapping[str, Sequence[int]], kind: str, dtype: str)
     return whole[begin : begin + size].view(dtype)
 
 
-def _append(file: IO[bytes], data: bytes) -> tuple[int, int]:
+def _append(file: IO[bytes], data: np.ndarray[Any, Any]) -> tuple[int, int]:
     begin = -(-file.tell() // 64) * 64
     file.seek(begin)
-    file.write(data)
-    return begin, len(data)
+    file.write(data.view(np.uint8).data)
+    return begin, data.nbytes
 
 
 def _append_rows(file: IO[bytes], rows: pa.Table) -> tuple[int, int]:
@@ -291,9 +295,11 @@ def _read_header(file: IO[bytes]) -> dict[str, Any] | None:
 def _sum(file: IO[bytes]) -> int:
     """A checksum of all behind the header, at the speed of memory."""
     file.seek(_HEADER)
-    found = 0
-    while data := file.read(_AT_ONCE):
-        words = np.frombuffer(data + b"\0" * (-len(data) % _BLOCK), np.uint64).reshape(-1, _BLOCK // 8)
+    buffer, found = np.empty(_AT_ONCE, np.uint8), 0
+    while length := file.readinto(buffer.data):  # type: ignore[attr-defined]
+        end = -(-length // _BLOCK) * _BLOCK
+        buffer[length:end] = 0
+        words = buffer[:end].view(np.uint64).reshape(-1, _BLOCK // 8)
         found = zlib.crc32(np.add.reduce(words, axis=1, dtype=np.uint64).tobytes(), found)
     return found
 
@@ -340,7 +346,11 @@ class RowCache:
             write_entry(self.folder / name.entry, name, rows)
         except OSError:  # the disk is full, or somebody has tidied up
             return rows
-        return self.get(name) or rows
+        found = read_entry(self.folder / name.entry, name, check=False)
+        if found is None:
+            return rows
+        self._remember(name, found)
+        return found
 
     def forget(self, name: DataFileName) -> None:
         """Remove the entry of a data file that no merge will read again."""

@@ -40,6 +40,12 @@ def test_every_file_that_may_hold_a_key_is_among_its_places(
                 assert (row, number) in found
 
 
+@given(st.lists(KEYS) | st.lists(st.binary(min_size=6, max_size=6)), st.integers(1, WIDTH), st.integers(0, 5))
+def test_a_prefix_is_the_key_cut_to_its_width(keys: list[bytes], width: int, skip: int) -> None:
+    expected = [key[skip : skip + width].rstrip(b"\0") for key in keys]
+    assert prefixes(_codes([b"before", *keys]).slice(1), width, skip).tolist() == expected
+
+
 @given(FILES, st.lists(KEYS, min_size=1))
 def test_a_key_has_one_home_and_no_place_twice(files: list[FileRange], keys: list[bytes]) -> None:
     places = Routes.over(files).places(prefixes(_codes(keys)))

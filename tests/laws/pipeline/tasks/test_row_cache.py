@@ -128,7 +128,8 @@ def _on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_cache, "_SMALL", 0)
 
 
-def test_a_damaged_or_stale_entry_is_no_entry(tmp_path: Path) -> None:
+def test_a_damaged_or_stale_entry_is_no_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_cache, "_AT_ONCE", 1 << 16)  # the checksum takes several steps
     rows, name = _some(), _name(_some())
     RowCache(tmp_path, 1 << 30).put(name, KeyedRows.of(rows, name.key))
     [path] = tmp_path.iterdir()
@@ -140,7 +141,9 @@ def test_a_damaged_or_stale_entry_is_no_entry(tmp_path: Path) -> None:
         path.write_bytes(damaged)
         assert RowCache(tmp_path, 1 << 30).get(name) is None
     path.write_bytes(whole)
-    assert RowCache(tmp_path, 1 << 30).get(name) is not None
+    again = RowCache(tmp_path, 1 << 30).get(name)
+    assert again is not None
+    assert again.rows.equals(rows)
     other = rows.append_column("more", pa.array([None] * rows.num_rows, pa.int32()))
     stale = DataFileName(name.lake, name.folder, name.path, other.schema, name.key)
     assert RowCache(tmp_path, 1 << 30).get(stale) is None
@@ -169,6 +172,23 @@ def test_entries_keep_to_the_bound_and_only_idle_ones_make_room(tmp_path: Path) 
     assert there.get(_name(rows, "3")) is not None
     assert sum(there.get(_name(rows, f"{n}")) is not None for n in range(3)) == 1
     assert sum(each.stat().st_size for each in tmp_path.iterdir()) <= cache.most
+
+
+def test_rows_whose_new_entry_is_gone_at_once_are_used_from_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, name = _some(), _name(_some())
+    write = row_cache.write_entry
+    for left in (0, 5000):
+
+        def write_and_lose(path: Path, name: DataFileName, rows: KeyedRows, left: int = left) -> None:
+            write(path, name, rows)
+            path.write_bytes(path.read_bytes()[:left])
+
+        monkeypatch.setattr(row_cache, "write_entry", write_and_lose)
+        found = RowCache(tmp_path, 1 << 30).put(name, KeyedRows.of(rows, name.key))
+        _agree(found, rows, _codes(rows.slice(4000, 3)))
+        assert RowCache(tmp_path, 1 << 30).get(name) is None
 
 
 @pytest.mark.parametrize("most", [0, 10])
