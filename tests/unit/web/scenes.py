@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from headrace.lake.format import layout, prooffile
@@ -118,25 +119,27 @@ def near_limit() -> SourceStatus:
     return replace(healthy(), upstream=UpstreamStatus({}, (), None, 9_100_000_000, 10_000_000_000))
 
 
-SCENES: Mapping[str, tuple[SourceStatus, float]] = {
-    "healthy": (healthy(), 0.0),
-    "stopped-table": (stopped_table(), 0.0),
-    "copying": (copying(), 0.0),
-    "near-limit": (near_limit(), 0.0),
-    "returning": (returning(), 0.0),
-    "dropped": (ended("dropped"), 3600.0),
-    "starting": (SourceStatus("shop", "starting", owner={"pid": 1, "host": "mirror-1"}), 0.0),
-    "waiting": (ended("waiting"), 0.0),
-    "stopped": (ended("stopped"), 3600.0),
-    "failed": (ended("failed"), 600.0),
-    "silent": (healthy(), 60.0),
-    "killed": (ended("waiting"), 60.0),
+# Made when they are used: their times are ages, and a run of all tests may last an hour.
+SCENES: Mapping[str, tuple[Callable[[], SourceStatus], float]] = {
+    "healthy": (healthy, 0.0),
+    "stopped-table": (stopped_table, 0.0),
+    "copying": (copying, 0.0),
+    "near-limit": (near_limit, 0.0),
+    "returning": (returning, 0.0),
+    "dropped": (partial(ended, "dropped"), 3600.0),
+    "starting": (partial(SourceStatus, "shop", "starting", owner={"pid": 1, "host": "mirror-1"}), 0.0),
+    "waiting": (partial(ended, "waiting"), 0.0),
+    "stopped": (partial(ended, "stopped"), 3600.0),
+    "failed": (partial(ended, "failed"), 600.0),
+    "silent": (healthy, 60.0),
+    "killed": (partial(ended, "waiting"), 60.0),
 }
 
 
 def scene(folder: Path, name: str) -> str:
     """A lake in which this is to be seen."""
-    said, age = SCENES[name]
+    status, age = SCENES[name]
+    said = status()
     if said.position is not None:
         said = replace(said, position=replace(said.position, waiting_since=_ago(0.8 + age)))
     lake = a_lake(folder, said, age=age)
