@@ -76,6 +76,18 @@ def _commit(connection: psycopg.Connection[Any], number: int, moment: datetime) 
         connection.execute("INSERT INTO public.items VALUES (%s)", [900 + number])
 
 
+def test_changes_that_are_kept_for_a_rewritten_table_are_later_than_the_moment_before_them(
+    mirrors: Mirrors, lake: Lake, database: Database
+) -> None:
+    """They come into the table's history with a later epoch than the one that received them."""
+    [(moment,)] = database.execute("SELECT clock_timestamp()")
+    database.execute("INSERT INTO items VALUES (4); ALTER TABLE items ADD COLUMN more int DEFAULT 7", user="app")
+    mirrors.once()
+    assert "late" in [mark.kind for mark in lake.marks()]
+    assert _held(lake, moment) == 0
+    assert int(lake.at().arrow("public.items").num_rows) == 4
+
+
 def test_what_the_source_may_have_committed_and_no_mark_holds_is_refused(
     mirrors: Mirrors, lake: Lake, database: Database
 ) -> None:

@@ -151,13 +151,18 @@ def _least(times: pa.ChunkedArray) -> list[int]:
 
 
 def _touched_tables(store: Store, source: str, before: Mark | None, mark: Mark) -> list[TableName]:
-    """The tables whose history may have updates between the marks; between neighbours the plan says which."""
+    """The tables whose history may have updates between the marks.
+
+    Between neighbours the plan says which, but for tables that the mark does not name: the changes of a table
+    that is being copied or rewritten are kept, and come into its history with a later epoch.
+    """
+    found = tables(store, source)
     neighbours = before is not None and before.epoch + 1 == mark.epoch
     plan = catalog.final_plan(store, source, mark.epoch) if neighbours else None
     if plan is None:
-        return tables(store, source)
-    folders = {step.path for step in plan.steps}
-    return [table for table in map(layout.table_of_history, folders) if table is not None]
+        return found
+    changed = {layout.table_of_history(step.path) for step in plan.steps}
+    return [table for table in found if table in changed or str(table) not in mark.versions]
 
 
 def tables(store: Store, source: str) -> list[TableName]:
