@@ -6,6 +6,7 @@ libpq's messages about a malformed connection string quote the string, so they a
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from headrace.sources.shared.credentials import password_of, second_password
 if TYPE_CHECKING:  # it loads Arrow
     from headrace.sources.contract.mirror import Address
 
+_SCHEME = re.compile(r"postgres(?:ql)?://")
 _SERVICE = ("service", "servicefile")  # names in a file of this machine
 _SECURITY = ("ssl", "require_auth", "channel_binding", "target_session_attrs")
 _SECRETS = ("password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key")
@@ -41,17 +43,12 @@ class PostgresAddress:
     @classmethod
     def parse(cls, text: str, credential: Credential | None = None) -> PostgresAddress:
         """Read `postgresql://...` or `host=... dbname=...`."""
+        if _is_split_wrongly(text):
+            raise _malformed()
         try:
             parameters = conninfo_to_dict(text)
         except psycopg.Error:
-            # `from None`: libpq quotes the string, and with it the password.
-            raise Misconfigured(
-                "PG_ADDRESS_MALFORMED",
-                "the connection string cannot be read",
-                detail="it is neither a postgresql:// URL nor a list of key=value pairs that libpq knows",
-                hint="write postgresql://user@host:5432/database, with special characters of the "
-                "password percent-encoded, or host=... port=... user=... dbname=...",
-            ) from None
+            raise _malformed() from None  # libpq quotes the string, and with it the password
         if credential is not None and "password" in parameters:
             raise second_password()
         return cls(make_conninfo(**{key: str(value) for key, value in parameters.items()}), credential)
@@ -100,6 +97,26 @@ class PostgresAddress:
 
     def __str__(self) -> str:
         return self.safe()
+
+
+def _malformed() -> Misconfigured:
+    return Misconfigured(
+        "PG_ADDRESS_MALFORMED",
+        "the connection string cannot be read",
+        detail="it is neither a postgresql:// URL nor a list of key=value pairs that libpq knows",
+        hint="write postgresql://user@host:5432/database, with special characters of the password "
+        "percent-encoded (@ as %40, / as %2F), or host=... port=... user=... dbname=...",
+    )
+
+
+def _is_split_wrongly(text: str) -> bool:
+    """Tell whether libpq would take a part of a password for the host, which messages show.
+
+    It takes a password to end at the first @ or slash.
+    """
+    place = _SCHEME.sub("", text).partition("?")[0]
+    login, _, rest = place.partition("/")
+    return place != text and (login.count("@") > 1 or "@" in rest)
 
 
 def _security(pgconn: pq.abc.PGconn) -> dict[str, str]:

@@ -42,6 +42,9 @@ def test_an_address_travels_to_another_process() -> None:
         "host=db pasword=hunter2",
         "postgresql://ann:hunter2@[db/shop",
         "mysql://ann:hunter2@db/shop",
+        "postgresql://ann:odd@hunter2@db/shop",
+        "postgres://ann:odd/hunter2@db:5432/shop",
+        "postgresql://ann:1/hunter2@db/shop?sslmode=require",
     ],
 )
 def test_a_malformed_address_is_refused_without_being_quoted(text: str) -> None:
@@ -50,4 +53,4 @@ def test_a_malformed_address_is_refused_without_being_quoted(text: str) -> None:
     assert caught.value.code == "PG_ADDRESS_MALFORMED"
     assert "hunter2" not in str(caught.value)
     assert caught.value.__cause__ is None
-    assert caught.value.__suppress_context__
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
