@@ -12,7 +12,7 @@
     keycode                  a tuple of values as one byte string: the identity of rows
     key_events               what a batch means for each key
     net_events               what is left of events that have no order within their time
-    fold, timelines          events onto rows: the end state and the exact history
+    fold                     events onto rows: the end state and the exact history
     origins                  the key under which an epoch found a row that changes its key
     truncation               where a table was emptied, and which rows that took
     history                  the history of changes that carry whole old rows
