@@ -7,8 +7,7 @@
     collection               updates `(row, time, diff)`; consolidate, negate, between
     difference, checksum     the updates from one contents to another; what two sides compare instead of rows
     transaction_id           by what names changes and history tell transactions apart
-    change_batch             the batch in which changes travel from a decoder to the lake
-    images                   the old and new rows of such a batch
+    change_batch             the batch in which changes travel from a decoder to the lake, and its rows
     keycode                  a tuple of values as one byte string: the identity of rows
     key_events               what a batch means for each key
     net_events               what is left of events that have no order within their time

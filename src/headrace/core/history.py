@@ -23,9 +23,8 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from headrace.core.change_batch import TIMESTAMP
+from headrace.core.change_batch import TIMESTAMP, Sides, whole_images
 from headrace.core.columns import column
-from headrace.core.images import Sides, whole_images
 from headrace.core.schema import TableSchema
 from headrace.core.transaction_id import TransactionId
 

@@ -38,10 +38,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.core.change_batch import Image, Op
+from headrace.core.change_batch import Image, Op, Sides, holes, operations
 from headrace.core.columns import Flags, column
 from headrace.core.errors import Definite
-from headrace.core.images import Sides, holes, operations
 from headrace.core.keycode import keycode
 from headrace.core.schema import TableSchema
 

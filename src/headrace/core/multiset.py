@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from headrace.core.change_batch import whole_images
 from headrace.core.columns import Flags, Ints, column, ints, wide, wide_schema
-from headrace.core.images import whole_images
 from headrace.core.keycode import keycode
 from headrace.core.row_groups import Groups, by_group, group
 from headrace.core.schema import TableSchema
