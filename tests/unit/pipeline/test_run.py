@@ -18,7 +18,7 @@ from headrace.alerts.hooks import HookConfig, hooks_of
 from headrace.core.errors import Definite, Misconfigured
 from headrace.lake.format import formatfile, statusfile
 from headrace.lake.format.status import SourceStatus, moment_text
-from headrace.lake.log.syncing import fenced_error
+from headrace.lake.log.durable import fenced_error
 from headrace.lake.store.open import open_store
 from headrace.pipeline import run
 from headrace.pipeline.run import Control

@@ -9,7 +9,7 @@ catalog       the records of a source: the fold of its plans
 histories     the files that hold the updates between two times
 errors_table  values without a lake form, and errors of whole tables
 horizon       how far back history is whole
-syncing       makes epochs durable on the disk; durable: the note of the last durable epoch
+durable       makes epochs durable on the disk, and notes the last one
 recovery      takes back epochs that a power cut has torn; foreign: the same for other programs' commits
 log_lines     a table's log line by line, for logs with a torn line
 unknown_moments        moments of the source's clock for which the lake has no answer

@@ -55,16 +55,16 @@ from headrace.core.failpoint import failpoint
 from headrace.core.position import ORIGIN, Position
 from headrace.lake.format import layout
 from headrace.lake.format.plan import Plan, TableStep, attempts
-from headrace.lake.log import syncing
+from headrace.lake.log import durable
+from headrace.lake.log.durable import FencedOut, Syncing, fenced_error
 from headrace.lake.log.marks import Mark, Marks, mark_of, repeating
-from headrace.lake.log.syncing import FencedOut, Syncing, fenced_error
 from headrace.lake.log.table import Entry, LakeTable, Stamp, tables_of
 from headrace.lake.store.contract import Store
 
 _ROUNDS = 20
 
 
-class DeltaTables(syncing.Table, Protocol):
+class DeltaTables(durable.Table, Protocol):
     """One Delta table as the protocol needs it; `headrace.lake.log.table` explains each operation."""
 
     def refresh(self) -> int: ...
@@ -78,7 +78,7 @@ class DeltaTables(syncing.Table, Protocol):
     def restoration(self, base: int) -> TableStep | None: ...
 
 
-class PublishingMarkLog(syncing.MarkLog, Protocol):
+class PublishingMarkLog(durable.MarkLog, Protocol):
     """The marks of the source; see `headrace.lake.log.marks`."""
 
     def newest(self) -> Mark | None: ...
@@ -86,7 +86,7 @@ class PublishingMarkLog(syncing.MarkLog, Protocol):
     def append(self, mark: Mark) -> bool: ...
 
 
-class PlanFiles(syncing.SyncedFiles, Protocol):
+class PlanFiles(durable.SyncedFiles, Protocol):
     """The part of a `Store` that keeps plans."""
 
     def put_if_absent(self, key: str, data: bytes) -> bool: ...
@@ -191,7 +191,7 @@ class EpochLog:
     def finish(self, plan: Plan) -> Mark | UnfinishablePlan:
         """Carry out a plan that was put, from any step on, and publish its mark.
 
-        Acknowledge the frontier of the mark that is returned, and only after `syncing.sync`.
+        Acknowledge the frontier of the mark that is returned, and only after `Syncing.sync`.
         """
         published = self._mark_of(plan)
         if published is not None:

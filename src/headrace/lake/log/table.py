@@ -443,7 +443,7 @@ def _append(table: LakeTable, step: TableStep, stamp: Stamp, undone: Sequence[Fi
         **{PLAN_ID: stamp.plan_id},
     )
     place = line_key(table.folder, step.base + 1)
-    # Not lasting, as what delta-rs writes: `lake.log.syncing` makes it durable before it is acknowledged.
+    # Not lasting, as what delta-rs writes: `lake.log.durable` makes it durable before it is acknowledged.
     if not table.store.put_if_absent(place, line, lasting=False):
         table.refresh()
         return False

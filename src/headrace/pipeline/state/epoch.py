@@ -30,7 +30,7 @@ from headrace.lake.format import layout, schemas
 from headrace.lake.format.plan import DataFile, TableStep
 from headrace.lake.log import errors_table, foreign
 from headrace.lake.log.commit import plan_base
-from headrace.lake.log.syncing import Syncing
+from headrace.lake.log.durable import Syncing
 from headrace.lake.log.table import LakeTable
 from headrace.lake.store.contract import Store
 from headrace.pipeline.state.live_tables import LiveTables, folders_of

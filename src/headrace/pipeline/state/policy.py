@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from headrace.core.errors import HeadraceError, MaybeMisconfigured, RightWithheld, Transient
-from headrace.lake.log.syncing import FencedOut
+from headrace.lake.log.durable import FencedOut
 from headrace.spool.layout import SpoolSpoilt
 
 FIRST_PAUSE = 0.2

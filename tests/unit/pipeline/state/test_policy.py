@@ -8,7 +8,7 @@ import pytest
 
 from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient
 from headrace.core.records import from_record, to_record
-from headrace.lake.log.syncing import fenced_error
+from headrace.lake.log.durable import fenced_error
 from headrace.pipeline.state import policy
 from headrace.pipeline.state.policy import Patience
 from headrace.sources.mysql.copy.locks import LockDenied
