@@ -7,7 +7,7 @@ needed.
 
 It uses PostgreSQL's sessions, catalog, types, snapshots and COPY from the folder `postgres`.
 
-    upstream     the names of the queue's objects, and the record of them
+    upstream     the names of the queue's objects, and the record of them, made of the options
     statements   the SQL that makes and removes the objects
     trust        the roles that may own a queue's objects, and the code that may be attached to them
     creation     make the schema and the queue in it, or refuse them
@@ -24,7 +24,7 @@ It uses PostgreSQL's sessions, catalog, types, snapshots and COPY from the folde
     catalog/     tables in PostgreSQL's catalog, with their triggers
     session/     addresses, and the proof that it is the same server
 
-    declaration, options                   the names and options of this kind of source
+    declaration                            the names and options of this kind of source
     position, spelling                     places in the stream, as times and as texts
     tick, batch                            the cuts, and the query for the events between two of them
     readers                                the lakes that read the queue, each with its tick

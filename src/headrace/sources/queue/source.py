@@ -25,10 +25,9 @@ from headrace.sources.queue import removal
 from headrace.sources.queue.copy.reader import QueueReader
 from headrace.sources.queue.decode.decoder import QueueDecoder
 from headrace.sources.queue.mirror import QueueConnection
-from headrace.sources.queue.options import options_of, plan
 from headrace.sources.queue.preflight import QueueWish, examine
 from headrace.sources.queue.session.address import QueueAddress
-from headrace.sources.queue.upstream import QueueUpstream
+from headrace.sources.queue.upstream import QueueUpstream, options_of, plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,10 @@ from headrace.core.position import Position
 from headrace.core.records import to_record
 from headrace.sources.contract.stream import Orders, StreamRead, StreamSource
 from headrace.sources.contract.values import Json
-from headrace.sources.queue.options import with_pauses
 from headrace.sources.queue.proof import history_changed
 from headrace.sources.queue.session.address import QueueAddress
 from headrace.sources.queue.stream.queue_stream import QueueRequest, QueueStream
-from headrace.sources.queue.upstream import QueueUpstream
+from headrace.sources.queue.upstream import QueueUpstream, with_pauses
 
 
 @dataclass(frozen=True, slots=True)

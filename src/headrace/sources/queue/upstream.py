@@ -1,7 +1,8 @@
-"""The record of a mirror's objects upstream, and the names of these objects in the source's schema.
+"""The record of a mirror's objects upstream, made of its options, and the names of these objects.
 
-`options` makes the record when a mirror is planned. A lake stores it, and hands it back with each request.
-All statements take their names from here, quoted.
+`source` makes the record when it plans a mirror; a bad value of an option is refused. A lake stores the
+record, and hands it back with each request; `stream_source` changes the pauses in it when a run begins to
+read. All statements take the names of the schema's objects from here, quoted.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.core.errors import Misconfigured
 from headrace.core.names import quote_identifier
 from headrace.core.records import from_record
+from headrace.sources.contract.values import Option
+from headrace.sources.queue.declaration import DECLARATION, IDLE_TICK, QUEUE, SCHEMA, TICK
 from headrace.sources.queue.position import QueueTimeline
 
 VERSION = 4  # of the objects in the schema (`docs/formats.md`)
@@ -145,3 +149,46 @@ class QueueUpstream:
     def log(self) -> QueueTimeline:
         """The queue's timeline, in this life of it."""
         return QueueTimeline(self.base)
+
+
+# --- options, to the record and back --------------------------------------------------------------
+
+
+_LEAST, _MOST = 0.01, 3600.0  # seconds between two ticks
+_LAKE_LETTERS = 8
+
+
+def plan(lake_id: str, source: str, options: Mapping[str, str]) -> QueueUpstream:
+    """The record of a planned mirror, from its options."""
+    schema, queue = _value(options, SCHEMA), _value(options, QUEUE)
+    Objects(schema, queue)
+    lake = f"{lake_id[:_LAKE_LETTERS].lower()}_{source}"
+    return with_pauses(QueueUpstream(schema=schema, queue=queue, lake=lake), options)
+
+
+def with_pauses(upstream: QueueUpstream, options: Mapping[str, str]) -> QueueUpstream:
+    """The record with the pauses of these options: each run may have others."""
+    pause = _seconds(_value(options, TICK), TICK.name)
+    return replace(
+        upstream, pause=pause, idle_pause=max(_seconds(_value(options, IDLE_TICK), IDLE_TICK.name), pause)
+    )
+
+
+def options_of(upstream: QueueUpstream) -> dict[str, str]:
+    """The options of a record, without the pauses: those that stay the same in every run."""
+    return {QUEUE.name: upstream.queue, SCHEMA.name: upstream.schema}
+
+
+def _value(options: Mapping[str, str], option: Option) -> str:
+    return DECLARATION.value(options, option.name) or ""
+
+
+def _seconds(text: str, name: str) -> float:
+    with suppress(ValueError):
+        if _LEAST <= (seconds := float(text)) <= _MOST:
+            return seconds
+    raise Misconfigured(
+        "QUEUE_PAUSE_MALFORMED",
+        f'"{text}" is not a pause that {name} can have',
+        hint=f"write seconds, from {_LEAST:g} to {_MOST:g}: {name} = 0.1",
+    )

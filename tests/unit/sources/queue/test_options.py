@@ -8,9 +8,8 @@ import pytest
 
 from headrace.core.errors import Misconfigured
 from headrace.core.records import to_record
-from headrace.sources.queue.options import options_of, plan
 from headrace.sources.queue.stream_source import QueueStreamSource
-from headrace.sources.queue.upstream import QueueUpstream
+from headrace.sources.queue.upstream import QueueUpstream, options_of, plan
 
 
 @pytest.mark.parametrize(
