@@ -9,9 +9,8 @@
     wire        rows between the two
     depot       payloads too large for that, through a store
     queries     a user's query: its rows, and Spark's refusals as our errors
-    priority    tasks that leave the processors to others
+    priority    tasks that leave the processors to others, and threads of libraries, which must not
     allocators  gives memory that a task freed back to the machine
-    pools       the threads of libraries, made before a task steps back
     warmth      workers loaded before the first job and kept alive between jobs
     secrets     passwords on their way to tasks, so that nothing that Spark prints shows them
     paths       the proof that executors and driver see the same lake

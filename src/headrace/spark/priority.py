@@ -12,6 +12,11 @@ nothing, the tasks of this worker run in the background, until one of them had a
 Each task runs in a thread of its own: on Linux both priorities belong to a thread, and only root can raise
 them again. Elsewhere they belong to the process, which also serves other tasks, so nothing is done there. An
 executor with another version of this package is found before (`warmth`).
+
+A thread inherits its maker's niceness, and keeps it. Libraries make theirs when they are first used, for as
+long as the process lives: made by a thread that has stepped back, they would serve every later task of the
+worker behind all others. So a worker has them made (`raise_pools`) when it is warmed, or, where it came later
+(another one died, an executor was added), before its first task in the background.
 """
 
 from __future__ import annotations
@@ -22,9 +27,9 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import cache
 from typing import TypeVar
 
-from headrace.spark.pools import raise_pools
 from headrace.spark.worker import Task
 
 NICENESS = 10  # a tenth of the weight of a thread that has none
@@ -81,3 +86,16 @@ def _step_aside() -> None:
     if sys.platform == "linux":
         with suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))  # 0: this thread
+
+
+@cache
+def raise_pools() -> None:
+    """Have the libraries make their threads now; once a process."""
+    import polars
+    import pyarrow
+    from pyarrow import parquet
+
+    polars.DataFrame({"a": [1]}).lazy().sort("a").collect()
+    sink = pyarrow.BufferOutputStream()
+    parquet.write_table(pyarrow.table({f"c{number}": [number] for number in range(64)}), sink)
+    parquet.read_table(pyarrow.BufferReader(sink.getvalue()))

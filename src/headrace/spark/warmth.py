@@ -33,7 +33,7 @@ from typing import Final, TypeAlias
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.spark.failures import engine_errors
 from headrace.spark.jobs import Runner
-from headrace.spark.pools import raise_pools
+from headrace.spark.priority import raise_pools
 from headrace.spark.session import RunningSpark, has_executors
 
 # Spark's limit is a minute; a heartbeat at half of it may come late once.
