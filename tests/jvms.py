@@ -3,7 +3,7 @@
     pytest begins ──► SPARK_SUBMIT_OPTS   Spark's launcher gives them to the JVM of every local session,
                                           in this process or in a `headrace run` that a test starts
     many tests    ──► the archive         of classes that users have after their first command, made before
-                                          the first test (`headrace.spark.archive`)
+                                          the first test (`headrace.spark.java`)
 
 Compiling for a long life and collecting with threads of their own cost such a JVM more than all of its work.
 Whoever measures what users get takes the options away: `as_users_have_it`.
@@ -20,7 +20,7 @@ from contextlib import suppress
 
 import pytest
 
-from headrace.spark.archive import Archive
+from headrace.spark.java import Archive
 
 VARIABLES = ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS")
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

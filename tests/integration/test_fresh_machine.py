@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from headrace.spark.archive import Archive
+from headrace.spark.java import Archive
 from headrace_testing.postgres import Database
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.full]

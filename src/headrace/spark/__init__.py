@@ -1,6 +1,6 @@
 """Spark: sessions, and jobs over opaque blobs. The only room that knows PySpark.
 
-    java        a runtime that Spark starts on, from the machine or from pip
+    java        a runtime that Spark starts on, from the machine or from pip; its archive of classes
     jvm         its process: started from an archive of classes, if there is one, with its output held back
     session     which Spark: the user's active one, a remote one, a cluster, else this machine's cores
     lazy        a session or a runner that is made when it is first needed

@@ -11,7 +11,7 @@ redirects its output:
 With HEADRACE_SPARK_LOG all goes to standard error instead. Never to standard output, which belongs to the
 command, and never by exchanging descriptors of this process, in which other threads speak meanwhile.
 
-An archive of classes (`archive`) only saves time, and so do the options of `LIGHT`: a JVM that does not start
+An archive of classes (`java`) only saves time, and so do the options of `LIGHT`: a JVM that does not start
 with them is started once more without, and the archive is not used for a day.
 
 PySpark keeps one JVM for the life of a process: where there is one already, nothing is started.
@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from headrace.spark.archive import Archive
+from headrace.spark.java import Archive
 
 LOG = "HEADRACE_SPARK_LOG"
 _OPTIONS = "spark.driver.extraJavaOptions"

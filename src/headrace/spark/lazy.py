@@ -174,7 +174,7 @@ class LazyJobs(Lazy[Jobs]):
 def lazy_session(app: str) -> Lazy[RunningSpark]:
     """A session for a command that asks one question and ends.
 
-    Where it is one of our own on this machine, its Java starts from the archive of classes (`archive`), and
+    Where it is one of our own on this machine, its Java starts from the archive of classes (`java`), and
     writes it as it ends, after the answer, if there is none; what Java and Spark print is heard by nobody who
     asked (`jvm`). Where the environment says another Spark, that one is used.
     """

@@ -14,7 +14,7 @@ settings are made in it, and `close` puts back what they replaced.
 
 What a local session of our own gets, and why, stands beside `local_settings`. The environment of this
 process may get a JAVA_HOME and a PYSPARK_PYTHON, which the JVM inherits; nothing beyond the process is
-changed, but for what `archive` keeps in the user's cache folder. No module outside this room imports
+changed, but for what `java` keeps in the user's cache folder. No module outside this room imports
 PySpark, and this room imports it only inside functions: a machine without Spark gets a coded error, and
 `headrace --version` does not wait for it.
 
@@ -38,9 +38,8 @@ from urllib.parse import urlsplit
 
 from headrace.core.errors import Misconfigured
 from headrace.spark import jvm
-from headrace.spark.archive import Archive
 from headrace.spark.failures import engine_errors, of_master, of_silence, of_start
-from headrace.spark.java import find_java
+from headrace.spark.java import Archive, find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

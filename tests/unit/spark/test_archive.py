@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace.spark import java
-from headrace.spark.archive import Archive
+from headrace.spark.java import Archive
 
 
 def _ended_well(options: str) -> bool:
