@@ -7,7 +7,6 @@ error and an exit code. Each command is a module with two functions, listed in `
     run(args) -> int        runs it, by calling `pipeline`, `status` or `lake`; 0 only if it did all of it
 
     demo                        a server, a workload, its mirror, and the proof, all on this machine
-    demo_scenes                 the servers and workloads of the demo, one of each kind of source
     check · run · status        examine a database; mirror it; show the state of the mirror
     serve                       the state over HTTP: metrics, health, a page
     alerts                      sends a test event to the hooks of a configuration
