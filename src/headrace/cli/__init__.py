@@ -20,7 +20,6 @@ error and an exit code. Each command is a module with two functions, listed in `
     source_options              the options of each kind of source, as it declares them
     progress · prompt           the lines and bars of a run; the prompt of `sql`
     overview · layout           the page in a terminal; lines and columns that fit it
-    rows                        the result of a query: a table, JSON or CSV
     output                      standard output: a pipe, a terminal, a reader that goes away
     argv                        overwrites passwords in our own command line, before anything else
 

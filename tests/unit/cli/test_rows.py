@@ -11,7 +11,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from headrace.cli.rows import show
+from headrace.cli.sql import show
 
 ROWS = pa.table(
     {
