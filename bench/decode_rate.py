@@ -101,7 +101,7 @@ def changes(data: Bytes, messages: pgoutput.Messages) -> Any:
 
 
 def copied(data: Bytes) -> Any:
-    pairs = zip(copytext.columns(data, 8), COLUMNS, strict=True)
+    pairs = zip(copytext.text_columns(data, 8), COLUMNS, strict=True)
     return [decode_column(text, column.form, column.type) for text, column in pairs]
 
 
@@ -172,8 +172,8 @@ def main() -> None:
         len(small_stream),
         lambda: changes_by_reference(small_stream),
     )
-    timed("copytext.columns", len(rows), "rows", len(payload), lambda: copytext.columns(payload, 8))
-    timed("copytext.columns and values", len(rows), "rows", len(payload), lambda: copied(payload))
+    timed("copyrows.text_columns", len(rows), "rows", len(payload), lambda: copytext.text_columns(payload, 8))
+    timed("copyrows.text_columns and values", len(rows), "rows", len(payload), lambda: copied(payload))
     timed(
         "  beside: reference",
         len(few),
@@ -188,7 +188,7 @@ def main() -> None:
         len(small_payload),
         lambda: by_psycopg(few),
     )
-    texts = copytext.columns(payload, 8)
+    texts = copytext.text_columns(payload, 8)
     for text, column in zip(texts, COLUMNS, strict=True):
         size = int(text.lengths.sum())
         timed(

@@ -46,7 +46,7 @@ class CopiedRows:
 
 def decode(data: Bytes, columns: Sequence[Column]) -> CopiedRows:
     """Decode a buffer of whole lines, which hold these columns and no others."""
-    texts = copytext.columns(data, len(columns))
+    texts = copytext.text_columns(data, len(columns))
     decoded = [decode_column(text, c.form, c.type) for text, c in zip(texts, columns, strict=True)]
     return of_columns(columns, texts, decoded)
 

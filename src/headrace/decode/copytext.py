@@ -37,7 +37,7 @@ _WORDS = {
 }
 
 
-def columns(data: Bytes, ncols: int) -> list[TextColumn]:
+def text_columns(data: Bytes, ncols: int) -> list[TextColumn]:
     """The columns of a payload of whole rows."""
     nrows = int(_count_rows(data))
     kinds = np.empty((ncols, nrows), np.uint8)

@@ -42,7 +42,7 @@ def connection(database: Database) -> Iterator[Connection]:
 def _copied(connection: Connection, query: LiteralString, ncols: int) -> list[Any]:
     with connection.cursor().copy(f"COPY ({query}) TO STDOUT") as rows:
         data = b"".join(bytes(part) for part in rows)
-    return copytext.columns(array(data), ncols)
+    return copytext.text_columns(array(data), ncols)
 
 
 # Form, type, the values of 2000 rows, and the number that each stands for, as the server sees it.

@@ -119,5 +119,5 @@ def test_damaged_rows_are_read_as_the_reference_reads_them_or_refused(data: byte
 
 
 def _copied(data: Bytes, ncols: int) -> list[reference.Row]:
-    columns = copytext.columns(data, ncols)
+    columns = copytext.text_columns(data, ncols)
     return [list(row) for row in zip(*map(_values, columns), strict=True)]

@@ -12,7 +12,7 @@ from tests.laws.decode.wire import array
 
 
 def _texts(data: bytes, ncols: int) -> list[list[str | None]]:
-    found = copytext.columns(array(data), ncols)
+    found = copytext.text_columns(array(data), ncols)
     return [decode_column(column, "text", pa.string()).array.to_pylist() for column in found]
 
 
@@ -49,12 +49,12 @@ def test_no_bytes_are_no_rows() -> None:
 )
 def test_a_row_that_does_not_fit_is_a_definite_error_without_its_values(data: bytes) -> None:
     with pytest.raises(Definite) as caught:
-        copytext.columns(array(data), 2)
+        copytext.text_columns(array(data), 2)
     assert caught.value.code == "PG_BAD_COPY_ROW"
     assert "secret" not in str(caught.value)
 
 
 def test_the_buffer_of_the_caller_is_left_as_it_was() -> None:
     data = array(b"a\\tb\tc\n").copy()
-    copytext.columns(data, 2)
+    copytext.text_columns(data, 2)
     assert data.tobytes() == b"a\\tb\tc\n"
