@@ -23,7 +23,7 @@ import pyarrow as pa
 from psycopg.pq import Format
 
 from headrace.core.schema import Column, TableSchema
-from headrace.decode import copydata, copytext, pgoutput
+from headrace.decode import copydata, copyrows, pgoutput
 from headrace.decode.kernel import Bytes
 from headrace.decode.pgoutput import batch
 from headrace.decode.values import decode_column
@@ -101,7 +101,7 @@ def changes(data: Bytes, messages: pgoutput.Messages) -> Any:
 
 
 def copied(data: Bytes) -> Any:
-    pairs = zip(copytext.text_columns(data, 8), COLUMNS, strict=True)
+    pairs = zip(copyrows.text_columns(data, 8), COLUMNS, strict=True)
     return [decode_column(text, column.form, column.type) for text, column in pairs]
 
 
@@ -172,7 +172,7 @@ def main() -> None:
         len(small_stream),
         lambda: changes_by_reference(small_stream),
     )
-    timed("copyrows.text_columns", len(rows), "rows", len(payload), lambda: copytext.text_columns(payload, 8))
+    timed("copyrows.text_columns", len(rows), "rows", len(payload), lambda: copyrows.text_columns(payload, 8))
     timed("copyrows.text_columns and values", len(rows), "rows", len(payload), lambda: copied(payload))
     timed(
         "  beside: reference",
@@ -188,7 +188,7 @@ def main() -> None:
         len(small_payload),
         lambda: by_psycopg(few),
     )
-    texts = copytext.text_columns(payload, 8)
+    texts = copyrows.text_columns(payload, 8)
     for text, column in zip(texts, COLUMNS, strict=True):
         size = int(text.lengths.sum())
         timed(

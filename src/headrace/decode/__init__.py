@@ -2,7 +2,7 @@
 
     replication stream ─ copydata ─▶ pgoutput ─┐
                                                ├─▶ text columns ─ values ─▶ Arrow, and what is bad
-    COPY rows ───────── copydata ─▶ copytext ──┤              (`copyrows`: this whole path, for rows)
+    COPY rows ───────── copydata ─▶ copyrows ──┤              (and from there to rows of the lake)
     texts of rows, by triggers ───▶ queue ─────┘
 
     MySQL's result sets and binlog ───────────────────▶ mysql ───▶ the same, by forms of its own

@@ -1,4 +1,4 @@
-"""Twin of `pgoutput.tuples` and of `copytext`: one row at a time."""
+"""Twin of `pgoutput.tuples` and of `copyrows`: one row at a time."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ import pytest
 
 from headrace.core.change_batch import Image
 from headrace.core.schema import Column, TableSchema
-from headrace.decode import copytext, pgoutput
+from headrace.decode import copyrows, pgoutput
 from headrace.decode.pgoutput import batch
 from headrace.decode.values import decode_column
 from headrace.sources.postgres.session.address import PostgresAddress
@@ -42,7 +42,7 @@ def connection(database: Database) -> Iterator[Connection]:
 def _copied(connection: Connection, query: LiteralString, ncols: int) -> list[Any]:
     with connection.cursor().copy(f"COPY ({query}) TO STDOUT") as rows:
         data = b"".join(bytes(part) for part in rows)
-    return copytext.text_columns(array(data), ncols)
+    return copyrows.text_columns(array(data), ncols)
 
 
 # Form, type, the values of 2000 rows, and the number that each stands for, as the server sees it.

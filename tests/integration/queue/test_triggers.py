@@ -15,7 +15,7 @@ import numpy as np
 import psycopg
 import pytest
 
-from headrace.decode import copytext
+from headrace.decode import copyrows
 from headrace.decode.queue import composite
 from headrace.decode.text import TEXT, TextColumn
 from headrace.sources.queue.creation import read_queue
@@ -95,7 +95,7 @@ def _types_agree(database: Database, isolation: str) -> None:
 def _copied(queue: Capturing, query: str, ncols: int) -> list[list[bytes | None]]:
     with queue.session.cursor().copy(f"COPY ({query}) TO STDOUT".encode()) as rows:
         data = b"".join(bytes(part) for part in rows)
-    return [_values(column) for column in copytext.text_columns(np.frombuffer(data, np.uint8), ncols)]
+    return [_values(column) for column in copyrows.text_columns(np.frombuffer(data, np.uint8), ncols)]
 
 
 def _captured(queue: Capturing, query: str, ncols: int) -> list[list[bytes | None]]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headrace.core.change_batch import Image
 from headrace.core.errors import Definite
-from headrace.decode import copytext, pgoutput
+from headrace.decode import copyrows, pgoutput
 from headrace.decode.kernel import Bytes
 from headrace.decode.pgoutput.framing import Messages
 from headrace.decode.pgoutput.tuples import Side, tuples
@@ -119,5 +119,5 @@ def test_damaged_rows_are_read_as_the_reference_reads_them_or_refused(data: byte
 
 
 def _copied(data: Bytes, ncols: int) -> list[reference.Row]:
-    columns = copytext.text_columns(data, ncols)
+    columns = copyrows.text_columns(data, ncols)
     return [list(row) for row in zip(*map(_values, columns), strict=True)]

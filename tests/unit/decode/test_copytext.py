@@ -6,13 +6,13 @@ import pyarrow as pa
 import pytest
 
 from headrace.core.errors import Definite
-from headrace.decode import copytext
+from headrace.decode import copyrows
 from headrace.decode.values import decode_column
 from tests.laws.decode.wire import array
 
 
 def _texts(data: bytes, ncols: int) -> list[list[str | None]]:
-    found = copytext.text_columns(array(data), ncols)
+    found = copyrows.text_columns(array(data), ncols)
     return [decode_column(column, "text", pa.string()).array.to_pylist() for column in found]
 
 
@@ -49,12 +49,12 @@ def test_no_bytes_are_no_rows() -> None:
 )
 def test_a_row_that_does_not_fit_is_a_definite_error_without_its_values(data: bytes) -> None:
     with pytest.raises(Definite) as caught:
-        copytext.text_columns(array(data), 2)
+        copyrows.text_columns(array(data), 2)
     assert caught.value.code == "PG_BAD_COPY_ROW"
     assert "secret" not in str(caught.value)
 
 
 def test_the_buffer_of_the_caller_is_left_as_it_was() -> None:
     data = array(b"a\\tb\tc\n").copy()
-    copytext.text_columns(data, 2)
+    copyrows.text_columns(data, 2)
     assert data.tobytes() == b"a\\tb\tc\n"

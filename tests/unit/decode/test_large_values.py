@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.core.schema import Column
-from headrace.decode import copydata, copyrows, copytext, digest, pgoutput, printing
+from headrace.decode import copydata, copyrows, digest, pgoutput, printing
 from headrace.decode.mysql import charsets, forms, framing, result_rows, rows
 from headrace.decode.mysql import table_map as maps
 from headrace.decode.mysql.collations import CHARSETS
@@ -167,7 +167,7 @@ def _walks() -> dict[str, Work]:
     inserted = wire.plugin(b"I" + wire.oid() + b"N" + wire.tuple_data([TEXT]))
     transaction = pa.compress(events.frame(23, TEXT) * 2, codec="zstd", asbytes=True)
     return {
-        "copied text": partial(copytext.text_columns, line, 1),
+        "copied text": partial(copyrows.text_columns, line, 1),
         "copied rows": partial(copyrows.decode, line, [Column("a", pa.string(), "text", "text")]),
         "copied frames": partial(copydata.frames, np.frombuffer(wire.copy_data(TEXT), np.uint8)),
         "a composite of the queue": partial(composite.columns, quoted, 1),

@@ -19,7 +19,7 @@ from headrace.core.handoff import ByXid
 from headrace.core.keycode import keycode
 from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
-from headrace.decode import copytext
+from headrace.decode import copyrows
 from headrace.decode.values import decode_column
 from headrace.pipeline.copy.by_chunks import Walk
 from headrace.sources.contract.copying import KeyRange
@@ -111,7 +111,7 @@ def _keys(database: Database, session: Session, schema: TableSchema, *spans: Key
     ):
         data = np.concatenate([np.zeros(0, np.uint8), *buffers])
     columns = [next(c for c in schema.columns if c.name == name) for name in schema.key]
-    texts = copytext.text_columns(data, len(columns))
+    texts = copyrows.text_columns(data, len(columns))
     arrays = [decode_column(t, c.form, c.type).array for t, c in zip(texts, columns, strict=True)]
     return pa.table(dict(zip(schema.key, arrays, strict=True)))
 
