@@ -9,8 +9,8 @@
     table_map      how a table's rows are laid out in the binlog
     rows           the rows of events, as change batches
     forms          the table of forms: which decoder reads which form, from a result set and from the binlog;
-                   also labels, vectors and compression
-    numbers, times, addresses            the families of values
+                   also labels, addresses, vectors and compression
+    numbers, times        families of values
     json_tree, doubles    JSON as MySQL stores it, printed
     charsets, single_byte, collations    texts that are not UTF-8
 
