@@ -16,8 +16,7 @@ import pytest
 from headrace.alerts import delivery, watch
 from headrace.alerts.events import Event, KnownStates
 from headrace.alerts.hooks import HookConfig, hooks_of
-from headrace.alerts.outbox import MOST_EVENTS, Outbox
-from headrace.alerts.watch import AlertWatch, alerting
+from headrace.alerts.watch import MOST_EVENTS, AlertWatch, Outbox, alerting
 from headrace.core.errors import Transient
 from headrace.lake.format import layout, prooffile
 from headrace.lake.format.prooffile import TableProof
