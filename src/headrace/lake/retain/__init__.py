@@ -3,6 +3,5 @@
 thinning    which marks stay
 mark_files  the files of a marks table, put in order
 compaction  which small files are put together
-marks_there the marks that a reader may still have open
-sweep       deleting what nobody needs
+sweep       deleting what nobody needs: neither the newest version nor a mark that a reader may have open
 """
