@@ -12,8 +12,7 @@
     stream_source      the half of the contract that a receiver needs
     mirror             the contract, on one connection
     origin             the start of a stream, and the check that the server still has the settings for one
-    successor          another server in place of the one that was followed
-    errant             transactions that a server executed too early to take the followed one's place
+    successor          another server in place of the one that was followed: may it go on from there?
     upstream           the record of the mirror
     flavour            the two kinds of server, their releases, and all their differences
     position           the place that a stream has reached: the transactions that it brought, and our times

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from headrace.sources.mysql.errant import HeldTransactions, errant_gtids
 from headrace.sources.mysql.mariadb_position import MariadbGtid
+from headrace.sources.mysql.successor import HeldTransactions, errant_gtids
 
 OWN, OTHER = MariadbGtid(2, 2, 1), MariadbGtid(3, 3, 1)
 HELD = [MariadbGtid(1, 1, number) for number in (1, 2, 3)]
