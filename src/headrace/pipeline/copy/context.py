@@ -1,6 +1,6 @@
-"""The context of a copy of any kind: its source, its lake, and the events that it brings.
+"""The context of a copy of any kind: its source, its lake, its thread, and the events that it brings.
 
-    Site ─► Copied         a table, whole
+         ─► Copied         a table, whole
             ChunkCopied    a key range of one
             Rewritten      a portion of the rows of one, from the lake
             Refused        a table that can't be copied
@@ -8,13 +8,17 @@
             Lost, Broken   the copy as a whole failed: by a transient error, by a bug
 
 The events wait in `CopyContext.events` for the `loop`, which commits the parts; nothing here commits.
+
+A copy runs in a thread of the driver (`CopyThread`): `snapshot` copies tables of the source, `from_lake`
+rewrites rows of the lake.
 """
 
 from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -223,3 +227,52 @@ class Readers:
             return answers(answer)
 
         return self.door.run(job)
+
+
+# --- a copy as a thread ---------------------------------------------------------------------------
+
+
+class CopyThread(ABC):
+    """One attempt to copy some tables; a caller starts it once."""
+
+    reads_source = True
+
+    def __init__(self, site: CopyContext, names: frozenset[TableName]) -> None:
+        self.site = site
+        self.names = names
+        self._thread = threading.Thread(target=self._work, name="headrace-copying", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def over(self) -> bool:
+        """Tell whether no more events will come: checks the end before the queue, so as to miss none."""
+        return self.site.has_ended.is_set() and self.site.events.empty()
+
+    def forget(self, names: Collection[TableName]) -> None:
+        """Give up these tables: no more of their parts come; the other tables are copied to their end."""
+        self.names -= frozenset(names)
+        if not self.names:
+            self.site.stopping.set()
+
+    def stop(self) -> None:
+        """Give up what is under way; files of unfinished tables are orphans."""
+        self.site.stopping.set()
+        self._thread.join()
+
+    def _work(self) -> None:
+        try:
+            self._attempt()
+        except HeadraceError as error:
+            self.site.events.put(CopyLost(error))
+        except BaseException as error:
+            # A bug must not leave the run waiting for ever: it is for the main thread.
+            self.site.events.put(CopyBroken(error))
+            raise
+        finally:
+            self.site.has_ended.set()
+
+    @abstractmethod
+    def _attempt(self) -> None:
+        """Copy the tables; an error ends the attempt."""

@@ -23,8 +23,14 @@ from headrace.core.handoff import ByPosition
 from headrace.core.names import TableName
 from headrace.lake.format.vector import FileRows, file_rows
 from headrace.lake.log.table import LakeTable, LiveFile
-from headrace.pipeline.copy.context import CopiedTable, CopyContext, CopyProgress, CopyRefused, RewriteDone
-from headrace.pipeline.copy.thread import CopyThread
+from headrace.pipeline.copy.context import (
+    CopiedTable,
+    CopyContext,
+    CopyProgress,
+    CopyRefused,
+    CopyThread,
+    RewriteDone,
+)
 from headrace.pipeline.state.records import OldRows, TableRecord
 from headrace.pipeline.tasks.convert import ConvertedFiles, ConvertTask, convert
 from headrace.pipeline.tasks.files import ROWS_PER_FILE

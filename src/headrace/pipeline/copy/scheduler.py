@@ -25,11 +25,11 @@ from headrace.pipeline.copy.context import (
     CopyPostponed,
     CopyProgress,
     CopyRefused,
+    CopyThread,
     Event,
     Portion,
     Room,
 )
-from headrace.pipeline.copy.thread import CopyThread
 from headrace.sources.contract.errors import TableDenied
 
 AGAIN_SECONDS, AGAIN_MOST_SECONDS = 1.0, 10.0

@@ -39,11 +39,11 @@ from headrace.pipeline.copy.context import (
     CopyPostponed,
     CopyProgress,
     CopyRefused,
+    CopyThread,
     Readers,
     Room,
     SourceCopyContext,
 )
-from headrace.pipeline.copy.thread import CopyThread
 from headrace.pipeline.state import schema_check
 from headrace.pipeline.state.config import SourceConfig
 from headrace.pipeline.state.records import SourceRecord, TableRecord
