@@ -81,7 +81,9 @@ def test_changes_that_are_kept_for_a_rewritten_table_are_later_than_the_moment_b
 ) -> None:
     """They come into the table's history with a later epoch than the one that received them."""
     [(moment,)] = database.execute("SELECT clock_timestamp()")
-    database.execute("INSERT INTO items VALUES (4); ALTER TABLE items ADD COLUMN more int DEFAULT 7", user="app")
+    database.execute(
+        "INSERT INTO items VALUES (4); ALTER TABLE items ADD COLUMN more int DEFAULT 7", user="app"
+    )
     mirrors.once()
     assert "late" in [mark.kind for mark in lake.marks()]
     assert _held(lake, moment) == 0
