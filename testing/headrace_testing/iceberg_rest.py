@@ -78,6 +78,8 @@ class RestServer:
     has_transactions: bool = True
     token: str | None = None  # that a request must bear
     is_away: bool = False  # answer 503 to all
+    may_write: bool = True  # else answer 403 to what changes anything
+    folds: bool = False  # take all names in lower case
     longest: int = 200  # characters of a table's name
     requests: list[str] = field(default_factory=list)  # method and path of each
     before_commit: Callable[[int], None] = lambda number: None  # with the number of the table in its request
@@ -87,6 +89,9 @@ class RestServer:
     def answer(self, method: str, path: str, query: Mapping[str, str], body: Json) -> Json:
         """Carry out a request; the body of the answer."""
         with self._lock:
+            if self.folds:
+                path, query = path.lower(), {name: value.lower() for name, value in query.items()}
+                _fold(body or {})
             match [method, *path.split("/")]:
                 case ["GET", "config"]:
                     endpoints = [*ENDPOINTS, *([TRANSACTIONS] if self.has_transactions else [])]
@@ -170,6 +175,15 @@ def _levels(text: str) -> tuple[str, ...]:
     return tuple(unquote_plus(text).split(LEVELS)) if text else ()
 
 
+def _fold(body: Json) -> None:
+    """Bring the names of tables and namespaces in a request to lower case."""
+    for each in (body, *(change["identifier"] for change in body.get("table-changes", ()))):
+        if "name" in each:
+            each["name"] = each["name"].lower()
+        if "namespace" in each:
+            each["namespace"] = [level.lower() for level in each["namespace"]]
+
+
 def _told(table: Table) -> Json:
     metadata = json.loads(table.metadata.model_dump_json())
     return {"metadata-location": table.metadata_location, "metadata": metadata, "config": {}}
@@ -211,6 +225,8 @@ class _Handler(BaseHTTPRequestHandler):
         wanted = self.rest.token
         if wanted is not None and self.headers.get("Authorization") != f"Bearer {wanted}":
             raise Refusal(401, "who are you?")
+        if not self.rest.may_write and self.command in ("POST", "DELETE"):
+            raise Refusal(403, "you may only read")
 
     def _say_error(self, status: int, error: Exception) -> None:
         said = {"message": str(error), "type": type(error).__name__, "code": status}

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import re
+import sqlite3
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog.sql import SqlCatalogBaseTable
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.schema import CreateTable
 
 from headrace.core.names import TableName
 from headrace.iceberg.export import Exporter
 from headrace.iceberg.settings import IcebergConfig
 from headrace.lake.format.plan import TableStep
 from headrace.lake.store.open import open_store
+from headrace_testing.iceberg_rest import serve
 from tests.iceberg import ENGINES, Engines, in_order, tags
 from tests.readers.sample import PLAIN, Sample
 
@@ -92,6 +98,49 @@ def test_a_table_that_iceberg_cannot_show_keeps_no_other_from_it(tmp_path: Path)
     assert {name: error.code for name, error in again.left_out.items()} == {
         name: code for name, code in unfit.items() if code != "ICEBERG_ROWS_UNKNOWN"
     }
+
+
+@pytest.mark.parametrize("kind", ["sql", "rest", "folding"])
+def test_a_name_that_the_catalog_takes_for_another_keeps_no_other_table_from_it(
+    tmp_path: Path, kind: str
+) -> None:
+    """A catalog that knows no case, and one that has all names in lower case; each export tries again."""
+    database = tmp_path / "server.db"
+    with sqlite3.connect(database) as connection:
+        if kind != "folding":
+            for table in SqlCatalogBaseTable.metadata.tables.values():
+                made = str(CreateTable(table).compile(dialect=sqlite.dialect()))
+                connection.execute(re.sub(r"VARCHAR\(255\)", r"\g<0> COLLATE NOCASE", made))
+    with serve(tmp_path) as server:
+        server.folds = kind == "folding"
+        uri = f"sqlite:///{database}" if kind == "sql" else server.uri
+        config = IcebergConfig(properties={"type": "sql" if kind == "sql" else "rest", "uri": uri})
+        exporter = Exporter(open_store(tmp_path / "lake"), "main", "id", timedelta(hours=1), config)
+
+        class Cased(Sample):
+            def _publish(self, steps: list[TableStep], frontier: str) -> None:
+                if frontier == "0/20":
+                    rows = pa.table({"id": [1]})
+                    names = ("public.Kinds", '"sales data".x')
+                    steps = [*steps, *(self._make(name, rows) for name in names)]
+                super()._publish(steps, frontier)
+                exporter.export()
+                codes.append({name: error.code for name, error in exporter.left_out.items()})
+
+        codes: list[dict[str, str]] = []
+        Cased(exporter.store)
+        names = {
+            "sql": ["public.kinds"],
+            "rest": ["public.kinds", "sales data.x"],
+            "folding": ["public.Kinds", "Sales Data.Order", "Sales Data.history.Order_1"],
+        }[kind]
+        refused = {f"main.{name}": "ICEBERG_NAME" for name in names}
+        assert codes == [refused | {"public.worn": "ICEBERG_DELETED_ROWS"}] * 2
+        engines = Engines(tmp_path / "lake", uri)
+        assert list(tags(engines.table("public.grown"))) == [2, 3]
+        assert len([*engines.tables()]) == {"sql": 8, "rest": 7, "folding": 6}[kind]
+        exporter.detach()
+        assert server.catalog.list_namespaces() == []
 
 
 def test_a_table_that_a_mark_lacks_has_no_tag_of_it(exported: tuple[Sample, Engines]) -> None:

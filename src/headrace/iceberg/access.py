@@ -97,10 +97,11 @@ def _server_errors() -> Iterator[None]:
 
 
 def _away(error: Exception) -> Transient:
+    response = getattr(error, "response", None)
     return Transient(
         "ICEBERG_CATALOG_AWAY",
         "the Iceberg catalog cannot be reached, or refuses us",
-        detail=type(error).__name__,
+        detail=type(error).__name__ if response is None else f"HTTP {response.status_code}",
         hint="look at the catalog and our rights there; the export goes on by itself, with one snapshot",
     )
 

@@ -26,6 +26,7 @@ Json = Any
 Identifier = tuple[str, str]  # a namespace, its levels joined by dots, and a table's name in it
 
 OURS = "headrace.lake"  # a namespace's property: the id of the lake that made it
+TAKEN = "a table there has the same name but for its case"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class SqlRows:
 
     _catalog: SqlCatalog
     files: Mapping[str, Json] = field(default_factory=dict)
-    refusals: Mapping[Identifier, HeadraceError] = field(default_factory=dict)
+    refusals: dict[Identifier, HeadraceError] = field(default_factory=dict)  # tables that it does not take
     is_atomic: bool = True
     registers: bool = False
 
@@ -117,13 +118,13 @@ class SqlRows:
     ) -> list[Identifier]:
         """Carry out all moves in one transaction, and make these namespaces.
 
-        Return the tables that another program moved meanwhile; if there are any, nothing was changed.
+        Return a table that another program moved meanwhile; if there is one, nothing was changed.
         """
         with self._catalog.engine.connect() as connection, connection.begin() as transaction:
-            moved = [move.table for move in moves if not self._carry_out(connection, move)]
-            if moved:
-                transaction.rollback()
-                return moved
+            for move in moves:
+                if not self._carry_out(connection, move):
+                    transaction.rollback()
+                    return [move.table]
             for space, properties in spaces.items():
                 self._make(connection, space, properties)
             failpoint("iceberg.commit.before")
@@ -158,24 +159,43 @@ class SqlRows:
             & (tables.table_name == name)
         )
         if move.old is None:
+            names = _select(tables.table_namespace, tables.table_name).where(here)
+            there = {tuple(row) for row in connection.execute(names)}
+            if there and move.table not in there:
+                self.refusals[move.table] = name_error(".".join(move.table), TAKEN)
+                return True
             row = {"catalog_name": self._catalog.name, "table_namespace": space, "table_name": name}
             try:
                 connection.execute(insert(tables).values(**row, metadata_location=move.new))
             except IntegrityError:
                 return False
             return True
-        there = here & (tables.metadata_location == move.old)
+        unmoved = here & (tables.metadata_location == move.old)
         if move.new is None:
-            return bool(connection.execute(delete(tables).where(there)).rowcount == 1)
+            return bool(connection.execute(delete(tables).where(unmoved)).rowcount == 1)
         values = {"metadata_location": move.new, "previous_metadata_location": move.old}
-        return bool(connection.execute(update(tables).where(there).values(**values)).rowcount == 1)
+        return bool(connection.execute(update(tables).where(unmoved).values(**values)).rowcount == 1)
 
     def _make(self, connection: Any, space: str, properties: Mapping[str, str]) -> None:
         from sqlalchemy import insert
 
+        names = _namespaces()
+        here = (names.catalog_name == self._catalog.name) & (names.namespace == space)
+        if connection.execute(_select(names.namespace).where(here)).first():
+            return  # its name is spelled otherwise there
         for key, value in {"exists": "true", **properties}.items():
             row = {"namespace": space, "property_key": key, "property_value": value}
-            connection.execute(insert(_namespaces()).values(catalog_name=self._catalog.name, **row))
+            connection.execute(insert(names).values(catalog_name=self._catalog.name, **row))
+
+
+def name_error(name: str, why: str) -> Misconfigured:
+    """The error of a table that a catalog has no place for."""
+    return Misconfigured(
+        "ICEBERG_NAME",
+        f'the Iceberg catalog cannot hold a table of the name "{name}"',
+        detail=why,
+        hint="read it as Delta, or rename it at the source; all other tables are exported",
+    )
 
 
 def _select(*columns: Any) -> Any:

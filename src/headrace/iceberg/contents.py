@@ -19,7 +19,7 @@ from headrace.core.history import OWN, history_ids
 from headrace.core.names import TableName
 from headrace.core.records import from_record
 from headrace.core.schema import TableSchema
-from headrace.iceberg.catalog import Identifier
+from headrace.iceberg.catalog import Identifier, name_error
 from headrace.iceberg.shapes import FileFacts, TableShape, describe
 from headrace.lake.format import datafile, layout
 from headrace.lake.log import histories
@@ -103,7 +103,7 @@ class Contents:
             f"{layout.iceberg_folder(self._source)}/{folder.replace(f'/{layout.quote(self._source)}', '', 1)}"
         )
         if len(f"{self._store.url}/{home}") > _LONGEST_PLACE - 100:
-            raise _name_error(".".join(table), "its place in the lake has too long a path")
+            raise name_error(".".join(table), "its place in the lake has too long a path")
         return Content(table, folder, version, home, schema, is_history)
 
     def _version(self, folder: str, known: int | None) -> int:
@@ -119,9 +119,9 @@ class Contents:
 
 def _refuse_unfit(name: TableName, space: str) -> None:
     if "." in name.schema or "." in name.name:
-        raise _name_error(str(name), "a dot is in it")
+        raise name_error(str(name), "a dot is in it")
     if max(len(f"{space}.history"), len(name.name) + 5) > _LONGEST:
-        raise _name_error(str(name), f"more than {_LONGEST} characters with the namespace")
+        raise name_error(str(name), f"more than {_LONGEST} characters with the namespace")
 
 
 def _refuse_deleted_rows(name: TableName, table: LakeTable) -> None:
@@ -132,15 +132,6 @@ def _refuse_deleted_rows(name: TableName, table: LakeTable) -> None:
             hint="headrace maintain --rewrite writes them anew, and while the lake is exported they stay "
             "without; all other tables are exported",
         )
-
-
-def _name_error(name: str, why: str) -> Misconfigured:
-    return Misconfigured(
-        "ICEBERG_NAME",
-        f'the Iceberg catalog cannot hold a table of the name "{name}"',
-        detail=why,
-        hint="read it as Delta, or rename it at the source; all other tables are exported",
-    )
 
 
 def shape_of(store: Store, content: Content, table: LakeTable) -> TableShape:

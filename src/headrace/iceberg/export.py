@@ -46,7 +46,7 @@ from headrace.lake.format.exportfile import Export, ExportedMark
 from headrace.lake.log import catalog, durable
 from headrace.lake.log.marks import Mark, Marks
 from headrace.lake.log.table import LakeTable
-from headrace.lake.store.contract import Store
+from headrace.lake.store.contract import Store, refusals
 
 ATTEMPTS = 3
 SYNCED_ONE_BY_ONE = 64
@@ -161,7 +161,10 @@ class Exporter:
                 named.add(each)
                 for listed in metadata.lists_of(self._older(each) or {"snapshots": []}):
                     if listed not in self._lists:
-                        self._lists[listed] = manifests.manifests_of(listed)
+                        try:
+                            self._lists[listed] = manifests.manifests_of(listed)
+                        except Definite:
+                            return 0
                     named |= {listed, *self._lists[listed]}
         self._lists = {listed: found for listed, found in self._lists.items() if listed in named}
         spent = [
@@ -186,12 +189,7 @@ class Exporter:
         if address not in self._files:
             found = self._older(address)
             if found is None:
-                raise Definite(
-                    "ICEBERG_METADATA_LOST",
-                    "the metadata file of an Iceberg table is gone, or cannot be read",
-                    detail=address.removeprefix(f"{self._root}/"),
-                    hint="headrace iceberg rebuild --lake DIR makes the tables of the source anew",
-                )
+                raise metadata.lost_error(address)
             self._files[address] = found
         return self._files[address]
 
@@ -450,12 +448,12 @@ class _Attempt:
             self._store, content.folder, int(parent["summary"]["headrace.version"]), content.version
         )
         number, sequence = metadata.new_snapshot_id(), new["last-sequence-number"] + 1
-        listed = manifests.file_list(
-            MetadataPlace(self._root, f"{content.home}/metadata"),
-            *(parent, number, sequence, metadata.schema_of(new)),
-            contents.files_of(content, shape, table),
-            same_rows=same,
-        )
+        files = contents.files_of(content, shape, table)
+        place = MetadataPlace(self._root, f"{content.home}/metadata")
+        with refusals(place.folder):
+            listed = manifests.file_list(
+                place, parent, number, sequence, metadata.schema_of(new), files, same_rows=same
+            )
         self._written += listed.new_files
         snapshot = {
             "snapshot-id": number,

@@ -10,7 +10,9 @@ pyiceberg reads and writes the Avro files.
 from __future__ import annotations
 
 import uuid
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +32,7 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 
+from headrace.iceberg import metadata
 from headrace.iceberg.shapes import FileFacts
 
 Json = Any
@@ -153,13 +156,28 @@ class _Plan:
 def _live(io: PyArrowFileIO, parent: Json | None) -> Iterator[tuple[ManifestFile, Sequence[ManifestEntry]]]:
     """The manifests of a snapshot, each with its files."""
     if parent is not None:
-        for manifest in read_manifest_list(io.new_input(parent["manifest-list"])):
-            yield manifest, manifest.fetch_manifest_entry(io)
+        for manifest in _manifests(io, parent["manifest-list"]):
+            with _readable(manifest.manifest_path):
+                yield manifest, manifest.fetch_manifest_entry(io)
+
+
+def _manifests(io: PyArrowFileIO, address: str) -> list[ManifestFile]:
+    with _readable(address):
+        return list(read_manifest_list(io.new_input(address)))
+
+
+@contextmanager
+def _readable(address: str) -> Iterator[None]:
+    """Raise what a file that is gone or torn makes pyiceberg raise as the table's error."""
+    try:
+        yield
+    except (OSError, ValueError, EOFError, SystemError, zlib.error):
+        raise metadata.lost_error(address) from None
 
 
 def manifests_of(address: str) -> list[str]:
     """The addresses of the manifests that a list names."""
-    return [each.manifest_path for each in read_manifest_list(PyArrowFileIO().new_input(address))]
+    return [each.manifest_path for each in _manifests(PyArrowFileIO(), address)]
 
 
 def _manifest(

@@ -19,6 +19,7 @@ import uuid
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from headrace.core.errors import Definite
 from headrace.iceberg.shapes import Json, TableShape, name_mapping
 
 _NAME = re.compile(r"/metadata/(\d{12})-[0-9a-f]{32}\.metadata\.json\Z")
@@ -34,6 +35,16 @@ def epoch_of(address: str) -> int | None:
     """The epoch of the mark that a metadata file of ours was written for; None for another program's."""
     match = _NAME.search(address)
     return None if match is None else int(match[1])
+
+
+def lost_error(address: str) -> Definite:
+    """The error of a table of which a file of metadata cannot be read."""
+    return Definite(
+        "ICEBERG_METADATA_LOST",
+        "a metadata file of an Iceberg table is gone, or cannot be read",
+        detail=address[address.rfind("/iceberg/") + 1 :],
+        hint="headrace iceberg rebuild --lake DIR makes the tables of the source anew",
+    )
 
 
 def tag(epoch: int) -> str:

@@ -24,24 +24,27 @@ from typing import Any
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import (
     BadRequestError,
+    ForbiddenError,
     NamespaceAlreadyExistsError,
     NamespaceNotEmptyError,
     NoSuchNamespaceError,
     NoSuchTableError,
     TableAlreadyExistsError,
+    UnauthorizedError,
 )
 from requests import Response
 from requests.adapters import HTTPAdapter
 
-from headrace.core.errors import HeadraceError, Misconfigured
+from headrace.core.errors import HeadraceError
 from headrace.core.failpoint import failpoint
 from headrace.iceberg import metadata
-from headrace.iceberg.catalog import OURS, Identifier, Move
+from headrace.iceberg.catalog import OURS, TAKEN, Identifier, Move, name_error
 from headrace.iceberg.shapes import Json
 
 TRANSACTIONS = "transactions/commit"
 TIMEOUT_SECONDS = 60.0
 CONFLICT = 409
+_REFUSED = {401: UnauthorizedError, 403: ForbiddenError}
 EPOCH = "headrace.epoch"
 _EMPTY: Json = {
     "current-snapshot-id": -1,
@@ -61,6 +64,7 @@ class RestRows:
     files: dict[str, Json] = field(default_factory=dict)  # the metadata of its tables, by their addresses
     refusals: dict[Identifier, HeadraceError] = field(default_factory=dict)  # tables that it does not take
     registers: bool = True
+    _registrations: set[Identifier] = field(default_factory=set)  # in this commit
 
     def __post_init__(self) -> None:
         for scheme in ("http://", "https://"):
@@ -115,12 +119,13 @@ class RestRows:
         failpoint("iceberg.server.before")
         for move in moves:
             if move.new is None:
-                self._drop(move.table)
+                _drop(self._catalog, move.table)
         try:
             changes = [self._change(move, files) for move in moves if move.new is not None]
         except _MovedError as error:
             return [error.table]
-        made = [change for change in changes if change is not None]
+        self._drop_misnamed()
+        made = [change for change in changes if change is not None and change.table not in self.refusals]
         return self._commit_all(made) if self.is_atomic else self._commit_each(made)
 
     def anything(self) -> bool:
@@ -140,20 +145,40 @@ class RestRows:
         new, old = files[move.new], None if move.old is None else self.files[move.old]
         if old is None or old["table-uuid"] != new["table-uuid"]:
             if old is not None:
-                self._drop(move.table)
-            try:
-                self._catalog.register_table((*move.table[0].split("."), move.table[1]), move.new)
-            except TableAlreadyExistsError:
-                raise _MovedError(move.table) from None
-            except BadRequestError as error:
-                self.refusals[move.table] = _refused_error(move.table, error)
+                _drop(self._catalog, move.table)
+            if not self._register(move.table, move.new):
                 return None
             old = metadata.without_tag(new)
         return _Change(move.table, old, new)
 
-    def _drop(self, table: Identifier) -> None:
-        with suppress(NoSuchTableError):
-            self._catalog.drop_table((*table[0].split("."), table[1]))
+    def _register(self, table: Identifier, address: str) -> bool:
+        """Register a new table; False where the server does not take it under its name."""
+        name = (*table[0].split("."), table[1])
+        try:
+            try:
+                self._catalog.register_table(name, address)
+            except TableAlreadyExistsError:
+                self._drop_misnamed()  # one of ours may have got its name
+                self._catalog.register_table(name, address)
+        except TableAlreadyExistsError:
+            if table in _tables_of(self._catalog, table[0]):
+                raise _MovedError(table) from None
+            self.refusals[table] = name_error(".".join(table), TAKEN)
+            return False
+        except BadRequestError as error:
+            self.refusals[table] = name_error(".".join(table), str(error)[:200])
+            return False
+        self._registrations.add(table)
+        return True
+
+    def _drop_misnamed(self) -> None:
+        """Take out the tables of this commit that the server lists under another name, as in lower case."""
+        spaces = {space for space, _ in self._registrations}
+        listed = {table for space in spaces for table in _tables_of(self._catalog, space)}
+        for table in self._registrations - listed:
+            _drop(self._catalog, table)
+            self.refusals[table] = name_error(".".join(table), "it gives the table another name")
+        self._registrations.clear()
 
     def _load(self, table: tuple[str, ...]) -> Json:
         catalog = self._catalog
@@ -162,7 +187,7 @@ class RestRows:
         response = catalog._session.get(url)
         if response.status_code == 404:
             raise NoSuchTableError
-        response.raise_for_status()
+        _refuse_failed(response)
         said = response.json()
         return _EMPTY | said["metadata"] | {"metadata-location": said["metadata-location"]}
 
@@ -175,7 +200,7 @@ class RestRows:
         response = self._post(TRANSACTIONS, {"table-changes": asked})
         if response.status_code == CONFLICT:
             return [change.table for change in changes]
-        response.raise_for_status()
+        _refuse_failed(response)
         return []
 
     def _commit_each(self, changes: Sequence[_Change]) -> list[Identifier]:
@@ -189,7 +214,7 @@ class RestRows:
                 response = self._post(place, change.request(updates, is_second=of_tags))
                 if response.status_code == CONFLICT:
                     return [change.table]
-                response.raise_for_status()
+                _refuse_failed(response)
                 failpoint("iceberg.server.between")
         return []
 
@@ -312,16 +337,28 @@ def _is_ours(known: Json) -> bool:
     return bool(tagged == snapshot["snapshot-id"] or int(summary[EPOCH]) > _epoch(known))
 
 
+def _tables_of(catalog: RestCatalog, space: str) -> set[Identifier]:
+    """The tables of a namespace; none if the namespace has another name there."""
+    levels = tuple(space.split("."))
+    for depth, level in enumerate(levels):
+        if level not in {found[-1] for found in catalog.list_namespaces(levels[:depth])}:
+            return set()
+    return {(space, name) for *_, name in catalog.list_tables(levels)}
+
+
+def _drop(catalog: RestCatalog, table: Identifier) -> None:
+    with suppress(NoSuchTableError):
+        catalog.drop_table((*table[0].split("."), table[1]))
+
+
 def _quote(name: str) -> str:
     from urllib.parse import quote
 
     return quote(name, safe="")
 
 
-def _refused_error(table: Identifier, error: Exception) -> Misconfigured:
-    return Misconfigured(
-        "ICEBERG_NAME",
-        f'the Iceberg catalog does not take a table of the name "{".".join(table)}"',
-        detail=str(error)[:200],
-        hint="read it as Delta, or rename it at the source; all other tables are exported",
-    )
+def _refuse_failed(response: Response) -> None:
+    """Raise the error of an answer as pyiceberg does."""
+    if response.status_code in _REFUSED:
+        raise _REFUSED[response.status_code]
+    response.raise_for_status()

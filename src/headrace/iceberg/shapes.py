@@ -59,7 +59,7 @@ class TableShape:
         """The columns as a schema of Iceberg has them. All may be NULL there: Iceberg can't tighten them."""
         kinds = zip(self.numbers.items(), self.schema.types, strict=True)
         return [
-            {"id": number, "name": name, "required": False, "type": _type(name, kind, number)}
+            {"id": number, "name": name, "required": False, "type": _type(kind, number)}
             for (name, number), kind in kinds
         ]
 
@@ -69,19 +69,12 @@ class TableShape:
         return max(_last(field["type"], field["id"]) for field in self.fields)
 
 
-def _type(name: str, kind: pa.DataType, number: int) -> Json:
+def _type(kind: pa.DataType, number: int) -> Json:
     if pa.types.is_decimal128(kind):
         return f"decimal({kind.precision}, {kind.scale})"
     if pa.types.is_list(kind):
         element = {"element-id": number + _DEEPER, "element-required": False}
-        return {"type": "list", **element, "element": _type(name, kind.value_type, number + _DEEPER)}
-    if kind not in _PLAIN:
-        raise Definite(
-            "ICEBERG_TYPE",
-            f'the column "{name}" has a type that Iceberg lacks',
-            detail=str(kind),
-            hint="read the table as Delta; its other columns are exported once this one is gone",
-        )
+        return {"type": "list", **element, "element": _type(kind.value_type, number + _DEEPER)}
     return _PLAIN[kind]
 
 

@@ -24,6 +24,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from headrace.cli import main as cli
 from headrace.core.errors import HeadraceError
 from headrace.core.failpoint import VARIABLE
+from headrace.iceberg.catalog import SqlRows
 from headrace.iceberg.export import Exporter
 from headrace.iceberg.settings import DATABASE, IcebergConfig
 from headrace.iceberg.watch import exporting
@@ -196,8 +197,8 @@ def _codes(exported: Exported) -> set[str]:
     return {error.code for error in exported.exporter.left_out.values()}
 
 
-def _commit_foreign(exported: Exported) -> None:
-    exported.engines.table(TABLES[0]).append(pa.table({"id": pa.array([0], pa.int64()), "v": ["theirs"]}))
+def _commit_foreign(exported: Exported, name: str = TABLES[0]) -> None:
+    exported.engines.table(name).append(pa.table({"id": pa.array([0], pa.int64()), "v": ["theirs"]}))
 
 
 def _set_back(exported: Exported) -> None:
@@ -213,6 +214,16 @@ def _lose(exported: Exported) -> None:
     exported.exporter = Exporter(exported.store, "main", exported.lake_id, exported.grace)
 
 
+def _lose_manifests(exported: Exported) -> None:
+    for file in Path(exported.engines.table(TABLES[0]).location(), "metadata").glob("*.avro"):
+        file.unlink()
+    exported.household.live(6)  # so that the table changes
+
+
+def _lose_catalog(exported: Exported) -> None:
+    (exported.household.path / DATABASE).unlink()
+
+
 def _drop(exported: Exported) -> None:
     exported.engines.catalog.drop_table(f"main.{TABLES[0]}")
 
@@ -223,7 +234,9 @@ def _drop(exported: Exported) -> None:
         (_commit_foreign, "ICEBERG_FOREIGN_COMMIT"),
         (_set_back, "ICEBERG_SET_BACK"),
         (_drop, "ICEBERG_SET_BACK"),
+        (_lose_catalog, "ICEBERG_SET_BACK"),
         (_lose, "ICEBERG_METADATA_LOST"),
+        (_lose_manifests, "ICEBERG_METADATA_LOST"),
     ],
 )
 def test_a_table_that_others_changed_in_the_catalog_is_left_alone_until_it_is_rebuilt(
@@ -234,10 +247,9 @@ def test_a_table_that_others_changed_in_the_catalog_is_left_alone_until_it_is_re
     exported.household.live(2)
     exported.exporter.export()
     assert _codes(exported) == {code}
-    record = exportfile.read(exported.store, "main")
-    assert record is not None
+    if act not in (_set_back, _lose_catalog):
+        assert max(tags(exported.engines.table(TABLES[1]))) == exported.household.ledger.mark.epoch
     if act is _commit_foreign:
-        assert sorted(tags(exported.engines.table(TABLES[1])))[-1] == exported.household.ledger.mark.epoch
         assert exported.engines.table(TABLES[0]).scan().to_arrow()["v"].to_pylist().count("theirs") == 1
         exported.household.maintained(marks="0s", grace="0s")
         assert exported.unreadable() == [], "files stay that the other program's snapshot names"
@@ -245,6 +257,49 @@ def test_a_table_that_others_changed_in_the_catalog_is_left_alone_until_it_is_re
     assert _codes(exported) == set()
     assert exported.wrong(("pyiceberg",)) == []
     assert exported.live() == exported.household.ledger.mark.epoch
+
+
+def test_a_catalog_that_changes_at_each_attempt_is_told_and_exported_to_later(
+    exported: Exported, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another program commits to one table after another, each time between our look and our commit."""
+    exported.live()
+    exported.household.live(2)
+    names = [*TABLES, "public.history.a_1"]
+    attacked = iter(names)
+
+    def attack(name: str) -> None:
+        if name == "iceberg.written":
+            _commit_foreign(exported, next(attacked))
+
+    def owners(rows: SqlRows, namespace: str) -> dict[str, str | None]:
+        attack("iceberg.written")
+        return known(rows, namespace)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("headrace.iceberg.export.failpoint", attack)
+        with pytest.raises(HeadraceError, match="ICEBERG_CATALOG_MOVED"):
+            exported.exporter.export()
+    assert exported.live() == max(tags(exported.engines.table("public.history.b_1"))), "the others go on"
+    assert _codes(exported) == {"ICEBERG_FOREIGN_COMMIT"}
+    assert len(exported.exporter.left_out) == len(names)
+    known, attacked = SqlRows.owners, iter(names)
+    with monkeypatch.context() as patch:
+        patch.setattr(SqlRows, "owners", owners)
+        with pytest.raises(HeadraceError, match="ICEBERG_CATALOG_MOVED"):
+            exported.exporter.detach()
+    assert len([*exported.engines.tables()]) == len(names) + 1, "nothing was taken out"
+    exported.exporter.detach()
+    assert not (exported.household.path / DATABASE).exists()
+
+
+def test_a_lake_that_refuses_metadata_is_no_fault_of_ours(exported: Exported) -> None:
+    (exported.household.path / "iceberg").touch()
+    with pytest.raises(HeadraceError, match="LAKE_STORE"):
+        exported.exporter.export()
+    (exported.household.path / "iceberg").unlink()
+    exported.live()
+    assert exported.wrong(("pyiceberg",)) == []
 
 
 def test_a_table_of_others_is_not_touched_and_detach_leaves_all_as_it_was(tmp_path: Path, seed: int) -> None:
@@ -310,6 +365,11 @@ def test_two_lakes_have_no_namespace_in_common(tmp_path: Path, seed: int) -> Non
     with pytest.raises(HeadraceError, match="ICEBERG_OTHER_LAKE"):
         Exported(other, config=config)
     Exported(other, config=replace(config, namespace="further")).live()
+    Exported(other, config=replace(config, namespace="further")).exporter.detach()
+    long = Exported(other, config=replace(config, namespace="n" * 250))
+    long.exporter.export()
+    assert set(long.exporter.left_out) == set(TABLES)
+    assert _codes(long) == {"ICEBERG_NAME"}
     with pytest.raises(HeadraceError, match="ICEBERG_ELSEWHERE"):
         Exported(one, config=replace(config, namespace="again"))
 
@@ -328,7 +388,9 @@ def test_a_catalog_that_is_away_is_told_and_caught_up_with(exported: Exported) -
     assert {len(table.metadata.snapshots) for table in exported.engines.tables("main.public")} == {2}
 
 
-def test_the_thread_of_a_run_tells_of_a_catalog_that_is_away(exported: Exported) -> None:
+def test_the_thread_of_a_run_tells_of_a_catalog_that_is_away_and_of_a_bug(
+    exported: Exported, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The run never waits for it."""
     path = exported.household.path / DATABASE
     config = replace(exported.config, every="1s")
@@ -343,6 +405,10 @@ def test_the_thread_of_a_run_tells_of_a_catalog_that_is_away(exported: Exported)
         assert watch.status.behind_since is not None
         path.rmdir()
         away.rename(path)
+        wait_for(lambda: watch.warnings == {}, "the next export")
+        with monkeypatch.context() as patch:
+            patch.delattr("headrace.iceberg.export.durable")
+            wait_for(lambda: "ICEBERG_FAULT" in watch.warnings, "the warning")
         wait_for(lambda: watch.warnings == {}, "the next export")
         exported.household.live(2)
         watch.close()
