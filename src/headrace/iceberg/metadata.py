@@ -5,7 +5,8 @@ look at the catalog's row tells which mark it is at, and that the last commit wa
 
     iceberg/<source>/<schema>/<table>/metadata/<epoch, twelve digits>-<uuid without dashes>.metadata.json
 
-Trino reads no file whose name does not begin with a number. Other programs write five digits, and dashes.
+Trino reads no file whose name does not begin with a number; earlier versions of ours began with `headrace-`.
+Other programs write five digits, and dashes.
 
 Every snapshot that it lists is shown by a tag. Earlier metadata files are listed for the grace time after
 they were replaced, so that whoever opened one goes on reading.
@@ -22,7 +23,7 @@ from typing import Any
 from headrace.core.errors import Definite
 from headrace.iceberg.shapes import Json, TableShape, name_mapping
 
-_NAME = re.compile(r"/metadata/(\d{12})-[0-9a-f]{32}\.metadata\.json\Z")
+_NAME = re.compile(r"/metadata/(?:headrace-)?(\d{12})-[0-9a-f]{32}\.metadata\.json\Z")
 _OWN = "headrace."  # how the names of our properties begin
 _TAG = re.compile(r"mark-(\d+)\Z")
 
