@@ -23,7 +23,7 @@ Pure. The record of a mirror's objects upstream holds the rules: if a kind of so
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -156,7 +156,7 @@ class ColumnRules:
         return Misconfigured(
             "COLUMNS_LATER",
             f"columns that came later stay out of {table}",
-            detail=", ".join(f'"{name}"' for name in late),
+            detail=_list_columns(late),
             hint=f'name them in "only" of "{table}", run again, then headrace tables resync {table}',
         )
 
@@ -320,7 +320,7 @@ def rule_flaw(
         return Misconfigured(
             "COLUMNS_KEY",
             f"the rule of columns of {table} leaves out a column of its key",
-            detail=", ".join(f'"{column}"' for column in unsent),
+            detail=_list_columns(unsent),
             hint=f'let the key through: take it out of "exclude", or add it to "only", of "{table}"',
         )
     return None
@@ -346,33 +346,23 @@ def check_rule(
         return [Finding(Level.ERROR, flaw, table=table)]
     out = rules.forbidden(table, columns)
     hashed = [column for column in columns if rules.hashes(table, column)]
-    return [*([_left_out(table, out)] if out else []), *([_hash_finding(table, hashed)] if hashed else [])]
+    return list(_effects(table, out, hashed))
 
 
-def _left_out(table: TableName, columns: Sequence[str]) -> Finding:
-    return Finding(
-        Level.INFO,
-        Misconfigured(
-            "COLUMNS_LEFT_OUT",
-            f"columns of {table} stay out of the lake",
-            detail=", ".join(f'"{column}"' for column in columns),
-            hint='nothing to do; a rule in "columns" says so',
-        ),
-        table=table,
-    )
+def _effects(table: TableName, out: Sequence[str], hashed: Sequence[str]) -> Iterator[Finding]:
+    hint = 'nothing to do; a rule in "columns" says so'
+    if out:
+        primary = f"columns of {table} stay out of the lake"
+        left_out = Misconfigured("COLUMNS_LEFT_OUT", primary, detail=_list_columns(out), hint=hint)
+        yield Finding(Level.INFO, left_out, table=table)
+    if hashed:
+        primary = f"columns of {table} are hashed"
+        as_hashes = Misconfigured("COLUMNS_HASHED", primary, detail=_list_columns(hashed), hint=hint)
+        yield Finding(Level.INFO, as_hashes, table=table)
 
 
-def _hash_finding(table: TableName, columns: Sequence[str]) -> Finding:
-    return Finding(
-        Level.INFO,
-        Misconfigured(
-            "COLUMNS_HASHED",
-            f"columns of {table} are hashed",
-            detail=", ".join(f'"{column}"' for column in columns),
-            hint='nothing to do; a rule in "columns" says so',
-        ),
-        table=table,
-    )
+def _list_columns(columns: Sequence[str]) -> str:
+    return ", ".join(f'"{column}"' for column in columns)
 
 
 def unknown_tables(rules: ColumnRules, there: Collection[TableName]) -> list[Finding]:
