@@ -18,7 +18,7 @@ from headrace.sources.mysql.ddl.volatile import volatile
 from headrace.sources.mysql.declaration import ACCEPT, UNLOGGED_CASCADES
 from headrace.sources.mysql.session.statements import quote
 from headrace.sources.mysql.types.columns import doubtful_key
-from headrace.sources.shared.findings import new_names
+from headrace.sources.shared.findings import doubtful_keys, new_names
 from headrace.sources.shared.patterns import Pattern, select
 
 _NO_ROWS_OF_THEIR_OWN = {
@@ -229,25 +229,16 @@ def _columns(look: TableLook) -> Iterator[Finding]:
 
 
 def _key(look: TableLook, schema: TableSchema) -> Iterator[Finding]:
-    doubtful = {
-        column.name: values
-        for column in schema.columns
-        if column.name in schema.key and (values := doubtful_key(column)) is not None
-    }
-    if doubtful:
+    if doubtful := doubtful_keys(schema, doubtful_key):
         yield Finding(
             Level.WARNING,
             Misconfigured(
                 "MY_KEY_DOUBTFUL",
-                f"the key of table {look.name} may hold {_list_names(doubtful)}, which would stop it",
+                f"the key of table {look.name} may hold {doubtful}, which would stop it",
                 hint="keep such values out of the key (sql_mode with NO_ZERO_DATE and NO_ZERO_IN_DATE does)",
             ),
             table=look.name,
         )
-
-
-def _list_names(doubtful: Mapping[str, str]) -> str:
-    return ", and ".join(f'{values} in "{name}"' for name, values in doubtful.items())
 
 
 # Forms that are text in the lake, where one might expect another type.

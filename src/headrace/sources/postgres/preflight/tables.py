@@ -27,7 +27,7 @@ from headrace.sources.postgres.preflight.roots import check_tree, check_without_
 from headrace.sources.postgres.publication import VIA_ROOT
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.postgres.types.columns import doubtful_key
-from headrace.sources.shared.findings import new_names
+from headrace.sources.shared.findings import doubtful_keys, new_names
 from headrace.sources.shared.patterns import Pattern, select
 
 _SENDS_GENERATED = 180000
@@ -375,26 +375,16 @@ def _privileges(
 
 
 def _key(entry: TableEntry) -> Iterator[Finding]:
-    schema = schema_of(entry)
-    doubtful = {
-        column.name: values
-        for column in schema.columns
-        if column.name in schema.key and (values := doubtful_key(column)) is not None
-    }
-    if doubtful:
+    if doubtful := doubtful_keys(schema_of(entry), doubtful_key):
         yield Finding(
             Level.WARNING,
             Misconfigured(
                 "PG_KEY_DOUBTFUL",
-                f"the key of table {entry.name} may hold {_list_names(doubtful)}, which would stop it",
+                f"the key of table {entry.name} may hold {doubtful}, which would stop it",
                 hint="keep such values out of the key, or choose another one by REPLICA IDENTITY USING INDEX",
             ),
             table=entry.name,
         )
-
-
-def _list_names(doubtful: Mapping[str, str]) -> str:
-    return ", and ".join(f'{values} in "{name}"' for name, values in doubtful.items())
 
 
 # Types whose values are their text.
