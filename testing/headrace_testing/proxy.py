@@ -56,13 +56,11 @@ class Counts:
     def __init__(self) -> None:
         self.connections = 0
         self.refused_upstream = 0
-        self.bytes_to_server = 0
         self.bytes_to_client = 0
         self._lock = threading.Lock()
 
     def passed(self, size: int, *, to_server: bool) -> None:
         with self._lock:
-            self.bytes_to_server += size if to_server else 0
             self.bytes_to_client += 0 if to_server else size
 
 

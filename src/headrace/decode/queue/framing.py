@@ -41,7 +41,6 @@ from headrace.decode.kernel import (
 CAME, WENT, EMPTIED, BEGUN, UNCLEAR = 1, -1, 0, 2, 3
 COPY_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)  # no flags, no extension
 COPY_END = b"\xff\xff"
-NO_ROW = -1
 _PLACES = (1 << 47) - 1
 
 _HEAD = struct.Struct(">hiqiqiq")
@@ -85,7 +84,7 @@ class QueueEvents:
     layout: Ints  # the table whose columns its row has, in their order: the relation, or a partition of it
     diff: Ints
     row: Ints  # where its row's text begins
-    length: Ints  # of the text; NO_ROW if there is none
+    length: Ints  # of the text; -1 if there is none
     heads: Heads
     tail: int  # where the first incomplete frame begins, or COPY's end
 
