@@ -5,7 +5,8 @@
     nobody runs the source          STATUS_NOT_RUNNING
     too far behind                  STATUS_BEHIND             or the loop hangs, or a table is in no mark
 
-A table that the run takes up again by itself is no fault, nor is a table that is gone at the source.
+A table that the run takes up again by itself has not stopped, but is too far behind after a while. A table that
+is gone at the source is no fault.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def faults(source: SourcePicture, max_lag: float) -> Iterator[HeadraceError]:
             )
     if is_left(source):
         yield not_running(source)
-    yield from behind(source, max_lag)
+    yield from behind(source, max_lag, patience=0.0)
 
 
 def is_left(source: SourcePicture) -> bool:
@@ -51,7 +52,9 @@ def not_running(source: SourcePicture) -> Transient:
         "STATUS_NOT_RUNNING",
         f'nobody runs source "{source.name}"',
         detail=f"{_end_of_run(source)}{said}",
-        hint="headrace run --lake DIR goes on",
+        hint="headrace run --lake DIR --reconcile takes it up again"
+        if source.status.state == DROPPED
+        else "headrace run --lake DIR goes on",
     )
 
 
@@ -61,11 +64,14 @@ def _end_of_run(source: SourcePicture) -> str:
     return f"{source.state}, {duration_text(source.age)} ago"
 
 
-def behind(source: SourcePicture, max_lag: float) -> Iterator[Transient]:
-    """Yield the reasons why the lake is, or may be, more than `max_lag` seconds behind its source."""
+def behind(source: SourcePicture, max_lag: float, patience: float | None = None) -> Iterator[Transient]:
+    """Yield the reasons why the lake is, or may be, more than `max_lag` seconds behind its source.
+
+    `patience` is how long a run may have mirrored nothing yet; the default is `max_lag`.
+    """
     lag, turned = source.lag_seconds or 0.0, source.turn_age or 0.0
     waited = seconds_since(source.status.state_since, source.now) or 0.0
-    if source.runs and source.lag_seconds is None and waited > max_lag:
+    if source.runs and source.lag_seconds is None and waited >= (max_lag if patience is None else patience):
         yield _too_late(
             f'the run of source "{source.name}" has mirrored nothing yet, for {duration_text(waited)}',
             None if source.status.error is None else str(source.status.error["primary"]),
@@ -83,10 +89,14 @@ def behind(source: SourcePicture, max_lag: float) -> Iterator[Transient]:
             None if work is None else f"busy: {work.what}",
         )
     for name, table in source.tables.items():
-        age = seconds_since(table.unseen_since, source.now)
+        waits = table.follows and not table.is_missing  # for what its error names
+        error = (waits and table.error) or {}
+        age = seconds_since(table.stopped_since if waits else table.unseen_since, source.now)
         if age is not None and age > max_lag:
-            yield _too_late(f"{name} is in no mark for {duration_text(age)}", table.holder)
+            why = f"{error['code']}: {error['primary']}" if error else table.holder
+            yield _too_late(f"{name} is in no mark for {duration_text(age)}", why, error.get("hint"))
 
 
-def _too_late(primary: str, detail: str | None) -> Transient:
-    return Transient("STATUS_BEHIND", primary, detail=detail, hint="headrace status shows what it waits for")
+def _too_late(primary: str, detail: str | None, hint: str | None = None) -> Transient:
+    hint = hint or "headrace status --lake DIR shows what it waits for"
+    return Transient("STATUS_BEHIND", primary, detail=detail, hint=hint)
