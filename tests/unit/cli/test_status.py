@@ -143,7 +143,9 @@ def test_a_source_without_a_fault_has_none_and_each_fault_has_a_code() -> None:
     assert codes(seen("waiting", contact_at=at(70), error=error)) == ["STATUS_BEHIND"]
     assert codes(seen(tables={"t": stopped})) == ["STATUS_TABLE_STOPPED"]
     assert codes(seen(tables={"t": replace(stopped, follows=True, stopped_since=at(50))})) == []
-    assert codes(seen(tables={"t": replace(stopped, follows=True, stopped_since=at(70))})) == ["STATUS_BEHIND"]
+    assert codes(seen(tables={"t": replace(stopped, follows=True, stopped_since=at(70))})) == [
+        "STATUS_BEHIND"
+    ]
     assert codes(seen(tables={"t": replace(stopped, is_missing=True)})) == []
     for state in ("stopped", "dropped", "never run"):
         assert codes(seen(state)) == ["STATUS_NOT_RUNNING"]
