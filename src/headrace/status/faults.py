@@ -5,8 +5,8 @@
     nobody runs the source          STATUS_NOT_RUNNING
     too far behind                  STATUS_BEHIND             or the loop hangs, or a table is in no mark
 
-A table that the run takes up again by itself has not stopped, but is too far behind after a while. A table that
-is gone at the source is no fault.
+A table that the run takes up again by itself is no stop; after a while it is too far behind. A table that is
+gone at the source is no fault.
 """
 
 from __future__ import annotations
