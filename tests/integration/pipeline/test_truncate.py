@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 
 from headrace.core.names import TableName
+from headrace.lake.format import formatfile
 from headrace.lake.log import errors_table
 from headrace_testing import validators
 from headrace_testing.postgres import Database
@@ -56,6 +57,8 @@ def _filled(mirrors: Mirrors, driver_epochs: int, merge: str = "rewrite") -> Non
     _same(mirrors)
     mirrors.database.execute("; ".join(f"UPDATE {t} SET n = 1 WHERE id <= 5" for t in KINDS), user="app")
     _same(mirrors)
+    # Releases that know no vectors read a lake of format 1.
+    assert formatfile.open_lake(mirrors.lake.store).number == (1 if merge == "rewrite" else 2)
 
 
 def _insert(database: Database, table: str, low: int, high: int) -> None:
