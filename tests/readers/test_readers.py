@@ -15,8 +15,12 @@ import pytest
 from deltalake import DeltaTable
 
 from headrace.core.errors import HeadraceError
+from headrace.lake.format import datafile
+from headrace.lake.format.vector import FileRows, Vector
+from headrace.lake.read.frames import Frames
 from headrace.lake.read.lake import Lake
 from headrace.lake.store.contract import Store
+from headrace.lake.store.local import LocalStore
 from headrace.lake.store.open import open_store
 from headrace.spark.session import SparkConfig, open_session
 from tests.lakes import Bucket
@@ -104,6 +108,24 @@ def test_spark_reads_each_table_at_each_mark(
     frame = lake.at(epoch=epoch).table(spark, name)
     assert frame.columns == expected.column_names
     _same(frame.toArrow().cast(expected.schema), expected)
+
+
+@pytest.mark.spark
+def test_spark_leaves_out_deleted_rows_without_a_join(tmp_path: Path, spark: Any) -> None:
+    store, schema = LocalStore(str(tmp_path)), pa.schema([("id", pa.int64())])
+    deleted = {"a": [0], "b": [5, 63, 64, 199], "c": [127], "d": [], "e": [*range(200)]}
+    (tmp_path / "t").mkdir()
+    for start, name in enumerate(deleted):
+        rows = pa.table([pa.array(range(200 * start, 200 * start + 200), pa.int64())], schema)
+        datafile.write(store, "t", name, rows, row_group=50)
+    vectors = {name: Vector.of(np.array(of)) if of else None for name, of in deleted.items()}
+    files = [FileRows(f"t/{name}", vector) for name, vector in vectors.items()]
+    frame = Frames(spark, store).parquet(files, schema).where("id >= 100")
+    gone = {200 * start + at for start, of in enumerate(deleted.values()) for at in of}
+    assert sorted(row.id for row in frame.collect()) == sorted({*range(100, 1000)} - gone)
+    plan = frame._jdf.queryExecution().optimizedPlan().toString()
+    assert "GreaterThanOrEqual(id,100)" in frame._jdf.queryExecution().simpleString()  # reaches the files
+    assert "Join" not in plan
 
 
 @pytest.mark.spark

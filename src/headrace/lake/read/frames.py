@@ -29,8 +29,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.core.columns import Ints
 from headrace.lake.format import datafile, schemas
-from headrace.lake.format.vector import FileRows, deleted_rows
+from headrace.lake.format.vector import FileRows, damaged_error, deleted_rows
 from headrace.lake.store.contract import Store, locate
 from headrace.lake.store.local import LocalStore
 from headrace.lake.store.open import open_store
@@ -38,8 +39,7 @@ from headrace.lake.store.open import open_store
 # How Hadoop says that it has no file system for an address.
 _NO_FILE_SYSTEM = ("ClassNotFoundException", "NoClassDefFoundError", "No FileSystem for scheme")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.\-]+\Z")
-_PLACE = "place"
-_POSITION_BITS = 40  # of a place; the number of the file stands above them
+_MOST_ROWS = 1 << 31  # of a file
 _GLOB = re.compile(r"([\\{}\[\]*?])")
 
 # So many rows go to the JVM at a time, and so many tasks at most read one list of files.
@@ -68,26 +68,29 @@ class Frames:
         if not self._plain or not _has_positions(files, schema):
             return self._in_tasks(tuple(files), schema).toDF(*schema.names)
         rows = self.spark.read.schema(ddl).parquet(*(self._address(file.path) for file in files))
-        if any(file.vector for file in files):
+        if any(file.vector and file.vector.rows for file in files):
             rows = self._without_deleted(rows, files, len(schema))
         return rows.toDF(*schema.names)
 
     def _without_deleted(self, rows: Any, files: Sequence[FileRows], width: int) -> Any:
         """The rows that are not deleted. Files go by their names: Spark spells an address in its own way.
 
-        A row's place is one number, its file's and its position: joined by two columns, a scan takes half as
-        long again. A row of another file has no place, and stays.
+        One value for the whole query holds a bit for each row up to a file's last deleted one. A join would
+        broadcast the places first, and hash that of each row. A row of another file has no bit, and stays.
         """
         columns = [f"c{at}" for at in range(width)]
-        worn = [file for file in files if file.vector]
-        bases = [number << _POSITION_BITS for number in range(len(worn))]
-        names = [posixpath.basename(file.path) for file in worn]  # `_has_positions` knows their characters
-        whens = " ".join(f"WHEN '{name}' THEN {base}" for name, base in zip(names, bases, strict=True))
-        place = f"CASE _metadata.file_name {whens} END + _metadata.row_index"
-        placed = rows.selectExpr("*", place).toDF(*columns, _PLACE)
-        gone = [deleted_rows("", file) + base for file, base in zip(worn, bases, strict=True)]
-        deleted = self.spark.createDataFrame(pa.table({_PLACE: np.concatenate(gone)})).hint("broadcast")
-        return placed.join(deleted, [_PLACE], "left_anti").select(*columns)
+        deleted = {file.path: deleted_rows("", file) for file in files}
+        # The file with the most rows comes first: its name is compared most often.
+        worn = sorted((path for path in deleted if len(deleted[path])), key=lambda path: -deleted[path][-1])
+        names = [posixpath.basename(path) for path in worn]  # `_has_positions` knows their characters
+        whens = " ".join(f"WHEN '{name}' THEN {number}" for number, name in enumerate(names))
+        bits = pa.table({"bits": [[_bits(path, deleted[path]) for path in worn]]})
+        placed = rows.selectExpr("*", f"CASE _metadata.file_name {whens} END", "_metadata.row_index")
+        placed = placed.toDF(*columns, "file", "place")
+        placed = placed.select("*", self.spark.createDataFrame(bits).scalar().alias("bits"))
+        word = "get(get(bits, file), CAST(shiftright(place, 6) AS INT))"
+        bit = f"shiftright({word}, CAST(place & 63 AS INT)) & 1"
+        return placed.where(f"coalesce({bit}, 0) = 0").select(*columns)
 
     def _is_readable(self, key: str, ddl: str) -> bool:
         """Tell whether Spark has a file system on which the file is."""
@@ -136,6 +139,15 @@ def _read(
             folder, _, path = files[number].path.rpartition("/")
             for rows in datafile.stream(store, folder, replace(files[number], path=path), wanted):
                 yield from rows.rename_columns(names).to_batches(max_chunksize=_ROWS)
+
+
+def _bits(path: str, positions: Ints) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """A bit for each row of a file, up to the last that is deleted, in words of 64."""
+    if positions[-1] >= _MOST_ROWS:
+        raise damaged_error(path, f"it deletes row {positions[-1]}, and no file has so many")
+    words = np.zeros(int(positions[-1] >> 6) + 1, np.uint64)
+    np.bitwise_or.at(words, positions >> 6, np.uint64(1) << (positions & 63).astype(np.uint64))
+    return words.view(np.int64)
 
 
 def _has_positions(files: Sequence[FileRows], schema: pa.Schema) -> bool:
