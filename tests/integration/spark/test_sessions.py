@@ -122,15 +122,6 @@ users.stop()
     assert said == ["False [b'a']", "True 3 python3"]
 
 
-def test_a_client_of_connect_ends_soon_after_it_closed(tmp_path: Path) -> None:
-    script = """
-with open_session(SparkConfig(remote="local[1]")) as session:
-    print(session.connect, Runner(session).run(bytes, [b"a"]))
-"""
-    said = outcome(script, tmp_path, environment(SPARK_TESTING="1"))
-    assert said == ["True [b'a']"]
-
-
 def test_a_master_that_does_not_exist_is_misconfigured(tmp_path: Path) -> None:
     script = """
 from headrace.core.errors import Misconfigured

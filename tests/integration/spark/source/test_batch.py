@@ -120,26 +120,33 @@ def test_the_error_that_spark_shows_has_the_code_and_what_to_type(chronicle: Chr
 
 
 # Spark's workers have the environment that its JVM was started in, so a bucket's settings need a new one.
+# Then, in the same process, a client of ours, which ends when it has closed.
 _ON_CONNECT = """
 import sys
 from pyspark.sql import SparkSession
+from headrace.spark.jobs import Runner
+from headrace.spark.session import SparkConfig, open_session
 spark = SparkSession.builder.remote("local[2]").getOrCreate()
 frame = spark.read.format("headrace").option("lake", sys.argv[1]).option("table", "kinds").load()
 print(sorted(each.id for each in frame.collect()))
 spark.stop()
+with open_session(SparkConfig(remote="local[1]")) as session:
+    print(session.connect, session.is_owned, Runner(session).run(bytes, [b"a"]))
 """
 
 
-def test_a_lake_in_a_bucket_is_read_over_connect(any_bucket: Bucket) -> None:
+def test_a_lake_in_a_bucket_is_read_over_connect_and_its_client_ends(any_bucket: Bucket) -> None:
     Sample(open_store(any_bucket.address))
     done = subprocess.run(
         [sys.executable, "-c", _ON_CONNECT, any_bucket.address],
         env={**os.environ, "SPARK_TESTING": "1", "PYSPARK_PYTHON": sys.executable},
         capture_output=True,
         text=True,
+        timeout=280,
         check=False,
     )
-    assert done.stdout.splitlines()[-1:] == [str([-(2**63), 0, 2**63 - 1])], done.stderr[-3000:]
+    said = [str([-(2**63), 0, 2**63 - 1]), "True True [b'a']"]
+    assert (done.returncode, done.stdout.splitlines()[-2:]) == (0, said), done.stderr[-3000:]
 
 
 def test_each_state_of_a_random_life_is_read(tmp_path: Path, spark: Any) -> None:
