@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,6 +15,10 @@ from headrace.core.failpoint import VARIABLE
 from headrace.lake.log import horizon
 from headrace.lake.store.open import open_store
 from tests.integration.lake.household import Household
+from tests.integration.pipeline.typed import Typed, typed
+from tests.nursery import Nursery, nursery
+
+__all__ = ["nursery"]
 
 _ROOT = Path(__file__).resolve().parents[3]
 _LISTED = re.findall(
@@ -28,13 +29,9 @@ _LISTED = re.findall(
 _IN_EVERY_RUN = "maintain.files.after"
 
 
-def _maintain(lake: Path, *arguments: str, failpoint: str | None = None) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": f"{_ROOT / 'src'}:{_ROOT}"}
-    environment.pop(VARIABLE, None)
-    if failpoint:
-        environment[VARIABLE] = f"{failpoint}=kill"
-    command = [sys.executable, "-m", "headrace.cli.main", "maintain", "--lake", str(lake), *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+def _maintain(nursery: Nursery, lake: Path, *arguments: str, failpoint: str | None = None) -> Typed:
+    point = {VARIABLE: f"{failpoint}=kill"} if failpoint else {}
+    return typed(nursery.run, nursery, "maintain", "--lake", str(lake), *arguments, environment=point)
 
 
 def test_the_page_lists_the_steps_of_maintenance() -> None:
@@ -47,18 +44,18 @@ def test_the_page_lists_the_steps_of_maintenance() -> None:
     [name if name == _IN_EVERY_RUN else pytest.param(name, marks=pytest.mark.full) for name in _LISTED],
 )
 def test_maintenance_that_is_killed_anywhere_loses_nothing_and_is_begun_again(
-    tmp_path: Path, seed: int, place: str
+    tmp_path: Path, seed: int, nursery: Nursery, place: str
 ) -> None:
     household = Household(tmp_path / "lake", seed)
     household.live(6, ago=timedelta(days=9), every=timedelta(hours=9))
     household.live(6, ago=timedelta(hours=3), every=timedelta(minutes=15))
     words = ("--marks", "0s", "--grace", "0s", "--retention", "2d")
-    killed = _maintain(household.path, *words, failpoint=place)
+    killed = _maintain(nursery, household.path, *words, failpoint=place)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     found = horizon.read(open_store(household.path), "main")
     assert household.wrong(since=0 if found is None else found.time, most=5) == []
     household.again()
-    again = _maintain(household.path, *words, "--json")
+    again = _maintain(nursery, household.path, *words, "--json")
     assert again.returncode == 0, again.stderr
     assert json.loads(again.stdout)["main"]["left_alone"] == {}
     found = horizon.read(open_store(household.path), "main")
@@ -87,10 +84,10 @@ def test_the_command_refuses_what_it_cannot_do(
     assert household.place.store.list("") == before
 
 
-def test_the_command_says_in_plain_words_what_it_did(tmp_path: Path) -> None:
+def test_the_command_says_in_plain_words_what_it_did(tmp_path: Path, nursery: Nursery) -> None:
     household = Household(tmp_path / "lake")
     household.live(4)
-    said = _maintain(household.path, "--marks", "0s", "--grace", "0s")
+    said = _maintain(nursery, household.path, "--marks", "0s", "--grace", "0s")
     assert said.returncode == 0, said.stderr
     assert re.search(r"main: \d+ small files put together into \d+", said.stdout)
     assert "marks thinned out" in said.stdout
