@@ -67,8 +67,8 @@ def test_maintenance_beside_a_run_disturbs_no_mark(
     assert served.codes == []
     assert validators.exact(mirrors.lake, database.url()) == []
     assert validators.consistent(mirrors.lake) == []
-    assert validators.whole(mirrors.lake) == []
-    assert transfers(mirrors.lake).times > 20
+    verdict = transfers(mirrors.lake)
+    assert (verdict.violations, verdict.times > 20) == ([], True)
     assert has_vectors(mirrors.lake) == (merge == "vectors")
     if merge == "vectors":
         mirrors.options["merge"] = "rewrite"
