@@ -197,7 +197,7 @@ class Mirrored:
     def _live(self) -> bool:
         catalog = self.lake.catalog()
         names = {key.removeprefix("table/") for key in catalog if key.startswith("table/")}
-        return bool(names) and names <= set(self.lake.marks()[-1].versions)
+        return bool(names) and names <= set(self.lake.at().mark.versions)
 
 
 def _holds(condition: Callable[[], bool]) -> bool:

@@ -73,7 +73,7 @@ def test_a_password_that_is_rotated_under_load_is_taken_at_the_next_connection(
 
 def _onward(mirrored: Mirrored) -> None:
     """Wait until some more marks with transactions are published."""
-    known = mirrored.lake.marks()[-1].epoch
+    known = mirrored.lake.at().mark.epoch
 
     def moved() -> bool:
         return sum(mark.transactions > 0 for mark in mirrored.lake.marks() if mark.epoch > known) >= 3

@@ -70,7 +70,7 @@ class Scene:
         return list(self.mirror.lake.store.list(layout.late_folder("main")))
 
     def until_in_the_marks(self) -> None:
-        self.mirror.until(lambda: set(LATE) <= set(self.mirror.lake.marks()[-1].versions), "the late tables")
+        self.mirror.until(lambda: set(LATE) <= set(self.mirror.lake.at().mark.versions), "the late tables")
 
     @contextmanager
     def with_inactive_triggers(self) -> Iterator[psycopg.Connection]:

@@ -101,7 +101,7 @@ def test_g1_a_table_truncated_between_its_snapshot_and_its_copy_is_copied_again(
 ) -> None:
     with mirror.held_up(f"copy.range.before@public.{kind}"):
         others = set(NAMES) - {f"public.{kind}"}
-        mirror.until(lambda: others <= set(mirror.lake.marks()[-1].versions), "mark with the others")
+        mirror.until(lambda: others <= set(mirror.lake.at().mark.versions), "mark with the others")
         recorded = validators.record(filled.url(), others - {"public.keyed"})
         _reload(filled, "second")
     _caught_up(mirror, filled)

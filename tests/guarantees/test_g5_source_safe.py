@@ -51,7 +51,7 @@ def _lose_a_key(database: Database, mirror: Mirrored) -> None:
     database.execute(
         "UPDATE keyed SET id = 2; DELETE FROM keyed; INSERT INTO mirrored VALUES (7)", user="app"
     )
-    mirror.until(lambda: set(mirror.lake.marks()[-1].versions) == {"public.mirrored"}, "it stops, alone")
+    mirror.until(lambda: set(mirror.lake.at().mark.versions) == {"public.mirrored"}, "it stops, alone")
     mirror.until(lambda: mirror.lake.at().arrow("public.mirrored").num_rows == 1, "the other goes on")
 
 

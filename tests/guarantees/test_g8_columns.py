@@ -70,7 +70,7 @@ def _mirror(lake: Path, database: Any, url: str, schema: str, spark: dict[str, A
             database.execute(
                 f"UPDATE users SET ssn = '{CANARY}', token = '{CANARY}' WHERE id < {number}", **owner
             )
-            mirror.until(lambda seen=epoch: mirror.lake.marks()[-1].epoch > seen, "mark")  # type: ignore[misc]
+            mirror.until(lambda seen=epoch: mirror.lake.at().mark.epoch > seen, "mark")  # type: ignore[misc]
         mirror.kill()
         (lake.parent / "log").write_text(mirror.log())
 

@@ -105,7 +105,7 @@ def _hold_no_password(database: Database) -> None:
 
 def _follow(mirror: Mirrored, marks: int) -> None:
     reached = mirror.lake.marks()[-1].epoch + marks
-    mirror.until(lambda: mirror.lake.marks()[-1].epoch >= reached, "further marks")
+    mirror.until(lambda: mirror.lake.at().mark.epoch >= reached, "further marks")
 
 
 @pytest.mark.parametrize(

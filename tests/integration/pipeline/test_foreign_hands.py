@@ -230,7 +230,7 @@ def test_a_table_that_lost_its_key_leaves_our_publication_before_a_mark_is_due(
         published = "SELECT tablename FROM pg_publication_tables"
         served.until(lambda: database.execute(published) == [("other",)], "its way out")
         database.execute("UPDATE t SET n = 0; DELETE FROM t", user="app")
-        served.until(lambda: set(mirrored.lake.marks()[-1].versions) == {"public.other"}, "its stop")
+        served.until(lambda: set(mirrored.lake.at().mark.versions) == {"public.other"}, "its stop")
 
 
 def test_a_run_lets_go_when_commits_begin_to_wait_for_it_and_comes_back(

@@ -209,7 +209,7 @@ def test_truncations_and_large_transactions_across_a_first_copy_are_kept_whole(
         _is_acknowledged(database)
         assert _kept(mirrors)
         held.released.set()
-        wait_for(lambda: len(mirrors.lake.marks()[-1].versions) == len(NAMES), "all in a mark")
+        wait_for(lambda: len(mirrors.lake.at().mark.versions) == len(NAMES), "all in a mark")
         other.execute("COMMIT")
     mirrors.once()
     _exact(mirrors)

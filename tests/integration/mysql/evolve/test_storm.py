@@ -75,4 +75,4 @@ def test_tables_that_are_altered_all_the_time_are_exact_in_the_end(
 
 def _onward(process: Mirrored, marks: int = 12) -> None:
     first = process.lake.marks()[-1].epoch
-    process.until(lambda: process.lake.marks()[-1].epoch >= first + marks, "further marks", within=60)
+    process.until(lambda: process.lake.at().mark.epoch >= first + marks, "further marks", within=60)

@@ -36,7 +36,7 @@ def assert_whole(lake: Lake, schema: str, *, times: int) -> None:
 
 def onward(mirror: Mirrored, epochs: int = 2, *, transactions: int = 1) -> None:
     """Wait until so many more marks with transactions are published, and so many transactions in them."""
-    known = mirror.lake.marks()[-1].epoch
+    known = mirror.lake.at().mark.epoch
 
     def moved() -> bool:
         found = [m.transactions for m in mirror.lake.marks() if m.epoch > known and m.transactions]

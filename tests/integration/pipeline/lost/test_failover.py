@@ -279,4 +279,4 @@ def a_failover(
 def beyond(pair: Cluster, mirror: Mirrored) -> None:
     """Return when the lake has what the primary holds now."""
     [(end,)] = pair.primary.execute("SELECT pg_current_wal_insert_lsn() - '0/0'")
-    mirror.until(lambda: mirror.lake.marks()[-1].time >= int(end), "mark behind what is written")
+    mirror.until(lambda: mirror.lake.at().mark.time >= int(end), "mark behind what is written")
