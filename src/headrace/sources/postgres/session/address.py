@@ -44,11 +44,11 @@ class PostgresAddress:
     def parse(cls, text: str, credential: Credential | None = None) -> PostgresAddress:
         """Read `postgresql://...` or `host=... dbname=...`."""
         if _is_split_wrongly(text):
-            raise _malformed()
+            raise _malformed_error()
         try:
             parameters = conninfo_to_dict(text)
         except psycopg.Error:
-            raise _malformed() from None  # libpq quotes the string, and with it the password
+            raise _malformed_error() from None  # libpq quotes the string, and with it the password
         if credential is not None and "password" in parameters:
             raise second_password()
         return cls(make_conninfo(**{key: str(value) for key, value in parameters.items()}), credential)
@@ -99,7 +99,7 @@ class PostgresAddress:
         return self.safe()
 
 
-def _malformed() -> Misconfigured:
+def _malformed_error() -> Misconfigured:
     return Misconfigured(
         "PG_ADDRESS_MALFORMED",
         "the connection string cannot be read",
