@@ -21,7 +21,8 @@ from tests.nursery import Nursery
 
 pytestmark = pytest.mark.server
 
-CHUNKS = {"handoff": "chunks", "chunk_bytes": 50_000, "snapshot_connections": 1}
+# A chunk of `keyed` is a row or two, so that a copy lasts for many marks, and a kill comes amid it.
+CHUNKS = {"handoff": "chunks", "chunk_bytes": 10_000, "snapshot_connections": 1}
 
 
 @pytest.fixture
@@ -41,8 +42,8 @@ def test_a_copy_in_chunks_goes_on_after_a_kill_and_is_exact(
     make_tables(url, Keyed(rows=80), Transfers())
     database.execute("ANALYZE TABLE keyed")  # so that it is known how many rows make a chunk
     with (
-        running(Keyed(keys=160), url, seed=seed, writers=1, pause=0.02, prepare=False),
-        running(Transfers(), url, seed=seed, writers=1, pause=0.05, prepare=False),
+        running(Keyed(keys=160), url, seed=seed, writers=1, pause=0.05, prepare=False),
+        running(Transfers(), url, seed=seed, writers=1, pause=0.1, prepare=False),
     ):
         chunked.start()
         chunked.until(lambda: len(unfinished(mirror.lake)) >= 2, "some chunks in the lake", within=60)
