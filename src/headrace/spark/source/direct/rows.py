@@ -14,6 +14,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +29,7 @@ from headrace.lake.store.open import open_store
 from headrace.sources import registry
 from headrace.sources.contract.decoder import TableFailure, TableFilter, TextDecoder, TextRows
 from headrace.sources.contract.values import TableDef
-from headrace.spark.source.direct.state import DirectTable, SliceRecord
+from headrace.spark.source.direct.state import DirectTable, SliceRecord, lost_files_error
 from headrace.spark.source.table_read import BATCH_ROWS, under
 from headrace.spark.source.types import batch_schema
 
@@ -101,7 +102,7 @@ def read(plan: DirectPlan, task: DirectTask) -> Iterator[pa.RecordBatch]:
 
 
 def _snapshot(store: Store, plan: DirectPlan, task: SnapshotTask) -> Iterator[pa.RecordBatch]:
-    with store.open_input(task.key) as file, pa.ipc.open_stream(file) as found:
+    with _open(store, task.key) as file, pa.ipc.open_stream(file) as found:
         for batch in found:
             count = batch.num_rows
             time = pa.repeat(pa.scalar(task.time, pa.int64()), count)
@@ -161,7 +162,7 @@ def as_text(decoder: TextDecoder | None) -> TextDecoder:
 
 def read_slice(store: Store, key: str, part: SliceRecord) -> bytes:
     """The bytes of a slice, verified."""
-    with store.open_input(key) as file:
+    with _open(store, key) as file:
         file.seek(part.start)
         data: bytes = file.read(part.stop - part.start)
     if zlib.crc32(data) != part.crc:
@@ -172,6 +173,16 @@ def read_slice(store: Store, key: str, part: SliceRecord) -> bytes:
             hint="restore the state from a backup; or begin anew with a new state and a new checkpoint",
         )
     return data
+
+
+def _open(store: Store, key: str) -> Any:
+    """Open a file of the state; a state that lacks it is no lake that could be mended."""
+    try:
+        return store.open_input(key)
+    except Definite as error:
+        if store.exists(key):
+            raise
+        raise lost_files_error(store.url, f'the file "{key}"') from error
 
 
 def _taken_back(rows: pa.Table, task: SliceTask, time: str, diff: str, transactions: pa.Array) -> pa.Table:

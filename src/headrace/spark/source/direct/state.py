@@ -188,7 +188,7 @@ class StateFolder:
         if number not in self._batches:
             data = self.store.get(_batch_key(number))
             if data is None:
-                raise lost_files_error(self.store.url, number)
+                raise lost_files_error(self.store.url, f"batch {number}")
             self._batches[number] = parse(BatchRecord, data)
         return self._batches[number]
 
@@ -325,11 +325,11 @@ def _taken_over_error(url: str) -> Misconfigured:
     )
 
 
-def lost_files_error(url: str, number: int) -> Misconfigured:
-    """The error of a batch that the folder lacks."""
+def lost_files_error(url: str, what: str) -> Misconfigured:
+    """The error of a batch, or a file of one, that the folder lacks."""
     return Misconfigured(
         "DIRECT_BATCH_GONE",
-        f'the state "{url}" does not hold batch {number} any more',
+        f'the state "{url}" does not hold {what} any more',
         detail="Spark has committed it before, or its files were deleted",
         hint=_ANEW,
     )
