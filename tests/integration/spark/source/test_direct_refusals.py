@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +15,8 @@ import pytest
 from headrace.sources.postgres.preflight import tables
 from headrace.spark.source.direct.offsets import DirectOffset
 from headrace_testing.binaries import tool
-from headrace_testing.postgres import Database
+from headrace_testing.copies import Backup, branch_off
+from headrace_testing.postgres import Database, postgres
 from headrace_testing.postmaster import wait_for
 from tests.integration.spark.source.direct import Query, direct_plan, held, refused
 
@@ -168,6 +171,93 @@ def test_state_and_checkpoint_belong_together(
         queries(direct_plan(orders.url(), tmp_path / "other"))
 
 
+def test_a_state_that_lost_files_or_is_of_another_version_is_refused(
+    orders: Database, queries: Callable[..., Query], tmp_path: Path
+) -> None:
+    """Nothing is acknowledged, and no batch comes of what is left."""
+    state, backup, whole = tmp_path / "state", tmp_path / "backup", tmp_path / "whole"
+    plan = direct_plan(orders.url(), state)
+    query = queries(plan)
+    begun = query.at
+    query.catch_up(commit=False)
+    shutil.copytree(state, backup)
+    for number in (1, 2):
+        orders.execute("DELETE FROM orders WHERE id = %s", [number])
+        query.catch_up(commit=False)
+    query.close()
+    before = orders.execute(_CONFIRMED)
+    state.rename(whole)
+
+    def is_refused(code: str, pattern: str = "none", source: Path | None = whole) -> None:
+        """Begin with a copy of a state that lacks some files, and read all that the checkpoint has."""
+        shutil.rmtree(state, ignore_errors=True)
+        if source is not None:
+            shutil.copytree(source, state)
+        for path in state.glob(pattern):
+            path.unlink()
+        with refused(code) as error:
+            queries(plan, query.at).rows(begun, query.at)
+        assert "a new checkpoint" in error.value.hint
+
+    is_refused("DIRECT_OTHER_STATE", source=None)
+    is_refused("DIRECT_STATE_OLDER", source=backup)
+    is_refused("DIRECT_STATE_OLDER", "beginning.json")
+    is_refused("DIRECT_BATCH_GONE", "batches/000002.json")
+    is_refused("DIRECT_BATCH_GONE", "stream/*-000002.raw")
+    is_refused("DIRECT_BATCH_GONE", "snapshot/*")
+    record = json.loads((whole / "state.json").read_text())
+    (whole / "state.json").write_text(json.dumps({**record, "format": record["format"] + 1, "new": []}))
+    is_refused("DIRECT_STATE_FORMAT")
+    assert orders.execute(_CONFIRMED) == before
+
+
+@pytest.mark.full
+def test_another_life_of_the_server_is_refused_and_its_slot_stays_where_it_is(
+    orders: Database, queries: Callable[..., Query], tmp_path: Path
+) -> None:
+    """Restored from a backup, before and after it has written past us; promoted; replaced by another one."""
+    with postgres() as server, server.database() as database:
+        database.execute("CREATE TABLE orders (id int PRIMARY KEY, note text)")
+        database.execute("ALTER TABLE orders REPLICA IDENTITY FULL")
+        state = tmp_path / "state"
+        query = queries(direct_plan(database.url(), state))
+        query.catch_up()
+        backup = Backup.of(server)
+        for number in range(3):
+            database.execute("INSERT INTO orders VALUES (%s, 'of the first life')", [number])
+            database.execute("SELECT pg_switch_wal()")
+        query.close()
+        query = queries(query.plan, query.at)
+        query.catch_up(commit=False)
+        query.close()
+        files_before = files(state)
+
+        def is_refused(code: str, url: str) -> None:
+            before = database.execute(_CONFIRMED)
+            with refused(code) as error:
+                queries(direct_plan(url, state), query.at).catch_up()
+            assert "begin anew with a new state and a new checkpoint" in error.value.hint
+            assert "headrace run" not in error.value.hint
+            assert files(state) == files_before
+            assert database.execute(_CONFIRMED) == before
+
+        is_refused("PG_ANOTHER_SERVER", orders.url())
+        backup.restore()
+        is_refused("PG_SERVER_BEHIND", database.url())
+        for _ in range(5):
+            database.execute("INSERT INTO orders SELECT count(*), 'of the second' FROM orders")
+            database.execute("SELECT pg_switch_wal()")
+        is_refused("PG_HISTORY_CHANGED", database.url())
+        branch_off(server)
+        is_refused("PG_TIMELINE_CHANGED", database.url())
+
+
+def files(state: Path) -> set[str]:
+    """All that the state has offered."""
+    return {str(path) for path in state.rglob("*.*") if "owners" not in path.parts}
+
+
+_CONFIRMED = "SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE database = current_database()"
 _SLOT = "(SELECT slot_name FROM pg_replication_slots WHERE database = current_database())"
 
 

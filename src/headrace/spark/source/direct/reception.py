@@ -183,10 +183,18 @@ class Reception:
         end = self._end_at(until)
         if not len(chosen) and not self._is_overdue(end):
             self._watch.require_unaltered(until)
-            self._listen()
+            self.listen()
             return False
         self._offer(chosen, end, until)
         return True
+
+    def listen(self) -> bool:
+        """Raise what the receiver ended with, or start it again after what may pass; is it streaming?"""
+        with self._patience():
+            if self._receiver.poll().streaming:
+                self._failing_since = None
+                return True
+        return False
 
     # --- receiving --------------------------------------------------------------------------------
 
@@ -198,12 +206,6 @@ class Reception:
         self._spool, self._address = SpoolReader(self._folder), 0
         if self._state.committed_batch:
             self._receiver.acknowledge(self._state.end_of(self._state.committed_batch))
-
-    def _listen(self) -> None:
-        """Raise what the receiver ended with; start it again after what may pass."""
-        with self._patience():
-            if self._receiver.poll().streaming:
-                self._failing_since = None
 
     def _look(self) -> None:
         """See now and then whether the stream is still ours, and its tables still there."""

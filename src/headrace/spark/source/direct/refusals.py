@@ -30,7 +30,10 @@ from headrace.spool.reader import SpoolReader
 BEGIN_ANEW = "begin anew with a new state and a new checkpoint"
 
 _log = logging.getLogger("headrace")
-_RECONCILE = re.compile("headrace run --reconcile( copies its tables anew and writes the difference)?")
+_RECONCILE = re.compile(
+    "(headrace run goes on there if [^;]*; if it stops with this: )?"
+    "headrace run --reconcile( copies its tables anew and writes the difference)?"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,8 @@ class DirectStream:
             is_over = self._ends_before(reception.place.until)
             if not is_over and reception.cut():
                 continue
-            if is_over or (self._ends_before(received) and not reception.waits):
+            is_over = is_over or (self._ends_before(received) and not reception.waits)
+            if is_over and self._is_proven(reception):
                 reception.require_unaltered()
                 return self._offset(newest)
             if self._target is None:
@@ -143,6 +144,11 @@ class DirectStream:
 
     def _ends_before(self, reached: int) -> bool:
         return self._target is not None and self._target.time <= reached
+
+    def _is_proven(self, reception: Reception) -> bool:
+        """Tell whether a target may lie behind us: a server that was set back refuses its receiver."""
+        target, end = self._target, reception.place.end
+        return target is None or target.time >= end.time or reception.listen()
 
     # --- the beginning, and going on --------------------------------------------------------------
 
