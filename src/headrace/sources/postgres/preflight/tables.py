@@ -219,12 +219,14 @@ def _identity(entry: TableEntry, version: int) -> Iterator[Finding]:
     if flaw is None:
         return
     mend = _mend_identity(entry, version)
+    having = ", ".join(f'"{each.publication}"' for each in entry.memberships)
+    refused = f"; the server refuses its UPDATE and DELETE while it is in publication {having}"
     yield Finding(
         Level.ERROR,
         Misconfigured(
             "PG_IDENTITY_MISSING",
             f"table {entry.name} has no identity by which UPDATE and DELETE could be published",
-            detail=flaw,
+            detail=flaw + (refused if having else ""),
             hint=hint_of(mend)
             or f"give it a primary key of columns that are not generated, or leave it out: '!{entry.name}'",
         ),
