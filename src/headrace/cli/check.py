@@ -89,7 +89,8 @@ def _show(report: CheckReport, hour: Forecast | None) -> None:
     for alike in _alike(report.findings):
         _show_findings(console, alike)
     tables = "table" if len(report.tables) == 1 else "tables"
-    left_out = f"; {len(report.left_out)} are left out" if report.left_out else ""
+    are = "is" if len(report.left_out) == 1 else "are"
+    left_out = f"; {len(report.left_out)} {are} left out" if report.left_out else ""
     _line(
         console,
         f"{len(report.tables)} {tables} can be mirrored: "

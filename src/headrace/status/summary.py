@@ -180,7 +180,8 @@ def storage(source: SourcePicture) -> str | None:
     said = f"{words.count_of(known.files, 'file')}, {words.size(known.size_bytes)}"
     if not source.runs:
         return said
-    return f"{said}; marks of the last hour: {known.hour_files:,}, {words.size(known.hour_bytes)}"
+    added = f"{words.count_of(known.hour_files, 'file')}, {words.size(known.hour_bytes)}"
+    return f"{said}; added by marks of the last hour: {added}"
 
 
 def pace(source: SourcePicture) -> str | None:

@@ -63,7 +63,7 @@ def test_tables_that_an_option_alone_keeps_out_are_counted(
     foreign = Finding(Level.ERROR, error, tables=tuple(NAMES), option="--publication p")
     lines = _printed(monkeypatch, capsys, foreign, _finding(NAMES[0], leaves_out=True))
     assert lines[-2:] == [
-        "0 tables can be mirrored: about 0 rows, 0.0 MB; 1 are left out",
+        "0 tables can be mirrored: about 0 rows, 0.0 MB; 1 is left out",
         "19 more can be mirrored by --publication p, as said above",
     ]
 

@@ -42,7 +42,7 @@ def test_a_lake_says_its_size_and_how_often_marks_come() -> None:
     stored = StorageStatus(1_234, 5_600_000, "2026-01-01T00:00:00+00:00", 120, 1_500_000)
     said = SourceStatus("main", "running", storage=stored, mark_interval=7.5, chooses_interval=True)
     living = SourcePicture(said, 1.0, 7)
-    assert storage(living) == "1,234 files, 5.6 MB; marks of the last hour: 120, 1.5 MB"
+    assert storage(living) == "1,234 files, 5.6 MB; added by marks of the last hour: 120 files, 1.5 MB"
     assert pace(living) == "at least 7.5 s apart, by what marks cost"
     assert pace(SourcePicture(replace(said, chooses_interval=False), 1.0, 7)) == "at least 7.5 s apart"
     ended = SourcePicture(replace(said, state="stopped"), 1.0, 7)
