@@ -5,12 +5,12 @@
     few     a mark that changes 4 tables, with 10 new data files and their histories: bar 0.25 s, 0.2 CPU-s
     many    a mark that changes 3 of so many tables, with its tag on all of them: bar 5 s
     attach  the first export of a lake of so many million rows; it writes no data file: bar 10 s
-    beside  the median time of marks while a thread exports once a second, to that without: bar +5 %
+    beside  the median time of marks while a thread exports now and then, to that without: bar +5 %
 
 The lake is written by the pipeline's own ledger, without a server. The figures of `few` and `many` are the
 median of five exports after the first one, which makes the tables. `beside` takes turns: marks with an
-export, and as many without, so that the load of the machine is the same for both. A mark of 10 files begins
-every quarter of a second; then, once more, each right behind the one before.
+export, and as many without, so that the load of the machine is the same for both. Four marks of 10 files begin
+in a second, and an export every 5 s (by default: every minute); then marks follow at once, and one every second.
 """
 
 from __future__ import annotations
@@ -159,12 +159,12 @@ def measure_attach(millions: int) -> float:
     return seconds
 
 
-def measure_beside(marks: int, pace: float) -> tuple[float, float]:
+def measure_beside(marks: int, pace: float, every: str) -> tuple[float, float]:
     """The median seconds of a mark without an export, and beside one; one begins every `pace` seconds."""
     seconds: dict[bool, list[float]] = {False: [], True: []}
     with tempfile.TemporaryDirectory() as folder:
         mirrored = Mirrored.made(Path(folder) / "lake", 4)
-        store, config = mirrored.ledger.store, IcebergConfig(every="1s")
+        store, config = mirrored.ledger.store, IcebergConfig(every=every)
         for turn in range(2 * TURNS):
             is_beside = turn % 2 == 1
             with ExitStack() as stack:
@@ -196,8 +196,8 @@ def main() -> None:
     attach = measure_attach(args.millions)
     print(f"attach {attach:.2f} s, {args.millions} million rows")
     beside = {}
-    for pace in (args.pace, 0.0):
-        without, with_one = measure_beside(args.marks, pace)
+    for pace, every in ((args.pace, "5s"), (0.0, "1s")):
+        without, with_one = measure_beside(args.marks, pace, every)
         print(f"beside {without * 1000:.0f} ms a mark without an export, {with_one * 1000:.0f} ms with one")
         beside[pace] = with_one / without - 1
     keep(iceberg_few_seconds=few, iceberg_few_cpu=few_cpu, iceberg_many_seconds=many)
