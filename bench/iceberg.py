@@ -9,8 +9,9 @@
 
 The lake is written by the pipeline's own ledger, without a server. The figures of `few` and `many` are the
 median of five exports after the first one, which makes the tables. `beside` takes turns: marks with an
-export, and as many without, so that the load of the machine is the same for both. Four marks of 10 files begin
-in a second, and an export every 5 s (by default: every minute); then marks follow at once, and one every second.
+export, and as many without, so that the load of the machine is the same for both. Four marks of 10 files
+begin in a second, and an export every 5 s (by default: every minute); then marks follow each other at once,
+and an export every second.
 """
 
 from __future__ import annotations
