@@ -183,13 +183,11 @@ lake, folder = sys.argv[1], Path(sys.argv[2])
 
 def pass_on(batches):
     for batch in batches:
-        workers = psutil.Process(os.getppid()).children()
-        others = [each for each in workers if each.pid != os.getpid()]
-        kills = len(list(folder.glob("killed-*")))
-        if others and kills < 3:  # one of them may be idle; and the fourth failure of a task fails its query
-            (folder / f"killed-{kills}").touch()
-            for each in others:
-                each.kill()
+        if not (folder / "killed").exists():
+            (folder / "killed").touch()
+            workers = psutil.Process(os.getppid()).children()
+            for each in sorted(workers, key=lambda worker: worker.pid == os.getpid()):
+                each.kill()  # the reader, which may be idle by now, and this one
         yield batch
 
 def write(rows, number):
