@@ -22,7 +22,7 @@ from headrace.sources.shared.credentials import password_of, second_password
 if TYPE_CHECKING:  # it loads Arrow
     from headrace.sources.contract.mirror import Address
 
-_SCHEME = re.compile(r"postgres(?:ql)?://")
+_URL = re.compile(r"postgres(?:ql)?://([^?]*)")
 _SERVICE = ("service", "servicefile")  # names in a file of this machine
 _SECURITY = ("ssl", "require_auth", "channel_binding", "target_session_attrs")
 _SECRETS = ("password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key")
@@ -114,9 +114,11 @@ def _is_split_wrongly(text: str) -> bool:
 
     It takes a password to end at the first @ or slash.
     """
-    place = _SCHEME.sub("", text).partition("?")[0]
-    login, _, rest = place.partition("/")
-    return place != text and (login.count("@") > 1 or "@" in rest)
+    url = _URL.match(text)
+    if url is None:
+        return False
+    login, _, rest = url[1].partition("/")
+    return login.count("@") > 1 or "@" in rest
 
 
 def _security(pgconn: pq.abc.PGconn) -> dict[str, str]:

@@ -30,6 +30,20 @@ def test_an_address_shows_no_password(text: str) -> None:
         assert "hunter2" not in shown
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "host=/run/pg user=a@b password=hunter?2@ dbname=shop",
+        "postgresql://ann:hunt%40er%2F2@db/shop?application_name=a@b/c",
+        "postgresql://",
+    ],
+)
+def test_special_characters_stand_where_they_part_nothing(text: str) -> None:
+    assert PostgresAddress.parse(text).parameters.keys() >= (
+        {"user", "password"} if "hunt" in text else set()
+    )
+
+
 def test_an_address_travels_to_another_process() -> None:
     assert pickle.loads(pickle.dumps(PostgresAddress.parse(URL))) == PostgresAddress.parse(URL)
 
