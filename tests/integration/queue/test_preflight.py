@@ -101,6 +101,10 @@ def test_a_partition_is_fit_by_itself_and_no_root_beneath_another(database: Data
         (["public.root", "public.leaf"], "PG_PARTITION_INSIDE"),
     ):
         assert code in {finding.code for finding in examined(database, *patterns).errors}
+    address = PostgresAddress.parse(url(database, "app"))
+    without_lake = Wish(("public.root", "public.good"), {}, whole_rows=True)
+    found = examine(address, QueueWish.of(without_lake)).errors
+    assert [(each.code, str(each.table)) for each in found] == [("PG_ROOT_NEEDS_LAKE", "public.root")]
     executed(database, ["CREATE UNLOGGED TABLE aside PARTITION OF root FOR VALUES FROM (10) TO (11)"])
     refused = {finding.code for finding in examined(database, "public.root").errors}
     assert refused == {"PG_PARTITION_UNFIT"}
