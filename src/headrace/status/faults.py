@@ -90,7 +90,7 @@ def behind(source: SourcePicture, max_lag: float, patience: float | None = None)
         )
     for name, table in source.tables.items():
         waits = table.follows and not table.is_missing  # for what its error names
-        error = (waits and table.error) or {}
+        error = table.error if waits and table.error is not None else {}
         age = seconds_since(table.stopped_since if waits else table.unseen_since, source.now)
         if age is not None and age > max_lag:
             why = f"{error['code']}: {error['primary']}" if error else table.holder
