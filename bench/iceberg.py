@@ -199,7 +199,8 @@ def main() -> None:
     beside = {}
     for pace, every in ((args.pace, "5s"), (0.0, "1s")):
         without, with_one = measure_beside(args.marks, pace, every)
-        print(f"beside {without * 1000:.0f} ms a mark without an export, {with_one * 1000:.0f} ms with one")
+        took = f"{without * 1000:.0f} ms a mark without an export, {with_one * 1000:.0f} ms with one"
+        print(f"beside {took} every {every}")
         beside[pace] = with_one / without - 1
     keep(iceberg_few_seconds=few, iceberg_few_cpu=few_cpu, iceberg_many_seconds=many)
     keep(iceberg_attach_seconds=attach, iceberg_beside=beside[args.pace])
