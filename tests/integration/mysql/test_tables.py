@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -19,13 +19,14 @@ from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.statements import query
 from headrace.sources.mysql.upstream import MysqlUpstream, plan
 from headrace_testing.mysql import Database
-from headrace_testing.postmaster import DEADLINE, wait_for
+from headrace_testing.postmaster import wait_for
 from tests.bound import mysql_mirror
 
 pytestmark = pytest.mark.server
 
 UPSTREAM = MysqlUpstream(base=1 << 33)
 ENOUGH = 8  # ends that differ
+AHEAD = 50  # changes between two of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,16 +157,7 @@ def test_no_ddl_lies_before_the_end_and_is_not_seen(scene: Scene) -> None:
     """The only DDL of the server adds a column with each step: so many as lie before the end are seen."""
     known = scene.known("a")
     begun = scene.tables.check(known).end.time
-    stop = threading.Event()
-
-    def alter() -> None:
-        with scene.db.connect() as connection, connection.cursor() as cursor:
-            number = 0
-            while not stop.is_set() and number < 900:
-                number += 1
-                cursor.execute(f"ALTER TABLE a ADD x{number} int, ALGORITHM = INPLACE")
-
-    seen = _watched(scene, known, alter, stop)
+    seen = _watched(scene, known, lambda number: [f"ALTER TABLE a ADD x{number} int, ALGORITHM = INPLACE"])
     for end, there in seen:
         assert there is not None
         assert there - 3 >= (end - begun) // STEP
@@ -174,39 +166,53 @@ def test_no_ddl_lies_before_the_end_and_is_not_seen(scene: Scene) -> None:
 def test_no_table_that_was_made_again_before_the_end_is_not_seen(scene: Scene) -> None:
     known = scene.known("a")
     begun = scene.tables.check(known).end.time
-    stop = threading.Event()
 
-    def renew() -> None:
-        with scene.db.connect() as connection, connection.cursor() as cursor:
-            number = 0
-            while not stop.is_set() and number < 900:
-                number += 1
-                cursor.execute("DROP TABLE a")
-                more = "".join(f", x{each} int" for each in range(number))
-                cursor.execute(f"CREATE TABLE a (id int PRIMARY KEY, v int, w int{more})")
+    def renewal(number: int) -> list[str]:
+        more = "".join(f", x{each} int" for each in range(number))
+        return ["DROP TABLE a", f"CREATE TABLE a (id int PRIMARY KEY, v int, w int{more})"]
 
-    seen = _watched(scene, known, renew, stop)
-    for end, there in seen:
+    for end, there in _watched(scene, known, renewal):
         # The n-th CREATE is the 2n-th DDL.
         assert there is None or there - 3 >= (end - begun) // STEP // 2
 
 
 def _watched(
-    scene: Scene, known: dict[str, TableDef], ddl: Callable[[], None], stop: threading.Event
+    scene: Scene, known: dict[str, TableDef], ddl: Callable[[int], list[str]]
 ) -> list[tuple[int, int | None]]:
-    """The ends of looks with what was seen, while somebody changes the table: until enough differ."""
-    thread = threading.Thread(target=ddl)
+    """The ends of looks with what was seen, while somebody changes the table: until enough differ.
+
+    A table has room for some 1,000 columns: no more changes than `AHEAD` lie between two ends.
+    """
+    stop, permits = threading.Event(), threading.Semaphore(AHEAD)
+
+    def change() -> None:
+        with scene.db.connect() as connection, connection.cursor() as cursor:
+            for number in itertools.count(1):
+                permits.acquire()
+                if stop.is_set():
+                    return
+                for statement in ddl(number):
+                    cursor.execute(statement)
+
+    thread = threading.Thread(target=change)
     thread.start()
     seen: list[tuple[int, int | None]] = []
-    deadline = time.monotonic() + DEADLINE
+    ends = set[int]()
+
+    def enough() -> bool:
+        found = scene.tables.check(known)
+        if not found.locked_tables:
+            seen.append((found.end.time, columns(found, known["a"])))
+            if found.end.time not in ends:
+                ends.add(found.end.time)
+                permits.release(AHEAD)
+        return len(ends) >= ENOUGH
+
     try:
-        while len({end for end, _ in seen}) < ENOUGH:
-            assert time.monotonic() < deadline, seen
-            found = scene.tables.check(known)
-            if not found.locked_tables:
-                seen.append((found.end.time, columns(found, known["a"])))
+        wait_for(enough, f"{ENOUGH} ends that differ")
     finally:
         stop.set()
+        permits.release()
         thread.join()
     return seen
 
