@@ -14,15 +14,19 @@ from __future__ import annotations
 import datetime
 import os
 import re
+import subprocess
 from collections import Counter
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from headrace.cli.version import versions
-from tests.timing import Taken
+from tests.timing import LATE, Taken
 
+Making = Generator[None, pytest.TestReport, pytest.TestReport]
+TOO_LATE = (TimeoutError, subprocess.TimeoutExpired)
 _PATHS = re.compile(r"/[\w.-]+(?:/[\w.@-]+)+")
 
 
@@ -42,12 +46,22 @@ class Collector:
     report: Path | None
     times: Path | None
     rows: dict[str, Row] = field(default_factory=dict)
+    late: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         for path in filter(None, (self.report, self.times)):
             path.parent.mkdir(parents=True, exist_ok=True)
         if self.times is not None:
             self.times.write_text("")
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        if call.excinfo is not None and call.excinfo.errisinstance((TimeoutError, subprocess.TimeoutExpired)):
+            self.late.add(report.nodeid)
+        return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         row = self.rows.setdefault(report.nodeid, Row())
@@ -57,8 +71,9 @@ class Collector:
         if report.skipped and isinstance(report.longrepr, tuple):
             row.note = _PATHS.sub("…", report.longrepr[2]).replace("|", "/").replace("\n", " ")
         if self.times is not None and report.when == "teardown":
+            outcome = LATE if row.outcome == "failed" and report.nodeid in self.late else row.outcome
             with self.times.open("a", encoding="utf-8") as file:
-                file.write(Taken(report.nodeid, row.seconds, os.getloadavg()[0]).line)
+                file.write(Taken(report.nodeid, row.seconds, os.getloadavg()[0], outcome).line)
 
     def pytest_sessionfinish(self) -> None:
         if self.report is not None:

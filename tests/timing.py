@@ -2,6 +2,9 @@
 
     pytest --times FILE ...          a line a test (`tests.reporting`): seconds, load, name
     python -m tests.timing FILE...   what all of them together took, judged; exit code 1 if it is too much
+    python -m tests.timing --late FILE...
+                                     the tests that failed because a wait ran out of time, a line each;
+                                     exit code 1 if any failed for another reason, or none failed
 
 Everybody runs every test every day, so its seconds are paid for a thousand times. `SHARES` says how long a
 room may take. A test of more than `LONGEST` seconds stands in
@@ -22,6 +25,8 @@ from pathlib import Path
 LONGEST = 20.0
 LIST = Path(__file__).parent / "meta" / "long-tests.txt"
 LOAD = 7.0  # of five lanes that have two cores to themselves
+LATE = "late"  # outcome of a test that failed because a wait ran out of time
+FEW = 5  # tests that may be late in a run
 DOUBT = 2.0  # by how much one run differs from another on a machine that others share
 
 # Seconds of a lane, of which there are five. They may only shrink: a lane has twenty minutes for its rooms.
@@ -50,10 +55,11 @@ class Taken:
     test: str
     seconds: float
     load: float
+    outcome: str = "passed"
 
     @property
     def line(self) -> str:
-        return f"{self.seconds:.1f}\t{self.load:.1f}\t{self.test}\n"
+        return f"{self.seconds:.1f}\t{self.load:.1f}\t{self.outcome}\t{self.test}\n"
 
     @property
     def room(self) -> str:
@@ -70,8 +76,8 @@ def read(paths: Iterable[Path]) -> Iterator[Taken]:
     """The tests of some reports."""
     for path in paths:
         for line in path.read_text(encoding="utf-8").splitlines():
-            seconds, load, test = line.split("\t")
-            yield Taken(test, float(seconds), float(load))
+            seconds, load, outcome, test = line.split("\t")
+            yield Taken(test, float(seconds), float(load), outcome)
 
 
 def judged(taken: Iterable[Taken], listed: set[str]) -> list[str]:
@@ -100,7 +106,19 @@ def table(taken: Iterable[Taken]) -> Iterator[str]:
         yield f"{each.seconds:8.1f} s  {each.test}"
 
 
+def late(taken: Iterable[Taken]) -> list[str]:
+    """List the tests that were late, if no test failed for another reason and they are few."""
+    known = list(taken)
+    names = [each.test for each in known if each.outcome == LATE]
+    wrong = len(names) > FEW or any(each.outcome == "failed" for each in known)
+    return [] if wrong else names
+
+
 def main(paths: list[str]) -> int:
+    if paths[:1] == ["--late"]:
+        names = late(read(map(Path, paths[1:])))
+        print("\n".join(names))
+        return 0 if names else 1
     taken = list(read(map(Path, paths)))
     print("\n".join(table(taken)))
     wrong = judged(taken, set(LIST.read_text(encoding="utf-8").splitlines()))

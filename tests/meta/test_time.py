@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.meta.tracked import ROOT
-from tests.timing import DOUBT, LIST, LOAD, LONGEST, SHARES, Taken, judged, main, read
+from tests.timing import DOUBT, FEW, LATE, LIST, LOAD, LONGEST, SHARES, Taken, judged, late, main, read
 
 _TEST = "tests/integration/lake/test_x.py::test_y"
 
@@ -48,7 +48,9 @@ def test_a_room_over_its_share_is_noticed() -> None:
 
 def test_what_pytest_writes_is_read(tmp_path: Path) -> None:
     made, target = tmp_path / "test_made.py", tmp_path / "times"
-    made.write_text("def test_a(): pass\ndef test_b(): assert False\n")
+    made.write_text(
+        "def test_a(): pass\ndef test_b(): assert False\ndef test_c(): raise TimeoutError('no mark came')\n"
+    )
     command = [
         sys.executable,
         "-m",
@@ -62,8 +64,18 @@ def test_what_pytest_writes_is_read(tmp_path: Path) -> None:
     ]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
     assert ended.returncode == 1, ended.stdout
-    assert [each.test.rpartition("::")[2] for each in read([target])] == ["test_a", "test_b"]
+    assert [each.test.rpartition("::")[2] for each in read([target])] == ["test_a", "test_b", "test_c"]
+    assert [each.outcome for each in read([target])] == ["passed", "failed", LATE]
     assert main([str(target)]) == 0
+    assert main(["--late", str(target)]) == 1
+
+
+def test_only_a_few_late_tests_are_tried_again_and_no_wrong_value() -> None:
+    passed, slow = _taken(1), [Taken(f"{_TEST}[{number}]", 60, LOAD, LATE) for number in range(FEW + 1)]
+    assert late([passed]) == []
+    assert late([passed, *slow[:2]]) == [each.test for each in slow[:2]]
+    assert late(slow) == []
+    assert late([slow[0], Taken(_TEST, 1, LOAD, "failed")]) == []
 
 
 def test_a_run_writes_down_what_its_tests_took(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from headrace.spark import paths
 from headrace.spark.depot import receive_shared
 from headrace.spark.secrets import Key, SealedSecret
 from headrace.spark.worker import Merge
+from headrace_testing import postmaster
 
 __all__ = ["Merge"]
 
@@ -220,11 +221,8 @@ def _folder(driver: int, root: str) -> Path:
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    """Returns once the condition holds; fails at the deadline."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.02)
+    """Return once the condition holds; fail at the deadline."""
+    postmaster.wait_for(condition, "the condition", deadline=seconds)
 
 
 def wait_for_leave(folder: str, item: bytes) -> bytes:

@@ -6,8 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ import pytest
 from headrace.core import failpoint as module
 from headrace.core.errors import Misconfigured, Transient
 from headrace.core.failpoint import RELEASE, VARIABLE, Setting, failpoint
+from headrace_testing.postmaster import wait_for
 
 _PROGRAM = """
 from headrace.core.failpoint import failpoint
@@ -33,13 +32,6 @@ def _start(setting: str, **more: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-def _wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.01)
 
 
 @pytest.fixture(autouse=True)
@@ -109,7 +101,7 @@ def test_pause_waits_for_the_release_file(tmp_path: Path) -> None:
 def test_pause_without_a_release_file_stops_until_sigcont() -> None:
     with _start("here=pause") as process:
         stat = Path(f"/proc/{process.pid}/stat")
-        _wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T")
+        wait_for(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "the process stops")
         process.send_signal(signal.SIGCONT)
         out, _ = process.communicate(timeout=30)
     assert process.returncode == 0

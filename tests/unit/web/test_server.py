@@ -18,6 +18,7 @@ from headrace.lake.format.status import TableStatus
 from headrace.web import server
 from headrace.web.server import serving
 from headrace.web.settings import settings
+from headrace_testing.postmaster import wait_for
 from tests.unit.web.lakes import RUNNING, a_lake, get, many_tables, port_of, raw, status_text
 
 SETTINGS = settings("127.0.0.1:0")
@@ -205,10 +206,7 @@ def test_a_lake_that_vanishes_and_comes_back_is_told(tmp_path: Path) -> None:
 
 
 def _until(url: str, path: str, status: int) -> None:
-    deadline = time.monotonic() + 10
-    while get(url, path).status != status:
-        assert time.monotonic() < deadline, get(url, path).text
-        threading.Event().wait(0.1)
+    wait_for(lambda: get(url, path).status == status, f"{path} answers {status}")
 
 
 def test_what_keeps_a_source_from_being_ready_is_told(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 from headrace.sources.mysql.position import MysqlTimeline
 from headrace.sources.mysql.session.address import MysqlAddress
@@ -11,6 +10,7 @@ from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import MysqlIdentity, identify
 from headrace.sources.mysql.session.statements import query
 from headrace_testing.mysql import Database
+from headrace_testing.postmaster import wait_for
 
 SECONDS = 60.0
 TOTAL = 20_000
@@ -26,14 +26,6 @@ def executed(database: Database) -> int:
     with connect(MysqlAddress.parse(database.url(user="mirror")), role="test") as session:
         [(text,)] = query(session, f"SELECT @@global.{session.release.words.executed_variable}")
     return MysqlTimeline().position(str(text)).time
-
-
-def until(condition: object, what: str) -> None:
-    deadline = time.monotonic() + SECONDS
-    assert callable(condition)
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
 
 
 class Transfers:
@@ -63,9 +55,9 @@ class Transfers:
     def go_on(self) -> None:
         """Return when each writer has begun and ended another transfer."""
         before = list(self._done)
-        until(
+        wait_for(
             lambda: all(now > then + 1 for now, then in zip(self._done, before, strict=True)),
-            "a writer waits",
+            "a transfer of each writer",
         )
 
     def _write(self, number: int) -> None:

@@ -28,9 +28,10 @@ from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.upstream import MysqlUpstream
 from headrace_testing.mysql import Database
+from headrace_testing.postmaster import wait_for
 from tests.bound import mysql_mirror
 from tests.integration.mysql.copy.copies import defined
-from tests.integration.mysql.copy.moments import TOTAL, Transfers, executed, until
+from tests.integration.mysql.copy.moments import TOTAL, Transfers, executed
 
 pytestmark = pytest.mark.server
 
@@ -133,7 +134,7 @@ def test_a_chunk_is_what_its_handoff_says_and_nobody_waits_long(bank: Database) 
     """The chunk is of the table that counts the moves."""
     before = executed(bank)
     with walking(bank, "moves") as (_, reading, table), Transfers(bank, 4) as transfers:
-        until(lambda: transfers.done > 20, "nobody writes")
+        wait_for(lambda: transfers.done > 20, "the writers")
         seen = []
         for _ in range(20):
             # While rows are read, each of the writers goes on, whatever waited for the lock.

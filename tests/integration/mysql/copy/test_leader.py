@@ -22,8 +22,9 @@ from headrace.sources.mysql.session.address import MysqlAddress
 from headrace.sources.mysql.session.connection import connect
 from headrace.sources.mysql.session.identity import MysqlIdentity
 from headrace_testing.mysql import Database, Server
+from headrace_testing.postmaster import wait_for
 from tests.clocks import Slept
-from tests.integration.mysql.copy.moments import SECONDS, TOTAL, Transfers, executed, identity_of, until
+from tests.integration.mysql.copy.moments import SECONDS, TOTAL, Transfers, executed, identity_of
 from tests.integration.mysql.copy.readers import Reader
 
 pytestmark = pytest.mark.server
@@ -53,7 +54,7 @@ def test_all_readers_see_the_moment_of_the_handoff_while_others_write(bank: Data
             for _ in range(3)
         ]
         transfers = stack.enter_context(Transfers(bank, 4))
-        until(lambda: transfers.done > 50, "nobody writes")
+        wait_for(lambda: transfers.done > 50, "the writers")
         handoff = leader.take(names(bank, "a", "b", "moves"), MysqlTimeline(), SECONDS)
         seen = [reader.state() for reader in readers]
         shown = {tuple(rows[0]) for rows in seen if isinstance(rows, list)}
@@ -79,14 +80,14 @@ def test_who_comes_late_or_sleeps_is_left_out(bank: Database, monkeypatch: pytes
     with leading(bank, 3) as (leader, identity), ExitStack() as stack:
         arguments = (bank.url(user="mirror"), identity, leader.ticket, SEEN.format(bank.name))
         awake, asleep, dead = (stack.enter_context(Reader(*arguments)) for _ in range(3))
-        until(lambda: len(_places(bank, leader)) == 3, "nobody has come")
+        wait_for(lambda: len(_places(bank, leader)) == 3, "a reader")
         assert asleep.process.pid
         os.kill(asleep.process.pid, signal.SIGSTOP)
         dead.process.kill()
-        until(lambda: len(_places(bank, leader)) == 2, "the dead one keeps its place")
+        wait_for(lambda: len(_places(bank, leader)) == 2, "the place of the dead one to be free")
         with Reader(*arguments) as instead:  # its place is free again
-            until(lambda: len(_places(bank, leader)) == 3, "nobody has come in its place")
-            by_what_is_slept(monkeypatch, lambda _: until(lambda: _views(bank, leader) == 2, "no views"))
+            wait_for(lambda: len(_places(bank, leader)) == 3, "another reader in its place")
+            by_what_is_slept(monkeypatch, lambda _: wait_for(lambda: _views(bank, leader) == 2, "the views"))
             leader.take(names(bank, "a", "b", "moves"), MysqlTimeline(), SECONDS)
             os.kill(asleep.process.pid, signal.SIGCONT)
             assert leader.held == pytest.approx(IN_TIME, abs=0.01)
@@ -103,7 +104,7 @@ def test_a_moment_that_no_reader_sees_in_time_lets_go_of_the_tables(
         leading(bank, 1) as (leader, identity),
         Reader(bank.url(user="mirror"), identity, leader.ticket, SEEN.format(bank.name)) as reader,
     ):
-        until(lambda: _places(bank, leader), "nobody has come")
+        wait_for(lambda: bool(_places(bank, leader)), "a reader")
         assert reader.process.pid
         os.kill(reader.process.pid, signal.SIGSTOP)
         by_what_is_slept(monkeypatch)
@@ -117,7 +118,7 @@ def test_a_moment_that_no_reader_sees_in_time_lets_go_of_the_tables(
 def test_readers_of_a_leader_that_was_killed_read_nothing(bank: Database) -> None:
     with leading(bank, 1) as (leader, identity):
         with Reader(bank.url(user="mirror"), identity, leader.ticket, SEEN.format(bank.name)) as reader:
-            until(lambda: _places(bank, leader), "nobody has come")
+            wait_for(lambda: bool(_places(bank, leader)), "a reader")
             assert leader.alive()
             bank.execute(f"KILL {leader.ticket.connection}", user="root")
             assert reader.state() == "MY_SNAPSHOT_GONE"

@@ -31,9 +31,10 @@ from headrace.sources.mysql.session.statements import MysqlConnection, query, ro
 from headrace.sources.mysql.types.printing import print_values
 from headrace_testing.mysql import Database
 from headrace_testing.mysql.server import run
+from headrace_testing.postmaster import wait_for
 from headrace_testing.proxy import Proxy
 from tests.integration.mysql.copy.copies import BASE, copied, defined
-from tests.integration.mysql.copy.moments import SECONDS, TOTAL, Transfers, executed, until
+from tests.integration.mysql.copy.moments import SECONDS, TOTAL, Transfers, executed
 
 pytestmark = pytest.mark.server
 
@@ -43,7 +44,7 @@ def test_all_pieces_show_the_moment_of_the_handoff_while_others_write(
 ) -> None:
     before = executed(bank)
     with Transfers(bank, 4) as transfers:
-        until(lambda: transfers.done > 50, "nobody writes")
+        wait_for(lambda: transfers.done > 50, "the writers")
         with copied(bank, "a", "b", "moves", readers=3) as copy:
             handoff = copy.snapshot.handoff
             rows = copy.rows()
@@ -132,7 +133,7 @@ def test_rows_whose_keys_move_are_in_one_piece(bank: Database, monkeypatch: pyte
     thread = threading.Thread(target=move)
     thread.start()
     try:
-        until(lambda: moves > 20, "nobody moves")
+        wait_for(lambda: moves > 20, "the moves")
         with copied(bank, "moving", target=1 << 14) as copy:
             assert copy.snapshot.handoff.until is not None
             found = copy.rows()["moving"]["id"].to_pylist()
@@ -158,7 +159,7 @@ def test_what_happens_to_a_table_behind_the_moment_is_seen_when_it_is_read(bank:
         bank.execute(f"CREATE TABLE {name} (id int PRIMARY KEY, v int)")
         bank.execute(f"INSERT INTO {name} VALUES (1, 1)")
     made = bank.execute("SELECT NOW()")
-    until(lambda: bank.execute("SELECT NOW()") != made, "the clock stands still")
+    wait_for(lambda: bank.execute("SELECT NOW()") != made, "another second")
     bank.execute("CREATE TABLE other (id int PRIMARY KEY, v int)")
     bank.execute("INSERT INTO other VALUES (2, 2)")
     going_on = threading.Event()
@@ -236,7 +237,7 @@ def test_a_piece_may_be_read_for_longer_than_a_session_may_sleep(
         with connect(address, role="test") as sleeper:
             idle(sleeper, 2 * locks.KEPT_SECONDS)
             there = f"SELECT COUNT(*) FROM information_schema.processlist WHERE id = {sleeper.connection_id}"
-            until(lambda: bank.execute(there) == [(0,)], "a session that sleeps goes on")
+            wait_for(lambda: bank.execute(there) == [(0,)], "the end of the sleeping session")
 
     with copied(bank, "a", "b", readers=1, compare=True, before=read_long) as copy:
         assert copy.snapshot.handoff.until is not None
@@ -275,7 +276,7 @@ def test_the_view_of_a_machine_that_vanished_ends_within_seconds(
             with suppress(HeadraceError), amid:
                 assert database.execute(ours) == [(3,)]  # and the leader, and who looks on beside the view
                 proxy.stall()
-                until(lambda: database.execute(ours) == [(0,)], "a view stands")
+                wait_for(lambda: database.execute(ours) == [(0,)], "the end of the views")
                 ended.set()
                 proxy.cut()
                 proxy.resume()
@@ -460,7 +461,7 @@ def test_a_reader_that_loses_a_deadlock_reads_nothing_any_more(mariadb_database:
         order.append(piece.table.name)
         if piece.table.name == "a":
             others.start()
-            until(lambda: bank.execute(waits) == [(1,)], "nobody waits for b")
+            wait_for(lambda: bank.execute(waits) == [(1,)], "a session that waits for b")
 
     others = threading.Thread(target=lambda: bank.execute("LOCK TABLES a WRITE, b WRITE"))
     with copied(bank, "a", "b", "c", readers=1, before=lock) as copy:
@@ -490,7 +491,7 @@ def test_a_domain_that_the_server_has_forgotten_is_no_place_to_join(mariadb_data
             cursor.execute("PURGE BINARY LOGS TO %s", [logs[-1]])
             return len(logs) == 1
 
-        until(is_purged, "the logs stay")
+        wait_for(is_purged, "the logs to go")
         cursor.execute("FLUSH BINARY LOGS DELETE_DOMAIN_ID = (77)")
     with copied(mariadb_database, "a", reached=reached) as copy, pytest.raises(DomainForgotten) as refused:
         assert copy.snapshot.handoff

@@ -70,7 +70,8 @@ class Reader:
         target = LOG.position(position(self.server)).time
         deadline = time.monotonic() + DEADLINE
         while LOG.time(parse(self.dump.position).count) < target:
-            assert time.monotonic() < deadline, self.dump.position
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the stream stays at {self.dump.position}")
             received = self.dump.read(0.2)
             if received is not None:
                 self.take(received)
@@ -84,7 +85,8 @@ class Reader:
         """Read on until the server says that there is no more."""
         deadline = time.monotonic() + DEADLINE
         while self.heard is None:
-            assert time.monotonic() < deadline
+            if time.monotonic() > deadline:
+                raise TimeoutError("the server does not say that there is no more")
             received = self.dump.read(0.5)
             if received is not None:
                 self.take(received)

@@ -74,7 +74,8 @@ def received(folder: Path, orders: Orders) -> Iterator[tuple[SpoolWriter, Intake
     with receiving(folder, orders) as (writer, intake, stream):
         quiet, deadline = 0, time.monotonic() + DEADLINE
         while quiet < 3:
-            assert time.monotonic() < deadline
+            if time.monotonic() > deadline:
+                raise TimeoutError("the stream does not end")
             came = stream.read(0.1)
             quiet = quiet + 1 if came is None else 0
             if came is not None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -26,6 +25,7 @@ from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.owner import Answer, Owner, Steps
 from headrace.pipeline.state.ownership import this_process
+from headrace_testing.postmaster import wait_for
 from tests.places import place_at
 from tests.records import source_record
 
@@ -69,15 +69,8 @@ def _served(owner: Owner, deeds: Mapping[str, Deed], kind: str, **arguments: Any
         commands.turn(owner)
         return requests.answer_to(store, "main", request) is not None
 
-    _until(over)
+    wait_for(over, "the answer")
     return requests.answer_to(store, "main", request) or {}
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def _echo(_owner: Owner, arguments: Mapping[str, Any]) -> Answer:
@@ -134,7 +127,9 @@ def test_the_run_goes_on_while_a_deed_waits_and_its_next_step_is_on_the_runs_thr
     assert not commands.turn(owner)  # nothing to do now, and no waiting for it
     assert requests.answer_to(store, "main", first) is None
     go_on.set()
-    _until(lambda: commands.turn(owner) and requests.answer_to(store, "main", second) is not None)
+    wait_for(
+        lambda: commands.turn(owner) and requests.answer_to(store, "main", second) is not None, "the answer"
+    )
     assert requests.answer_to(store, "main", first) == {"found": True}
     assert where == [threading.current_thread()]
 
@@ -177,7 +172,7 @@ def test_a_command_takes_its_request_back_when_the_owner_ends_without_an_answer(
     statusfile.write(store, "main", SourceStatus("main", "running", owner))
 
     def end() -> None:
-        _until(lambda: bool(requests.pending(store, "main")))
+        wait_for(lambda: bool(requests.pending(store, "main")), "the request")
         statusfile.write(store, "main", SourceStatus("main", "stopped", owner))
 
     thread = threading.Thread(target=end)
@@ -193,7 +188,7 @@ def test_a_living_owner_is_asked_and_its_error_is_raised(path: Path) -> None:
     statusfile.write(store, "main", SourceStatus("main", "running", owner))
 
     def answer() -> None:
-        _until(lambda: bool(requests.pending(store, "main")))
+        wait_for(lambda: bool(requests.pending(store, "main")), "the request")
         [request] = requests.pending(store, "main")
         error = Definite("SO_IT_IS", "it cannot be", hint="leave it")
         requests.answer(store, "main", request, {"error": to_record(error)})
