@@ -16,7 +16,10 @@ def processes(pid: int) -> Iterator[tuple[str, psutil.Process]]:
     driver = psutil.Process(pid)
     yield "driver", driver
     for child in driver.children(recursive=True):
-        ancestors = [each.name() for each in child.parents()]
+        try:
+            ancestors = [each.name() for each in child.parents()]
+        except psutil.NoSuchProcess:
+            continue
         yield ("jvm" if child.name() == "java" else "workers" if "java" in ancestors else "receiver"), child
 
 
