@@ -61,6 +61,21 @@ def test_an_option_that_is_wrong_is_refused(given: dict[str, str], expected: str
     assert code(given) == expected
 
 
+@pytest.mark.parametrize(
+    ("given", "near"),
+    [
+        ({**NAMES, "epcoh": "2"}, "epoch"),
+        ({**DIRECT, "max_byte": "1"}, "max_bytes"),
+        ({**DIRECT, "Publicaton": "p"}, "publication"),
+    ],
+)
+def test_options_near_to_an_unknown_one_are_named(given: dict[str, str], near: str) -> None:
+    with pytest.raises(HeadraceError) as raised:
+        load.plan(given)
+    assert raised.value.code == "SPARK_OPTION_UNKNOWN"
+    assert f'"{near}"' in (raised.value.detail or "")
+
+
 def test_columns_are_parted_by_commas_outside_quotes() -> None:
     wishes = parse({**NAMES, "columns": 'id, "a, b" ,"say ""hi""",c d'})
     assert isinstance(wishes, ReadOptions)
@@ -126,9 +141,11 @@ def test_the_module_that_every_session_imports_costs_nothing() -> None:
     assert min(took) <= 0.002
 
 
-_NO_SPARK = """
-import sys
-sys.modules["pyspark"] = None
+_OTHER_SPARK = """
+import sys, types
+sys.modules["pyspark"] = other = types.ModuleType("pyspark") if len(sys.argv) > 1 else None
+if other:
+    other.__version__ = sys.argv[1]  # from before there were data sources in Python
 import pyspark_headrace
 try:
     pyspark_headrace.DefaultSource
@@ -137,6 +154,12 @@ except Exception as error:
 """
 
 
-def test_without_pyspark_the_hint_says_what_to_install() -> None:
-    done = subprocess.run([sys.executable, "-c", _NO_SPARK], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("SPARK_MISSING pip install 'headrace[local]'")
+@pytest.mark.parametrize(
+    ("version", "expected"), [((), "SPARK_MISSING"), (("3.5.8",), "SPARK_TOO_OLD")], ids=["none", "old"]
+)
+def test_without_a_pyspark_of_data_sources_the_hint_says_what_to_install(
+    version: tuple[str, ...], expected: str
+) -> None:
+    command = [sys.executable, "-c", _OTHER_SPARK, *version]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"{expected} pip install 'headrace[local]'")

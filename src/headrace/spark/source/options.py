@@ -102,7 +102,7 @@ def parse(texts: Mapping[str, str]) -> AnyOptions:
             raise Misconfigured(
                 "SPARK_OPTION_UNKNOWN",
                 f'format("headrace") has no option "{name}"',
-                detail=did_you_mean(name.lower(), OPTIONS),
+                detail=did_you_mean(name.lower(), own.union(OPTIONS)),
                 hint=f"the options are {', '.join(OPTIONS)}: docs/spark.md describes them",
             )
     if own:

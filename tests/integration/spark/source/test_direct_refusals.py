@@ -8,12 +8,14 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from headrace.sources.postgres.preflight import tables
 from headrace.spark.source.direct.offsets import DirectOffset
+from headrace.spark.source.direct.rows import read
 from headrace_testing.binaries import tool
 from headrace_testing.copies import Backup, branch_off
 from headrace_testing.postgres import Database, postgres
@@ -151,7 +153,12 @@ def test_state_and_checkpoint_belong_together(
 ) -> None:
     plan = direct_plan(orders.url(), tmp_path / "state")
     query = queries(plan)
-    query.catch_up()
+    begun = query.at
+    query.catch_up(commit=False)
+    [task] = query.stream.tasks(begun, query.at)
+    with refused("DIRECT_BATCH_GONE") as error:
+        next(read(replace(plan, state=str(tmp_path / "of this executor")), task))
+    assert "let all executors share the folder" in error.value.hint
     orders.execute("DELETE FROM orders")
     query.catch_up()
     with refused("DIRECT_OTHER_STATE"):
@@ -295,6 +302,14 @@ def test_a_place_that_was_lost_is_refused_with_the_sources_own_code(
         path.unlink()
     with refused("DIRECT_STATE_OLDER"):
         queries(direct_plan(orders.url(), state), query.at).stream.latest(query.at)
+
+
+def test_tables_of_a_source_without_texts_are_refused_before_it_is_asked(
+    queries: Callable[..., Query], tmp_path: Path
+) -> None:
+    query = queries(direct_plan("mysql://app@nowhere.invalid/shop", tmp_path / "state"))
+    with refused("DIRECT_NO_TEXTS"):
+        query.catch_up()
 
 
 @contextlib.contextmanager

@@ -94,6 +94,10 @@ def test_our_columns_have_other_names_than_the_tables_and_its_columns_are_those_
     assert again.table()["price"].to_pylist()[0] is not None
     orders.execute("DROP TABLE orders")
     assert plan_of(orders, tmp_path).columns == plan.columns  # as the state has them
+    orders.execute("CREATE TABLE shops (id int); ALTER TABLE shops REPLICA IDENTITY FULL")
+    for table, code in (("public.orders", "PG_PATTERN_EMPTY"), ("public.*", "DIRECT_TABLE_NOT_ONE")):
+        with refused(code):
+            plan_of(orders, tmp_path / "other", table=table)
 
 
 @pytest.mark.parametrize("unfit", [pytest.param("'infinity', 1", marks=pytest.mark.full), "NULL, 'NaN'"])

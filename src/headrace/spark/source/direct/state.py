@@ -330,8 +330,8 @@ def lost_files_error(url: str, what: str) -> Misconfigured:
     return Misconfigured(
         "DIRECT_BATCH_GONE",
         f'the state "{url}" does not hold {what} any more',
-        detail="Spark has committed it before, or its files were deleted",
-        hint=_ANEW,
+        detail="Spark has committed it before, its files were deleted, or not every executor has this folder",
+        hint=f"let all executors share the folder; or {_ANEW}",
     )
 
 
