@@ -4,8 +4,8 @@
 
 The application updates so many rows a second, each in a transaction of its own. The benchmark tells how long
 a commit waits for its mark, whether the mirror keeps up, what a change costs in processor time and in bytes,
-and the memory at the end. Then it starts the mirror again without its row cache, and tells how long a second's
-updates wait for their mark. In one more case the marks of the largest table are as far apart as `every = "auto"`
+and the memory at the end, in all and without mapped files. Then it starts the mirror again without its row
+cache, and tells how long a second's updates wait for their mark. In one more case the marks of the largest table are as far apart as `every = "auto"`
 chooses.
 
 `--worn` goes on for so many minutes, in compressed time: a second's updates are committed at once, and their mark
@@ -32,8 +32,9 @@ import polars as pl
 
 from headrace.pipeline.commands import ask
 from headrace.spark.session import SparkConfig, open_session
-from headrace_testing.costs import contents, memory, processor
+from headrace_testing.costs import contents, processor
 from headrace_testing.figures import keep
+from headrace_testing.memory import proportional
 from headrace_testing.mirror_process import Mirrored
 from headrace_testing.postgres import Database, postgres
 
@@ -51,6 +52,7 @@ class Updates:
     cpu: float  # seconds a change
     size: float  # bytes a change
     memory: int
+    mapped: int  # of it, pages of mapped files: the row cache, mostly
     restart: float  # seconds from a commit to its mark, the first after a start without a row cache
 
     def share(self, part: float) -> float:
@@ -112,6 +114,7 @@ def measured(
         with Mirrored(lake, url, "public.*", environment=environment, options=options) as mirror:
             mirror.until_live(within=1800)
             update(database, rows, rate, WARMED)
+            await_mark(database, mirror)
             (_, before), used = contents(lake), processor(mirror.pid)
             committed = update(database, rows, rate, seconds)
             cpu = sum(processor(mirror.pid).values()) - sum(used.values())
@@ -123,9 +126,12 @@ def measured(
             )
             times = [at for at, _ in marks]
             waits = [marks[bisect_right(times, lsn - 1)][1] - at for at, lsn in committed]
-            changes, used_memory = rate * seconds, memory(mirror.pid)
+            changes = rate * seconds
+            used_memory, mapped = (proportional(mirror.pid, part) for part in ("Pss", "Pss_File"))
             restart = restarted(database, mirror, cache, rows, round(rate))
-            updates = Updates(sorted(waits), waits[-1], cpu / changes, size / changes, used_memory, restart)
+            updates = Updates(
+                sorted(waits), waits[-1], cpu / changes, size / changes, used_memory, mapped, restart
+            )
             if not worn:
                 return updates, {}
             for number in range(round(60 * worn)):
@@ -189,6 +195,7 @@ HEADS = {
     "ms/change": 10,
     "B/change": 10,
     "MB": 6,
+    "unmapped": 8,
     "restart s": 10,
 }
 
@@ -198,7 +205,8 @@ def show(rows: int, merge: str, every: str, done: Updates, read: Mapping[str, tu
     p50, p99 = done.share(0.5), done.share(0.99)
     print(
         f"{rows:>12} {merge:>8} {every:>6} {p50:>8.2f} {p99:>8.2f} {done.behind:>8.2f}"
-        f" {1000 * done.cpu:>10.2f} {done.size:>10.0f} {done.memory / 1e6:>6.0f} {done.restart:>10.2f}",
+        f" {1000 * done.cpu:>10.2f} {done.size:>10.0f} {done.memory / 1e6:>6.0f}"
+        f" {(done.memory - done.mapped) / 1e6:>8.0f} {done.restart:>10.2f}",
         flush=True,
     )
     for name, (worn, whole) in read.items():

@@ -66,18 +66,21 @@ class ReaderPeak(Peak):
         return found
 
 
-def proportional(pid: int) -> int:
-    """The proportional set size of a process and its descendants, in bytes; 0 if it is gone."""
+def proportional(pid: int, part: str = "Pss") -> int:
+    """The proportional set size of a process and its descendants, in bytes; 0 if it is gone.
+
+    Part "Pss_File" is pages of mapped files, which the kernel takes back when others need the memory.
+    """
     try:
         processes = [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
     except psutil.NoSuchProcess:
         return 0
-    return sum(_of(each) for each in processes)
+    return sum(_of(each, part) for each in processes)
 
 
-def _of(pid: int) -> int:
+def _of(pid: int, part: str) -> int:
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:  # it has ended, or is another user's
         return 0
-    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) << 10
+    return sum(int(line.split()[1]) for line in lines if line.startswith(f"{part}:")) << 10
