@@ -10,7 +10,8 @@ nothing was committed since this object's last look. The protocol looked at the 
 that its mark is the next one.
 
 A lake of some weeks has hundreds of thousands of marks. `index` is all of them as a sequence that reads no
-more files than are looked into: what Delta's log says of each file's epochs tells where a mark lies.
+more files than are looked into: what Delta's log says of each file's epochs tells where a mark lies. Whoever
+keeps a `Marks` reads only what came since its last look.
 
     file      epochs    max commit timestamp
     part-…    1-1000    12:16:40        ◄── blocks: files whose epochs overlap (another program may have
@@ -25,6 +26,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import accumulate
+from threading import Lock
 from typing import Any, overload
 
 import pyarrow as pa
@@ -35,7 +37,7 @@ from headrace.core.position import Position
 from headrace.lake.format import datafile, layout, schemas
 from headrace.lake.format.plan import Plan, TableStep
 from headrace.lake.format.vector import FileRows
-from headrace.lake.log.table import LakeTable, Stamp
+from headrace.lake.log.table import LakeTable, Stamp, line_key
 from headrace.lake.store.contract import Store
 
 MARKS = pa.schema(
@@ -63,7 +65,7 @@ _STATED = frozenset(
 )
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
 
-_CARRIED = 64  # files of marks that a further index has from an earlier one
+_MOST = 64 << 20  # bytes of marks in memory
 
 # In the footer of a file of marks: no later thinning changes them (`retain.mark_files`).
 FINAL = b"headrace.final"
@@ -154,20 +156,39 @@ class Block:
     latest: datetime | None
 
 
+class MarkFiles:
+    """The files of marks, which never change: what was read stays in memory up to a size."""
+
+    def __init__(self, store: Store, folder: str) -> None:
+        self._store = store
+        self._folder = folder
+        self.known: dict[tuple[str, ...], pa.Table] = {}
+        self._size = 0
+
+    def rows(self, paths: tuple[str, ...]) -> pa.Table:
+        """The marks of some files, by epoch."""
+        rows = self.known.get(paths)
+        if rows is None:
+            parts = [datafile.read(self._store, self._folder, FileRows(path), schema=MARKS) for path in paths]
+            rows = pa.concat_tables(parts).sort_by("epoch")
+            if self._size > _MOST:
+                self.known, self._size = {}, 0
+            self.known[paths] = rows
+            self._size += rows.nbytes
+        return rows
+
+    def entries(self, path: str) -> Mapping[bytes, bytes]:
+        """The footer's entries of a file."""
+        return datafile.read_entries(self._store, self._folder, path)
+
+
 class MarkIndex(Sequence[Mark]):
     """The marks of a source by epoch, as of one look; files are read when they are first looked into."""
 
-    def __init__(
-        self, store: Store, folder: str, blocks: Sequence[Block], earlier: MarkIndex | None = None
-    ) -> None:
-        self._store = store
-        self._folder = folder
+    def __init__(self, files: MarkFiles, blocks: Sequence[Block]) -> None:
+        self.files = files
         self.blocks = tuple(blocks)
         self._ends = list(accumulate(block.count for block in blocks))
-        self._rows: dict[tuple[str, ...], pa.Table] = {}  # by the block's files, which never change
-        if earlier is not None:
-            read, newest = earlier._rows, self.blocks[-_CARRIED:]
-            self._rows = {block.paths: read[block.paths] for block in newest if block.paths in read}
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
@@ -218,10 +239,7 @@ class MarkIndex(Sequence[Mark]):
 
     def final(self, number: int) -> bool:
         """Tell whether the files of a block say that no thinning changes their marks any more."""
-        entries = (
-            datafile.read_entries(self._store, self._folder, path) for path in self.blocks[number].paths
-        )
-        return all(FINAL in each for each in entries)
+        return all(FINAL in self.files.entries(path) for path in self.blocks[number].paths)
 
     def find(self, epoch: int) -> Mark | None:
         """The mark with this number; nothing is read but the block in which it may be."""
@@ -242,11 +260,17 @@ class MarkIndex(Sequence[Mark]):
 
     def rows(self, number: int) -> pa.Table:
         """The marks of a block, by epoch."""
-        paths = self.blocks[number].paths
-        if paths not in self._rows:
-            parts = [datafile.read(self._store, self._folder, FileRows(path), schema=MARKS) for path in paths]
-            self._rows[paths] = pa.concat_tables(parts).sort_by("epoch")
-        return self._rows[paths]
+        return self.files.rows(self.blocks[number].paths)
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """The marks as of a version of their table, with that version's line of the log."""
+
+    version: int
+    line: bytes | None
+    index: MarkIndex
+    paths: frozenset[str]
 
 
 class Marks:
@@ -260,6 +284,9 @@ class Marks:
         self._seen = -1
         self._newest: Mark | None = None
         self._new_keys: list[str] = []
+        self._files = MarkFiles(store, self.table.folder)
+        self._last: _Look | None = None  # of `index`
+        self._lock = Lock()
 
     def newest(self) -> Mark | None:
         """The mark of the highest epoch, as of a look taken now."""
@@ -272,13 +299,38 @@ class Marks:
             self._seen = version
         return self._newest
 
-    def index(self, earlier: MarkIndex | None = None) -> MarkIndex:
-        """Every mark, by epoch, as of a look taken now; read only where it is looked into.
+    def index(self) -> MarkIndex:
+        """Every mark, by epoch, as of a look taken now; files are read where it is looked into.
 
-        The newest files that an earlier index read are not read again.
+        The log is read on from the last call if marks were only added since. Else the lake may have been
+        replaced or restored, or its marks thinned or withdrawn, and the log is read anew.
         """
-        self.table.refresh()
-        return self._index(earlier)
+        with self._lock:
+            look = None if self._last is None else self._read_on(self._last)
+            if look is None:
+                self.table = self.table if self._last is None else LakeTable(self.store, self.table.folder)
+                self.table.refresh()
+                look = self._look()
+            self._last = look
+            return look.index
+
+    def _read_on(self, last: _Look) -> _Look | None:
+        """Look again; None if more happened than that marks were added."""
+        if not self._stands(last):
+            return None
+        if self.table.refresh() == last.version:
+            return last
+        look = self._look()
+        return look if self._stands(last) and last.paths <= look.paths else None
+
+    def _look(self) -> _Look:
+        index, line = self._index(), self.store.get(line_key(self.table.folder, self.table.version))
+        paths = frozenset(path for block in index.blocks for path in block.paths)
+        return _Look(self.table.version, line, index, paths)
+
+    def _stands(self, look: _Look) -> bool:
+        """Tell whether the log still has the version of a look as it was."""
+        return self.store.get(line_key(self.table.folder, look.version)) == look.line
 
     def all(self) -> list[Mark]:
         """Every mark, by epoch, as of a look taken now."""
@@ -286,7 +338,7 @@ class Marks:
 
     def at(self, version: int) -> MarkIndex:
         """Every mark as of an older version of the table."""
-        return MarkIndex(self.store, self.table.folder, _blocks(self.table.at(version).describe()))
+        return MarkIndex(self._files, _blocks(self.table.at(version).describe()))
 
     def append(self, mark: Mark) -> bool:
         """Publish `mark` if nothing was committed here since the last `newest`; tell whether it was."""
@@ -309,9 +361,9 @@ class Marks:
         keys, self._new_keys = self._new_keys, []
         return keys
 
-    def _index(self, earlier: MarkIndex | None = None) -> MarkIndex:
-        """Every mark as of the last look."""
-        return MarkIndex(self.store, self.table.folder, _blocks(self.table.describe()), earlier)
+    def _index(self) -> MarkIndex:
+        """Every mark as of the table's last look."""
+        return MarkIndex(self._files, _blocks(self.table.describe()))
 
     def _note(self, versions: range, paths: Iterable[str]) -> None:
         self._new_keys += [key for version in versions for key in self.table.log_keys(version)]

@@ -1,4 +1,4 @@
-"""The catalogs of a lake's marks, remembered by whoever reads it for longer than one look.
+"""The marks of a lake and their catalogs, remembered by whoever reads it for longer than one look.
 
 A catalog is the fold of up to a hundred plans (`headrace.lake.log.catalog`). Of a mark it is always the same,
 and somebody who goes through the history of a lake comes to the same few marks again and again, in a cut each
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.lake.log import catalog
-from headrace.lake.log.marks import Mark
+from headrace.lake.log.marks import Mark, MarkIndex, Marks
 from headrace.lake.store.contract import Store
 
 VALUES = 1_000_000  # numbers, texts and truths within records; a hundred bytes each
@@ -32,6 +32,13 @@ class Catalogs:
         self._most = most
         self._lock = threading.Lock()
         self._kept: dict[tuple[str, int, str], _MarkRecords] = {}  # by the last use
+        self._marks: dict[str, Marks] = {}
+
+    def marks(self, source: str) -> MarkIndex:
+        """The source's marks as of a look taken now."""
+        with self._lock:
+            marks = self._marks.setdefault(source, Marks(self._store, source))
+        return marks.index()
 
     def at(self, source: str, mark: Mark) -> Mapping[str, Any]:
         """The source's records as of a mark of it."""

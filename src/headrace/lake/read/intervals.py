@@ -34,7 +34,7 @@ from headrace.core.position import plain
 from headrace.lake.format import layout
 from headrace.lake.log import histories, horizon
 from headrace.lake.log.histories import HistoryPart
-from headrace.lake.log.marks import Mark, MarkIndex, Marks
+from headrace.lake.log.marks import Mark, MarkIndex
 from headrace.lake.log.table import LakeTable
 from headrace.lake.read import travel
 from headrace.lake.read.catalogs import Catalogs
@@ -67,7 +67,7 @@ class Past:
 
     @cached_property
     def index(self) -> MarkIndex:
-        return Marks(self._store, self._source).index()
+        return self._catalogs.marks(self._source)
 
     def first(self, time: int, table: TableName | None = None) -> Mark | None:
         """The first mark at or after a time (that has the table)."""

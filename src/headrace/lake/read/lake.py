@@ -8,8 +8,8 @@
     rows = lake.changes(spark, "public.orders", after="16/B3740000", until=cut)
 
 `changes` gives the difference between two cuts: contents(until) = contents(after) + the sum of the changes.
-Opening a lake reads one small file and writes nothing. Each call of `at` looks anew, so a `Lake` may be kept
-for as long as its process lives; a `Cut` never changes.
+Opening a lake reads one small file and writes nothing. Each call of `at` looks for new marks and reads no
+others again, so a `Lake` may be kept for as long as its process lives; a `Cut` never changes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.lake.format import formatfile, layout
 from headrace.lake.log import catalog, histories, unknown_moments
-from headrace.lake.log.marks import Mark, MarkIndex, Marks
+from headrace.lake.log.marks import Mark, MarkIndex
 from headrace.lake.read import changes as changing
 from headrace.lake.read import resolve
 from headrace.lake.read.catalogs import Catalogs
@@ -59,7 +59,7 @@ class Lake:
 
     def marks(self, source: str | None = None) -> list[Mark]:
         """Return every kept mark of a source, oldest first."""
-        return Marks(self.store, self._source(source)).all()
+        return list(self._catalogs.marks(self._source(source)))
 
     def at(
         self,
@@ -167,8 +167,8 @@ class Lake:
     def catalog(self, source: str | None = None) -> Mapping[str, object]:
         """Return the source's records as of its newest mark, by key."""
         name = self._source(source)
-        newest = Marks(self.store, name).newest()
-        return catalog.load(self.store, name, newest.epoch if newest else 0).records
+        kept = self._catalogs.marks(name)
+        return catalog.load(self.store, name, kept[-1].epoch if kept else 0).records
 
     def _place(
         self,
@@ -177,11 +177,10 @@ class Lake:
         position: str | Position | None,
         timestamp: datetime | str | None,
     ) -> CommitPlace:
-        marks = Marks(self.store, source)
+        kept = self._catalogs.marks(source)
         if epoch is not None:
-            return self._at_epoch(marks.index(), source, epoch)
+            return self._at_epoch(kept, source, epoch)
         if position is not None or timestamp is not None:
-            kept = marks.index()
             known = self._catalogs.at(source, kept[-1]) if kept else {}
             spelling = spelling_of(known)
             if position is not None:
@@ -190,8 +189,7 @@ class Lake:
             assert timestamp is not None
             late = partial(histories.first_later, self.store, source, resolve.instant(timestamp))
             return resolve.at_timestamp(kept, timestamp, late, spelling, unknown_moments.of(known))
-        newest = marks.newest()
-        return resolve.place_of(resolve.newest([newest] if newest else []))
+        return resolve.place_of(resolve.newest(kept))
 
     def _at_epoch(self, kept: MarkIndex, source: str, epoch: int) -> CommitPlace:
         """Return the mark's place; if the mark is gone, its plan still tells the place."""
@@ -221,8 +219,11 @@ class Lake:
     def _is_position(self, text: str, source: str | None) -> bool:
         """Tell whether a source of the lake, or the named one, spells its positions like this."""
         named = [name for name in self.sources() if source in (None, name)]
-        newest = ((name, Marks(self.store, name).newest()) for name in named)
-        return any(spelling_at(self._catalogs, name, mark).reads(text) for name, mark in newest)
+        kept = ((name, self._catalogs.marks(name)) for name in named)
+        return any(
+            spelling_at(self._catalogs, name, marks[-1] if marks else None).reads(text)
+            for name, marks in kept
+        )
 
     def _source(self, source: str | None) -> str:
         """Return the named source; a lake with one source needs no name."""

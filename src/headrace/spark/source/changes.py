@@ -130,7 +130,7 @@ class ChangeStream:
         newest = self._marks.newest()
         if newest is None or (start is not None and start.is_mark(self._at(newest))):
             return start or self.plan.start
-        self._index = self._marks.index(self._index)
+        self._index = self._marks.index()
         if start is not None:
             self._verify(start, newest)
         mark = self._last_mark(start)

@@ -18,7 +18,7 @@ import pytest
 
 from headrace.lake.format import datafile, layout
 from headrace.lake.format.plan import DataFile
-from headrace.lake.log.marks import Block, Mark, MarkIndex, rows_of
+from headrace.lake.log.marks import Block, Mark, MarkFiles, MarkIndex, rows_of
 from headrace.lake.retain import mark_files
 from headrace.lake.retain.thinning import Keeping, Known
 from headrace.lake.store.contract import Store
@@ -94,7 +94,7 @@ class Tidier:
     @property
     def kept(self) -> MarkIndex:
         blocks = sorted(self.files.values(), key=lambda block: block.first)
-        return MarkIndex(self.source.store, FOLDER, blocks)
+        return MarkIndex(MarkFiles(self.source.store, FOLDER), blocks)
 
     def days(self) -> None:
         """The marks of four days, some a file; then they are tidied."""
@@ -137,7 +137,7 @@ def test_years_of_marks_cost_no_more_than_weeks(
     rows = MarkIndex.rows
 
     def counted(kept: MarkIndex, number: int) -> pa.Table:
-        looked[-1] += 0 if kept.blocks[number].paths in kept._rows else kept.blocks[number].count
+        looked[-1] += 0 if kept.blocks[number].paths in kept.files.known else kept.blocks[number].count
         return rows(kept, number)
 
     monkeypatch.setattr(MarkIndex, "rows", counted)
