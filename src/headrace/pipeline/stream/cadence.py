@@ -15,6 +15,10 @@ spool meanwhile, where a quick copy finds all of it.
 
 Marks omit a table that a session has locked exclusively. Only looks tell whether it is free, and they become
 rarer while nothing changes: a lock may be held for days.
+
+Some DDL sends nothing through the stream: TRUNCATE of a partition, ALTER TABLE that rewrites rows. Only the
+log moves on. So where it did, and brought nothing for us, a look is due after `LOOK_SECONDS`; it leads to a
+mark if it finds a change.
 """
 
 from __future__ import annotations
@@ -44,6 +48,8 @@ IDLE_BYTES = 16 << 20
 KEEP_SECONDS = IDLE_SECONDS  # while no table follows the stream
 LOCKED_SECONDS = 0.5
 LOCKED_MOST_SECONDS = 5.0
+LOOK_SECONDS = 5.0  # between two looks at a source whose log moves on without a change for us
+LOOK_PAUSE = 200  # the same in times that one look took: looks take at most a two-hundredth of the time
 CORE_SHARE = 0.05  # of `every = "auto"`: what marks may take of a core
 FILES_PER_SECOND = 1.6  # and of files: 6,000 an hour
 SHORTEST_SECONDS, LONGEST_SECONDS = 1.0, 10.0
@@ -109,6 +115,8 @@ class Cadence:
     _left_out: frozenset[TableName] = frozenset()
     _pause: float = LOCKED_SECONDS
     _again: float = 0.0
+    _looked_until: int = 0  # the frontier at the last look that left nothing open
+    _next_look: float = 0.0
 
     @property
     def interval(self) -> float:
@@ -150,17 +158,33 @@ class Cadence:
         """Look at the catalog for the next mark, after its batch was received; None if no mark is due."""
         if len(batch.transactions) or _due(run, batch.frontier):
             run.read_clock()
-            return run.check_schema(attached_tables, batch)
+            return self._look(run, batch, attached_tables)
         live = (name for name, record in run.ledger.tables.items() if record.state.is_named)
         left_out = frozenset(name for name in live if str(name) not in run.ledger.mark.versions)
-        if not self._worth_a_check(left_out):
+        again = self._worth_a_check(left_out)
+        if not (again or (attached_tables and self._may_hide_ddl(run, batch.frontier))):
             return None
-        check = run.check_schema(attached_tables, batch)
-        if left_out <= check.locked_tables:
+        check = self._look(run, batch, attached_tables)
+        if again and not left_out <= check.locked_tables:
+            return check
+        if again:
             self._pause = min(2 * self._pause, LOCKED_MOST_SECONDS)
             self._again = time.monotonic() + self._pause
-            return None
+        return check if check.errors or check.wider_tables or check.rewritten else None
+
+    def _look(self, run: MarkRun, batch: EpochBatch, attached_tables: Sequence[TableRecord]) -> RecordsCheck:
+        begun = time.monotonic()
+        check = run.check_schema(attached_tables, batch)
+        now = time.monotonic()
+        self._next_look = now + max(LOOK_SECONDS, LOOK_PAUSE * (now - begun))
+        if not check.locked_tables:  # a lock may hide a change that the log has already
+            self._looked_until = batch.frontier.time
         return check
+
+    def _may_hide_ddl(self, run: MarkRun, frontier: Position) -> bool:
+        """Tell whether to look now because the log has moved on: it may hold DDL that sends no message."""
+        seen = max(self._looked_until, run.ledger.position.time)
+        return not run.once and frontier.time > seen and time.monotonic() >= self._next_look
 
     def _worth_a_check(self, left_out: frozenset[TableName]) -> bool:
         """Tell whether to look now if marks may name these tables again."""
