@@ -43,7 +43,7 @@ Those with a star have samples only while a run is alive: a value from before wo
 happened. `headrace_up` is 0 then.
 
 The states of a source are {states}.
-`silent` is a run that said nothing for 15 s and did not say that it ended.
+`silent` is a run whose process is gone, or that said nothing for 15 s, and that did not say that it ended.
 """
 
 

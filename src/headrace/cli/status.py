@@ -216,12 +216,15 @@ def _head(source: SourcePicture) -> Iterator[str]:
     from headrace.cli.overview import standing, storage
 
     age = "never said" if source.age is None else f"as of {source.age:.0f} s ago"
-    yield f"{source.name}: {source.state} ({age})"
+    if source.is_silent and source.age is not None:
+        yield f"{source.name}: not running (last seen {source.age:.0f} s ago, {source.status.state})"
+    else:
+        yield f"{source.name}: {source.state} ({age})"
     position, said = source.position, source.status
     if position is not None:
         yield (
             f"  mark {source.epoch} at {position.frontier} · received {position.received_until} · "
-            f"{position.lag_bytes:,} bytes, {_lag(source)} behind · "
+            f"{position.lag_bytes:,} bytes{_lag(source)} · "
             f"acknowledged {position.acknowledged_until or '-'}"
         )
     if stored := storage(source):
@@ -249,9 +252,12 @@ def _head(source: SourcePicture) -> Iterator[str]:
 
 
 def _lag(source: SourcePicture) -> str:
-    """The lag by now; if the source does not answer, the most that it may be."""
+    """The lag by now; if the source does not answer, the most that it may be; unknown without a run."""
+    if not source.runs:
+        return " behind when last seen"
     lag, silent = source.lag_seconds or 0.0, source.contact_age
-    return f"up to {duration_text(lag)}" if silent is not None and lag == silent else f"{round(lag, 1)} s"
+    is_most = silent is not None and lag == silent
+    return f", {f'up to {duration_text(lag)}' if is_most else f'{round(lag, 1)} s'} behind"
 
 
 def _since(moment: str | None, now: datetime) -> str:

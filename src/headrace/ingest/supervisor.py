@@ -42,7 +42,8 @@ from headrace.sources.contract.hash_key import hash_key
 from headrace.sources.contract.mirror import Address
 from headrace.sources.contract.stream import Orders
 from headrace.sources.contract.values import Json
-from headrace.spool.origin import prepare, running_since
+from headrace.spool.origin import prepare
+from headrace.spool.process import running_since
 
 LIMIT_BYTES = 8 * 1024**3
 BEATS = 12  # words of the driver in the time for which the process is patient

@@ -40,12 +40,13 @@ from headrace.lake.read.positions import show_position
 from headrace.lake.store.contract import Store
 from headrace.pipeline.loop_watch import LoopWatch, WatchedRun, source_of
 from headrace.pipeline.processes import Processes
-from headrace.pipeline.state.ownership import ENDED, this_process
+from headrace.pipeline.state.ownership import ENDED
 from headrace.pipeline.state.records import Alteration, TableRecord
 from headrace.pipeline.totals import Totals
 from headrace.sources import registry
 from headrace.sources.contract.errors import TableBusy
 from headrace.sources.contract.mirror import Health
+from headrace.spool.process import this_process
 
 if TYPE_CHECKING:
     from headrace.pipeline.copy.context import CopyProgress

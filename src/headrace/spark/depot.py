@@ -31,7 +31,7 @@ from headrace.lake.format import layout
 from headrace.lake.store.contract import Store
 from headrace.lake.store.local import LocalStore
 from headrace.lake.store.open import open_store
-from headrace.spool.origin import runs
+from headrace.spool.process import runs
 
 LARGEST: Final = 64 << 20
 LARGEST_NEARBY: Final = 256 << 10

@@ -21,6 +21,7 @@ that the driver did not give up.
     layout    the files of the folder, their records and checksums; `erase`
     private   a folder for it in a place that all users of a machine share
     origin    decides whether an old spool may be used, before anything opens it
+    process   does the process that a record names still live?
     writer    the one process that appends
     places    positions of the stream, for sources where only the stream knows them
     cut_places  the places at which the stream may be cut

@@ -11,7 +11,6 @@ and is erased otherwise, which costs nothing but the time of streaming again.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -41,22 +40,3 @@ def prepare(folder: Path, origin: Mapping[str, Any], frontier: int) -> bool:
 def _begins_before(folder: Path, frontier: int) -> bool:
     oldest = SpoolReader(folder).oldest()
     return oldest is None or oldest.frontier <= frontier
-
-
-def running_since() -> str:
-    """Return this machine's id for the time since its last start; empty if it has none."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
-
-
-def runs(pid: int) -> bool:
-    """Tell whether this host has a process of that number."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -61,6 +61,8 @@ def not_running(source: SourcePicture) -> Transient:
 def _end_of_run(source: SourcePicture) -> str:
     if source.status.state in (NEVER_RUN, DROPPED) or source.age is None:
         return f"it is {source.status.state}" if source.status.state == DROPPED else "nobody ever did"
+    if source.is_silent:
+        return f"last seen {duration_text(source.age)} ago, {source.status.state}"
     return f"{source.state}, {duration_text(source.age)} ago"
 
 

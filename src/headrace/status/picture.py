@@ -20,6 +20,7 @@ from headrace.lake.log import catalog
 from headrace.lake.read.positions import show_position, spelling_of
 from headrace.lake.store.contract import Store
 from headrace.lake.store.open import open_store
+from headrace.spool.process import has_ended
 
 __all__ = [
     "BOUNDS",
@@ -41,7 +42,7 @@ ENDED = ("stopped", "failed", DROPPED)
 class SourcePicture:
     """The state of one source: its owner's last status, its age in seconds, and the lake's newest epoch.
 
-    Lag and ages grow with the clock: they are as of `now`, whether or not the owner lives.
+    Lag and ages grow with the clock: they are as of `now`, even if the owner is gone.
     """
 
     status: SourceStatus
@@ -49,6 +50,7 @@ class SourcePicture:
     epoch: int
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
     proofs: Mapping[str, TableProof] = field(default_factory=dict)  # of tables that were verified
+    is_gone: bool = False  # the owner's process is known to have ended, whatever it wrote last
 
     @property
     def name(self) -> str:
@@ -56,14 +58,13 @@ class SourcePicture:
 
     @property
     def state(self) -> str:
-        """The state in the status; "silent (was ...)" if its owner writes none any more."""
-        if self.age is None or self.status.state in ENDED or self.age <= SILENT_SECONDS or not self._speaks:
-            return self.status.state
-        return f"silent (was {self.status.state})"
+        """The state in the status; "silent (was ...)" if its owner is gone, or writes none any more."""
+        return f"silent (was {self.status.state})" if self.is_silent else self.status.state
 
     @property
-    def _speaks(self) -> bool:
-        return self.status.position is not None
+    def is_silent(self) -> bool:
+        """Tell whether a run ended without a word: its process is gone, or wrote nothing for a while."""
+        return not (self.status.state in (*ENDED, NEVER_RUN) or self.age is None or self.runs)
 
     @property
     def export_behind(self) -> float | None:
@@ -77,7 +78,7 @@ class SourcePicture:
     def runs(self) -> bool:
         """Tell whether a run is alive, as far as the status shows."""
         ended = self.status.state in (*ENDED, NEVER_RUN)
-        return not ended and self.age is not None and self.age <= SILENT_SECONDS
+        return not (ended or self.is_gone) and self.age is not None and self.age <= SILENT_SECONDS
 
     @property
     def lag_seconds(self) -> float | None:
@@ -159,7 +160,11 @@ def _picture(store: Store, name: str) -> SourcePicture:
     status = statusfile.read(store, name)
     said = SourceStatus(name, NEVER_RUN) if status is None else replace(status.record, source=name)
     source = SourcePicture(
-        said, None if status is None else status.age, 0, proofs=prooffile.read(store, name)
+        said,
+        None if status is None else status.age,
+        0,
+        proofs=prooffile.read(store, name),
+        is_gone=said.state not in (*ENDED, NEVER_RUN) and has_ended(said.owner),
     )
     told = _newest_epoch(said)
     if source.runs and told is not None:

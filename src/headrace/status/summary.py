@@ -33,7 +33,7 @@ _SOURCE_WORDS: Mapping[str, tuple[str, str]] = {
     "stopped": ("stopped", BAD),
     "failed": ("failed", BAD),
     "dropped": ("dropped", IDLE),
-    "silent": ("silent: no run answers", BAD),
+    "silent": ("not running", BAD),
     "never run": ("never run", BAD),
 }
 STATES = tuple(_SOURCE_WORDS)

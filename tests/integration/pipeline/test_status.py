@@ -138,6 +138,11 @@ def test_the_lag_of_a_server_that_is_not_heard_grows_with_the_clock(
             mirror.until(lambda: mirror.status().lag_seconds == 0, "its word")
             mirror.kill()
             dead = mirror.status()
+            assert (dead.runs, dead.state) == (False, "silent (was running)")
+            code, shown = _shown(mirrors, capsys, "--check")
+            assert (code, "STATUS_NOT_RUNNING" in shown) == (4, True)
+            assert "main: not running (last seen " in shown
+            assert "behind when last seen" in shown
             wait_for(lambda: (mirror.status().lag_seconds or 0) > 6, "the lag of a run that was killed")
             assert dead.status.position == mirror.status().status.position
             record = mirror.status().to_json()

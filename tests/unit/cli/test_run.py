@@ -25,7 +25,7 @@ from headrace.lake.store.open import open_store
 from headrace.pipeline.commands import drop_source
 from headrace.pipeline.state import config as configuration
 from headrace.pipeline.state import last_config
-from headrace.pipeline.state.ownership import this_process
+from headrace.spool.process import this_process
 from tests.kinds.declaration import beside
 
 URL = "postgresql://user@nowhere.invalid/db"

@@ -154,6 +154,15 @@ def test_a_source_without_a_fault_has_none_and_each_fault_has_a_code() -> None:
     assert codes(seen("failed", error=error, contact_at=at(70))) == ["PG_WRONG", "STATUS_BEHIND"]
 
 
+def test_a_run_that_ended_without_a_word_is_said_not_to_run() -> None:
+    for killed in (replace(seen(age=2.0), is_gone=True), seen(age=40.0)):
+        age = f"{killed.age:.0f} s ago"
+        assert next(_head(killed)) == f"main: not running (last seen {age}, running)"
+        assert next(faults(killed, 60)).detail == f"last seen {age}, running"
+        assert not killed.runs
+    assert next(_head(seen("stopped", age=40.0))) == "main: stopped (as of 40 s ago)"
+
+
 def test_a_table_that_comes_back_by_itself_is_no_stop() -> None:
     error = {"code": "PG_IDENTITY_MISSING", "primary": "no key", "detail": None, "hint": "it is tried again"}
     waits = TableStatus("stopped", error=error, follows=True, retry_at="2026-01-01T12:00:07.123+00:00")

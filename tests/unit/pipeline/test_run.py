@@ -22,10 +22,10 @@ from headrace.lake.log.durable import fenced_error
 from headrace.lake.store.open import open_store
 from headrace.pipeline import run
 from headrace.pipeline.run import Control
-from headrace.pipeline.state import ownership
 from headrace.pipeline.state.config import LakeConfig, SourceConfig
 from headrace.pipeline.state.owner import RunContext
 from headrace.pipeline.status_report import Reporter
+from headrace.spool.process import this_process
 
 
 def _ends_of(monkeypatch: pytest.MonkeyPatch, errors: Mapping[str, Exception]) -> BaseException:
@@ -100,7 +100,7 @@ def place(tmp_path: Path) -> RunContext:
 
 
 def _has_another_owner(place: RunContext) -> None:
-    other = {**ownership.this_process("then"), "pid": os.getppid()}
+    other = {**this_process("then"), "pid": os.getppid()}
     now = moment_text(time.time())
     statusfile.write(place.store, "main", SourceStatus("main", "running", owner=other, updated_at=now))
 

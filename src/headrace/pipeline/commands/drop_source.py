@@ -23,10 +23,11 @@ from headrace.lake.store.contract import Store
 from headrace.pipeline.commands import iceberg
 from headrace.pipeline.state import last_config
 from headrace.pipeline.state.config import Config, LakeConfig, SourceConfig, add_variables
-from headrace.pipeline.state.ownership import is_beside, living_owner
+from headrace.pipeline.state.ownership import living_owner
 from headrace.pipeline.state.records import SourceRecord
 from headrace.sources import registry
 from headrace.sources.contract.values import Json
+from headrace.spool.process import is_beside
 
 STOP_WITHIN = 60.0
 

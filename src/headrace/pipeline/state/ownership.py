@@ -15,7 +15,6 @@ its source; a command, if no living run owns the source. A reader never does: it
 from __future__ import annotations
 
 import os
-import socket
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -25,17 +24,12 @@ from headrace.lake.format import placefile, statusfile
 from headrace.lake.format.status import SourceStatus
 from headrace.lake.log import recovery
 from headrace.lake.store.contract import Store
-from headrace.spool.origin import running_since, runs
+from headrace.spool.process import is_beside, runs
 
 FRESH_SECONDS = 20.0
 HEARD_SECONDS = 3.0  # in a lake that lies elsewhere than it did: there is an error to be told soon
 POLL_SECONDS = 0.2
 ENDED = ("stopped", "failed", "dropped")
-
-
-def this_process(started_at: str) -> dict[str, Any]:
-    """The name of this process as an owner."""
-    return {"host": socket.gethostname(), "realm": _realm(), "pid": os.getpid(), "started_at": started_at}
 
 
 def claim(store: Store, source: str, me: Mapping[str, Any]) -> None:
@@ -68,19 +62,6 @@ def living_owner(store: Store, source: str, me: Mapping[str, Any] | None = None)
         if pid != os.getpid() and status.age <= FRESH_SECONDS:
             return owner
     return owner if _moves(store, source, status.record) else None
-
-
-def is_beside(owner: Mapping[str, Any]) -> bool:
-    """Tell whether the owner's process id means its process to us too."""
-    return (owner.get("host"), owner.get("realm")) == (socket.gethostname(), _realm())
-
-
-def _realm() -> str:
-    """Name the realm in which a process id means one process: this start of the machine, this container."""
-    try:
-        return f"{running_since()} {os.readlink('/proc/self/ns/pid')}"
-    except OSError:  # not on Linux: the host's name has to do
-        return ""
 
 
 def is_heard_here(store: Store, source: str) -> bool:

@@ -18,6 +18,7 @@ from headrace.core.errors import HeadraceError
 from headrace.lake.format import statusfile
 from headrace.lake.format.formatfile import open_lake
 from headrace.pipeline.state import ownership
+from headrace.spool.process import this_process
 from headrace_testing.postgres import Database
 from tests.integration.pipeline.lost.losing import Source
 from tests.integration.pipeline.refused import configuration, upstream
@@ -73,7 +74,7 @@ def _claimed_by_the_original(copied: Source) -> Iterator[None]:
     store = copied.lake.store
     last = statusfile.read(store, "main")
     assert last is not None
-    owner = {**ownership.this_process("then"), "pid": os.getppid()}
+    owner = {**this_process("then"), "pid": os.getppid()}
     statusfile.write(store, "main", replace(last.record, state="running", owner=owner))
     yield
     statusfile.write(store, "main", last.record)

@@ -24,7 +24,7 @@ from headrace.pipeline.commands.serve import CommandQueue, Deed
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.owner import Answer, Owner, Steps
-from headrace.pipeline.state.ownership import this_process
+from headrace.spool.process import this_process
 from headrace_testing.postmaster import wait_for
 from tests.places import place_at
 from tests.records import source_record

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from headrace.lake.store.local import LocalStore
 from headrace.pipeline.commands import drop_source
 from headrace.pipeline.state import ownership
 from headrace.pipeline.status_report import Reporter
+from headrace.spool.process import has_ended, this_process
 from headrace_testing.postmaster import wait_for
 from tests.background import repeat
 
@@ -60,16 +62,21 @@ def test_an_owner_whose_record_does_not_change_is_dead_whatever_the_clocks_say(
 
 def test_a_process_beside_us_is_told_at_once(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path))
-    parent = ownership.this_process("then") | {"pid": os.getppid()}
+    parent = this_process("then") | {"pid": os.getppid()}
     begun = time.monotonic()
     _write(store, parent, timedelta(0))
     assert ownership.living_owner(store, "main") == parent
+    with subprocess.Popen(["true"]) as ended:
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+        assert has_ended(this_process("then") | {"pid": ended.pid}), "a zombie does not run"
+    assert not has_ended(parent)
+    assert not has_ended(ELSEWHERE)
     _write(store, parent | {"pid": 1 << 30}, timedelta(0))
     assert ownership.living_owner(store, "main") is None
     assert time.monotonic() - begun < ownership.FRESH_SECONDS / 2
     # The same number in another container is another process.
     with _alive(store, timedelta(0)):
-        assert ownership.living_owner(store, "main", me=ownership.this_process("now")) == ELSEWHERE
+        assert ownership.living_owner(store, "main", me=this_process("now")) == ELSEWHERE
 
 
 def test_no_process_of_ours_is_ended_for_an_owner_in_another_container(
@@ -80,7 +87,7 @@ def test_no_process_of_ours_is_ended_for_an_owner_in_another_container(
     killed: list[int] = []
     monkeypatch.setattr(os, "kill", lambda pid, _: killed.append(pid))
     monkeypatch.setattr(ownership, "_moves", lambda *_: True)
-    _write(store, ownership.this_process("then") | {"realm": "another container"}, timedelta(0))
+    _write(store, this_process("then") | {"realm": "another container"}, timedelta(0))
     with pytest.raises(Misconfigured) as caught:
         drop_source._free(store, "main", stop=True)
     assert caught.value.code == "SOURCE_OWNED"
