@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from headrace.alerts import hooks
 from headrace.alerts.hooks import Hook
 from headrace.alerts.watch import alerting
-from headrace.core.errors import Definite, HeadraceError, Transient, place_of
+from headrace.core.errors import Definite, HeadraceError, Misconfigured, Transient, place_of
 from headrace.iceberg import catalog
 from headrace.iceberg.watch import exporting
 from headrace.lake.format import formatfile
@@ -285,6 +285,7 @@ def _turn(run: Run) -> bool:
     doing = run.reporter.watch.doing
     run.receiver.poll()
     run.acknowledger.check()
+    _check_spark(run)
     if run.runner.eager is not None:
         run.runner.eager.check()
     worked = run.take_copies() | run.catch_up() | run.advance()
@@ -304,6 +305,12 @@ def _turn(run: Run) -> bool:
         run.ask_health()
     run.reporter.turn(run)
     return worked
+
+
+def _check_spark(run: Run) -> None:
+    """Raise why Spark did not start if a person must act: the next work for it may be days away."""
+    if isinstance(error := run.place.spark.failure, Misconfigured):
+        raise error
 
 
 # --- the end of an attempt, or of the run -------------------------------------------------------

@@ -254,6 +254,8 @@ class Engine(Protocol):
 
     @property
     def waits(self) -> tuple[str, float] | None: ...
+    @property
+    def failure(self) -> BaseException | None: ...
 
 
 class Alerts(Protocol):
@@ -439,8 +441,11 @@ def _record(reporter: Reporter) -> SourceStatus:
         warnings |= reporter.alerts.warnings
     if reporter.export is not None:
         warnings |= reporter.export.warnings
+    engine = None if reporter.state in ENDED else reporter.engine
+    spark = None if engine is None else engine.waits
+    if engine is not None and isinstance(failed := engine.failure, Transient):
+        warnings[failed.code] = f"{failed.primary}: {failed.detail}; the next work for Spark tries again"
     reporter._warned_since = {code: reporter._warned_since.get(code, _now()) for code in warnings}
-    spark = None if reporter.engine is None or reporter.state in ENDED else reporter.engine.waits
     said = replace(
         reporter._last or SourceStatus(reporter.source, reporter.state),
         state=reporter.state,

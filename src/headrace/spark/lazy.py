@@ -63,13 +63,18 @@ class Lazy(Generic[T]):
     @property
     def _failed_for_now(self) -> bool:
         """Tell whether the start failed for a transient reason, so that another try may succeed."""
-        return self.has_failed and isinstance(self._opened.exception(), Transient)
+        return isinstance(self.failure, Transient)
 
     @property
     def has_failed(self) -> bool:
         """Tell whether its last start failed."""
         over = self._opened.done() and not self._opened.cancelled()
         return over and self._opened.exception() is not None
+
+    @property
+    def failure(self) -> BaseException | None:
+        """The error with which its last start failed, if it did."""
+        return self._opened.exception() if self.has_failed else None
 
     def _start(self) -> None:
         with _one_at_a_time:
@@ -134,11 +139,14 @@ class Shortage:
 
 
 class LazyJobs(Lazy[Jobs]):
-    """A runner; the first job that is not for the driver waits for the session."""
+    """A runner; the first job that is not for the driver waits for the session, at `master` if given."""
 
-    def __init__(self, open: Callable[[], Opened[Jobs]], shortage: Shortage | None = None) -> None:
+    def __init__(
+        self, open: Callable[[], Opened[Jobs]], shortage: Shortage | None = None, master: str | None = None
+    ) -> None:
         super().__init__(open)
         self._shortage = shortage or Shortage()
+        self._starting = "Spark is starting" if master is None else f"Spark is starting at {master}"
 
     @property
     def waits(self) -> tuple[str, float] | None:
@@ -147,7 +155,7 @@ class LazyJobs(Lazy[Jobs]):
         if lacks.what is not None:
             return lacks.what, lacks.since
         since = self.starting_since
-        return None if since is None else ("Spark is starting", since)
+        return None if since is None else (self._starting, since)
 
     @property
     def at_once(self) -> int:

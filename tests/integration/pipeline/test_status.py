@@ -16,6 +16,7 @@ import headrace
 from headrace.cli import main as cli
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.lake.format import status as format_status
+from headrace.lake.format.status import SourceStatus
 from headrace.pipeline.state import owner
 from headrace.sources.postgres.position import Lsn
 from headrace.spark import session
@@ -30,6 +31,7 @@ from tests.integration.pipeline.conftest import Mirrors
 from tests.integration.pipeline.refused import configuration, leaves_nothing, upstream
 from tests.integration.pipeline.serving import serving
 
+START = owner._start  # before a fixture replaces it
 TRAFFIC = "INSERT INTO c DEFAULT VALUES"
 
 pytestmark = pytest.mark.server
@@ -346,6 +348,29 @@ def test_a_run_that_is_refused_or_stopped_ends_though_spark_is_starting(
     assert cli.main(["verify", "--lake", str(mirrors.path)]) == 2
     assert time.monotonic() - begun < 30
     assert not slow_start.is_set()
+
+
+def test_a_run_without_work_for_spark_ends_too_if_its_master_is_not_there(
+    mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "_active", lambda: None)  # of another test
+    monkeypatch.setattr(owner, "_start", START)
+    stop, heard = threading.Event(), set[str]()
+
+    def hear(said: SourceStatus) -> None:
+        heard.add("" if said.spark is None else said.spark.what)
+
+    late = threading.Timer(60, stop.set)  # a run that says nothing goes on
+    late.start()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        master = f"spark://127.0.0.1:{taken.getsockname()[1]}"
+        config = configuration(mirrors.path, url=mirrors.database.url(user="app"))
+        with pytest.raises(HeadraceError) as caught:
+            headrace.mirror({**config, "spark": {"master": master}}, stop=stop, listener=hear)
+    late.cancel()
+    assert caught.value.code == "SPARK_MASTER_SILENT"
+    assert heard <= {"", f"Spark is starting at {master}"}
 
 
 def test_a_first_run_whose_spark_does_not_come_leaves_nothing(

@@ -93,9 +93,10 @@ def open_contexts(
             prove_atomic(store)  # the store may be another one, or have been set up anew
         known = placefile.settle(store, elsewhere)
         lake_id, copy_of = known.lake_id, known.copy_of
-    local = spark is None and not config.spark.remote and not has_executors(config.spark.master or "local")
+    master = config.spark.master if has_executors(config.spark.master or "local") else None
+    local = spark is None and not config.spark.remote and master is None
     shortage = Shortage()
-    engine = LazyJobs(partial(_start, store, config, spark, brief, shortage), shortage)
+    engine = LazyJobs(partial(_start, store, config, spark, brief, shortage), shortage, master)
     with closing(engine):
         if soon:
             engine.begin()
