@@ -13,7 +13,7 @@ What the process does, and the lines that travel, is in `worker`. Nothing here w
 sees new transactions by asking its own `SpoolReader`.
 
 The spool is kept over restarts as long as it is a spool of the same stream and holds everything from the
-frontier on (`spool.origin`), so that a lost connection does not cost what was received but is not in
+frontier on (`spool.reader.prepare`), so that a lost connection does not cost what was received but is not in
 the lake yet. After each start the driver opens a new `SpoolReader`.
 """
 
@@ -42,8 +42,8 @@ from headrace.sources.contract.hash_key import hash_key
 from headrace.sources.contract.mirror import Address
 from headrace.sources.contract.stream import Orders
 from headrace.sources.contract.values import Json
-from headrace.spool.origin import prepare
 from headrace.spool.process import running_since
+from headrace.spool.reader import prepare
 
 LIMIT_BYTES = 8 * 1024**3
 BEATS = 12  # words of the driver in the time for which the process is patient

@@ -22,7 +22,7 @@ No place is lost if another server of the same history takes over: it goes on wh
 The lake holds a set of transactions, which is the same on both servers. The order of later transactions may
 differ. A copy that is still joining belongs to the old server's order, so it is made again; a table that
 stands at the mark goes on, and so does one whose copy had not begun. The spool belongs to the old server's
-identity and is dropped with it (`spool.origin`). The source decides whether a server may go on
+identity and is dropped with it (`spool.reader.prepare`). The source decides whether a server may go on
 (`contract.mirror.Mirror.confirm`).
 """
 

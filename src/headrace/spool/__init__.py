@@ -20,12 +20,11 @@ that the driver did not give up.
 
     layout    the files of the folder, their records and checksums; `erase`
     private   a folder for it in a place that all users of a machine share
-    origin    decides whether an old spool may be used, before anything opens it
     process   does the process that a record names still live?
     writer    the one process that appends
     places    positions of the stream, for sources where only the stream knows them
     cut_places  the places at which the stream may be cut
     segment   one segment as it is read, verified
     running_files the files of transactions that are streamed while they run
-    reader    the one process that reads and discards
+    reader    the one process that reads and discards; `prepare` decides whether an old spool goes on
 """

@@ -11,28 +11,65 @@ files again. So memory does not grow with the backlog, and a look for news costs
 
 Between neighbouring transactions of one session lie only messages that belong to no transaction, so
 bytes may be read and decoded across them in one piece; never across two sessions.
+
+`prepare` decides whether an old spool goes on, before a writer and a reader open it. It does only if it is
+
+    a spool of the same stream     the origin that is written beside it is the same, word for word
+    without a gap                  its oldest segment begins at or before the lake's frontier
+
+and is erased otherwise, which costs nothing but the time of streaming again.
 """
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from headrace.spool import running_files
 from headrace.spool.layout import (
+    FORMAT,
+    ORIGIN,
     RECORD,
     Bytes,
     Ints,
     Records,
     damaged_error,
     discarded_error,
+    disk_error,
+    erase,
     remove_segment,
     segments,
 )
 from headrace.spool.running_files import TransactionName
 from headrace.spool.segment import Segment, open_segment
+
+
+def prepare(folder: Path, origin: Mapping[str, Any], frontier: int) -> bool:
+    """Make the folder a spool of this origin that holds everything from `frontier` on; True if it was kept.
+
+    Only while neither a writer nor a reader uses the folder.
+    """
+    text = json.dumps({"format": FORMAT, **origin}, sort_keys=True)
+    path = folder / ORIGIN
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if path.exists() and path.read_text() == text and _begins_before(folder, frontier):
+            return True
+        erase(folder)
+        path.write_text(text)
+    except OSError as error:
+        raise disk_error(error) from error
+    return False
+
+
+def _begins_before(folder: Path, frontier: int) -> bool:
+    oldest = SpoolReader(folder).oldest()
+    return oldest is None or oldest.frontier <= frontier
 
 
 class SpoolReader:

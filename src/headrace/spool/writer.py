@@ -65,7 +65,7 @@ class _Files:
 
 
 class SpoolWriter:
-    """Appends to the spool in `folder`, which `origin.prepare` made. Use it as a context manager."""
+    """Appends to the spool in `folder`, which `reader.prepare` made. Use it as a context manager."""
 
     def __init__(
         self,

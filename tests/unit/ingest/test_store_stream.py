@@ -29,8 +29,7 @@ from headrace.sources.postgres.position import PostgresTimeline
 from headrace.sources.postgres.session.stream_errors import sends_others
 from headrace.sources.postgres.stream.transactions import PostgresTransactionFinder
 from headrace.spool.layout import Kind
-from headrace.spool.origin import prepare
-from headrace.spool.reader import SpoolReader
+from headrace.spool.reader import SpoolReader, prepare
 from headrace.spool.writer import SpoolWriter
 
 EPOCH = 946_684_800_000_000

@@ -9,9 +9,8 @@ import pytest
 
 from headrace.core.position import Position
 from headrace.spool.layout import SpoolSpoilt, segment_path, segments
-from headrace.spool.origin import prepare
 from headrace.spool.places import MOST_BYTES, Places
-from headrace.spool.reader import SpoolReader
+from headrace.spool.reader import SpoolReader, prepare
 from headrace.spool.writer import SpoolWriter
 
 BYTES = np.zeros(100, np.uint8)

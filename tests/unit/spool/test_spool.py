@@ -23,8 +23,7 @@ from headrace.spool.layout import (
     segment_path,
     segments,
 )
-from headrace.spool.origin import prepare
-from headrace.spool.reader import SpoolReader
+from headrace.spool.reader import SpoolReader, prepare
 from headrace.spool.running_files import TransactionName
 from headrace.spool.writer import SpoolWriter
 

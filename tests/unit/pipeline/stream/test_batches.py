@@ -9,9 +9,8 @@ import pytest
 from headrace.pipeline.stream import batches
 from headrace.spool.cut_places import CutPlaces
 from headrace.spool.layout import Kind
-from headrace.spool.origin import prepare
 from headrace.spool.places import Places
-from headrace.spool.reader import SpoolReader
+from headrace.spool.reader import SpoolReader, prepare
 from headrace.spool.segment import Segment
 from headrace.spool.writer import SpoolWriter
 from tests.places import place_at

@@ -12,8 +12,7 @@ from headrace.pipeline.stream import batches
 from headrace.sources import registry
 from headrace.spool import running_files
 from headrace.spool.layout import RECORD, Kind, Records
-from headrace.spool.origin import prepare
-from headrace.spool.reader import SpoolReader
+from headrace.spool.reader import SpoolReader, prepare
 from headrace.spool.running_files import TransactionName
 from headrace.spool.writer import SpoolWriter
 

@@ -17,8 +17,7 @@ from headrace.pipeline.stream import late_stream
 from headrace.pipeline.tasks.slices import Slice, SmallTransaction
 from headrace.pipeline.tasks.table_task import LakeAddress
 from headrace.sources.contract.decoder import RunningTransaction
-from headrace.spool.origin import prepare
-from headrace.spool.reader import SpoolReader
+from headrace.spool.reader import SpoolReader, prepare
 from headrace.spool.running_files import TransactionName
 from headrace.spool.writer import SpoolWriter
 from tests.laws.sources.streams import DECODER, NAMES, TABLES, begin, insert, relation
