@@ -3,20 +3,23 @@
     done       the newest mark is where the source was at the start, every table exact in it, or stopped
     stranded   all else is done, and the tables that are left wait for a privilege that only a person can
                grant, or for a session that has locked them for a while
+    stalled    nothing has moved for minutes, and nothing is under way (`Standstill`)
 
-The first is a success. The second is an error: `policy` tries a few times more, and then the run ends with
-the table's code. A run without `--once` waits as long as it takes.
+The first is a success. The others are errors: `policy` tries a few times more, and then the run ends with
+the error's code. A run without `--once` waits as long as it takes.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from headrace.core.errors import HeadraceError, RightWithheld
+from headrace.core.errors import HeadraceError, RightWithheld, Transient
 from headrace.core.names import TableName
 from headrace.core.position import Position
+from headrace.ingest.supervisor import Receiver
 from headrace.pipeline.copy.scheduler import CopyScheduler
 from headrace.pipeline.following import FollowingRun, NewTables, TableFollower
 from headrace.pipeline.state.epoch import with_room
@@ -26,6 +29,7 @@ from headrace.pipeline.status_report import Reporter
 from headrace.sources.contract.errors import TableBusy
 
 HELD_SECONDS = 5.0  # a session may lock a table for so long before the attempt ends
+STALLED_SECONDS = 300.0  # without any movement, before the attempt ends
 
 
 class CatchingUp(FollowingRun, Protocol):
@@ -38,9 +42,30 @@ class CatchingUp(FollowingRun, Protocol):
     @property
     def new_tables(self) -> NewTables: ...
     @property
+    def receiver(self) -> Receiver: ...
+    @property
     def reporter(self) -> Reporter: ...
     @property
     def target(self) -> Position: ...
+
+
+@dataclass(slots=True)
+class Standstill:
+    """The watch over a run that has to end: a new attempt helps one that waits for nothing."""
+
+    _seen: object = None
+    _since: float = field(default_factory=time.monotonic)
+
+    def check(self, run: CatchingUp) -> None:
+        """Raise if nothing has moved for `STALLED_SECONDS`; call it in each turn."""
+        ledger, progress = run.ledger, run.receiver.progress
+        states = {each.key: each.state for each in ledger.present}
+        stream = None if ledger.frontier >= run.target else (progress.address, progress.heard_at)
+        now = time.monotonic()
+        if not run.copies.over or run.commands.is_busy or (states, stream) != self._seen:
+            self._seen, self._since = (states, stream), now
+        elif now - self._since >= STALLED_SECONDS:
+            raise _stalled_error(run)
 
 
 def caught_up(run: CatchingUp) -> bool:
@@ -85,6 +110,20 @@ def _altering(name: TableName) -> HeadraceError:
         "TABLE_LOCKED",
         f"{name} is in no mark: somebody may be altering it",
         hint="nothing to do: it is tried again; end the transaction that alters it if it lasts too long",
+    )
+
+
+def _stalled_error(run: CatchingUp) -> HeadraceError:
+    ledger, progress = run.ledger, run.receiver.progress
+    missing = _remaining(ledger)
+    records = [record for record in ledger.present if record.name in missing]
+    tables = ", ".join(f"{record.name} ({record.state.value})" for record in records[:5])
+    return Transient(
+        "RUN_STALLED",
+        f"nothing has moved for {STALLED_SECONDS:.0f} s, and the run is not at its end",
+        detail=f'tables left: {tables or "none"}; the newest mark is at "{ledger.frontier}", the run ends at '
+        f'"{run.target}", the receiver has {progress.frontier} of {run.target.time}',
+        hint="nothing to do: the run begins anew at the newest mark; if this comes back, report it",
     )
 
 

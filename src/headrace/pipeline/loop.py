@@ -21,7 +21,7 @@ from headrace.core.position import Position
 from headrace.ingest.supervisor import Receiver
 from headrace.pipeline.commands.serve import CommandQueue
 from headrace.pipeline.commands.upkeep import Upkeep
-from headrace.pipeline.completion import caught_up
+from headrace.pipeline.completion import Standstill, caught_up
 from headrace.pipeline.copy.context import CopiedTable, CopyContext, CopyLost, CopyRefused, Portion
 from headrace.pipeline.copy.copied_parts import CopiedParts, awaited_folders
 from headrace.pipeline.copy.from_lake import Rewriting
@@ -91,6 +91,7 @@ class Run:
     clock: SourceClock = field(default_factory=SourceClock)
     statements: Statements = field(default_factory=Statements)
     caught_up_at: float | None = None
+    standstill: Standstill = field(default_factory=Standstill)
     proven_from: dict[str, Position] = field(default_factory=dict)  # where marks may begin to name a table
     proof_until: float | None = None  # a mark waits no longer for it
 
@@ -107,6 +108,7 @@ class Run:
         It waits a while longer for a mark that reaches a reading of the source's clock.
         """
         if not caught_up(self):
+            self.standstill.check(self)
             return False
         now = time.monotonic()
         self.caught_up_at = now if self.caught_up_at is None else self.caught_up_at

@@ -15,6 +15,7 @@ from headrace.core.errors import HeadraceError
 from headrace.lake.format import layout
 from headrace.lake.read.lake import Lake
 from headrace_testing.postgres import Database
+from headrace_testing.without_spark import jobs_in_process
 
 
 def configuration(lake: Path, *tables: str, **source: Any) -> dict[str, Any]:
@@ -25,7 +26,8 @@ def configuration(lake: Path, *tables: str, **source: Any) -> dict[str, Any]:
 
 def refusal(lake: Path, *tables: str, **source: Any) -> HeadraceError:
     """Run `--once`; the error with which the run ends. A hint is part of every error."""
-    with pytest.raises(HeadraceError) as caught:
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(HeadraceError) as caught:
+        jobs_in_process(patch)
         headrace.mirror(configuration(lake, *tables, **source), once=True)
     assert caught.value.hint
     return caught.value

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import resource
+import signal
 import threading
 from pathlib import Path
 
@@ -13,10 +15,12 @@ from deltalake import DeltaTable, write_deltalake
 
 import headrace
 from headrace.core.errors import Definite
+from headrace.core.position import Position
 from headrace.core.records import to_record
 from headrace.ingest.supervisor import Feed, Receiver
 from headrace.lake.format import statusfile
-from headrace.pipeline import loop, run
+from headrace.lake.format.status import SourceStatus
+from headrace.pipeline import completion, loop, run
 from headrace.pipeline.commands import ask
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import source_of
@@ -166,6 +170,33 @@ def test_a_receiver_that_is_killed_is_replaced(mirrored: Mirrors) -> None:
         served.until(lambda: "RECEIVER_KILLED" in served.codes, "word of it")
         mirrored.database.execute("INSERT INTO t VALUES (11, 11)", user="app")
         served.until(lambda: served.holds("public.t", 11), "the row that came after")
+    assert _exact(mirrored)
+
+
+def test_a_run_that_does_not_move_begins_anew(mirrored: Mirrors, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `--once`: its receiver is frozen. The error says what it waited for."""
+    monkeypatch.setattr(completion, "STALLED_SECONDS", 2.0)
+    mirrored.database.execute("INSERT INTO t VALUES (11, 11)", user="app")
+    start = Receiver.start
+    started: list[Receiver] = []
+    errors: dict[str, str] = {}
+
+    def start_frozen(receiver: Receiver, frontier: Position) -> None:
+        start(receiver, frontier)
+        started.append(receiver)
+        if len(started) == 1:
+            wait_for(lambda: receiver.poll().streaming, "the stream")
+            assert receiver.pid is not None
+            os.kill(receiver.pid, signal.SIGSTOP)
+
+    def listen(status: SourceStatus) -> None:
+        if status.error is not None:
+            errors[status.error["code"]] = status.error["detail"]
+
+    monkeypatch.setattr(Receiver, "start", start_frozen)
+    url = mirrored.database.url(user="app")
+    run.mirror(configuration(mirrored.path, url=url), once=True, listener=listen)
+    assert "the receiver has" in errors["RUN_STALLED"]
     assert _exact(mirrored)
 
 
