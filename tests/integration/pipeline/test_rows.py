@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from headrace.core.errors import Definite
+from headrace.pipeline.stream import epoch, splits
 from headrace_testing import validators
 from headrace_testing.postgres import Database
 from tests.integration.pipeline.conftest import Mirrors
@@ -70,6 +71,22 @@ def test_unchanged_toast_follows_its_row_from_one_file_to_another(
     database.execute("UPDATE t SET id = 9000 WHERE id = 3", user="app")
     database.execute("UPDATE t SET id = 4 - 20000 WHERE id = 5001", user="app")
     _same(mirrors)
+
+
+def test_an_epoch_of_few_but_long_rows_is_cut_as_a_large_one(
+    mirrors: Mirrors, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By their keys, among several tasks, although so few changes go into vectors otherwise."""
+    monkeypatch.setattr(epoch, "LARGE_BYTES", 1 << 18)
+    monkeypatch.setattr(splits, "BYTES_PER_BIRTH", 1 << 18)
+    database.execute("CREATE TABLE t (id int PRIMARY KEY, n int, b text)", user="app")
+    rows = "INSERT INTO t SELECT i, i, repeat(md5(i::text), 64) FROM generate_series({}, {}) i"
+    database.execute(rows.format(1, 100), user="app")
+    mirrors.once()
+    database.execute(rows.format(101, 600) + "; UPDATE t SET n = 0 WHERE id % 7 = 1", user="app")
+    mirrors.once()
+    assert len(mirrors.lake.at().files("public.t")) > 2
+    assert validators.exact(mirrors.lake, database.url(), values=True) == []
 
 
 def test_a_table_without_a_key_is_a_multiset(mirrors: Mirrors, database: Database) -> None:

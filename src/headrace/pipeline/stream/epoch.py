@@ -66,7 +66,7 @@ from headrace.spark.jobs import Jobs
 from headrace.spool.reader import SpoolReader
 
 MOST_WITH_VECTORS = 250_000  # changes of an epoch: beyond, a table in one task would take too long
-LARGE, LARGE_BYTES = 1_000_000, 64 << 20  # changes or bytes: from there on a look ahead pays
+LARGE, LARGE_BYTES = 1_000_000, 64 << 20  # changes or bytes of a large epoch
 
 
 @dataclass(slots=True)
@@ -349,6 +349,11 @@ class _Work:
     changes: int
     truncates: bool
 
+    @property
+    def is_large(self) -> bool:
+        """Tell whether a look ahead pays."""
+        return self.changes > LARGE or sum(each.stop - each.start for each in self.slices) > LARGE_BYTES
+
 
 def _run_jobs(
     ledger: Ledger, runner: EpochRunner, work: _Work, tasks: Mapping[int, TableTask]
@@ -364,7 +369,7 @@ def _run_jobs(
     tasks = {number: task for number, task in tasks.items() if not task.incomplete}
     jobs = runner.jobs(work.changes + rows_to_go(tasks))
     tasks = _with_vectors(ledger, runner, work, tasks)
-    if work.changes > LARGE or sum(each.stop - each.start for each in slices) > LARGE_BYTES:
+    if work.is_large:
         tasks = with_births(runner.reader, slices, tasks)
     with ExitStack() as stack:
         while True:
@@ -396,7 +401,7 @@ def _with_vectors(
     A large epoch goes file by file, in many tasks. A table that is exported to Iceberg gets no vectors, nor
     does one with settings of another program, or a new copy.
     """
-    if runner.merge_rule == REWRITE or work.changes > MOST_WITH_VECTORS:
+    if runner.merge_rule == REWRITE or work.changes > MOST_WITH_VECTORS or work.is_large:
         return tasks
     if exportfile.read(ledger.store, ledger.name) is not None:
         return tasks
