@@ -1,6 +1,6 @@
 """The memory of a mirror of PostgreSQL: a large table copied, a backlog, each beside a quarter of itself.
 
-    python bench/memory.py [--rows N] [--changes N]
+    python -m bench.memory [--rows N] [--changes N]
 
 The figure is the peak of memory (PSS) over the driver, the receiver, the JVM and its workers, without the
 server. The table is copied by a run of its own. The backlog is written while no run is there, in transactions

@@ -130,6 +130,26 @@ def test_what_the_snapshot_holds_of_the_stream_is_taken_back(
     assert query.contents() == held(orders, "orders")
 
 
+def test_the_next_batch_is_cut_while_spark_works_on_one(
+    orders: Database, queries: Callable[..., Query], tmp_path: Path
+) -> None:
+    query = queries(direct_plan(orders.url(), tmp_path / "state", max_bytes=10_000))
+    query.catch_up()
+    for step in range(1, 5):
+        rows = f"generate_series({100 * step}, {100 * step + 30}) g"
+        orders.execute(f"INSERT INTO orders SELECT g, repeat('x', 500) FROM {rows}")
+    query.stream.end_at_newest()
+    first = query.stream.latest(query.at)
+    assert query.state.newest == first.batch
+    found = query.rows(query.at, first)
+    wait_for(lambda: query.state.newest == first.batch + 1, "a batch that nobody has asked for")
+    query.sums.update(found)
+    query.at = first
+    query.catch_up()
+    assert query.state.newest == first.batch + 3
+    assert query.contents() == held(orders, "orders")
+
+
 def test_a_large_transaction_comes_whole_in_slices(
     orders: Database, queries: Callable[..., Query], tmp_path: Path
 ) -> None:

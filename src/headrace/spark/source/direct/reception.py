@@ -120,7 +120,7 @@ class SourceLink:
 
 
 class Reception:
-    """The stream behind a place. It belongs to one thread; nothing is lost with it."""
+    """The stream behind a place. One thread at a time may use it; nothing is lost with it."""
 
     def __init__(
         self,
@@ -150,6 +150,12 @@ class Reception:
     def received_until(self) -> int:
         """The time up to which the stream is here, exclusively."""
         return self._spool.frontier() or 0
+
+    @property
+    def has_whole_batch(self) -> bool:
+        """Tell whether as much has come as a batch may hold."""
+        newest = self._spool.newest()
+        return newest is not None and int(newest["stop"]) - self._address >= self._plan.max_bytes
 
     def acknowledge(self, position: Position) -> None:
         """Let the source forget what lies before."""

@@ -1,7 +1,8 @@
 """A direct stream, as its query's own process on the driver sees it.
 
     latest(start)         the end of the next batch; it is durable by then
-    tasks(start, end)     its tasks: slices of the stream, or pieces of the snapshot
+    tasks(start, end)     its tasks: slices of the stream, or pieces of the snapshot; while Spark works on them,
+                          the next batch is cut in a thread, if a whole one is there
     commit(end)           Spark has it: acknowledged at the source, its files deleted
 
 Nothing here is lost with the process. The one that comes after it takes the state folder over, receives
@@ -11,10 +12,12 @@ receiver ends with its standard input, and the source's objects are free within 
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 
+from headrace.core.errors import HeadraceError
 from headrace.core.failpoint import failpoint
 from headrace.core.position import Position
 from headrace.core.records import to_record
@@ -41,10 +44,11 @@ from headrace.spark.source.direct.state import (
 
 ADVANCE_SECONDS = 1.0  # between two tries to move the end of a quiet source's log
 _POLL_SECONDS = 0.01
+_AHEAD_SECONDS = 0.05  # between two looks for a whole batch
 
 
 class DirectStream:
-    """The stream of a query. It belongs to one thread."""
+    """The stream of a query. It belongs to one thread, but for the batch that is cut ahead."""
 
     def __init__(self, plan: DirectPlan) -> None:
         self._plan = plan
@@ -67,6 +71,8 @@ class DirectStream:
         self._address = address
         self.reception: Reception | None = None
         self._target: Position | None = None
+        self._using = threading.Lock()
+        self._ahead: threading.Event | None = None  # set: a batch is asked for, so none is cut ahead
 
     def initial(self) -> DirectOffset:
         """The offset of a query that has read nothing."""
@@ -77,8 +83,9 @@ class DirectStream:
     @speaking_of_states()
     def end_at_newest(self) -> None:
         """Let the stream end where the source is now."""
-        self._receive()
-        self._target = self._link.mirror.end()
+        with self._using:
+            self._receive()
+            self._target = self._link.mirror.end()
 
     def go_on(self) -> None:
         """Let the stream have no end again."""
@@ -87,6 +94,12 @@ class DirectStream:
     @speaking_of_states()
     def latest(self, start: DirectOffset | None) -> DirectOffset:
         """The end of the next batch behind `start`; of all that are there, if that is not known."""
+        if self._ahead is not None:
+            self._ahead.set()
+        with self._using:
+            return self._latest(start)
+
+    def _latest(self, start: DirectOffset | None) -> DirectOffset:
         if start is not None:
             self._require(start)
         reception, advanced = self._receive(), time.monotonic()
@@ -116,18 +129,36 @@ class DirectStream:
         found = list(_snapshot_tasks(self._state, known)) if start.batch < 1 <= end.batch else []
         for number in range(max(start.batch, 1) + 1, end.batch + 1):
             found += _slice_tasks(self._state, known, number)
+        if self.reception is not None and end.batch == self._state.newest:
+            self._ahead = threading.Event()
+            working = (self.reception, self._ahead)
+            threading.Thread(target=self._cut_ahead, args=working, name="headrace-ahead", daemon=True).start()
         return found
+
+    def _cut_ahead(self, reception: Reception, asked: threading.Event) -> None:
+        """Cut the next batch while Spark works on this one, as soon as a whole one is there."""
+        newest = self._state.newest
+        while not asked.wait(_AHEAD_SECONDS):
+            with self._using:
+                if asked.is_set() or self._state.newest > newest or self._ends_before(reception.place.until):
+                    return
+                try:
+                    if reception.has_whole_batch and reception.cut():
+                        return
+                except HeadraceError:
+                    return  # it comes again when the batch is asked for
 
     def commit(self, end: DirectOffset) -> None:
         """Let the source forget all up to here: Spark has it."""
         self._require(end)
-        if end.batch > self._state.committed_batch:
-            failpoint("direct.commit.before")
-            self._state.require_owner()
-            self._state.commit(end.batch)
-            failpoint("direct.commit.after")
-            if self.reception is not None:
-                self.reception.acknowledge(self._state.end_of(end.batch))
+        with self._using:
+            if end.batch > self._state.committed_batch:
+                failpoint("direct.commit.before")
+                self._state.require_owner()
+                self._state.commit(end.batch)
+                failpoint("direct.commit.after")
+                if self.reception is not None:
+                    self.reception.acknowledge(self._state.end_of(end.batch))
 
     def _offset(self, batch: int) -> DirectOffset:
         return DirectOffset(batch, self._state.record.id)
