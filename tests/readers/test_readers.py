@@ -18,6 +18,7 @@ from headrace.core.errors import HeadraceError
 from headrace.lake.format import datafile
 from headrace.lake.format.vector import FileRows, Vector
 from headrace.lake.read.frames import Frames
+from headrace.lake.read import cut
 from headrace.lake.read.lake import Lake
 from headrace.lake.store.contract import Store
 from headrace.lake.store.local import LocalStore
@@ -253,3 +254,20 @@ def test_files_with_deleted_rows_are_given_to_those_who_leave_them_out(lake: Lak
     _same(found.cast(sample.expected[3, "public.worn"].schema), sample.expected[3, "public.worn"])
     assert cut.vectors("grown") == {}
     assert cut.files("grown") == cut.files("grown", with_deleted=True)
+
+
+@pytest.mark.parametrize("most", [1 << 27, 20, 1], ids=["one scan", "two", "one for each file"])
+@pytest.mark.parametrize("engine", ["in-memory", "streaming"])
+def test_polars_leaves_deleted_rows_out_of_a_query_that_reads_a_part(
+    lake: Lake, sample: Sample, monkeypatch: pytest.MonkeyPatch, most: int, engine: Any
+) -> None:
+    """Files and columns that the query does not need are not read; the rows of others keep their numbers."""
+    monkeypatch.setattr(cut, "_MOST_ROWS", most)
+    rows = pl.from_arrow(sample.expected[3, "public.worn"])
+    assert isinstance(rows, pl.DataFrame)
+    key, note = rows.columns[:2]
+    for wanted in (pl.col(key) > 20, pl.col(key).is_between(8, 11), pl.col(note) == "f29", pl.col(key) == 28):
+        found = lake.at().polars("worn").filter(wanted).select(key).collect(engine=engine)
+        assert sorted(found[key]) == sorted(rows.filter(wanted)[key])
+    assert lake.at().polars("worn").select(pl.len()).collect(engine=engine).item() == rows.height
+    assert lake.at().polars("worn").head(4).collect(engine=engine).height == 4

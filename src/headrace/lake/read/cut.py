@@ -18,9 +18,10 @@ addresses, never those of delta-rs, which are percent-encoded.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
@@ -40,6 +41,8 @@ from headrace.lake.read.catalogs import Catalogs
 from headrace.lake.read.intervals import Name, Standings
 from headrace.lake.read.resolve import CommitPlace
 from headrace.lake.store.contract import Store, locate
+
+_MOST_ROWS = 1 << 27  # that Polars numbers in one scan
 
 
 class Cut:
@@ -239,12 +242,22 @@ def _rows(table: LakeTable) -> pa.Table:
 
 
 def _scan(table: LakeTable) -> pl.LazyFrame:
-    files = table.files()
-    whole = _scan_files(
-        table, sorted(path for path, file in files.items() if not file.vector), table.schema()
-    )
-    parts = [_scan_left(table, file) for _, file in sorted(files.items()) if file.vector]
-    return pl.concat([whole, *parts])
+    files, schema = table.files(), table.schema()
+    whole = _scan_files(table, sorted(path for path, file in files.items() if not file.vector), schema)
+    with_deleted = [file for _, file in sorted(files.items()) if file.vector]
+    return pl.concat([whole, *(_scan_left(table, some) for some in _groups(with_deleted))])
+
+
+def _groups(files: Iterable[LiveFile]) -> Iterator[list[LiveFile]]:
+    """Group files so that a group has `_MOST_ROWS` at most, or is one file."""
+    group: list[LiveFile] = []
+    for file in files:
+        if group and sum(each.rows for each in group) + file.rows > _MOST_ROWS:
+            yield group
+            group = []
+        group.append(file)
+    if group:
+        yield group
 
 
 def scan_part(part: HistoryPart) -> pl.LazyFrame:
@@ -254,17 +267,21 @@ def scan_part(part: HistoryPart) -> pl.LazyFrame:
     return rows if after is None else rows.filter(time > after)
 
 
-def _scan_left(table: LakeTable, file: LiveFile) -> pl.LazyFrame:
-    """Scan a file without the rows that are deleted."""
+def _scan_left(table: LakeTable, files: Sequence[LiveFile]) -> pl.LazyFrame:
+    """Scan files without the rows that are deleted: one bit for each row of all files, in their order."""
+    stays = np.ones(sum(file.rows for file in files), np.bool_)
+    start = 0
+    for file in files:
+        stays[start : start + file.rows][deleted_rows(table.folder, file)] = False
+        start += file.rows
     schema = table.schema()
-    [position] = free_names(schema.names, ["position"])
-    gone = pl.Series(deleted_rows(table.folder, file), dtype=pl.get_index_type())
-    rows = _scan_files(table, [file.path], schema, position)
-    return rows.filter(~pl.col(position).is_in(gone.implode())).drop(position)
+    [number] = free_names(schema.names, ["number"])
+    rows = _scan_files(table, [file.path for file in files], schema, number)
+    return rows.filter(pl.lit(pl.Series(stays)).gather(pl.col(number))).drop(number)
 
 
 def _scan_files(
-    table: LakeTable, paths: Iterable[str], schema: pa.Schema, position: str | None = None
+    table: LakeTable, paths: Iterable[str], schema: pa.Schema, number: str | None = None
 ) -> pl.LazyFrame:
     empty = pl.from_arrow(schemas.to_lake(schema).empty_table())
     assert isinstance(empty, pl.DataFrame)
@@ -277,6 +294,6 @@ def _scan_files(
             missing_columns="insert",
             glob=False,
             storage_options=table.store.storage_options or None,
-            row_index_name=position,
+            row_index_name=number,
         )
     return frame.rename(dict(zip(empty.columns, schema.names, strict=True)))
