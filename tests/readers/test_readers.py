@@ -17,8 +17,8 @@ from deltalake import DeltaTable
 from headrace.core.errors import HeadraceError
 from headrace.lake.format import datafile
 from headrace.lake.format.vector import FileRows, Vector
-from headrace.lake.read.frames import Frames
 from headrace.lake.read import cut
+from headrace.lake.read.frames import Frames
 from headrace.lake.read.lake import Lake
 from headrace.lake.store.contract import Store
 from headrace.lake.store.local import LocalStore

@@ -26,9 +26,10 @@ def configuration(lake: Path, *tables: str, **source: Any) -> dict[str, Any]:
 
 def refusal(lake: Path, *tables: str, **source: Any) -> HeadraceError:
     """Run `--once`; the error with which the run ends. A hint is part of every error."""
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(HeadraceError) as caught:
+    with pytest.MonkeyPatch.context() as patch:
         jobs_in_process(patch)
-        headrace.mirror(configuration(lake, *tables, **source), once=True)
+        with pytest.raises(HeadraceError) as caught:
+            headrace.mirror(configuration(lake, *tables, **source), once=True)
     assert caught.value.hint
     return caught.value
 

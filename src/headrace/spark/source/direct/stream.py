@@ -1,8 +1,8 @@
 """A direct stream, as its query's own process on the driver sees it.
 
     latest(start)         the end of the next batch; it is durable by then
-    tasks(start, end)     its tasks: slices of the stream, or pieces of the snapshot; while Spark works on them,
-                          the next batch is cut in a thread, if a whole one is there
+    tasks(start, end)     its tasks: slices of the stream, or pieces of the snapshot; while Spark works on
+                          them, a thread cuts the next batch, if a whole one is there
     commit(end)           Spark has it: acknowledged at the source, its files deleted
 
 Nothing here is lost with the process. The one that comes after it takes the state folder over, receives
