@@ -15,6 +15,7 @@ traceback.
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -75,12 +76,16 @@ def parser() -> argparse.ArgumentParser:
     return whole
 
 
-def report(error: HeadraceError) -> int:
-    """Say on standard error what is wrong and what to type; return the exit code of the error's family."""
+def report(error: HeadraceError, lake: str | None = None) -> int:
+    """Say on standard error what is wrong and what to type; return the exit code of the error's family.
+
+    Commands in a hint get the lake that the user named.
+    """
     # Imported late: `serve` and `--help` load nothing of a pipeline.
     from headrace.pipeline.state.policy import exit_code
 
-    print(printable_lines(f"error: {error}"), file=sys.stderr)
+    said = str(error) if lake is None else str(error).replace("--lake DIR", f"--lake {shlex.quote(lake)}")
+    print(printable_lines(f"error: {said}"), file=sys.stderr)
     return exit_code(error)
 
 
@@ -99,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         is_unread()
         raise
     except (Misconfigured, Definite, Transient) as error:
-        return report(error)
+        return report(error, getattr(args, "lake", None))
     except KeyboardInterrupt:
         return run.INTERRUPTED
     return code

@@ -19,7 +19,9 @@ def _command_that_raises(error: BaseException) -> ModuleType:
         raise error
 
     def register(subparsers: Any) -> None:
-        subparsers.add_parser("fail").set_defaults(run=run)
+        command = subparsers.add_parser("fail")
+        command.add_argument("--lake")
+        command.set_defaults(run=run)
 
     module = ModuleType("fail")
     vars(module)["register"] = register
@@ -41,6 +43,15 @@ def test_each_family_has_its_exit_code_and_shows_every_field(
     out, err = capsys.readouterr()
     assert out == ""
     assert err == "error: SOME_CODE: it is so\ndetail: because\nhint: type this\n"
+
+
+def test_a_command_of_a_hint_has_the_lake_that_was_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = Transient("SOME_CODE", "it is so", hint="headrace status --lake DIR says more")
+    monkeypatch.setattr(cli, "COMMANDS", (_command_that_raises(error),))
+    assert cli.main(["fail", "--lake", "./my lake"]) == 4
+    assert "hint: headrace status --lake './my lake' says more\n" in capsys.readouterr().err
 
 
 def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
