@@ -151,12 +151,6 @@ class Reception:
         """The time up to which the stream is here, exclusively."""
         return self._spool.frontier() or 0
 
-    @property
-    def has_whole_batch(self) -> bool:
-        """Tell whether as much has come as a batch may hold."""
-        newest = self._spool.newest()
-        return newest is not None and int(newest["stop"]) - self._address >= self._plan.max_bytes
-
     def acknowledge(self, position: Position) -> None:
         """Let the source forget what lies before."""
         self._receiver.acknowledge(position)
@@ -171,11 +165,16 @@ class Reception:
         """End the receiver at once, as the end of this process would."""
         self._receiver.kill()
 
-    def cut(self) -> bool:
+    def cut(self, *, whole: bool = False) -> bool:
         """Cut the next batch out of what has come, and offer it; False if there is none.
 
-        Raises what ends the stream, once all before that was offered.
+        `whole`: only if as much has come as a batch may hold. Raises what ends the stream, once all before
+        that was offered.
         """
+        if whole:
+            newest = self._spool.newest()
+            if newest is None or int(newest["stop"]) - self._address < self._plan.max_bytes:
+                return False
         self._look()
         until, chosen = self._next_transactions()
         count, refusal = self._fit(chosen)

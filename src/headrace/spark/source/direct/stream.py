@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from headrace.core.errors import HeadraceError
@@ -97,27 +97,24 @@ class DirectStream:
         if self._ahead is not None:
             self._ahead.set()
         with self._using:
-            return self._latest(start)
-
-    def _latest(self, start: DirectOffset | None) -> DirectOffset:
-        if start is not None:
-            self._require(start)
-        reception, advanced = self._receive(), time.monotonic()
-        while True:
-            newest = self._state.newest
-            if start is not None and start.batch < newest:
-                return self._offset(start.batch + 1)
-            received = reception.received_until
-            is_over = self._ends_before(reception.place.until)
-            if not is_over and reception.cut():
-                continue
-            is_over = is_over or (self._ends_before(received) and not reception.waits)
-            if is_over and self._is_proven(reception):
-                reception.require_unaltered()
-                return self._offset(newest)
-            if self._target is None:
-                return self._offset(newest)
-            advanced = self._advance(advanced)
+            if start is not None:
+                self._require(start)
+            reception, advanced = self._receive(), time.monotonic()
+            while True:
+                newest = self._state.newest
+                if start is not None and start.batch < newest:
+                    return self._offset(start.batch + 1)
+                received = reception.received_until
+                is_over = self._ends_before(reception.place.until)
+                if not is_over and reception.cut():
+                    continue
+                is_over = is_over or (self._ends_before(received) and not reception.waits)
+                if is_over and self._is_proven(reception):
+                    reception.require_unaltered()
+                    return self._offset(newest)
+                if self._target is None:
+                    return self._offset(newest)
+                advanced = self._advance(advanced)
 
     def tasks(self, start: DirectOffset, end: DirectOffset) -> list[DirectTask]:
         """The tasks of the batches behind `start`, up to `end`."""
@@ -131,22 +128,9 @@ class DirectStream:
             found += _slice_tasks(self._state, known, number)
         if self.reception is not None and end.batch == self._state.newest:
             self._ahead = threading.Event()
-            working = (self.reception, self._ahead)
-            threading.Thread(target=self._cut_ahead, args=working, name="headrace-ahead", daemon=True).start()
+            working = (self.reception, self._using, self._ahead, self._ends_before)
+            threading.Thread(target=_cut_ahead, args=working, name="headrace-ahead", daemon=True).start()
         return found
-
-    def _cut_ahead(self, reception: Reception, asked: threading.Event) -> None:
-        """Cut the next batch while Spark works on this one, as soon as a whole one is there."""
-        newest = self._state.newest
-        while not asked.wait(_AHEAD_SECONDS):
-            with self._using:
-                if asked.is_set() or self._state.newest > newest or self._ends_before(reception.place.until):
-                    return
-                try:
-                    if reception.has_whole_batch and reception.cut():
-                        return
-                except HeadraceError:
-                    return  # it comes again when the batch is asked for
 
     def commit(self, end: DirectOffset) -> None:
         """Let the source forget all up to here: Spark has it."""
@@ -250,6 +234,23 @@ class DirectStream:
         if captures is not None:
             captures.advance_log()
         return now
+
+
+def _cut_ahead(
+    reception: Reception, using: threading.Lock, asked: threading.Event, ends_before: Callable[[int], bool]
+) -> None:
+    """Cut the next batch while Spark works on the newest one, as soon as a whole one is there."""
+    newest = reception.place.batch
+    while not asked.wait(_AHEAD_SECONDS):
+        with using:
+            place = reception.place
+            if asked.is_set() or place.batch > newest or ends_before(place.until):
+                return
+            try:
+                if reception.cut(whole=True):
+                    return
+            except HeadraceError:
+                return  # it comes again when the batch is asked for
 
 
 def _snapshot_tasks(state: StateFolder, known: Beginning) -> Iterator[DirectTask]:
