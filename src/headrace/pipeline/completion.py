@@ -53,7 +53,7 @@ class CatchingUp(FollowingRun, Protocol):
 class Standstill:
     """The watch over a run that has to end: a new attempt helps one that waits for nothing."""
 
-    _seen: object = None
+    _last: object = None
     _since: float = field(default_factory=time.monotonic)
 
     def check(self, run: CatchingUp) -> None:
@@ -62,8 +62,8 @@ class Standstill:
         states = {each.key: each.state for each in ledger.present}
         stream = None if ledger.frontier >= run.target else (progress.address, progress.heard_at)
         now = time.monotonic()
-        if not run.copies.over or run.commands.is_busy or (states, stream) != self._seen:
-            self._seen, self._since = (states, stream), now
+        if not run.copies.over or run.commands.is_busy or (states, stream) != self._last:
+            self._last, self._since = (states, stream), now
         elif now - self._since >= STALLED_SECONDS:
             raise _stalled_error(run)
 
