@@ -104,7 +104,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         is_unread()
         raise
     except (Misconfigured, Definite, Transient) as error:
-        return report(error, getattr(args, "lake", None))
+        named = getattr(args, "lake", None)  # `serve` takes several
+        return report(error, named if isinstance(named, str) else None)
     except KeyboardInterrupt:
         return run.INTERRUPTED
     return code
