@@ -40,15 +40,16 @@ def runs() -> list[dict[str, Any]]:
 
 def cells(row: dict[str, Any]) -> tuple[str, str, str, str]:
     """A row's what, figure, day and commit, and command, from the newest run that has its figures."""
+    how = f"`{row.get('how', 'python -m bench ' + row['bench'])}`"
     for run in runs():
         figures = run["benches"].get(row["bench"], {}).get("figures", {})
         try:
             text = row["text"].format_map(figures)
         except KeyError:
             continue  # a run without this peer
-        return row["what"], text, f"{run['at'][:10]}, {run['commit']}", f"`python -m bench {row['bench']}`"
+        return row["what"], text, f"{run['at'][:10]}, {run['commit']}", how
     if row.get("awaited"):
-        return row["what"], "not measured yet", "", f"`python -m bench {row['bench']}`"
+        return row["what"], "not measured yet", "", how
     raise ValueError(f'no run in bench/results has the figures of "{row["what"]}"')
 
 
