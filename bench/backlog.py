@@ -1,6 +1,6 @@
 """Rate at which a backlog becomes marks, beside PostgreSQL's built-in subscription: same log, same run, TCP.
 
-    python bench/backlog.py [--shape NAME ...] [--changes N] [--repeat N]
+    python -m bench.backlog [--shape NAME ...] [--changes N] [--repeat N]
 
 Both have copied the tables already and are stopped; then the log is written: inserts, updates of rows
 from before, deletes. The subscription is measured from ENABLE to the state in which its tables have the last
@@ -10,7 +10,8 @@ processes.
 
 The shapes of a backlog: `usual` has transactions of 800 changes, `rows_100` and `rows_4` of so many;
 `tables_20` spreads those of 4 over 20 tables; `wide` has 50 columns, `texts` rows of 2 kB, `keyless` no key,
-and `full` a key and REPLICA IDENTITY FULL.
+and `full` a key and REPLICA IDENTITY FULL. Of `usual`, Debezium's engine without a sink reads the same log as
+well, from its first record to its last (`peers.debezium`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from typing import Any
 import psutil
 
 import headrace
+from bench.peers.debezium import of_postgres
 from headrace.spark.session import RunningSpark, SparkConfig, open_session
 from headrace_testing.costs import ROLES, processes
 from headrace_testing.figures import keep
@@ -158,11 +160,12 @@ def prepare(stack: ExitStack, session: RunningSpark, lake: Path, shape: Shape) -
 
 
 def measured(session: RunningSpark, name: str, changes: int, repeat: int) -> None:
-    shape, ours, theirs, first = SHAPES[name], [], [], BEFORE + 1
+    shape, ours, theirs, debezium, first = SHAPES[name], [], [], [], BEFORE + 1
     used = dict.fromkeys(ROLES, 0.0)
     with ExitStack() as stack:
         lake = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "lake"
         source, target = prepare(stack, session, lake, shape)
+        engine = of_postgres(source, lake.parent) if name == "usual" else None
         for _ in range(repeat):
             first = shape.write(source, changes, first)
             table = (changes // shape.changes - 1) % shape.tables
@@ -170,6 +173,8 @@ def measured(session: RunningSpark, name: str, changes: int, repeat: int) -> Non
             before = processor()
             ours.append(mirrored(source, lake, session))
             used = {role: used[role] + seconds - before[role] for role, seconds in processor().items()}
+            if engine:
+                debezium.append(engine.read(changes // shape.changes * shape.changes).seconds)
         target.execute("ALTER SUBSCRIPTION s SET (slot_name = NONE); DROP SUBSCRIPTION s")
         source.execute("SELECT pg_drop_replication_slot('s')")
     us, them = statistics.median(ours), statistics.median(theirs)
@@ -181,6 +186,10 @@ def measured(session: RunningSpark, name: str, changes: int, repeat: int) -> Non
         f" {sum(used.values()) / millions:>10.1f}   {each}",
         flush=True,
     )
+    if debezium:
+        of_debezium = statistics.median(debezium) / us
+        print(f"           Debezium's engine without a sink: ours has {of_debezium:.1f} times its rate")
+        keep(of_debezium=of_debezium)
     suffix = "" if name == "usual" else f"_{name}"
     figures = {
         "of_subscription": them / us,

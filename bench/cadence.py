@@ -35,7 +35,7 @@ class Cost:
     processor: dict[str, float]  # seconds, by role
     files: int
     size: int
-    memory: int  # PSS of all processes
+    memory: dict[str, int]  # PSS by role
 
     def line(self) -> str:
         marks, processor = max(1, self.marks), sum(self.processor.values())
@@ -44,7 +44,8 @@ class Cost:
             f"{self.every:>6} {self.marks / self.seconds:>8.2f} {processor / self.seconds:>8.3f} "
             f"{self.files / self.seconds:>8.1f} {self.size / self.seconds / 1000:>8.1f} "
             f"{self.files / marks:>10.1f} {self.size / marks / 1000:>10.1f} "
-            f"{processor / marks * 1000:>10.0f} {roles} {self.memory / 1e6:>6.0f}"
+            f"{processor / marks * 1000:>10.0f} {roles} "
+            + " ".join(f"{self.memory[role] / 1e6:>8.0f}" for role in ROLES)
         )
 
 
@@ -103,12 +104,11 @@ def main() -> None:
     parser.add_argument("--every", nargs="+", default=["auto", "0s", "1s", "10s"])
     args = parser.parse_args()
     print(f"{args.rate:g} transactions a second over {len(TABLES)} tables, {args.seconds:g} s each")
-    print("processor time by role: milliseconds a second")
+    print("by role: milliseconds of processor time a second, then MB")
     print(
         f"{'every':>6} {'marks/s':>8} {'cores':>8} {'files/s':>8} {'kB/s':>8} "
         f"{'files/mark':>10} {'kB/mark':>10} {'ms/mark':>10} "
-        + " ".join(f"{role:>8}" for role in ROLES)
-        + f" {'MB':>6}"
+        + " ".join(f"{role:>8}" for role in (*ROLES, *ROLES))
     )
     with postgres() as server:
         for every in args.every:
@@ -123,6 +123,7 @@ def main() -> None:
                 print(cost.line(), flush=True)
                 figures = {"cores": sum(cost.processor.values()), "files": cost.files, "bytes": cost.size}
                 keep(**{f"{name}_a_second_{every}": value / cost.seconds for name, value in figures.items()})
+                keep(**{f"mb_{every}": sum(cost.memory.values()) / 1e6})
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 python -m bench.direct_stream [--transactions 2000] [--rows 100] [--snapshot 10000000] [--large 5000000]
                               [--commits 60]
 
-backlog     raw and typed, to noop; the peer is the receiver alone, into the spool, from the same log
+backlog     raw and typed, to noop; the peers are the receiver alone, into the spool, and Debezium's engine
+            without a sink (`peers.debezium`), both from the same log
 commit      from COMMIT to the row in foreachBatch, paced, typed
 snapshot    raw and typed, to noop; the peer is COPY ... TO STDOUT to nothing
 memory      the peak of the query's own process on the driver: for the snapshot, for one large transaction,
@@ -26,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench.peers.debezium import of_postgres
 from bench.receiver import COLUMNS, VALUES, fill, ours
 from headrace.sources.postgres.position import Lsn
 from headrace.spark.session import SparkConfig, open_session
@@ -87,11 +89,16 @@ def backlog(spark: Any, database: Database, transactions: int, rows: int) -> Non
         query.run()
     database.execute("CREATE PUBLICATION p FOR TABLE t WITH (publish = 'insert')")
     [(begin,)] = database.execute("SELECT lsn::text FROM pg_create_logical_replication_slot('a', 'pgoutput')")
-    end = fill(database, transactions, rows)
+    with tempfile.TemporaryDirectory() as folder:
+        engine = of_postgres(database, Path(folder))
+        end = fill(database, transactions, rows)
+        debezium = engine.read(transactions * rows).seconds if engine else None
     peer = ours(database, "a", Lsn.parse(begin), end, sslmode="disable")
     database.execute("SELECT pg_drop_replication_slot('a')")
     count = transactions * rows
     say("the receiver, into the spool", f"{count / peer.seconds / 1e6:.2f} M rows/s")
+    if debezium:
+        say("Debezium's engine, no sink", f"{count / debezium / 1e6:.2f} M rows/s")
     for way, query in queries.items():
         seconds = query.run()
         of_receiver = peer.seconds / seconds
@@ -99,6 +106,9 @@ def backlog(spark: Any, database: Database, transactions: int, rows: int) -> Non
             f"{way} backlog, to noop", f"{count / seconds / 1e6:.2f} M rows/s", f"{of_receiver:.2f} (bar 0.5)"
         )
         keep(**{f"{way}_of_receiver": of_receiver})
+        if debezium:
+            say(f"{way} backlog, of Debezium's", f"{debezium / seconds:.1f}", "(bar 5)")
+            keep(**{f"{way}_of_debezium": debezium / seconds})
         query.drop()
 
 

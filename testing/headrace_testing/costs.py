@@ -7,6 +7,8 @@ from pathlib import Path
 
 import psutil
 
+from headrace_testing.memory import of_process
+
 _CACHES = ("spool", "status", "requests")
 ROLES = ("driver", "receiver", "jvm", "workers")
 
@@ -32,9 +34,12 @@ def processor(pid: int) -> dict[str, float]:
     return used
 
 
-def memory(pid: int) -> int:
-    """The memory that a process and its children have together, shared pages counted once."""
-    return sum(process.memory_full_info().pss for _, process in processes(pid))
+def memory(pid: int, part: str = "Pss") -> dict[str, int]:
+    """The memory of a process and its children by role, a page that processes share counted once in all."""
+    used = dict.fromkeys(ROLES, 0)
+    for role, process in processes(pid):
+        used[role] += of_process(process.pid, part)
+    return used
 
 
 def contents(lake: Path) -> tuple[int, int]:

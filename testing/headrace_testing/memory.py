@@ -66,19 +66,20 @@ class ReaderPeak(Peak):
         return found
 
 
-def proportional(pid: int, part: str = "Pss") -> int:
-    """The proportional set size of a process and its descendants, in bytes; 0 if it is gone.
-
-    Part "Pss_File" is pages of mapped files, which the kernel takes back when others need the memory.
-    """
+def proportional(pid: int) -> int:
+    """The proportional set size of a process and its descendants, in bytes; 0 if it is gone."""
     try:
         processes = [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
     except psutil.NoSuchProcess:
         return 0
-    return sum(_of(each, part) for each in processes)
+    return sum(of_process(each) for each in processes)
 
 
-def _of(pid: int, part: str) -> int:
+def of_process(pid: int, part: str = "Pss") -> int:
+    """The proportional set size of one process.
+
+    Part "Pss_File" is pages of mapped files, which the kernel takes back when others need the memory.
+    """
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:  # it has ended, or is another user's

@@ -29,6 +29,7 @@ from headrace.lake.format.status import (
     CopyStatus,
     EpochStatus,
     IcebergStatus,
+    PositionStatus,
     SourceStatus,
     TableStatus,
     UpstreamStatus,
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
     from headrace.pipeline.stream.cadence import Cadence
     from headrace.sources.contract.mirror import Mirror
 
-EVERY_SECONDS = 1.0
+EVERY_SECONDS = statusfile.EVERY_SECONDS
 LAST_WORD_SECONDS = 10.0
 BESIDE_SECONDS = 60.0
 BESIDE_PAUSE = 200  # the pause between two looks at unmirrored tables, in times that one look took
@@ -307,6 +308,8 @@ class Reporter:
     _written_at: float = 0.0
     _seen_at: float = 0.0
     _last: SourceStatus | None = None
+    _last_news: SourceStatus | None = None  # the news that the store has
+    _news_at: float = 0.0
 
     def start(self) -> None:
         """Begin to write about once a second, also while the run is busy with an epoch.
@@ -416,8 +419,12 @@ class Reporter:
             self.listener(said)
         if self.alerts is not None:
             self.alerts.on_status(said)
+        news, now = _news(said), time.monotonic()
+        if news == self._last_news and now - self._news_at < statusfile.silence(self.store) - EVERY_SECONDS:
+            return True
         try:
             statusfile.write(self.store, self.source, said)
+            self._last_news, self._news_at = news, now
         except Transient as error:
             self.unwritten += 1
             self.warnings["STATUS_UNWRITTEN"] = f"{error.primary}; {self.unwritten} records in a row"
@@ -430,6 +437,30 @@ class Reporter:
     @property
     def owner(self) -> dict[str, Any]:
         return this_process(self.started_at)
+
+
+def _news(said: SourceStatus) -> SourceStatus:
+    """Leave out what goes on while nothing happens: times, sums, and how far the stream was received."""
+    at = said.position or PositionStatus()
+    position = PositionStatus(frontier=at.frontier, waiting_since="some" if at.waiting_since else None)
+    tables = {
+        name: replace(table, retry_at=None) if table.retry_at else table
+        for name, table in (said.tables or {}).items()
+    }
+    return replace(
+        said,
+        updated_at="",
+        position=position,
+        tables=tables,
+        totals=None,
+        processes={},
+        turned_at=None,
+        contact_at=None,
+        work=None,
+        upstream=None,
+        storage=None,
+        unmirrored_at=None,
+    )
 
 
 def _record(reporter: Reporter) -> SourceStatus:

@@ -347,12 +347,15 @@ def test_a_store_is_proved_and_nothing_of_the_proof_stays(any_store: Store) -> N
     assert any_store.empty()
 
 
-def test_outputs_are_read_back_with_random_access(any_store: Store) -> None:
+@pytest.mark.parametrize("size", [10, 1 << 20])
+def test_outputs_are_read_back_with_random_access(any_store: Store, size: int) -> None:
+    data = b"0123456789" * (size // 10)
     with any_store.open_output("d/data") as sink:
-        sink.write(b"0123456789")
+        sink.write(data)
     with any_store.open_input("d/data") as source:
+        assert source.size() == len(data)
         source.seek(4)
-        assert bytes(source.read(3)) == b"456"
+        assert bytes(source.read(3)) == data[4:7]
 
 
 def test_an_output_that_fails_leaves_nothing(any_store: Store) -> None:

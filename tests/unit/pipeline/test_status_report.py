@@ -49,6 +49,31 @@ def test_in_the_next_life_its_own_positions_are_shown() -> None:
     assert _since(_run(LATER.position(Lsn(0x90))), LIVE, (1 << 32) + 0x80) == "0/80"
 
 
+def test_a_status_goes_into_a_bucket_when_it_has_news_or_none_went_for_a_while(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(bucket)
+    clock = [1000.0]
+    monkeypatch.setattr("headrace.pipeline.status_report.time.monotonic", lambda: clock[0])
+    reporter = Reporter(store, "main")
+
+    def written() -> bool:
+        before = statusfile.read(store, "main")
+        clock[0] += 1
+        assert reporter.tell()
+        now = statusfile.read(store, "main")
+        assert now is not None
+        return before is None or now.record.updated_at != before.record.updated_at
+
+    assert [written() for _ in range(10)] == [True, *[False] * 6, True, False, False]
+    reporter.warn("PG_SLOW", "it is slow")
+    assert [written() for _ in range(3)] == [True, False, False]
+    reporter.settle("stopped")
+    stopped = statusfile.read(store, "main")
+    assert stopped is not None
+    assert stopped.record.state == "stopped"
+
+
 def test_a_run_that_begins_replaces_the_last_word_of_the_one_before_at_once(tmp_path: Path) -> None:
     store = open_store(str(tmp_path))
     before = Reporter(store, "main")

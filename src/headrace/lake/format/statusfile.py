@@ -1,8 +1,9 @@
 """The status file: how a source is doing, as its owner last said.
 
-`run` writes it about once a second; `headrace status` reads it, says how old it is, and so needs neither
-a connection nor a password. It is whole or absent at any moment, never half; it is not made durable,
-since it is about now. What it holds is a `status.SourceStatus`, as JSON.
+`run` writes it about once a second; into a bucket, where each request is paid for, only if it has news or
+wrote none for eight seconds. `headrace status` reads it, says how old it is, and so needs neither a
+connection nor a password. It is whole or absent at any moment, never half; it is not made durable, since it
+is about now. What it holds is a `status.SourceStatus`, as JSON.
 """
 
 from __future__ import annotations
@@ -15,6 +16,15 @@ from headrace.core.records import to_record
 from headrace.lake.format import layout
 from headrace.lake.format.status import TIME_SPEC, SourceStatus
 from headrace.lake.store.contract import Store
+from headrace.lake.store.local import LocalStore
+
+EVERY_SECONDS = 1.0
+EVERY_SECONDS_AFAR = 8.0  # into a bucket, without news
+
+
+def silence(store: Store) -> float:
+    """The seconds that may pass between two records of a living owner."""
+    return EVERY_SECONDS if isinstance(store, LocalStore) else EVERY_SECONDS_AFAR
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from headrace.lake.store.kinds import BucketAddress, BucketKind
 
 # Seconds between conditional puts that were in conflict with others.
 CONFLICT_PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6)
+_AT_ONCE = 256 << 10  # bytes of an object that are read in one request, where a reader would take three
 
 _Client = S3Store | GCSStore | AzureStore
 _CLIENTS: Mapping[BucketKind, type[_Client]] = {
@@ -126,6 +127,9 @@ class BucketStore:
         import pyarrow as pa  # late: whoever reads small records alone loads no Arrow
 
         with _absences(self, key):
+            answer = obstore.get(self._client, key)
+            if answer.meta["size"] <= _AT_ONCE:
+                return pa.BufferReader(pa.py_buffer(bytes(answer.bytes())))
             return pa.PythonFile(_Reader(self, key, obstore.open_reader(self._client, key)), mode="r")
         raise missing(key)
 

@@ -44,7 +44,7 @@ from headrace.pipeline.maintain.maintenance import maintain
 from headrace.pipeline.state.owner import REACH, Answer, Errand, Owner, Steps, beside
 
 POLL_SECONDS = 0.5
-POLL_SECONDS_AFAR = 3.0  # of an object store, where each look is paid for
+POLL_SECONDS_AFAR = 10.0  # of an object store, where each look is paid for
 
 
 Deed = Callable[[Owner, Mapping[str, Any]], Answer | Steps]

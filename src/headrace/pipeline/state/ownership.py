@@ -4,9 +4,9 @@ The lake's commit protocol keeps a second writer from doing harm (`lake.log.comm
 older one's next plan fails). That is enough for safety. This module adds a refusal: a second `run` on a
 source whose owner is alive gets an error instead of the source.
 
-An owner writes the status record about once a second. It is alive if its record changes while we watch, by
-our own clock alone: two hosts may disagree about the time. A process on this machine, with the same clock,
-needs no watching: it is gone, or it wrote a moment ago.
+An owner writes the status record about once a second, into a bucket every eight. It is alive if its record
+changes while we watch, by our own clock alone: two hosts may disagree about the time. A process on this
+machine, with the same clock, needs no watching: it is gone, or it wrote a moment ago.
 
 The owner also repairs what a power cut left (`lake.log.recovery`). A run does so before it reads any state of
 its source; a command, if no living run owns the source. A reader never does: its error says that a run will.
@@ -27,7 +27,9 @@ from headrace.lake.store.contract import Store
 from headrace.spool.process import is_beside, runs
 
 FRESH_SECONDS = 20.0
-HEARD_SECONDS = 3.0  # in a lake that lies elsewhere than it did: there is an error to be told soon
+HEARD_SECONDS = (
+    2.0  # beyond an owner's silence, in a lake that lies elsewhere than it did: its error is due soon
+)
 POLL_SECONDS = 0.2
 ENDED = ("stopped", "failed", "dropped")
 
@@ -70,7 +72,8 @@ def is_heard_here(store: Store, source: str) -> bool:
         placefile.require(store)
     except Misconfigured:
         status = statusfile.read(store, source)
-        return status is not None and _moves(store, source, status.record, HEARD_SECONDS)
+        within = statusfile.silence(store) + HEARD_SECONDS
+        return status is not None and _moves(store, source, status.record, within)
     return True
 
 
