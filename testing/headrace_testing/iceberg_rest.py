@@ -79,6 +79,8 @@ class RestServer:
     token: str | None = None  # that a request must bear
     is_away: bool = False  # answer 503 to all
     may_write: bool = True  # else answer 403 to what changes anything
+    refused: dict[str, int] = field(default_factory=dict)  # answers to who changes a table of this name
+    hidden: set[str] = field(default_factory=set)  # tables that nobody may load: 403
     folds: bool = False  # take all names in lower case
     longest: int = 200  # characters of a table's name
     requests: list[str] = field(default_factory=list)  # method and path of each
@@ -126,13 +128,17 @@ class RestServer:
                 found = self.catalog.list_tables(space)
                 return {"identifiers": [{"namespace": list(space), "name": name} for *_, name in found]}
             case ["POST", "register"]:
+                self._refuse_change(body["name"])
                 if len(body["name"]) > self.longest:
                     raise Refusal(400, f"a name of more than {self.longest} characters")
                 made = self.catalog.register_table((*space, body["name"]), body["metadata-location"])
                 return _told(made)
             case ["GET", "tables", name]:
+                if unquote_plus(name) in self.hidden:
+                    raise Refusal(403, "you may not see it")
                 return _told(self.catalog.load_table((*space, unquote_plus(name))))
             case ["DELETE", "tables", name]:
+                self._refuse_change(unquote_plus(name))
                 self.catalog.drop_table((*space, unquote_plus(name)))
                 return None
             case ["POST", "tables", name]:
@@ -148,6 +154,7 @@ class RestServer:
                 self.before_commit(number)
                 request = CommitTableRequest.model_validate(raw)
                 name = (*request.identifier.namespace.root, request.identifier.name)
+                self._refuse_change(name[-1])
                 table = self.catalog.load_table(name)
                 for requirement in request.requirements:
                     requirement.validate(table.metadata)
@@ -156,6 +163,10 @@ class RestServer:
                 )
                 self._move(session, table, _written(table, new))
             session.commit()
+
+    def _refuse_change(self, name: str) -> None:
+        if name in self.refused:
+            raise Refusal(self.refused[name], "not this one")
 
     def _move(self, session: Session, table: Table, address: str) -> None:
         *space, name = table.name()

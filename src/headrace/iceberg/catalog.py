@@ -50,10 +50,6 @@ class CatalogRows(Protocol):
         """The tables that it did not take in the last commit."""
 
     @property
-    def is_atomic(self) -> bool:
-        """Tell whether a commit moves all tables or none."""
-
-    @property
     def registers(self) -> bool:
         """Tell whether it reads a new table's metadata from a file, and writes all later ones itself."""
 
@@ -68,7 +64,7 @@ class CatalogRows(Protocol):
     ) -> list[Identifier]:
         """Carry out all moves, and make these namespaces; `files` is the metadata at the new addresses.
 
-        Return the tables that another program moved meanwhile; nothing has changed then where it is atomic.
+        Return the tables that another program moved meanwhile; in an SQL catalog nothing has changed then.
         """
 
     def anything(self) -> bool:
@@ -85,7 +81,6 @@ class SqlRows:
     _catalog: SqlCatalog
     files: Mapping[str, Json] = field(default_factory=dict)
     refusals: dict[Identifier, HeadraceError] = field(default_factory=dict)  # tables that it does not take
-    is_atomic: bool = True
     registers: bool = False
 
     def locations(self, namespace: str) -> dict[Identifier, str]:

@@ -99,9 +99,7 @@ class Contents:
         *,
         is_history: bool = False,
     ) -> Content:
-        home = (
-            f"{layout.iceberg_folder(self._source)}/{folder.replace(f'/{layout.quote(self._source)}', '', 1)}"
-        )
+        home = home_of(self._source, folder)
         if len(f"{self._store.url}/{home}") > _LONGEST_PLACE - 100:
             raise name_error(".".join(table), "its place in the lake has too long a path")
         return Content(table, folder, version, home, schema, is_history)
@@ -115,6 +113,11 @@ class Contents:
         while version >= 0 and ((entry := table.entry(version)) and (entry.epoch or 0) > self._mark.epoch):
             version -= 1
         return version
+
+
+def home_of(source: str, folder: str) -> str:
+    """The folder of the Iceberg table that shows a folder; its metadata is below it."""
+    return f"{layout.iceberg_folder(source)}/{folder.replace(f'/{layout.quote(source)}', '', 1)}"
 
 
 def _refuse_unfit(name: TableName, space: str) -> None:

@@ -146,11 +146,15 @@ class Exporter:
                 hint="nothing to do: the export goes on by itself",
             )
 
-    def tidy(self, addresses: Iterable[str], *, has_server: bool = False) -> int:
+    def tidy(
+        self, addresses: Iterable[str], held_folders: Iterable[str] = (), *, has_server: bool = False
+    ) -> int:
         """Delete metadata that neither these files name nor any that was replaced within the grace time.
 
-        A server removes the metadata files that it wrote. Data files here are another program's.
+        A server removes the metadata files that it wrote. Data files here are another program's. Of held
+        folders nobody can tell what the catalog has.
         """
+        held = tuple(f"{contents.home_of(self.source, folder)}/metadata/" for folder in held_folders)
         named: set[str] = set()
         for address in addresses:
             current = self._older(address)
@@ -172,17 +176,18 @@ class Exporter:
             for key in self.store.list(layout.iceberg_folder(self.source))
             if "/metadata/" in key
             and f"{self._root}/{key}" not in named
+            and not key.startswith(held)
             and not (has_server and metadata.is_of_a_server(key))
         ]
         for key in spent:
             self.store.delete(key)
         return len(spent)
 
-    def tidy_if_due(self, addresses: Iterable[str], *, has_server: bool) -> None:
+    def tidy_if_due(self, addresses: Iterable[str], held_folders: Iterable[str], *, has_server: bool) -> None:
         """Do that now and then."""
         if time.monotonic() - self._tidied_at >= TIDY_SECONDS or not self.grace:
             self._tidied_at = time.monotonic()
-            self.tidy(addresses, has_server=has_server)
+            self.tidy(addresses, held_folders, has_server=has_server)
 
     def load(self, address: str) -> Json:
         """The metadata at an address of ours."""
@@ -255,6 +260,8 @@ def _take_out(exporter: Exporter, record: Export, config: IcebergConfig) -> bool
         moved = rows.commit([Move(table, at, None) for table, at in ours.items()], {}, {})
         if moved:
             raise _moved_error(moved)
+        for error in rows.refusals.values():
+            raise error
         left = {space for space, _ in here.keys() - ours.keys()}
         rows.remove_namespaces(
             [
@@ -334,18 +341,24 @@ class _Attempt:
         self._metadata: dict[str, Json] = {}  # by the new address
 
     def run(self) -> ExportedMark | None:
+        before = self._exporter.left_out
         shown = self._contents()
         here = {each.table: self._here.get(each.table) for each in shown}
-        if (completed := self._judgement.with_completed(shown, is_atomic=self._rows.is_atomic)) is not None:
+        if (completed := self._judgement.with_completed(shown)) is not None:
             exportfile.write(self._store, self._source, completed)
             self._record, self._judgement = completed, replace(self._judgement, record=completed)
-        if not self._judgement.is_news(self._mark.epoch, shown):
+        # A server that refused a table at this mark may take it now.
+        again = self._rows.registers and self._judgement.is_incomplete(self._mark.epoch, shown)
+        if not again and not self._judgement.is_news(self._mark.epoch, shown):
+            stays = before.keys() & {each.name for each in shown if each.table not in self._here}
+            self._exporter.left_out |= {name: before[name] for name in stays}
             return None
         epoch, now = self._mark.epoch, datetime.now(UTC)
         planned = ExportedMark(epoch, now, self._mark.frontier)
         versions = {each.folder: each.version for each in shown}
         left_out = {name: error.code for name, error in self._exporter.left_out.items()}
-        record = replace(self._record, left_out=left_out, held_folders=tuple(sorted(self._held)))
+        held = {*self._held, *self._record.held_folders}  # a table that was refused has its old tags still
+        record = replace(self._record, left_out=left_out, held_folders=tuple(sorted(held)))
         record = record.kept_since(now - self._exporter.grace).pinning(planned, versions)
         exportfile.write(self._store, self._source, record)
         failpoint("iceberg.pinned")
@@ -366,12 +379,15 @@ class _Attempt:
             return _AGAIN
         failpoint("iceberg.commit.after")
         unfit += self._refused_contents(shown)
+        moves = [move for move in moves if move.table not in self._rows.refusals]
         record = self._without(record, unfit)
         self._record = record.listing({*kept, epoch}, datetime.now(UTC))
         exportfile.write(self._store, self._source, self._record)
         failpoint("iceberg.noted")
         self._exporter.remember({**self._rows.files, **self._metadata})
-        self._exporter.tidy_if_due(self._addresses(moves), has_server=self._rows.registers)
+        self._exporter.tidy_if_due(
+            self._addresses(moves), self._record.held_folders, has_server=self._rows.registers
+        )
         return replace(planned, is_done=True)
 
     # --- what there is ------------------------------------------------------------------------------
@@ -385,6 +401,8 @@ class _Attempt:
         good = []
         for each in shown:
             try:
+                if each.table in self._rows.refusals:
+                    raise self._rows.refusals[each.table]
                 self._judgement.check(each)
                 good.append(each)
             except HeadraceError as error:
@@ -393,16 +411,24 @@ class _Attempt:
         return good
 
     def _refused_contents(self, shown: list[Content]) -> list[Content]:
-        """The contents of the tables that the catalog did not take."""
+        """The contents of the tables that the catalog did not take; what it has of them keeps its pins."""
         refused = self._rows.refusals
         self._exporter.left_out |= {".".join(table): error for table, error in refused.items()}
+        homes = {
+            self._here[table].rpartition("/metadata/")[0] for table in refused.keys() & self._here.keys()
+        }
+        self._held |= {
+            folder
+            for folder in self._record.folders
+            if f"{self._root}/{contents.home_of(self._source, folder)}" in homes
+        }
         return [each for each in shown if each.table in refused]
 
     def _without(self, record: Export, unfit: list[Content]) -> Export:
         """The record after an export that these contents are not in; what the catalog has of them stays."""
         folders = [each.folder for each in unfit]
         left_out = {name: error.code for name, error in self._exporter.left_out.items()}
-        held = tuple(sorted({*record.held_folders, *folders}))
+        held = tuple(sorted({*self._held, *folders}))
         return replace(record.unpinning(self._mark.epoch, folders), left_out=left_out, held_folders=held)
 
     def _is_steady(self, shown: list[Content]) -> bool:
@@ -420,7 +446,8 @@ class _Attempt:
         """The marks whose tags stay beside the new one."""
         if self._judgement.is_rebuild or tags == 1:
             return set()
-        return set(self._judgement.epochs[-(tags - 1) :])
+        earlier = [epoch for epoch in self._judgement.epochs if epoch != self._mark.epoch]
+        return set(earlier[-(tags - 1) :])
 
     # --- what is made -------------------------------------------------------------------------------
 

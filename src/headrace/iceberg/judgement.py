@@ -79,15 +79,15 @@ class Judgement:
         shown = (epoch for epoch in self.epochs if any(pin.first <= epoch <= pin.last for pin in pins))
         return max(shown, default=None)
 
-    def with_completed(self, contents: Iterable[Content], *, is_atomic: bool) -> Export | None:
+    def with_completed(self, contents: Iterable[Content]) -> Export | None:
         """The record with an export that was ended between its commit and its note; None without one.
 
-        A catalog that moves one table after another has it only if all tables are there.
+        The catalog has it only if all tables are there: some move one table after another.
         """
         rows = (self.here.get(each.table) for each in contents)
         epochs = {metadata.epoch_of(at) for at in rows if at is not None}
         ended = [mark.epoch for mark in self.record.marks if not mark.is_done and mark.epoch in epochs]
-        if not ended or self.is_rebuild or (not is_atomic and len(epochs) > 1):
+        if not ended or self.is_rebuild or len(epochs) > 1:
             return None
         marks = (replace(m, is_done=True) if m.epoch == max(ended) else m for m in self.record.marks)
         return replace(self.record, marks=tuple(marks))
@@ -102,6 +102,12 @@ class Judgement:
         last = (at for table, at in self.here.items() if table not in names and self.is_below(at))
         has_left = any(metadata.epoch_of(at) == self.epochs[-1] for at in last)
         return has_left or any(self.version(each) != each.version for each in contents)
+
+    def is_incomplete(self, epoch: int, contents: Iterable[Content]) -> bool:
+        """Tell whether the mark of an epoch was exported, and the catalog has a table at an earlier one."""
+        rows = (self.here.get(each.table) for each in contents)
+        shown = (metadata.epoch_of(at) for at in rows if at is not None)
+        return epoch in self.epochs and any(each is not None and each < epoch for each in shown)
 
     def version(self, content: Content) -> int | None:
         """The version of its folder that a table shows; None where it is made anew."""

@@ -7,6 +7,10 @@
 So a tag is there once every table has its snapshot. A reader that finds a mark's tag on some tables alone
 gets an error for the others, and never half of a mark.
 
+A server that refuses one table refuses the whole transaction, and need not say which table it was. `_Commits`
+finds it by transactions that can't succeed: their last table must have a UUID that none has. The server looks
+at our rights first; so it answers 409 if it would have taken all of them. Then all others are committed.
+
 The names of the server's files don't tell which mark a table is at. Its property `headrace.epoch` does, if
 the tag of that mark shows the newest snapshot. `locations` gives each table the address that a file of ours
 would have had (`metadata.epoch_of`), so that the export judges the tables of all catalogs alike.
@@ -16,7 +20,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,10 +37,10 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
     UnauthorizedError,
 )
-from requests import Response
+from requests import HTTPError, Response
 from requests.adapters import HTTPAdapter
 
-from headrace.core.errors import HeadraceError
+from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.failpoint import failpoint
 from headrace.iceberg import metadata
 from headrace.iceberg.catalog import OURS, TAKEN, Identifier, Move, name_error
@@ -44,6 +49,7 @@ from headrace.iceberg.shapes import Json
 TRANSACTIONS = "transactions/commit"
 TIMEOUT_SECONDS = 60.0
 CONFLICT = 409
+OF_ONE_TABLE = (400, 403, 404)  # answers that may be about one table of many
 _REFUSED = {401: UnauthorizedError, 403: ForbiddenError}
 EPOCH = "headrace.epoch"
 _EMPTY: Json = {
@@ -67,6 +73,7 @@ class RestRows:
     _registrations: set[Identifier] = field(default_factory=set)  # in this commit
 
     def __post_init__(self) -> None:
+        self._forbidden = _Forbidden(self.refusals)
         for scheme in ("http://", "https://"):
             self._catalog._session.mount(scheme, _Impatient())
 
@@ -81,10 +88,18 @@ class RestRows:
         found: dict[Identifier, str] = {}
         for space in self._spaces(namespace):
             for *_, name in self._catalog.list_tables(space):
-                with suppress(NoSuchTableError):  # dropped meanwhile
+                table = (".".join(space), name)
+                try:
                     known = self._load((*space, name))
-                    found[".".join(space), name] = address = _address(known)
-                    self.files[address] = known
+                except NoSuchTableError:
+                    continue  # dropped meanwhile
+                except ForbiddenError as error:
+                    self._forbidden.add(table, error)
+                    continue
+                found[table] = address = _address(known)
+                self.files[address] = known
+        if not found:
+            self._forbidden.raise_if_all(self.refusals)
         return found
 
     def owners(self, namespace: str) -> dict[str, str | None]:
@@ -114,19 +129,23 @@ class RestRows:
         export completes them.
         """
         for space in sorted(spaces, key=len):
-            with suppress(NamespaceAlreadyExistsError):
+            # Without the right to make a namespace its tables are refused, too, and those of others are not.
+            with suppress(NamespaceAlreadyExistsError, ForbiddenError):
                 self._catalog.create_namespace(tuple(space.split(".")), dict(spaces[space]))
         failpoint("iceberg.server.before")
         for move in moves:
             if move.new is None:
-                _drop(self._catalog, move.table)
+                self._drop(move.table)
         try:
             changes = [self._change(move, files) for move in moves if move.new is not None]
         except _MovedError as error:
             return [error.table]
         self._drop_misnamed()
         made = [change for change in changes if change is not None and change.table not in self.refusals]
-        return self._commit_all(made) if self.is_atomic else self._commit_each(made)
+        commits = _Commits(self._catalog, self._forbidden)
+        moved = commits.at_once(made) if self.is_atomic else commits.one_by_one(made)
+        self._forbidden.raise_if_all(move.table for move in moves)
+        return moved
 
     def anything(self) -> bool:
         """A server is nobody's own, and stays."""
@@ -144,8 +163,8 @@ class RestRows:
         assert move.new is not None
         new, old = files[move.new], None if move.old is None else self.files[move.old]
         if old is None or old["table-uuid"] != new["table-uuid"]:
-            if old is not None:
-                _drop(self._catalog, move.table)
+            if old is not None and not self._drop(move.table):
+                return None
             if not self._register(move.table, move.new):
                 return None
             old = metadata.without_tag(new)
@@ -168,6 +187,9 @@ class RestRows:
         except BadRequestError as error:
             self.refusals[table] = name_error(".".join(table), str(error)[:200])
             return False
+        except (ForbiddenError, NoSuchNamespaceError) as error:
+            self._forbidden.add(table, error)
+            return False
         self._registrations.add(table)
         return True
 
@@ -176,9 +198,20 @@ class RestRows:
         spaces = {space for space, _ in self._registrations}
         listed = {table for space in spaces for table in _tables_of(self._catalog, space)}
         for table in self._registrations - listed:
-            _drop(self._catalog, table)
+            self._drop(table)
             self.refusals[table] = name_error(".".join(table), "it gives the table another name")
         self._registrations.clear()
+
+    def _drop(self, table: Identifier) -> bool:
+        """Drop a table, if it is there; False where the server lets us not."""
+        try:
+            self._catalog.drop_table((*table[0].split("."), table[1]))
+        except NoSuchTableError:
+            pass
+        except ForbiddenError as error:
+            self._forbidden.add(table, error)
+            return False
+        return True
 
     def _load(self, table: tuple[str, ...]) -> Json:
         catalog = self._catalog
@@ -191,32 +224,94 @@ class RestRows:
         said = response.json()
         return _EMPTY | said["metadata"] | {"metadata-location": said["metadata-location"]}
 
-    # --- commits ------------------------------------------------------------------------------------
 
-    def _commit_all(self, changes: Sequence[_Change]) -> list[Identifier]:
-        asked = [change.request(change.updates()) for change in changes if change.updates()]
+@dataclass
+class _Forbidden:
+    """Tables that the server lets us not read or change."""
+
+    refusals: dict[Identifier, HeadraceError]
+    causes: dict[Identifier, Exception] = field(default_factory=dict)
+
+    def add(self, table: Identifier, cause: Exception) -> None:
+        self.causes[table] = cause
+        response = getattr(cause, "response", None)
+        self.refusals[table] = Misconfigured(
+            "ICEBERG_TABLE_REFUSED",
+            f'the server of the Iceberg catalog refuses to show or change the table "{".".join(table)}"',
+            detail=type(cause).__name__ if response is None else f"HTTP {response.status_code}",
+            hint="look at the table and our rights there; all other tables are exported, and this one "
+            "follows by itself",
+        )
+
+    def raise_if_all(self, tables: Iterable[Identifier]) -> None:
+        """Raise the first cause if each of these tables has one: then the server refuses us."""
+        causes = [self.causes.get(table) for table in tables]
+        if causes and causes[0] is not None and all(causes):
+            raise causes[0]
+
+
+@dataclass(frozen=True)
+class _Commits:
+    """Commits to several tables; each returns the tables that another program changed meanwhile."""
+
+    _catalog: RestCatalog
+    _forbidden: _Forbidden
+
+    def at_once(self, changes: Sequence[_Change]) -> list[Identifier]:
+        """Commit all of them in one transaction, without those that the server refuses."""
+        asked = [change for change in changes if change.updates()]
         if not asked:
             return []
-        response = self._post(TRANSACTIONS, {"table-changes": asked})
+        response = self._post_all([change.request(change.updates()) for change in asked])
         if response.status_code == CONFLICT:
-            return [change.table for change in changes]
-        _refuse_failed(response)
-        return []
+            return [change.table for change in asked]
+        if response.status_code not in OF_ONE_TABLE:
+            _refuse_failed(response)
+            return []
+        refused = self._find_refusals(asked)
+        if len(refused) in (0, len(asked)):
+            return self.one_by_one(asked)  # it may refuse the transaction, and not the tables
+        for change, error in refused:
+            self._forbidden.add(change.table, error)
+        return self.at_once([change for change in asked if change.table not in self._forbidden.causes])
 
-    def _commit_each(self, changes: Sequence[_Change]) -> list[Identifier]:
+    def _find_refusals(self, changes: Sequence[_Change]) -> list[tuple[_Change, Exception]]:
+        """Find the tables that the server refuses to change, by halves; nothing is changed."""
+        requests = [change.request(change.updates()) for change in changes]
+        requests[-1]["requirements"].append({"type": "assert-table-uuid", "uuid": str(uuid.uuid4())})
+        response = self._post_all(requests)
+        if response.status_code == CONFLICT:
+            return []
+        error = _failure(response)
+        if response.status_code not in OF_ONE_TABLE and error is not None:
+            raise error
+        if len(changes) == 1:
+            return [] if error is None else [(changes[0], error)]
+        half = len(changes) // 2
+        return self._find_refusals(changes[:half]) + self._find_refusals(changes[half:])
+
+    def one_by_one(self, changes: Sequence[_Change]) -> list[Identifier]:
+        """Commit the snapshots of one after the other, then the tags."""
         for of_tags in (False, True):
             for change in changes:
                 updates = change.tag_updates() if of_tags else change.snapshot_updates()
-                if not updates:
+                if not updates or change.table in self._forbidden.causes:
                     continue
                 space = self._catalog._encode_namespace_path(tuple(change.table[0].split(".")))
                 place = f"namespaces/{space}/tables/{_quote(change.table[1])}"
                 response = self._post(place, change.request(updates, is_second=of_tags))
                 if response.status_code == CONFLICT:
                     return [change.table]
+                error = _failure(response)
+                if response.status_code in OF_ONE_TABLE and error is not None:
+                    self._forbidden.add(change.table, error)
+                    continue
                 _refuse_failed(response)
                 failpoint("iceberg.server.between")
         return []
+
+    def _post_all(self, requests: Sequence[Json]) -> Response:
+        return self._post(TRANSACTIONS, {"table-changes": requests})
 
     def _post(self, place: str, body: Json) -> Response:
         session: Any = self._catalog._session
@@ -346,19 +441,20 @@ def _tables_of(catalog: RestCatalog, space: str) -> set[Identifier]:
     return {(space, name) for *_, name in catalog.list_tables(levels)}
 
 
-def _drop(catalog: RestCatalog, table: Identifier) -> None:
-    with suppress(NoSuchTableError):
-        catalog.drop_table((*table[0].split("."), table[1]))
-
-
 def _quote(name: str) -> str:
     from urllib.parse import quote
 
     return quote(name, safe="")
 
 
-def _refuse_failed(response: Response) -> None:
-    """Raise the error of an answer as pyiceberg does."""
+def _failure(response: Response) -> Exception | None:
+    """The error of an answer, as pyiceberg raises it; None for a success."""
     if response.status_code in _REFUSED:
-        raise _REFUSED[response.status_code]
-    response.raise_for_status()
+        return _REFUSED[response.status_code](f"HTTP {response.status_code}")
+    return None if response.ok else HTTPError(response.reason, response=response)
+
+
+def _refuse_failed(response: Response) -> None:
+    """Raise the error of an answer."""
+    if (error := _failure(response)) is not None:
+        raise error

@@ -249,3 +249,91 @@ def test_names_and_tables_of_others_keep_no_other_table_from_the_catalog(
     server.catalog.create_namespace("other", {"headrace.lake": "another"})
     with pytest.raises(HeadraceError, match="ICEBERG_OTHER_LAKE"):
         Exported(exported.household, config=replace(exported.config, namespace="other"))
+
+
+@pytest.mark.parametrize("status", [403, pytest.param(404, marks=pytest.mark.full)])
+def test_a_table_that_the_server_refuses_holds_up_no_other_and_follows(
+    server: RestServer, exported: Exported, status: int
+) -> None:
+    """Its old tags stay readable for as long as the server lists them; then it is taken up again."""
+    refused, other = TABLES
+    first = exported.live()
+    server.refused = {refused.rpartition(".")[2]: status}
+    for _ in range(3):
+        newest = exported.live()
+    exported.household.maintained(marks="0s", grace="0s")
+    assert exported.unreadable() == []
+    assert _codes(exported) == {f"main.{refused}": "ICEBERG_TABLE_REFUSED"}
+    record = exportfile.read(exported.store, "main")
+    assert record is not None
+    assert dict(record.left_out) == _codes(exported)
+    assert list(tags(exported.engines.table(refused))) == [first]
+    assert max(tags(exported.engines.table(other))) == newest
+    commits = [each for each in server.requests if each.startswith("POST namespaces/main%1Fpublic/tables")]
+    assert bool(commits) != server.has_transactions, "the others are one transaction"
+    assert exported.wrong(("pyiceberg",)) == []
+    for _ in range(2):
+        exported.exporter.export()
+        assert exported.times
+        assert _codes(exported) == {f"main.{refused}": "ICEBERG_TABLE_REFUSED"}
+        exported.household.maintained(marks="0s", grace="0s")
+        assert exported.unreadable() == []
+    for _ in range(2):
+        exported.exporter.export()
+    assert exported.times
+    assert _codes(exported) == {f"main.{refused}": "ICEBERG_TABLE_REFUSED"}, "no news, and still refused"
+    server.refused = {}
+    assert exported.exporter.export() is not None, "without a further mark"
+    assert _codes(exported) == {}
+    assert max(tags(exported.engines.table(refused))) == exported.household.ledger.mark.epoch
+    assert exported.exporter.export() is None
+    exported.household.maintained(marks="0s", grace="0s")
+    assert exported.unreadable() == []
+    assert exported.wrong(("pyiceberg",)) == []
+
+
+def test_a_table_that_the_server_does_not_show_is_left_out_until_it_does(
+    server: RestServer, exported: Exported
+) -> None:
+    first, name = exported.live(), f"main.{TABLES[0]}"
+    server.hidden = {"a"}
+    for _ in range(3):
+        exported.live()
+    exported.household.maintained(marks="0s", grace="0s")
+    assert _codes(exported) == {name: "ICEBERG_TABLE_REFUSED"}
+    server.hidden = set()
+    assert list(tags(exported.engines.table(TABLES[0]))) == [first]
+    assert exported.unreadable() == []
+    assert exported.exporter.export() is not None
+    assert _codes(exported) == {}
+    assert max(tags(exported.engines.table(TABLES[0]))) == exported.household.ledger.mark.epoch
+    assert exported.wrong(("pyiceberg",)) == []
+
+
+def test_a_new_table_that_may_not_be_made_holds_up_no_other(server: RestServer, exported: Exported) -> None:
+    server.refused = {"a_1": 403}
+    exported.live()
+    assert exported.exporter.export() is None
+    assert _codes(exported) == {"main.public.history.a_1": "ICEBERG_TABLE_REFUSED"}
+    server.refused = {}
+    exported.live()
+    assert _codes(exported) == {}
+
+
+def test_a_table_that_may_not_go_stays_readable_until_it_may(server: RestServer, exported: Exported) -> None:
+    epochs = [exported.live() for _ in range(3)]
+    exported.household.maintained(marks="0s", grace="0s")
+    server.refused = {"b": 403}
+    for _ in range(4):
+        exported.household.epoch(2, absent=frozenset([NAMES[1]]))
+        exported.exporter.export()
+        exported.household.maintained(marks="0s", grace="0s")
+        assert exported.unreadable() == []
+    assert _codes(exported) == {f"main.{TABLES[1]}": "ICEBERG_TABLE_REFUSED"}
+    assert sorted(tags(exported.engines.table(TABLES[1]))) == epochs
+    with pytest.raises(HeadraceError, match="ICEBERG_TABLE_REFUSED"):
+        exported.exporter.detach()
+    assert exportfile.read(exported.store, "main") is not None
+    server.refused = {}
+    exported.exporter.detach()
+    assert server.catalog.list_namespaces() == []
