@@ -17,6 +17,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from headrace.iceberg.catalog import properties_of
+from headrace.iceberg.rest import children
 from headrace.iceberg.settings import IcebergConfig
 
 os.environ.setdefault("POLARS_ICEBERG_PLANNER", "pyiceberg")  # else it warns that its own is not installed
@@ -45,7 +46,8 @@ class Engines:
         spaces: list[tuple[str, ...]] = [(namespace,)]
         while spaces:
             space = spaces.pop()
-            spaces += catalog.list_namespaces(space)
+            known = children(catalog, space) if isinstance(catalog, RestCatalog) else None
+            spaces += catalog.list_namespaces(space) if known is None else known
             yield from (catalog.load_table(name) for name in catalog.list_tables(space))
 
     def table(self, name: str) -> Table:

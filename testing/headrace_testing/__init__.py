@@ -26,7 +26,7 @@ Tests and `headrace demo` use it; nothing else of Headrace does. It is a distrib
     stopwatch    how long something takes, whatever else the machine does
     costs        processor time and memory of a mirror, files and bytes of its lake
     figures      what a bench measured, kept for `python -m bench`
-    iceberg_rest a server of Iceberg's REST catalog, over an SQLite catalog
+    iceberg_rest a server of Iceberg's REST catalog, over an SQLite catalog; and Apache Iceberg's own
     jars         connectors that other projects made for Spark
     trino        a Trino server that reads Delta tables in local folders
     regression   PostgreSQL's own regression suite as a database to be mirrored

@@ -6,12 +6,20 @@ no code with headrace's export.
 
     with serve(folder) as server:
         server.uri
+
+Beside it stands the server of Apache Iceberg's own tests, which Maven fetches once a machine (`jars`):
+
+    with serve_apache(folder) as server:
+        server.restart()  # as after a kill
 """
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +27,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote_plus, urlsplit
+from urllib.request import urlopen
 
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.exceptions import (
@@ -35,6 +44,10 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import update_table_metadata
 from sqlalchemy import update
 from sqlalchemy.orm import Session
+
+from headrace.spark.java import find_java
+from headrace_testing.jars import APACHE_REST, locate_all, missing
+from headrace_testing.ports import free_port
 
 Json = Any
 LEVELS = "\x1f"  # between the levels of a namespace in a path
@@ -99,7 +112,8 @@ class RestServer:
                     endpoints = [*ENDPOINTS, *([TRANSACTIONS] if self.has_transactions else [])]
                     return {"defaults": {}, "overrides": {}, "endpoints": endpoints}
                 case ["GET", "namespaces"]:
-                    parent = _levels(query.get("parent", ""))
+                    said = query.get("parent")  # decoded once already
+                    parent = tuple(said.split(LEVELS)) if said else ()
                     return {"namespaces": [list(each) for each in self._children(parent)]}
                 case ["POST", "namespaces"]:
                     self.catalog.create_namespace(tuple(body["namespace"]), body["properties"])
@@ -273,3 +287,65 @@ def serve(folder: Path, *, has_transactions: bool = True, token: str | None = No
             server.shutdown()
             thread.join()
             catalog.close()
+
+
+@dataclass
+class ApacheServer:
+    """Apache Iceberg's REST server, over its JDBC catalog in an SQLite file."""
+
+    folder: Path
+    port: int
+    _process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def uri(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def restart(self) -> None:
+        """Kill it if it runs, and wait until it answers."""
+        self.kill()
+        settings = {
+            "CATALOG_REST_PORT": str(self.port),
+            "CATALOG_CATALOG__IMPL": "org.apache.iceberg.jdbc.JdbcCatalog",
+            "CATALOG_URI": f"jdbc:sqlite:{self.folder}/apache.db",
+            "CATALOG_JDBC_SCHEMA__VERSION": "V1",
+            "CATALOG_WAREHOUSE": f"file://{self.folder}/warehouse",
+            "CATALOG_IO__IMPL": "org.apache.iceberg.hadoop.HadoopFileIO",
+        }
+        options = ["-Xmx300m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        place = f"{locate_all(APACHE_REST)}/*"
+        java = find_java(os.environ) / "bin/java"
+        command = [str(java), *options, "-cp", place, "org.apache.iceberg.rest.RESTCatalogServer"]
+        with (self.folder / "apache.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                command, env={**os.environ, **settings}, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        deadline = time.monotonic() + 60
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                said = (self.folder / "apache.log").read_text()[-2000:]
+                raise missing(APACHE_REST.name, "it does not answer", detail=said)
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def _answers(self) -> bool:
+        try:
+            with urlopen(f"{self.uri}/v1/config", timeout=10):
+                return True
+        except OSError:
+            return False
+
+
+@contextmanager
+def serve_apache(folder: Path) -> Iterator[ApacheServer]:
+    """The server with its files in this folder, while the body runs."""
+    server = ApacheServer(folder, free_port())
+    try:
+        server.restart()
+        yield server
+    finally:
+        server.kill()

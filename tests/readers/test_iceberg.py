@@ -19,7 +19,7 @@ from headrace.iceberg.export import Exporter
 from headrace.iceberg.settings import IcebergConfig
 from headrace.lake.format.plan import TableStep
 from headrace.lake.store.open import open_store
-from headrace_testing.iceberg_rest import serve
+from headrace_testing.iceberg_rest import serve, serve_apache
 from tests.iceberg import ENGINES, Engines, in_order, tags
 from tests.readers.sample import PLAIN, Sample
 
@@ -55,6 +55,34 @@ def test_each_engine_reads_each_table_at_each_mark(
     assert len(found.column_names) == len(expected.column_names)
     found = found.rename_columns(expected.column_names).cast(expected.schema)
     assert in_order(found) == in_order(expected)
+
+
+@pytest.mark.full
+def test_a_server_of_apache_iceberg_has_each_table_at_each_mark(tmp_path: Path) -> None:
+    """With every type, a column that is added, and a table that is copied anew under others."""
+    with serve_apache(tmp_path) as server:
+        config = IcebergConfig(properties={"type": "rest", "uri": server.uri})
+        exporter = Exporter(open_store(tmp_path / "lake"), "main", "id", timedelta(hours=1), config)
+
+        class Exported(Sample):
+            def _publish(self, steps: list[TableStep], frontier: str) -> None:
+                super()._publish(steps, frontier)
+                exporter.export()
+                left_out = {name: error.code for name, error in exporter.left_out.items()}
+                assert left_out == {"public.worn": "ICEBERG_DELETED_ROWS"}
+
+        sample = Exported(exporter.store)
+        engines = Engines(tmp_path / "lake", server.uri)
+        for engine in ENGINES:
+            for (epoch, name), expected in sample.expected.items():
+                if name in PLAIN:
+                    called = TableName.parse(name)
+                    table = engines.catalog.load_table((f"main.{called.schema}", called.name))
+                    found = engines.read(engine, table, tags(table)[epoch])
+                    found = found.rename_columns(expected.column_names).cast(expected.schema)
+                    assert in_order(found) == in_order(expected), (engine, epoch, name)
+        exporter.detach()
+        assert engines.catalog.list_namespaces() == []
 
 
 def test_a_table_that_iceberg_cannot_show_keeps_no_other_from_it(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ class RestRows:
         while waiting:
             space = waiting.pop()
             try:
-                waiting += self._catalog.list_namespaces(space)
+                waiting += children(self._catalog, space)
             except NoSuchNamespaceError:
                 continue
             yield space
@@ -432,11 +432,30 @@ def _is_ours(known: Json) -> bool:
     return bool(tagged == snapshot["snapshot-id"] or int(summary[EPOCH]) > _epoch(known))
 
 
+def children(catalog: RestCatalog, space: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """The namespaces right below one; NoSuchNamespaceError if it is gone.
+
+    pyiceberg 0.12 encodes the parent twice, so a server finds none of a name with a blank or such.
+    """
+    found: list[tuple[str, ...]] = []
+    asked = {"parent": catalog._namespace_separator.join(space)} if space else {}
+    while True:
+        response = catalog._session.get(catalog.url("namespaces"), params=asked)
+        if response.status_code == 404:
+            raise NoSuchNamespaceError(".".join(space))
+        _refuse_failed(response)
+        said = response.json()
+        found += [tuple(levels) for levels in said["namespaces"]]
+        if not said.get("next-page-token"):
+            return found
+        asked["pageToken"] = said["next-page-token"]
+
+
 def _tables_of(catalog: RestCatalog, space: str) -> set[Identifier]:
     """The tables of a namespace; none if the namespace has another name there."""
     levels = tuple(space.split("."))
     for depth, level in enumerate(levels):
-        if level not in {found[-1] for found in catalog.list_namespaces(levels[:depth])}:
+        if level not in {found[-1] for found in children(catalog, levels[:depth])}:
             return set()
     return {(space, name) for *_, name in catalog.list_tables(levels)}
 

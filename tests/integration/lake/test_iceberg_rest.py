@@ -1,6 +1,7 @@
 """Marks in a REST catalog: one transaction where the server has it, else a tag that is there last.
 
-The server is `headrace_testing.iceberg_rest`: HTTP on loopback, written from the specification.
+The server is `headrace_testing.iceberg_rest`: HTTP on loopback, written from the specification. At the end it
+is Apache Iceberg's own.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from headrace.core.errors import HeadraceError
 from headrace.iceberg.export import Exporter
 from headrace.iceberg.settings import IcebergConfig
 from headrace.lake.format import exportfile
-from headrace_testing.iceberg_rest import RestServer, serve
+from headrace_testing.iceberg_rest import RestServer, serve, serve_apache
 from tests.background import repeat
 from tests.iceberg import in_order, tags
 from tests.integration.lake.exported import TABLES, Exported, Killed
@@ -337,3 +338,52 @@ def test_a_table_that_may_not_go_stays_readable_until_it_may(server: RestServer,
     server.refused = {}
     exported.exporter.detach()
     assert server.catalog.list_namespaces() == []
+
+
+# --- the server of Apache Iceberg's own tests -----------------------------------------------------------
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("point", ["iceberg.written", "iceberg.server.before", "iceberg.commit.after"])
+def test_a_server_of_apache_iceberg_has_each_mark_once_through_kills_of_both(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    household = Household(tmp_path / "lake", seed)
+    household.live(2)
+    with serve_apache(tmp_path) as server:
+        config = IcebergConfig(properties={"type": "rest", "uri": server.uri})
+        exported = Exported(household, tags=3, grace=timedelta(0), config=config)
+        exported.live()
+
+        def kill(name: str, table: str | None = None) -> None:
+            if name == point:
+                raise Killed
+
+        for _ in range(3):
+            household.live(2)
+            with monkeypatch.context() as patch:
+                for module in ("export", "rest"):
+                    patch.setattr(f"headrace.iceberg.{module}.failpoint", kill)
+                with pytest.raises(Killed):
+                    exported.exporter.export()
+            server.kill()
+            with pytest.raises(HeadraceError, match="ICEBERG_CATALOG_AWAY"):
+                exported.exporter.export()
+            server.restart()
+            exported.exporter = Exporter(exported.store, "main", exported.lake_id, exported.grace)
+            assert (exported.exporter.export() is None) == (point == "iceberg.commit.after")
+            assert exported.times
+            assert _codes(exported) == {}
+            assert exported.wrong() == []
+            household.maintained(marks="0s", grace="0s")
+            assert exported.unreadable() == []
+        one, two = (tags(exported.engines.table(name)).keys() for name in TABLES)
+        assert one == two
+        assert len(one) == 3
+        exported.engines.table(TABLES[0]).append(pa.table({"id": pa.array([0], pa.int64()), "v": ["theirs"]}))
+        exported.live()
+        assert _codes(exported) == {f"main.{TABLES[0]}": "ICEBERG_FOREIGN_COMMIT"}
+        assert exported.exporter.export(rebuild=True) is not None
+        assert _codes(exported) == {}
+        exported.exporter.detach()
+        assert exported.engines.catalog.list_namespaces() == []
