@@ -20,7 +20,7 @@ from headrace.core.records import to_record
 from headrace.ingest.supervisor import Feed, Receiver
 from headrace.lake.format import statusfile
 from headrace.lake.format.status import SourceStatus
-from headrace.pipeline import completion, loop, run
+from headrace.pipeline import completion, loop, receiving, run
 from headrace.pipeline.commands import ask
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import source_of
@@ -176,6 +176,7 @@ def test_a_receiver_that_is_killed_is_replaced(mirrored: Mirrors) -> None:
 def test_a_run_that_does_not_move_begins_anew(mirrored: Mirrors, monkeypatch: pytest.MonkeyPatch) -> None:
     """With `--once`: its receiver is frozen. The error says what it waited for."""
     monkeypatch.setattr(completion, "STALLED_SECONDS", 2.0)
+    monkeypatch.setattr(receiving, "STREAMING_WITHIN", 0.1)
     mirrored.database.execute("INSERT INTO t VALUES (11, 11)", user="app")
     start = Receiver.start
     started: list[Receiver] = []
@@ -185,7 +186,6 @@ def test_a_run_that_does_not_move_begins_anew(mirrored: Mirrors, monkeypatch: py
         start(receiver, frontier)
         started.append(receiver)
         if len(started) == 1:
-            wait_for(lambda: receiver.poll().streaming, "the stream")
             assert receiver.pid is not None
             os.kill(receiver.pid, signal.SIGSTOP)
 

@@ -79,7 +79,7 @@ def test_a_job_gets_the_first_slot_that_one_in_the_background_leaves(engine: Eng
         )
         work.wait_for(lambda: len(list(tmp_path.glob("begun-*"))) == 2)
         short = threads.submit(engine.runner.run, work.echo, [b"now"])
-        work.wait_for(lambda: len(jobs.getActiveJobsIds()) == 2)
+        work.wait_for(lambda: len(jobs.getActiveStageIds()) == 2)  # a job is active before it has tasks
         (tmp_path / "first").touch()
         try:
             assert short.result(timeout=30) == [b"now"]
