@@ -15,7 +15,7 @@ from headrace.core.errors import HeadraceError
 from headrace.core.hashing import HashKey
 from headrace_testing.conformance.mirror import Mirror, mirror_of
 from headrace_testing.conformance.place import SourceUnderTest, execute
-from tests.conformance.sources import SOURCES
+from tests.conformance.sources import RELEASES, SOURCES
 
 pytestmark = pytest.mark.server
 
@@ -36,7 +36,12 @@ def _insert(first: int, last: int) -> str:
 
 # A row of the queue is a text that does not name its columns: it refuses the option.
 @pytest.fixture(
-    scope="module", params=[each for each in SOURCES if each.kind != "queue"], ids=lambda each: each.kind
+    scope="module",
+    params=[
+        *(each for each in SOURCES if each.kind != "queue"),
+        *(pytest.param(each, marks=pytest.mark.full) for each in RELEASES),
+    ],
+    ids=lambda each: each.kind,
 )
 def source(request: pytest.FixtureRequest) -> SourceUnderTest:
     """Each source that can leave columns out."""

@@ -124,7 +124,7 @@ def test_a_statement_in_no_log_is_noticed_once_the_stream_has_passed_it(
     assert validators.exact(mirror.lake, mirror.place.url, values=True) == []
 
 
-@kinds("mysql")
+@kinds("mysql", releases=True)
 @pytest.mark.parametrize(
     "where",
     [
@@ -155,7 +155,7 @@ def test_a_mirror_that_is_killed_amid_it_goes_on(
     _exact(mirror)
 
 
-@kinds("mariadb")
+@kinds("mariadb", releases=True)
 def test_what_is_altered_again_while_it_is_written_again_is_copied(
     mirror: Mirror, database: Database, mirrored: Mirrored
 ) -> None:

@@ -31,7 +31,7 @@ def _writing(author: Author, over: threading.Event) -> None:
         author.step()
 
 
-@kinds("mariadb")
+@kinds("mariadb", releases=True)
 @pytest.mark.parametrize("kills", [1, pytest.param(8, marks=pytest.mark.full)])
 def test_tables_that_are_altered_all_the_time_are_exact_in_the_end(
     mirror: Mirror, database: Database, nursery: Nursery, seed: int, kills: int

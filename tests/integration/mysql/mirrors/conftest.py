@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from headrace_testing.mirror_process import Mirrored
-from headrace_testing.mysql import Database
+from headrace_testing.mysql import Database, Server
 from tests import without_spark
 from tests.conformance.conftest import Mirror
 from tests.conformance.sources import MysqlPlace
@@ -28,10 +28,12 @@ def _in_process() -> Iterator[None]:
 
 
 @pytest.fixture
-def database(request: pytest.FixtureRequest) -> Database:
+def database(request: pytest.FixtureRequest) -> Iterator[Database]:
     """A fresh database on a server of the kind that the test names: see `kinds`."""
-    made: Database = request.getfixturevalue(f"{request.param}_database")
-    return made
+    server: Server = request.getfixturevalue(f"{request.param}_server")
+    server.start()  # if a test left it down
+    with server.database() as made:
+        yield made
 
 
 @pytest.fixture

@@ -10,14 +10,18 @@ import pytest
 from headrace.lake.read.lake import Lake
 from headrace_testing import validators
 from headrace_testing.mirror_process import Mirrored
+from headrace_testing.mysql.fixtures import RELEASES
 from headrace_testing.wholeness import transfers
 
 
-def kinds(ordinary: str) -> pytest.MarkDecorator:
-    """The kind of server of every run, and the other in the full one."""
+def kinds(ordinary: str, *, releases: bool = False) -> pytest.MarkDecorator:
+    """The kind of server of every run; in the full one the other, and other releases if wanted."""
     [other] = {"mysql", "mariadb"} - {ordinary}
+    others = (other, *RELEASES) if releases else (other,)
     return pytest.mark.parametrize(
-        "database", [ordinary, pytest.param(other, marks=pytest.mark.full)], indirect=True
+        "database",
+        [ordinary, *(pytest.param(each, marks=pytest.mark.full) for each in others)],
+        indirect=True,
     )
 
 

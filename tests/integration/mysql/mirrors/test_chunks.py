@@ -33,7 +33,7 @@ def chunked(mirror: Mirror, nursery: Nursery) -> Iterator[Mirrored]:
         yield made
 
 
-@kinds("mysql")
+@kinds("mysql", releases=True)
 def test_a_copy_in_chunks_goes_on_after_a_kill_and_is_exact(
     mirror: Mirror, chunked: Mirrored, database: Database, nursery: Nursery, seed: int
 ) -> None:

@@ -19,7 +19,7 @@ from tests.nursery import Nursery
 pytestmark = pytest.mark.server
 
 
-@kinds("mariadb")
+@kinds("mariadb", releases=True)
 def test_a_log_that_is_purged_past_the_start_while_tables_are_copied_stops_the_source(
     mirror: Mirror, mirrored: Mirrored, database: Database
 ) -> None:
@@ -42,7 +42,7 @@ def test_a_log_that_is_purged_past_the_start_while_tables_are_copied_stops_the_s
     assert_exact(mirror.once(), place.url)
 
 
-@kinds("mysql")
+@kinds("mysql", releases=True)
 def test_two_lakes_of_one_server_are_exact_beside_each_other(
     mirror: Mirror, database: Database, nursery: Nursery, tmp_path: Path, seed: int
 ) -> None:

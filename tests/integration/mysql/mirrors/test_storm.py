@@ -26,7 +26,7 @@ from tests.nursery import Nursery
 pytestmark = pytest.mark.server
 
 
-@kinds("mysql")
+@kinds("mysql", releases=True)
 @pytest.mark.parametrize("faults", [1, pytest.param(10, marks=pytest.mark.full)])
 def test_transfers_stay_whole_whatever_befalls_the_mirror(
     mirror: Mirror, database: Database, nursery: Nursery, seed: int, faults: int

@@ -61,7 +61,7 @@ def _ids(mirror: Mirror) -> set[int]:
     return set(rows["id"].to_pylist())
 
 
-@kinds("mariadb")
+@kinds("mariadb", releases=True)
 def test_prepared_transactions_come_whole_at_their_end_or_never(
     mirror: Mirror, mirrored: Mirrored, database: Database, tmp_path: Path
 ) -> None:
