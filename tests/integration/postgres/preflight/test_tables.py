@@ -394,6 +394,8 @@ def test_generated_columns_are_told_of_with_the_publication_that_sends_them(db: 
     found = the(check(db, "*"), "PG_COLUMNS_GENERATED")
     statement = str(found.error.hint).partition("; then --publication")[0]
     db.execute(statement, user="app")
+    again = the(check(db, "*"), "PG_COLUMNS_GENERATED").error.hint
+    assert str(again).startswith("ALTER PUBLICATION headrace SET")  # it can't be created once more
     db.execute("INSERT INTO bare VALUES (1); UPDATE bare SET a = 2", user="app")  # no identity: left out
     told = the(check(db, "good", publication="headrace"), "PG_COLUMNS_GENERATED")
     assert told.error.detail == "public.good (v2)"

@@ -33,6 +33,7 @@ from headrace.sources.postgres.catalog.table_def import (
     TableEntry,
     apply_rules,
     definition,
+    identity_flaw,
     schema_of,
     watched_columns,
 )
@@ -56,6 +57,7 @@ from headrace.sources.postgres.preflight.tables import (
     choose,
 )
 from headrace.sources.postgres.preflight.upstream_objects import (
+    THEIRS,
     check_making,
     check_own_slot,
     check_publication,
@@ -180,8 +182,11 @@ def _of_tables(
     findings = [found for each in entries for found in check_table(each, rights[each.oid], user, version)]
     findings += check_leaves(connection, entries, user)
     findings += check_later_partitions(connection, entries, rights)
-    refused = _refused_tables(findings)
-    findings += check_left_out([e for e in entries if e.name not in refused], version, wish.publication)
+    hopeless = _hopeless(findings)
+    publishable = [e for e in entries if e.name not in hopeless and identity_flaw(e, version) is None]
+    owned = all(rights[each.oid].owner for each in entries)
+    made = not owned or read_publication(connection, THEIRS)  # it is there, or another finding asks for it
+    findings += check_left_out(publishable, version, wish.publication or (THEIRS if made else None))
     if wish.publication is not None:
         findings += check_publication(
             connection, wish.publication, entries, _hopeless(findings), wish.columns

@@ -292,7 +292,7 @@ def _foreign(
     """Report tables that only their owner can publish: an error if one is meant, or if all are such."""
     names = tuple(entry.name for entry in foreign)
     mend, then = _theirs(connection, tables)
-    option = f"--publication {_THEIRS}"
+    option = f"--publication {THEIRS}"
     use = f"use {option}"
     error = alone or bool(meant & set(names))
     return Finding(
@@ -312,18 +312,18 @@ def _foreign(
     )
 
 
-_THEIRS = "headrace"  # the suggested name of a publication that a user with more privileges makes for us
+THEIRS = "headrace"  # the suggested name of a publication that a user with more privileges makes for us
 
 
 def _theirs(connection: Session, tables: Sequence[TableEntry]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The owner's statements for one publication of all tables; they also work if it exists already."""
-    if read_publication(connection, _THEIRS) is None:
+    if read_publication(connection, THEIRS) is None:
         fit, flawed = _by_identity(connection, tables, frozenset())
-        return (_creation(_THEIRS, fit, tables),), _additions(_THEIRS, flawed)
-    there = look_at(connection, [each.oid for each in tables], [_THEIRS]).values()
+        return (_creation(THEIRS, fit, tables),), _additions(THEIRS, flawed)
+    there = look_at(connection, [each.oid for each in tables], [THEIRS]).values()
     lacking = [each for each in there if not each.memberships]
     fit, flawed = _by_identity(connection, lacking, frozenset())
-    return _additions(_THEIRS, fit), _additions(_THEIRS, flawed)
+    return _additions(THEIRS, fit), _additions(THEIRS, flawed)
 
 
 # --- slot ---------------------------------------------------------------------------------------
