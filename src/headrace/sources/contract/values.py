@@ -139,6 +139,9 @@ class TableDef:
     details: Json  # the source's own record
 
 
+COUNTED_SECONDS = 3600.0  # statistics that cover less say nothing of the rate of changes
+
+
 @dataclass(frozen=True, slots=True)
 class TableSize:
     """The size of a table: bytes, an estimate of its rows, and how often they change."""

@@ -10,6 +10,7 @@ from headrace.cli import main as cli
 from headrace.core.errors import HeadraceError
 from headrace.core.records import to_record
 from headrace.sources.contract.findings import Level
+from headrace.sources.postgres.catalog import locks
 from headrace.sources.postgres.preflight import PostgresWish, examine, script
 from headrace.sources.postgres.session.address import PostgresAddress
 from headrace.sources.postgres.session.connection import connect
@@ -29,11 +30,16 @@ def test_the_replication_attribute_is_asked_for_and_mended(db: Database) -> None
     assert check(db).errors == ()
 
 
-def test_the_rate_of_changes_is_read_from_the_statistics(db: Database) -> None:
+def test_the_rate_of_changes_is_read_from_the_statistics(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not from those of a young server, whose tables may just have been loaded."""
     uptime = "SELECT greatest(1, EXTRACT(epoch FROM now() - pg_postmaster_start_time()))::float8"
     with db.connect() as connection, connection.transaction():
         connection.execute("INSERT INTO good SELECT i, 'b' FROM generate_series(2, 1000) i")
         connection.execute("UPDATE good SET v = 'c'; SELECT pg_stat_force_next_flush()")
+    assert [size.changes_an_hour for size in check(db).sizes.values()] == [None]
+    monkeypatch.setattr(locks, "COUNTED_SECONDS", 0.0)
     [(earliest,)] = db.execute(uptime)
     [size] = check(db).sizes.values()
     [(latest,)] = db.execute(uptime)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.names import TableName
-from headrace.sources.contract.values import TableSize
+from headrace.sources.contract.values import COUNTED_SECONDS, TableSize
 from headrace.sources.mysql.catalog.questions import ask, number, of_tables, text
 from headrace.sources.mysql.session.statements import MysqlConnection, Value, query
 from headrace.sources.shared.patterns import Pattern
@@ -107,7 +107,10 @@ def sizes(connection: MysqlConnection, names: Iterable[TableName]) -> dict[Table
 
 
 def changes_an_hour(connection: MysqlConnection, names: Iterable[TableName]) -> dict[TableName, float]:
-    """The rate of changes to these tables since the server's start; empty if it may not or cannot say."""
+    """The rate of changes to these tables since the server's start; empty if it may not or cannot say.
+
+    Within `COUNTED_SECONDS` of its start there is no rate: the tables may just have been loaded.
+    """
     try:
         [(_, uptime)] = query(connection, "SHOW GLOBAL STATUS LIKE 'Uptime'")
         rows = dict(
@@ -121,5 +124,7 @@ def changes_an_hour(connection: MysqlConnection, names: Iterable[TableName]) -> 
         )
     except HeadraceError:
         return {}
-    hours = max(float(str(uptime)), 1.0) / 3600
-    return {name: float(number(count) or 0) / hours for name, (count,) in rows.items()}
+    seconds = float(str(uptime))
+    if seconds < COUNTED_SECONDS:
+        return {}
+    return {name: 3600 * float(number(count) or 0) / max(seconds, 1.0) for name, (count,) in rows.items()}

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from headrace.core.errors import Transient
 from headrace.core.names import TableName
 from headrace.sources.contract.errors import TableBusy
+from headrace.sources.contract.values import COUNTED_SECONDS
 from headrace.sources.postgres.session.statements import Session, query
 from headrace.sources.shared.refusals import LockTimeout
 
@@ -30,27 +31,29 @@ class RelationSize:
     pages: int
     bytes: int  # with TOAST, without indexes
     rows: int
-    changes_an_hour: float = 0.0
+    changes_an_hour: float | None = None
 
 
 def sizes(connection: Session, oids: Sequence[int]) -> dict[int, RelationSize]:
     """Measure these tables. Rows are estimated by the density in the statistics.
 
     Changes are counted since the statistics were last reset. A server that never reset them does not say
-    since when; then the rate is that since its start, which is at least the true one.
+    since when; then the rate is that since its start, which is at least the true one. After less than
+    `COUNTED_SECONDS` there is no rate: the tables may just have been loaded.
     """
     rows = query(
         connection,
         "SELECT c.oid::bigint, pg_relation_size(c.oid) / s.block,"
-        " pg_table_size(c.oid), c.reltuples::float8, c.relpages, (3600 / s.seconds *"
+        " pg_table_size(c.oid), c.reltuples::float8, c.relpages,"
+        " CASE WHEN s.seconds >= %s THEN (3600 / s.seconds *"
         " (pg_stat_get_tuples_inserted(c.oid) + pg_stat_get_tuples_updated(c.oid)"
-        " + pg_stat_get_tuples_deleted(c.oid)))::float8"
+        " + pg_stat_get_tuples_deleted(c.oid)))::float8 END"
         " FROM pg_class c,"
         " (SELECT current_setting('block_size')::int AS block, greatest(1, EXTRACT(epoch FROM now() -"
         " COALESCE(pg_stat_get_db_stat_reset_time(oid), pg_postmaster_start_time()))) AS seconds"
         " FROM pg_database WHERE datname = current_database()) s"
         " WHERE c.oid = ANY (%s::oid[]) AND pg_relation_size(c.oid) IS NOT NULL",
-        [list(oids)],
+        [COUNTED_SECONDS, list(oids)],
     )
     return {
         oid: RelationSize(pages, size, _rows(pages, tuples, known), changes)
@@ -61,11 +64,12 @@ def sizes(connection: Session, oids: Sequence[int]) -> dict[int, RelationSize]:
 def total(several: Iterable[RelationSize]) -> RelationSize:
     """The sum of several sizes."""
     sizes = list(several)
+    rates = [s.changes_an_hour for s in sizes if s.changes_an_hour is not None]
     return RelationSize(
         sum(s.pages for s in sizes),
         sum(s.bytes for s in sizes),
         sum(s.rows for s in sizes),
-        sum(s.changes_an_hour for s in sizes),
+        sum(rates) if rates else None,
     )
 
 
