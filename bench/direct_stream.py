@@ -1,6 +1,6 @@
 """`readStream.format("headrace")` straight from PostgreSQL, beside our own receiver and beside COPY.
 
-python -m bench.direct_stream [--transactions 2000] [--rows 100] [--snapshot 10000000] [--large 5000000]
+python -m bench.direct_stream [--transactions 10000] [--rows 100] [--snapshot 10000000] [--large 5000000]
                               [--commits 60]
 
 backlog     raw and typed, to noop; the peers are the receiver alone, into the spool, and Debezium's engine
@@ -199,7 +199,7 @@ def main() -> int:
     """Measures and prints; judges nothing, since a machine that others use decides the ratios too."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     for name, default in (
-        ("transactions", 5000),
+        ("transactions", 10_000),
         ("rows", 100),
         ("commits", 60),
         ("snapshot", 10_000_000),

@@ -84,9 +84,9 @@ def _nothing(pattern: Pattern, empty: Collection[str], near: str | None) -> Find
             Level.WARNING,
             Misconfigured(
                 "MY_PATTERN_EMPTY",
-                f'the pattern "{pattern.text}" leaves out no table that we may see',
+                f'the pattern "{pattern.text}" excludes nothing: no table that we may see matches it',
                 detail=near,
-                hint="see that it is spelt as the table is; a database is a schema: '!shop.log'",
+                hint="check the spelling; the schema is the database: '!shop.log'",
             ),
         )
     of_schema = None if pattern.exact else pattern.schema
@@ -95,21 +95,20 @@ def _nothing(pattern: Pattern, empty: Collection[str], near: str | None) -> Find
             Level.WARNING,
             Misconfigured(
                 "MY_PATTERN_EMPTY",
-                f'the pattern "{pattern.text}" names no table by now: its database shows us none',
-                hint="headrace tables add takes those that are made later; the server hides tables that we "
-                "have no privilege on: GRANT SELECT",
+                f'no table matches the pattern "{pattern.text}" yet: we see no table in its database',
+                hint="if it has tables: GRANT SELECT, the server hides them from us; if they are created "
+                "later: headrace tables add",
             ),
         )
     return Finding(
         Level.ERROR,
         Misconfigured(
             "MY_PATTERN_EMPTY",
-            f'the pattern "{pattern.text}" names no table that we may see',
+            f'no table that we may see matches the pattern "{pattern.text}"',
             detail=near,
             hint=(
-                "headrace check URL lists what there is; the server hides tables that we have no privilege "
-                "on: "
-                'GRANT SELECT; odd names want "double quotes": \'shop."Old orders"\''
+                "headrace check URL lists the tables that we may see; others need GRANT SELECT; "
+                "quote a name that has blanks: 'shop.\"Old orders\"'"
             ),
         ),
     )

@@ -80,20 +80,20 @@ def names_nothing(pattern: Pattern, near: str | None) -> Finding:
             Level.WARNING,
             Misconfigured(
                 "PG_PATTERN_EMPTY",
-                f'the pattern "{pattern.text}" leaves out no table of this database',
+                f'the pattern "{pattern.text}" excludes nothing: no table of this database matches it',
                 detail=near,
-                hint="see that it is spelt as the table is; names keep their case",
+                hint="check the spelling; upper and lower case differ",
             ),
         )
     return Finding(
         Level.ERROR,
         Misconfigured(
             "PG_PATTERN_EMPTY",
-            f'the pattern "{pattern.text}" names no table of this database',
+            f'no table of this database matches the pattern "{pattern.text}"',
             detail=near,
             hint=(
-                "headrace check URL lists what there is; names keep their case, "
-                'odd ones want "double quotes": \'public."Orders"\''
+                "headrace check URL lists the tables; quote a name that has capitals or blanks: "
+                "'public.\"Orders\"'"
             ),
         ),
     )
