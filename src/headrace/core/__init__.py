@@ -20,6 +20,7 @@
     credential               the origin of a password that may change
     hashing                  keyed hashes in the place of values that must not leave
     durations                durations as people write them
+    portions                 neighbours taken together, as many as a bound allows
     near                     names that are like one that nobody knows
     spark_types              Arrow types as Spark's SQL names them
     columns, row_groups      columns as numpy, rows that share a code

@@ -18,7 +18,7 @@ addresses, never those of delta-rs, which are percent-encoded.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from headrace.core.columns import Ints
 from headrace.core.errors import Misconfigured
 from headrace.core.history import free_names
 from headrace.core.names import TableName, quote_identifier
+from headrace.core.portions import portions
 from headrace.core.position import plain
 from headrace.lake.format import datafile, layout, schemas
 from headrace.lake.format.vector import deleted_rows
@@ -245,19 +246,8 @@ def _scan(table: LakeTable) -> pl.LazyFrame:
     files, schema = table.files(), table.schema()
     whole = _scan_files(table, sorted(path for path, file in files.items() if not file.vector), schema)
     with_deleted = [file for _, file in sorted(files.items()) if file.vector]
-    return pl.concat([whole, *(_scan_left(table, some) for some in _groups(with_deleted))])
-
-
-def _groups(files: Iterable[LiveFile]) -> Iterator[list[LiveFile]]:
-    """Group files so that a group has `_MOST_ROWS` at most, or is one file."""
-    group: list[LiveFile] = []
-    for file in files:
-        if group and sum(each.rows for each in group) + file.rows > _MOST_ROWS:
-            yield group
-            group = []
-        group.append(file)
-    if group:
-        yield group
+    groups = portions(with_deleted, (_MOST_ROWS, lambda file: file.rows))
+    return pl.concat([whole, *(_scan_left(table, some) for some in groups)])
 
 
 def scan_part(part: HistoryPart) -> pl.LazyFrame:

@@ -21,6 +21,7 @@ from headrace.core.errors import Definite, HeadraceError, ShapeChanged, is_fault
 from headrace.core.failpoint import failpoint
 from headrace.core.handoff import ByPosition
 from headrace.core.names import TableName
+from headrace.core.portions import portions
 from headrace.lake.format.vector import FileRows, file_rows
 from headrace.lake.log.table import LakeTable, LiveFile
 from headrace.pipeline.copy.context import (
@@ -125,15 +126,9 @@ class Rewriting(CopyThread):
 
 def _bundles(files: Iterable[LiveFile]) -> Iterator[list[LiveFile]]:
     """Bundle the files in the order of their names: small ones together, a large one by itself."""
-    bundle: list[LiveFile] = []
-    for file in sorted(files, key=lambda file: file.path):
-        size, rows = sum(each.size for each in bundle), sum(each.rows for each in bundle)
-        if bundle and (size + file.size > BUNDLE_BYTES or rows + file.rows > ROWS_PER_FILE):
-            yield bundle
-            bundle = []
-        bundle.append(file)
-    if bundle:
-        yield bundle
+    in_order = sorted(files, key=lambda file: file.path)
+    bounds = (BUNDLE_BYTES, lambda file: file.size), (ROWS_PER_FILE, lambda file: file.rows)
+    return portions(in_order, *bounds)
 
 
 def _progress(files: Collection[LiveFile]) -> CopyProgress:

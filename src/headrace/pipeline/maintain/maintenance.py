@@ -28,6 +28,7 @@ from headrace.core.columns import Ints
 from headrace.core.errors import Definite, HeadraceError
 from headrace.core.failpoint import failpoint
 from headrace.core.names import TableName
+from headrace.core.portions import portions
 from headrace.core.records import on_disk, to_record
 from headrace.lake.format import exportfile, layout
 from headrace.lake.format.vector import Vector
@@ -143,7 +144,7 @@ def _compact(owner: Owner, order: Order, report: MaintenanceReport) -> Generator
     if order.dry:
         report.file_counts = {"before": sum(len(b.paths) for b in bundles), "after": len(bundles)}
         return
-    for portion in compact.batches(bundles, EPOCH_BYTES):
+    for portion in portions(bundles, (EPOCH_BYTES, lambda bundle: bundle.size)):
         much = sum(bundle.size for bundle in portion) > DRIVER_BYTES
         jobs = owner.place.spark if much else owner.place.driver
         done = yield partial(_bundle, Background(jobs, spare=True), portion)

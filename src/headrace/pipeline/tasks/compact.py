@@ -16,7 +16,7 @@ between its first and last key, as in `merge_vectors`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -186,18 +186,6 @@ def _histories(folder: str) -> tuple[str, ...]:
     """The history of a table, and the one before, which may have got files since it was put in order."""
     root, _, number = folder.rpartition("/")
     return (folder,) if number == "1" else (folder, f"{root}/{int(number) - 1}")
-
-
-def batches(bundles: Iterable[Bundle], most: int) -> Iterator[list[Bundle]]:
-    """The bundles in portions of about so many bytes, each for an epoch of its own."""
-    portion: list[Bundle] = []
-    for bundle in bundles:
-        if portion and sum(each.size for each in portion) + bundle.size > most:
-            yield portion
-            portion = []
-        portion.append(bundle)
-    if portion:
-        yield portion
 
 
 def write_bundle(item: bytes) -> bytes:

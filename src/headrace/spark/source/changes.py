@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from headrace.core.errors import Definite, Misconfigured
 from headrace.core.names import TableName
+from headrace.core.portions import portions
 from headrace.lake.format import layout
 from headrace.lake.format.vector import file_rows
 from headrace.lake.log import catalog, histories
@@ -252,7 +253,7 @@ class ChangeStream:
         times = histories.bounds(part.table, layout.lake_column(part.own["_time"]))
         files = HistoryFiles(part.table.folder, tuple(part.columns), part.own, tuple(sorted(sizes)))
         whole = ChangesTask(files, start.time, end.time)
-        groups = list(_by_size(sizes))
+        groups = list(_worth_a_task(sizes))
         if self.plan.form == "upserts":
             yield from (replace(whole, share=(number, len(groups))) for number in range(len(groups)))
             return
@@ -284,23 +285,14 @@ def _contents(cut: Cut, plan: StreamPlan) -> Iterator[StreamTask]:
     table = cut.standings.open((plan.source, TableName.parse(plan.table)), mark)
     commit_ts = mark.upstream_commit_ts or mark.published_at
     files = table.files()
-    for paths in _by_size({path: file.size for path, file in files.items()}):
-        live = tuple(file_rows(files[path]) for path in paths)
+    for group in _worth_a_task({path: file.size for path, file in files.items()}):
+        live = tuple(file_rows(files[path]) for path in group)
         yield ContentsTask(table.folder, live, mark.time, mark.epoch, commit_ts)
 
 
-def _by_size(sizes: dict[str, int]) -> Iterator[tuple[str, ...]]:
+def _worth_a_task(sizes: Mapping[str, int]) -> Iterator[tuple[str, ...]]:
     """The files in their order, so many together that they are worth a task."""
-    group: list[str] = []
-    size = 0
-    for path in sorted(sizes):
-        if group and size + sizes[path] > TASK_BYTES:
-            yield tuple(group)
-            group, size = [], 0
-        group.append(path)
-        size += sizes[path]
-    if group:
-        yield tuple(group)
+    return map(tuple, portions(sorted(sizes), (TASK_BYTES, lambda path: sizes[path])))
 
 
 def _overlapping(times: Mapping[str, Bounds], paths: Sequence[str], among: Sequence[str]) -> tuple[str, ...]:
