@@ -256,9 +256,14 @@ class People:
     def execute(self, *statements: str) -> None:
         execute(self.mirror.place, *statements)
 
+    @property
+    def own(self) -> tuple[str, str]:
+        """The type of the server's own column, and a value of it."""
+        return OWN[self.source.kind.partition("-")[0]]
+
     def make(self) -> None:
         columns = "id int, code varchar(60), ssn text, number bigint, born date, padded char(30)"
-        more = f"own {OWN[self.source.kind][0]}, email varchar(60), PRIMARY KEY ({self.key})"
+        more = f"own {self.own[0]}, email varchar(60), PRIMARY KEY ({self.key})"
         self.execute(f"CREATE TABLE people ({columns}, {more})", self.rows(1, ROWS))
 
     def values(self, n: int) -> dict[str, str]:
@@ -268,7 +273,7 @@ class People:
             "number": str(77_010_000 + n),
             "born": f"1977-01-0{n % 9 + 1}",
             "padded": f"{CANARY}-p",
-            "own": OWN[self.source.kind][1],
+            "own": self.own[1],
         }
 
     def rows(self, first: int, last: int) -> str:
@@ -288,7 +293,7 @@ class People:
 
     def secrets(self) -> list[str]:
         """The files with a value that is to be hashed, or with the key."""
-        texts = (CANARY, "770100", "77019999", "1977-01", OWN[self.source.kind][1], KEY.text)
+        texts = (CANARY, "770100", "77019999", "1977-01", self.own[1], KEY.text)
         return [path for text in texts for path in _holding(self.mirror.path, text)]
 
 
