@@ -1,8 +1,8 @@
-"""Give the memory that a task freed back to the machine; its process would hold it until it ends.
+"""Give the memory that a task freed back to the machine; its worker would hold it until it ends.
 
 An allocator gives pages back from its end only. So one small object that a task left behind, a module or an
 entry of a cache, keeps all the freed memory below it. A worker lives as long as the run: after a copy of 20
-million rows each of them held 700 MB of free memory. Giving it back takes a worker a millisecond.
+million rows each of them held 700 MB of free memory. Giving it back takes a millisecond.
 """
 
 from __future__ import annotations

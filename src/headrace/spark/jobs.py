@@ -28,7 +28,6 @@ of one job together must fit into the driver.
 
 from __future__ import annotations
 
-import math
 import sys
 import threading
 import time
@@ -40,7 +39,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from headrace.lake.read.frames import own_python
-from headrace.spark.allocators import give_back
 from headrace.spark.depot import LARGEST, Depot, receive, send, share
 from headrace.spark.failures import engine_errors, of_job
 from headrace.spark.priority import in_background, in_spare_time
@@ -55,8 +53,6 @@ if TYPE_CHECKING:
 # a file to rewrite), so many tasks for the sake of balance; those of an epoch's split are small.
 _TASKS_PER_CORE: Final = 16
 _TASKS_PER_CORE_GROUPED: Final = 2
-
-GIVE_BACK_SECONDS: Final = 10.0
 
 _PARALLELISM: Final = "spark.sql.leafNodeDefaultParallelism"
 
@@ -91,31 +87,17 @@ class DriverRunner:
 
     at_once: Final = sys.maxsize  # whoever calls runs his own
 
-    def __init__(self) -> None:
-        self._gave_back = -math.inf  # at this time of time.monotonic
-
     def run(self, task: Task, items: Sequence[bytes]) -> list[bytes]:
         """See `Jobs.run`."""
         require_reference(task)
-        done = collect(perform(task, _rows(items)))
-        self._give_back()
-        return done
+        return collect(perform(task, _rows(items)))
 
     def run_grouped(self, split: Split, merge: Merge, items: Sequence[bytes]) -> list[bytes]:
         """See `Jobs.run_grouped`; holds all blobs at once."""
         require_reference(split)
         require_reference(merge)
         blobs = sorted(divide(split, _rows(items)), key=_shuffle_order)
-        done = collect(unite(merge, blobs))
-        self._give_back()
-        return done
-
-    def _give_back(self) -> None:
-        """Give freed memory back, as a worker does; a large process takes a while, so not each time."""
-        now = time.monotonic()
-        if now - self._gave_back >= GIVE_BACK_SECONDS:
-            give_back()
-            self._gave_back = now
+        return collect(unite(merge, blobs))
 
     def share(self, data: bytes) -> AbstractContextManager[bytes]:
         """See `Jobs.share`; everything is here already."""
