@@ -9,16 +9,16 @@ T = TypeVar("T")
 
 
 def portions(items: Iterable[T], *bounds: tuple[int, Callable[[T], int]]) -> Iterator[list[T]]:
-    """Cut the items into portions of which no sum exceeds its bound, unless one item alone does."""
+    """Cut the items into portions whose sums stay within the bounds; an item above one is a portion alone."""
     portion: list[T] = []
-    sums = [0] * len(bounds)
+    totals = [0] * len(bounds)
     for item in items:
         sizes = [size(item) for _, size in bounds]
-        after = [sum + size for sum, size in zip(sums, sizes, strict=True)]
-        if portion and any(sum > most for sum, (most, _) in zip(after, bounds, strict=True)):
+        after = [total + size for total, size in zip(totals, sizes, strict=True)]
+        if portion and any(total > most for total, (most, _) in zip(after, bounds, strict=True)):
             yield portion
             portion, after = [], sizes
         portion.append(item)
-        sums = after
+        totals = after
     if portion:
         yield portion

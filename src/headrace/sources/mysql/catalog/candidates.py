@@ -113,6 +113,9 @@ def changes_an_hour(connection: MysqlConnection, names: Iterable[TableName]) -> 
     """
     try:
         [(_, uptime)] = query(connection, "SHOW GLOBAL STATUS LIKE 'Uptime'")
+        seconds = float(str(uptime))
+        if seconds < COUNTED_SECONDS:
+            return {}
         rows = dict(
             of_tables(
                 connection,
@@ -124,7 +127,4 @@ def changes_an_hour(connection: MysqlConnection, names: Iterable[TableName]) -> 
         )
     except HeadraceError:
         return {}
-    seconds = float(str(uptime))
-    if seconds < COUNTED_SECONDS:
-        return {}
-    return {name: 3600 * float(number(count) or 0) / max(seconds, 1.0) for name, (count,) in rows.items()}
+    return {name: 3600 * float(number(count) or 0) / seconds for name, (count,) in rows.items()}

@@ -96,8 +96,8 @@ def _nothing(pattern: Pattern, empty: Collection[str], near: str | None) -> Find
             Misconfigured(
                 "MY_PATTERN_EMPTY",
                 f'no table matches the pattern "{pattern.text}" yet: we see no table in its database',
-                hint="if it has tables: GRANT SELECT, the server hides them from us; if they are created "
-                "later: headrace tables add",
+                hint="if it has tables, GRANT SELECT on them: the server hides them from us; "
+                "headrace tables add takes those that are created later",
             ),
         )
     return Finding(

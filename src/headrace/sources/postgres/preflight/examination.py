@@ -188,9 +188,7 @@ def _of_tables(
     made = not owned or read_publication(connection, THEIRS)  # it is there, or another finding asks for it
     findings += check_left_out(publishable, version, wish.publication or (THEIRS if made else None))
     if wish.publication is not None:
-        findings += check_publication(
-            connection, wish.publication, entries, _hopeless(findings), wish.columns
-        )
+        findings += check_publication(connection, wish.publication, entries, hopeless, wish.columns)
     findings += [found for each in entries for found in rule_findings(each, wish.columns)]
     # A rule names its table, however the table was chosen.
     return [finding.for_swept(meant | wish.columns.tables.keys()) for finding in findings]

@@ -36,6 +36,7 @@ from headrace.sources.postgres.slot import check_slot, slot_state
 from headrace.sources.postgres.upstream import PostgresUpstream
 
 ACTIONS = "insert, update, delete, truncate"
+THEIRS = "headrace"  # the suggested name of a publication that a user with more privileges makes for us
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,9 +311,6 @@ def _foreign(
         then=then,
         option=option,
     )
-
-
-THEIRS = "headrace"  # the suggested name of a publication that a user with more privileges makes for us
 
 
 def _theirs(connection: Session, tables: Sequence[TableEntry]) -> tuple[tuple[str, ...], tuple[str, ...]]:
