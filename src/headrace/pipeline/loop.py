@@ -44,6 +44,7 @@ from headrace.pipeline.stream.cadence import Cadence, MarkCost, is_waited_for
 from headrace.pipeline.stream.ddl import Statements, rewriting, widening, with_replaced
 from headrace.pipeline.stream.epoch import EpochRunner, catch_up, stream_epoch
 from headrace.pipeline.stream.source_clock import SourceClock
+from headrace.pipeline.tasks.row_cache import forget_rows
 from headrace.pipeline.withdrawal import Withdrawal
 from headrace.sources.contract.mirror import Mirror
 from headrace.spool.cut_places import CutPlaces
@@ -308,6 +309,9 @@ class Run:
         if epoch.source is not None:
             self.mirror = self.mirror.connection.mirror(epoch.source.upstream)
         self.receiving.on_published(epoch)
+        for outcome in epoch.outcomes:
+            folder = self.ledger.task_folder(outcome.table)
+            forget_rows(self.place.store.url, folder, outcome.remove, self.place.config.row_cache)
         gone = {record.name for record in epoch.removed_tables if record.copy_id is None} | epoch.begun_anew
         self.copies.forget(gone)
         self.copied_parts.forget(gone)

@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from headrace.core.errors import Definite
 from headrace.pipeline.stream import epoch, splits
+from headrace.pipeline.tasks import row_cache
 from headrace_testing import validators
 from headrace_testing.postgres import Database
 from tests.integration.pipeline.conftest import Mirrors
@@ -87,6 +90,23 @@ def test_an_epoch_of_few_but_long_rows_is_cut_as_a_large_one(
     mirrors.once()
     assert len(mirrors.lake.at().files("public.t")) > 2
     assert validators.exact(mirrors.lake, database.url(), values=True) == []
+
+
+def test_the_row_cache_holds_no_file_that_has_left_its_table(
+    mirrors: Mirrors, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a table whose files are often written anew fills it with what no merge asks for again."""
+    monkeypatch.setattr(row_cache, "_SMALL", 0)  # all entries are on the disk
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    database.execute("CREATE TABLE t (id int PRIMARY KEY, n int, b text)", user="app")
+    database.execute("INSERT INTO t SELECT i, 0, md5(i::text) FROM generate_series(1, 5000) i", user="app")
+    first = mirrors.once().at().files("public.t", with_deleted=True)
+    database.execute("UPDATE t SET n = 1 WHERE id < 10", user="app")
+    mirrors.once()
+    [entry] = tmp_path.glob("headrace-rows-*/*")
+    database.execute("UPDATE t SET n = 2 WHERE id % 4 = 0", user="app")
+    assert not set(first) & set(mirrors.once().at().files("public.t", with_deleted=True))
+    assert not entry.exists()
 
 
 def test_a_table_without_a_key_is_a_multiset(mirrors: Mirrors, database: Database) -> None:

@@ -8,9 +8,9 @@ Data files never change, so an entry is valid for as long as it stands. It is a 
 an entry that is missing, damaged, of another version or of other columns is made anew from the data file.
 Entries lie in the temporary folder of whoever merges, never in the lake, and only their owner can read them.
 
-The folder keeps to a bound of bytes. An entry makes room for another only if nobody has used it for a while;
-else the new one lives in memory alone, for one merge. So a bound that is too small keeps what it can, and
-nothing is written over and over.
+The entry of a file goes when the file has left its table (`forget_rows`). The folder keeps to a bound of bytes:
+an entry makes room for another only if nobody has used it for a while; else the new one lives in memory alone,
+for one merge. So a bound that is too small keeps what it can, and nothing is written over and over.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import threading
 import time
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -192,13 +192,18 @@ class DataFileName:
     @property
     def entry(self) -> str:
         """The name of its entry."""
-        return hashlib.sha256("\0".join((self.lake, self.folder, self.path)).encode()).hexdigest() + ".rows"
+        return entry_name(self.lake, self.folder, self.path)
 
     @property
     def columns(self) -> str:
         """Tell the columns apart from others under the same names."""
         of_schema = self.schema.remove_metadata().serialize().to_pybytes()
         return hashlib.sha256(of_schema + json.dumps(self.key).encode()).hexdigest()
+
+
+def entry_name(lake: str, folder: str, path: str) -> str:
+    """The name of a data file's entry."""
+    return hashlib.sha256("\0".join((lake, folder, path)).encode()).hexdigest() + ".rows"
 
 
 def write_entry(path: Path, name: DataFileName, rows: KeyedRows) -> None:
@@ -352,14 +357,14 @@ class RowCache:
         self._remember(name, found)
         return found
 
-    def forget(self, name: DataFileName) -> None:
+    def forget(self, entry: str) -> None:
         """Remove the entry of a data file that no merge will read again."""
         with self._lock:
-            self._open.pop(name.entry, None)
-            if (small := self._small.pop(name.entry, None)) is not None:
+            self._open.pop(entry, None)
+            if (small := self._small.pop(entry, None)) is not None:
                 self._small_bytes -= small[0].size
         with suppress(OSError):
-            (self.folder / name.entry).unlink()
+            (self.folder / entry).unlink()
 
     def _hold(self, name: DataFileName, rows: KeyedRows) -> None:
         with self._lock:
@@ -420,3 +425,10 @@ def cache_of(most: int) -> RowCache | None:
             return None  # another user has made it: without a cache every answer is the same
         _CACHES[str(place), most] = known
     return known
+
+
+def forget_rows(lake: str, folder: str, paths: Iterable[str], most: int) -> None:
+    """Remove the entries of files that have left a table; on other machines they go unused."""
+    if (cache := cache_of(most)) is not None:
+        for path in paths:
+            cache.forget(entry_name(lake, folder, path))

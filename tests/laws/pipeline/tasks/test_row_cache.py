@@ -157,7 +157,7 @@ def test_entries_keep_to_the_bound_and_only_idle_ones_make_room(tmp_path: Path) 
     probe = RowCache(tmp_path, 1 << 30)
     probe.put(_name(rows), KeyedRows.of(rows, _name(rows).key))
     size = sum(each.stat().st_size for each in tmp_path.iterdir())
-    probe.forget(_name(rows))
+    probe.forget(_name(rows).entry)
     assert not list(tmp_path.iterdir())
     cache = RowCache(tmp_path, 2 * size + size // 2)
     for number in range(4):
