@@ -48,6 +48,7 @@ from headrace.pipeline.state.owner import Errand, Owner, Steps
 from headrace.pipeline.tasks import compact
 from headrace.pipeline.tasks.compact import Bundle, BundleResult, Survey
 from headrace.pipeline.tasks.merge_vectors import cached_rows, deleted_positions
+from headrace.pipeline.tasks.row_cache import forget_rows
 from headrace.pipeline.tasks.table_task import REWRITE, Outcome, Outcomes, pack, unpack
 from headrace.spark.jobs import Background, Jobs
 
@@ -150,7 +151,9 @@ def _compact(owner: Owner, order: Order, report: MaintenanceReport) -> Generator
         done = yield partial(_bundle, Background(jobs, spare=True), portion)
         if owner.place.config.merge != REWRITE:
             yield partial(_warm, owner.place.store, done)
-        _publish(owner, _fitting(ledger, done, report), report)
+        fitting = _fitting(ledger, done, report)
+        _publish(owner, fitting, report)
+        _forget_others(owner, done, fitting)
 
 
 def _bundle(jobs: Jobs, bundles: Iterable[Bundle]) -> list[BundleResult]:
@@ -166,6 +169,14 @@ def _warm(store: Store, done: Iterable[BundleResult]) -> None:
         if table is not None and any(file.vector for file in each.bundle.live):
             for new in each.keyed_files:
                 cached_rows(store, table, new.file.path)
+
+
+def _forget_others(owner: Owner, done: Iterable[BundleResult], fitting: Iterable[BundleResult]) -> None:
+    """Take the new files of bundles that do not fit out of the row cache."""
+    live = {new.file.path for each in fitting for new in each.keyed_files}
+    for each in done:
+        orphans = {new.file.path for new in each.keyed_files} - live
+        forget_rows(owner.place.store.url, each.bundle.folder, orphans, owner.place.config.row_cache)
 
 
 def _fitting(ledger: Ledger, done: Iterable[BundleResult], report: MaintenanceReport) -> list[BundleResult]:
@@ -185,8 +196,8 @@ def _fitting(ledger: Ledger, done: Iterable[BundleResult], report: MaintenanceRe
             continue
         if table is None:
             found.append(each)
-        elif (files := compact.carry_over(ledger.store, each, live)) is not None:
-            found.append(replace(each, keyed_files=files))
+        elif (carried := compact.carry_over(ledger.store, each, live)) is not None:
+            found.append(carried)
     return found
 
 

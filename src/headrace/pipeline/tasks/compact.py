@@ -11,12 +11,12 @@ A stream epoch may have removed one of the files meanwhile: then that bundle is 
 an orphan. If it only deleted rows of them, the new file gets a vector that deletes those, too (`carry_over`).
 
 A worn file, of which a vector deletes many rows, is a bundle by itself. It takes back what smaller files hold
-between its first and last key, as in `merge_vectors`.
+between its first and last key, as in `merge_vectors`; not from those that the stream has merged meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -238,36 +238,40 @@ def _between(
     return rows.take(numbers), rows.positions(numbers)
 
 
-def carry_over(
-    store: Store, result: BundleResult, live: Mapping[str, Vector | None]
-) -> tuple[NewFile, ...] | None:
-    """The new files of a bundle without the rows that were deleted meanwhile; None if a file of it is gone.
+def carry_over(store: Store, result: BundleResult, live: Mapping[str, Vector | None]) -> BundleResult | None:
+    """The result of a bundle without the rows that were deleted meanwhile; None if a file of it is gone.
 
     `live` are the table's files with their vectors as they are now. The deleted rows are found in the new
-    files by their keys.
+    files by their keys. The rows of a smaller file that is gone are in another file by now: all of them go.
     """
-    task, moved = result.bundle.table, {path for path, _ in result.moves}
+    task, moves = result.bundle.table, dict(result.moves)
     assert task is not None
-    sources = [*result.bundle.live, *(file for file in result.bundle.smaller if file.path in moved)]
-    if not {file.path for file in sources} <= live.keys():
+    if not set(result.bundle.paths) <= live.keys():
         return None
     codes = [pa.array([], pa.large_binary())]
-    for file in sources:
-        before, now = (deleted_positions(task, file.path, each) for each in (file.vector, live[file.path]))
-        if len(gone := np.setdiff1d(now, before)):
+    for file in (*result.bundle.live, *(file for file in result.bundle.smaller if file.path in moves)):
+        if file.path in live:
+            now = deleted_positions(task, file.path, live[file.path])
+            gone = np.setdiff1d(now, deleted_positions(task, file.path, file.vector))
+        else:
+            gone = deleted_positions(task, file.path, moves.pop(file.path))
+        if len(gone):
             rows = cached_rows(store, task, file.path)
             codes.append(rows.codes(rows.numbers(gone)))
-    gone_keys = pa.concat_arrays(codes)
-    if not len(gone_keys):
-        return result.keyed_files
-    marked = []
-    for new in result.keyed_files:
-        positions = cached_rows(store, task, new.file.path).find(gone_keys).positions
+    gone_keys, files = pa.concat_arrays(codes), result.keyed_files
+    if len(gone_keys):
+        files = tuple(_without(store, task, files, gone_keys))
+    return replace(result, keyed_files=files, moves=tuple(moves.items()))
+
+
+def _without(store: Store, task: TableTask, files: Iterable[NewFile], gone: pa.Array) -> Iterator[NewFile]:
+    """New files whose vectors delete the rows under these keys; none that has no other rows."""
+    for new in files:
+        positions = cached_rows(store, task, new.file.path).find(gone).positions
         if not len(positions):
-            marked.append(new)
+            yield new
         elif len(positions) < new.file.rows:
-            marked.append(replace(new, file=replace(new.file, vector=Vector.of(positions))))
-    return tuple(marked)
+            yield replace(new, file=replace(new.file, vector=Vector.of(positions)))
 
 
 def outline(bundle: Bundle) -> Bundle:

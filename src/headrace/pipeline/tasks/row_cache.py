@@ -8,9 +8,9 @@ Data files never change, so an entry is valid for as long as it stands. It is a 
 an entry that is missing, damaged, of another version or of other columns is made anew from the data file.
 Entries lie in the temporary folder of whoever merges, never in the lake, and only their owner can read them.
 
-The entry of a file goes when the file has left its table (`forget_rows`). The folder keeps to a bound of bytes:
-an entry makes room for another only if nobody has used it for a while; else the new one lives in memory alone,
-for one merge. So a bound that is too small keeps what it can, and nothing is written over and over.
+An entry goes when its file has left the table (`forget_rows`). The folder keeps to a bound of bytes: an entry
+makes room for another only if nobody has used it for a while; else the new one lives in memory alone, for one
+merge. So a bound that is too small keeps what it can, and nothing is written over and over.
 """
 
 from __future__ import annotations

@@ -75,6 +75,7 @@ class _Mirror:
         }
         self.history: list[Side] = []
         self.ways: Counter[str] = Counter()
+        self.overtaken = 0  # bundles that were published although the stream had merged smaller files of them
 
     def epoch(self, world: World, numbers: Sequence[int], rule: str) -> Outcome:
         """Merge these transactions, as the driver would, and go on from what came of it."""
@@ -116,19 +117,20 @@ class _Mirror:
 
     def publish(self, done: BundleResult) -> bool:
         """Exchange the bundle's files as they are by now; False if one of them is gone."""
-        files = carry_over(self.store, done, {path: file.vector for path, file in self.files.items()})
-        if files is None:
+        carried = carry_over(self.store, done, {path: file.vector for path, file in self.files.items()})
+        if carried is None:
             return False
+        self.overtaken += len(done.moves) > len(carried.moves)
         for path in done.bundle.paths:
             del self.files[path]
-        for path, vector in done.moves:
+        for path, vector in carried.moves:
             file = self.files[path]
             gone = np.concatenate(
                 [deleted_positions(self.task, path, each) for each in (file.vector, vector)]
             )
             self.files[path] = replace(file, vector=Vector.of(gone))
         self.files = {path: file for path, file in self.files.items() if file.alive}
-        for n in files:
+        for n in carried.keyed_files:
             self.files[n.file.path] = FileRange(
                 n.file.path, n.file.size, n.file.rows, n.low, n.high, n.file.vector
             )
@@ -259,3 +261,4 @@ def test_a_bundle_that_is_published_after_further_epochs_loses_none_of_them(seed
                 assert Counter(mirror.contents()) == Counter(state.values())
         assert sorted(mirror.history) == sorted(world.history())
     assert ended[True] > 5
+    assert mirror.overtaken > 0
