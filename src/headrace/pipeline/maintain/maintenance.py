@@ -151,9 +151,8 @@ def _compact(owner: Owner, order: Order, report: MaintenanceReport) -> Generator
         done = yield partial(_bundle, Background(jobs, spare=True), portion)
         if owner.place.config.merge != REWRITE:
             yield partial(_warm, owner.place.store, done)
-        fitting = _fitting(ledger, done, report)
-        _publish(owner, fitting, report)
-        _forget_others(owner, done, fitting)
+        _publish(owner, _fitting(ledger, done, report), report)
+        _forget_rows(owner, done)
 
 
 def _bundle(jobs: Jobs, bundles: Iterable[Bundle]) -> list[BundleResult]:
@@ -171,12 +170,19 @@ def _warm(store: Store, done: Iterable[BundleResult]) -> None:
                 cached_rows(store, table, new.file.path)
 
 
-def _forget_others(owner: Owner, done: Iterable[BundleResult], fitting: Iterable[BundleResult]) -> None:
-    """Take the new files of bundles that do not fit out of the row cache."""
-    live = {new.file.path for each in fitting for new in each.keyed_files}
+def _forget_rows(owner: Owner, done: Iterable[BundleResult]) -> None:
+    """Take files of these bundles that are not in their tables out of the row cache."""
     for each in done:
-        orphans = {new.file.path for new in each.keyed_files} - live
-        forget_rows(owner.place.store.url, each.bundle.folder, orphans, owner.place.config.row_cache)
+        bundle, ledger = each.bundle, owner.ledger
+        if bundle.table is None or bundle.table.name not in ledger.tables:
+            continue
+        files = {
+            *bundle.paths,
+            *(file.path for file in bundle.smaller),
+            *(n.file.path for n in each.keyed_files),
+        }
+        gone = files - ledger.live.ranges(bundle.folder).keys()
+        forget_rows(ledger.store.url, bundle.folder, gone, owner.place.config.row_cache)
 
 
 def _fitting(ledger: Ledger, done: Iterable[BundleResult], report: MaintenanceReport) -> list[BundleResult]:
