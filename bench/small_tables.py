@@ -24,6 +24,7 @@ from headrace.pipeline.verify.proof import verify
 from headrace.pipeline.verify.verdicts import EQUAL
 from headrace.spark.session import RunningSpark, SparkConfig, open_session
 from headrace_testing.binaries import tool
+from headrace_testing.figures import keep
 from headrace_testing.postgres import Database, postgres
 
 
@@ -66,7 +67,7 @@ def verified(config: dict[str, object], session: RunningSpark) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="many small tables: copy and verify")
-    parser.add_argument("--tables", type=int, default=300)
+    parser.add_argument("--tables", type=int, default=533)
     parser.add_argument("--rows", type=int, default=20)
     parser.add_argument("--handoff", nargs="*", default=["slot", "chunks"])
     args = parser.parse_args()
@@ -84,6 +85,9 @@ def main() -> None:
     print(f"{args.tables} tables of {args.rows} rows")
     for name, took in measured.items():
         print(f"  {name:26} {took:8.1f} s   {1000 * took / args.tables:8.1f} ms a table")
+    for handoff in args.handoff:
+        copy, proof = measured[f"mirror, handoff {handoff}"], measured[f"verify after {handoff}"]
+        keep(**{f"copy_{handoff}_{args.tables}": copy, f"verify_{handoff}_{args.tables}": proof})
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ import threading
 import time
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -416,7 +416,7 @@ def cache_of(most: int) -> RowCache | None:
     """The cache of this process, in the machine's temporary folder; None if there can't be one."""
     if most <= 0:
         return None
-    place = Path(tempfile.gettempdir()) / f"headrace-rows-{os.geteuid()}"
+    place = _place()
     known = _CACHES.get((str(place), most))
     if known is None or not place.is_dir():
         try:
@@ -427,8 +427,12 @@ def cache_of(most: int) -> RowCache | None:
     return known
 
 
-def forget_rows(lake: str, folder: str, paths: Iterable[str], most: int) -> None:
-    """Remove the entries of files that have left a table; on other machines they go unused."""
-    if (cache := cache_of(most)) is not None:
+def forget_rows(lake: str, folder: str, paths: Collection[str], most: int) -> None:
+    """Remove the entries of files that have left a table from the cache of this machine, if it has one."""
+    if paths and _place().is_dir() and (cache := cache_of(most)) is not None:
         for path in paths:
             cache.forget(entry_name(lake, folder, path))
+
+
+def _place() -> Path:
+    return Path(tempfile.gettempdir()) / f"headrace-rows-{os.geteuid()}"
