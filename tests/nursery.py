@@ -27,6 +27,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -87,6 +88,7 @@ class Nursery:
     def __init__(self, asking: socket.socket, end: Callable[[], object]) -> None:
         self._asking = asking
         self._end = end
+        self._one = threading.Lock()  # the sources of a run start their receivers side by side
 
     @classmethod
     def started(cls) -> Nursery:
@@ -135,8 +137,9 @@ class Nursery:
         """Have a process forked, with these as its standard streams; where its end is told."""
         news, told = os.pipe()
         order = json.dumps([life, list(arguments), dict(environment)]).encode()
-        self._asking.sendall(len(order).to_bytes(4, "big") + order)
-        socket.send_fds(self._asking, [b"."], [*streams, told])
+        with self._one:
+            self._asking.sendall(len(order).to_bytes(4, "big") + order)
+            socket.send_fds(self._asking, [b"."], [*streams, told])
         os.close(told)
         return news
 

@@ -6,16 +6,21 @@ killed.
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 
 import headrace
 from headrace.cli import main as cli
 from headrace.core.errors import HeadraceError
 from headrace.lake.format.status import SourceStatus
+from headrace.lake.store.contract import Store
 from headrace.pipeline.commands.ask import ask
 from headrace.pipeline.state import last_config
+from headrace.pipeline.state.ownership import living_owner
 from headrace.pipeline.state.table_state import State
 from headrace_testing import validators
+from headrace_testing.mirror_process import Mirrored, Program
 from headrace_testing.postgres import Database
 from tests.integration.pipeline.conftest import Mirrors
 
@@ -67,6 +72,24 @@ def test_tables_that_are_added_by_a_pattern_are_copied_and_exact(
     mirrored.once("public.t")
     assert sorted(mirrored.lake.marks()[-1].versions) == ["public.late", "public.later", "public.t"]
     assert validators.exact(mirrored.lake, mirrored.database.url()) == []
+
+
+def test_a_run_that_begins_beside_a_command_keeps_the_source_and_carries_it_out(
+    mirrored: Mirrors, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first status comes just after the command has found nobody."""
+    url, judged = mirrored.database.url(user="app"), "headrace.pipeline.commands.ask.living_owner"
+    with closing(Mirrored(mirrored.path, url, "public.t", program=program)) as mirror:
+
+        def nobody_yet(store: Store, source: str) -> None:
+            monkeypatch.setattr(judged, living_owner)
+            mirror.start()
+            mirror.until_live()
+
+        monkeypatch.setattr(judged, nobody_yet)
+        assert _tables(mirrored, "add", "public.late") == 0
+        mirror.until(lambda: "public.late" in mirrored.lake.at().tables(), "the table")
+        assert mirror.stop() == 0, mirror.log()
 
 
 def test_new_tables_are_added_by_a_run_that_is_told_to(mirrors: Mirrors) -> None:

@@ -4,7 +4,8 @@
     nobody does                             take the fence and do it here, with the same deed (`serve`)
 
 The wait is bounded by the owner's life alone: when it ends without an answer the command takes its request
-back and does it itself. If a run begins in between and takes the source over, the command asks that one.
+back and does it itself. If a run begins in between, the command leaves the source to it and asks that one: it
+looks once more before it publishes, for the run would end where it found the source taken over.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from typing import Any
 from headrace.core.errors import HeadraceError, Misconfigured
 from headrace.core.position import Position
 from headrace.core.records import from_record
-from headrace.lake.format import requests
+from headrace.lake.format import requests, statusfile
+from headrace.lake.format.statusfile import Status
+from headrace.lake.log.durable import fenced_error
 from headrace.lake.read.lake import Lake
 from headrace.lake.store.contract import Store
 from headrace.pipeline.commands.serve import at_once
@@ -27,7 +30,7 @@ from headrace.pipeline.state.config import Config
 from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.owner import Answer, RunContext, open_contexts
-from headrace.pipeline.state.ownership import is_heard_here, living_owner
+from headrace.pipeline.state.ownership import ENDED, is_heard_here, living_owner
 from headrace.sources import registry
 from headrace.sources.contract.mirror import Mirror
 
@@ -45,12 +48,13 @@ def ask(
     store = Lake(path).store
     name = the_source(path, source)
     while True:
+        status = statusfile.read(store, name)
         if is_heard_here(store, name) and living_owner(store, name) is not None:
             answer = _ask_owner(store, name, kind, arguments)
             if answer is not None:
                 return _good(answer)
         try:
-            with alone(path, name, url=url) as owner:
+            with alone(path, name, status, url=url) as owner:
                 return at_once(owner, kind, arguments)
         except HeadraceError as error:
             if not policy.disowns(error):
@@ -112,10 +116,20 @@ class Alone:
     place: RunContext
     ledger: Ledger
     _stack: ExitStack
+    _status: Status | None  # of the source, when nobody lived
     _mirror: Mirror | None = None
 
     def publish(self, epoch: Epoch) -> None:
+        self._leave_to_a_run()
         self.ledger.sync(self.ledger.publish(epoch))
+
+    def _leave_to_a_run(self) -> None:
+        """Raise if a run has begun since: it is asked instead."""
+        now, before = statusfile.read(self.place.store, self.place.name), self._status
+        if now is None or now.record.state in ENDED:
+            return
+        if before is None or now.record.updated_at != before.record.updated_at:
+            raise fenced_error(self.place.name, "a run has begun")
 
     def reach(self, frontier: Position) -> None:
         """Nothing streams here: no mark comes by itself."""
@@ -134,8 +148,8 @@ class Alone:
 
 
 @contextmanager
-def alone(path: str, source: str, *, url: str | None = None) -> Iterator[Alone]:
-    """The fence of a source that nobody runs."""
+def alone(path: str, source: str, status: Status | None, *, url: str | None = None) -> Iterator[Alone]:
+    """The fence of a source that nobody runs; `status` is its status as that was found."""
     known = last_config.configuration_of(path)
     config = known.sources[source]
     if url is not None:
@@ -144,4 +158,4 @@ def alone(path: str, source: str, *, url: str | None = None) -> Iterator[Alone]:
         [place] = stack.enter_context(open_contexts(Config(known.lake, {source: config}, known.spark)))
         ledger = Ledger(place.store, source)
         ledger.sync()  # what the last owner left: a command may delete what the newest mark does not need
-        yield Alone(place, ledger, stack)
+        yield Alone(place, ledger, stack, status)
