@@ -1,6 +1,6 @@
 """Speed of a table's copy into the lake, beside COPY to nowhere and beside Spark's own JDBC reader.
 
-    python bench/snapshot.py [--rows N] [--repeat N]
+    python -m bench.snapshot [--rows N] [--repeat N]
 
 All read one table over TCP from one server, in turns. `psql` runs one binary COPY to /dev/null: that is as
 much as one connection of the server can send. Spark JDBC reads in as many partitions as there are cores and
@@ -9,6 +9,7 @@ without one the benchmark leaves it out, and says so. Ours is `mirror(once=True)
 Spark that is up and warm.
 
 Each also reads a table of a tenth of the rows: the difference between the two is its rate without its start.
+The processors' time is that of the larger table: of the server, and of our processes by role.
 """
 
 from __future__ import annotations
@@ -21,11 +22,15 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import headrace
+from bench.backlog import processor
+from bench.receiver import ended_children
 from headrace.spark.session import RunningSpark, SparkConfig, open_session
 from headrace_testing.binaries import tool
+from headrace_testing.costs import ROLES
 from headrace_testing.figures import keep
 from headrace_testing.postgres import Database, postgres
 
@@ -39,6 +44,7 @@ NAMES = {
     "itself": "headrace",
     "jdbc": "Spark JDBC to Parquet",
 }
+SHOWN = {"copy": ["server"], "itself": ["server", *ROLES], "jdbc": ["server", "jvm"]}
 JAR = Path(os.environ.get("JDBC_JAR", "/usr/share/java/postgresql.jar"))
 
 
@@ -66,16 +72,25 @@ def through_jdbc(database: Database, table: str, folder: Path, session: RunningS
     reader.load().write.parquet(str(folder / "jdbc"))
 
 
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Seconds: by the clock, and of the processors by process."""
+
+    seconds: float
+    used: dict[str, float]
+
+
 def measured(
     run: Callable[[Database, str, Path, RunningSpark], None],
     database: Database,
     table: str,
     session: RunningSpark,
-) -> float:
+) -> Cost:
     with tempfile.TemporaryDirectory() as folder:
-        begun = time.perf_counter()
+        before, begun = {"server": ended_children(database), **processor()}, time.perf_counter()
         run(database, table, Path(folder), session)
-        return time.perf_counter() - begun
+        seconds, now = time.perf_counter() - begun, {"server": ended_children(database), **processor()}
+        return Cost(seconds, {name: now[name] - before[name] for name in now})
 
 
 def main() -> None:
@@ -98,18 +113,20 @@ def main() -> None:
             database.execute(f"CREATE TABLE {table} ({COLUMNS})")
             database.execute(f"INSERT INTO {table} SELECT {VALUES} FROM generate_series(1, {rows}) i")
             database.execute(f"VACUUM ANALYZE {table}")
-        mirrored_once = measured(mirrored, database, TABLES[0], session)  # warms caches and workers
-        seconds: dict[tuple[str, str], list[float]] = {}
+        first = measured(mirrored, database, TABLES[0], session).seconds  # warms caches and workers
+        costs: dict[tuple[str, str], list[Cost]] = {}
         for _ in range(args.repeat):
             for name, run in peers.items():
                 for table in TABLES:
-                    taken = measured(run, database, table, session)
-                    seconds.setdefault((name, table), []).append(taken)
-    middle = {case: statistics.median(values) for case, values in seconds.items()}
-    print(f"{args.rows:,} rows of 8 columns, median of {args.repeat} (first of ours: {mirrored_once:.1f} s)")
-    rates = {
-        name: (args.rows - args.rows // 10) / (middle[name, "whole"] - middle[name, "part"]) for name in peers
-    }
+                    costs.setdefault((name, table), []).append(measured(run, database, table, session))
+    print(f"{args.rows:,} rows of 8 columns, median of {args.repeat} (first of ours: {first:.1f} s)")
+    show(args.rows, list(peers), costs)
+
+
+def show(rows: int, peers: list[str], costs: dict[tuple[str, str], list[Cost]]) -> None:
+    """Print the rates and the processors' time of each, and keep them."""
+    middle = {case: statistics.median(cost.seconds for cost in found) for case, found in costs.items()}
+    rates = {name: (rows - rows // 10) / (middle[name, "whole"] - middle[name, "part"]) for name in peers}
     for name, rate in rates.items():
         whole = middle[name, "whole"]
         print(
@@ -117,6 +134,12 @@ def main() -> None:
             f" without its start {rate:>10,.0f} rows/s, ours is {rates['itself'] / rate:.2f} times that"
         )
         keep(**{f"of_{name}": whole / middle["itself", "whole"], f"rate_of_{name}": rates["itself"] / rate})
+        found = costs[name, "whole"]
+        millions = len(found) * rows / 1e6
+        cpu = {process: sum(cost.used[process] for cost in found) / millions for process in SHOWN[name]}
+        each = ", ".join(f"{process} {spent:.2f}" for process, spent in cpu.items())
+        print(f"  {'':31} CPU seconds a million rows: {each}")
+        keep(**{f"cpu_{process}_{name}": spent for process, spent in cpu.items()})
 
 
 if __name__ == "__main__":
