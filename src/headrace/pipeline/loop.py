@@ -211,7 +211,9 @@ class Run:
             failpoint("evolve.add.after")
         if check.rewritten:
             self._follow(rewriting, check.rewritten)
-        with self.reporter.watch.doing(_work_on(batch, self.runner.driver_epochs)):
+        if batch.more and batch.changes > self.runner.driver_epochs:
+            self.place.spark.begin()  # for the epochs after this one
+        with self.reporter.watch.doing(_work_on(batch, self.runner)):
             with self.reporter.totals.timing("job"):
                 epoch = stream_epoch(self.ledger, self.runner, batch, check)
             self.publish(with_replaced(self.ledger, self.runner, batch, epoch))
@@ -383,8 +385,8 @@ def publish_stops(run: Run) -> None:
         run.publish(stop_tables(run.ledger, foreign))
 
 
-def _work_on(batch: batches.EpochBatch, driver_epochs: int) -> str:
+def _work_on(batch: batches.EpochBatch, runner: EpochRunner) -> str:
     """Describe the work of an epoch, and where it runs."""
-    count, changes = len(batch.transactions), int(batch.transactions["changes"].sum())
-    where = "a Spark job" if changes > driver_epochs else "this process"
+    count, changes = len(batch.transactions), batch.changes
+    where = "this process" if runner.is_done_here(changes, batch.size) else "a Spark job"
     return f"applies {count:,} transactions with {changes:,} changes, in {where}"

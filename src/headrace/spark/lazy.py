@@ -66,10 +66,19 @@ class Lazy(Generic[T]):
         return isinstance(self.failure, Transient)
 
     @property
+    def is_up(self) -> bool:
+        """Tell whether it is there."""
+        return self._has_ended and self._opened.exception() is None
+
+    @property
     def has_failed(self) -> bool:
         """Tell whether its last start failed."""
-        over = self._opened.done() and not self._opened.cancelled()
-        return over and self._opened.exception() is not None
+        return self._has_ended and self._opened.exception() is not None
+
+    @property
+    def _has_ended(self) -> bool:
+        """Tell whether its last start has ended, and nobody gave it up."""
+        return self._opened.done() and not self._opened.cancelled()
 
     @property
     def failure(self) -> BaseException | None:

@@ -65,8 +65,13 @@ class RunContext:
     lake_id: str
     copy_of: str | None = None  # the id of the lake that this one is a copy of
     ships_bytes: bool = False
+    starts_spark: bool = False  # on this machine, for this run
     lake: LakeConfig = field(default_factory=lambda: LakeConfig(""))
     iceberg: IcebergConfig | None = None  # that of a run's configuration
+
+    def is_cold(self) -> bool:
+        """Tell whether Spark would have to start before it did anything."""
+        return self.starts_spark and not self.spark.is_up
 
 
 @contextmanager
@@ -112,6 +117,7 @@ def open_contexts(
                     lake_id=lake_id,
                     copy_of=copy_of,
                     ships_bytes=not local and not isinstance(store, LocalStore),
+                    starts_spark=local,
                     lake=config.lake,
                     iceberg=config.iceberg,
                 )

@@ -54,6 +54,11 @@ class EpochBatch:
         return int(self.transactions["changes"].sum())
 
     @property
+    def size(self) -> int:
+        """Return its bytes in the spool."""
+        return int(_sizes(self.transactions).sum())
+
+    @property
     def truncates(self) -> bool:
         """Tell whether it truncates any table, ours or not."""
         return bool(self.transactions["truncates"].any())
@@ -153,8 +158,14 @@ def _within(found: Records) -> Records:
     alone = _alone(found)
     if len(alone):
         found = found[: max(1, int(alone[0]))]
-    sizes = np.cumsum(found["stop"] - found["start"] + found["length"])
+    sizes = np.cumsum(_sizes(found))
     return found[: max(1, int(np.searchsorted(sizes, EPOCH_BYTES, side="right")))]
+
+
+def _sizes(transactions: Records) -> Ints:
+    """Return the bytes of each, among others and in files of its own."""
+    sizes: Ints = transactions["stop"] - transactions["start"] + transactions["length"]
+    return sizes
 
 
 def _alone(found: Records) -> Ints:

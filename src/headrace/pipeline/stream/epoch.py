@@ -67,6 +67,10 @@ from headrace.spool.reader import SpoolReader
 
 MOST_WITH_VECTORS = 250_000  # changes of an epoch: beyond, a table in one task would take too long
 LARGE, LARGE_BYTES = 1_000_000, 64 << 20  # changes or bytes of a large epoch
+COLD, COLD_BYTES = (
+    50,
+    128 << 20,
+)  # times `driver_epochs`, and bytes, that are done sooner than Spark has started
 
 
 @dataclass(slots=True)
@@ -93,19 +97,25 @@ class EpochRunner:
     merge_rule: str = REWRITE
     row_cache: int = 0
     eager: EagerDecoding | None = None
+    is_cold: Callable[[], bool] = lambda: False  # Spark would have to start first
     counts: Counts = field(default_factory=Counts)
 
     def decoder(self, check: RecordsCheck) -> Decoder:
         """Return the decoder of the source's stream, as of this look."""
         return self.source.decoder(check.reference)
 
-    def jobs(self, rows: int) -> Jobs:
-        """Choose where to run an epoch of so many rows, and count it."""
-        if rows <= self.driver_epochs:
+    def jobs(self, rows: int, size: int | None = None) -> Jobs:
+        """Choose where to run an epoch of so many rows and bytes, and count it."""
+        if self.is_done_here(rows, size):
             self.counts.driver += 1
-        else:
-            self.counts.spark += 1
-        return self.fit(rows)
+            return self.driver
+        self.counts.spark += 1
+        return self.spark
+
+    def is_done_here(self, rows: int, size: int | None) -> bool:
+        """Tell whether an epoch of the stream runs in the driver: a larger one too while Spark is not up."""
+        cold = size is not None and size <= COLD_BYTES and self.is_cold()
+        return (-(-rows // COLD) if cold else rows) <= self.driver_epochs
 
     def fit(self, rows: int) -> Jobs:
         """Choose where to run so much work: a tiny epoch is quicker in the driver than Spark starts a job."""
@@ -350,9 +360,13 @@ class _Work:
     truncates: bool
 
     @property
+    def size(self) -> int:
+        return sum(each.stop - each.start for each in self.slices)
+
+    @property
     def is_large(self) -> bool:
         """Tell whether a look ahead pays."""
-        return self.changes > LARGE or sum(each.stop - each.start for each in self.slices) > LARGE_BYTES
+        return self.changes > LARGE or self.size > LARGE_BYTES
 
 
 def _run_jobs(
@@ -367,7 +381,7 @@ def _run_jobs(
         if task.incomplete
     }
     tasks = {number: task for number, task in tasks.items() if not task.incomplete}
-    jobs = runner.jobs(work.changes + rows_to_go(tasks))
+    jobs = runner.jobs(work.changes + rows_to_go(tasks), work.size)
     tasks = _with_vectors(ledger, runner, work, tasks)
     if work.is_large:
         tasks = with_births(runner.reader, slices, tasks)
