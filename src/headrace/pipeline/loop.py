@@ -211,8 +211,6 @@ class Run:
             failpoint("evolve.add.after")
         if check.rewritten:
             self._follow(rewriting, check.rewritten)
-        if batch.more and batch.changes > self.runner.driver_epochs:
-            self.place.spark.begin()  # for the epochs after this one
         with self.reporter.watch.doing(_work_on(batch, self.runner)):
             with self.reporter.totals.timing("job"):
                 epoch = stream_epoch(self.ledger, self.runner, batch, check)

@@ -110,7 +110,7 @@ class Receiving:
             merge_rule=REWRITE if self._place.iceberg else self._place.config.merge,
             row_cache=self._place.config.row_cache,
             ships_bytes=self._place.ships_bytes,
-            is_cold=self._place.is_cold,
+            is_quicker_here=self._place.is_quicker_here,
         )
 
     def _begin_work(self) -> None:

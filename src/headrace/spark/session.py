@@ -175,6 +175,14 @@ def borrow_session(spark: SparkSession) -> RunningSpark:
     return _dress(spark, owned=False)
 
 
+def tasks_here(spark: SparkSession) -> int | None:
+    """The number of tasks that a session runs at once here; None if they run elsewhere, or it ended."""
+    if _is_connect(spark) or spark.sparkContext._jsc is None:
+        return None
+    here = not has_executors(spark.sparkContext.master or "")
+    return int(spark.sparkContext.defaultParallelism) if here else None
+
+
 @contextmanager
 def preserving(session: RunningSpark) -> Iterator[None]:
     """Leave the active session as it was, whatever is done inside.
@@ -414,14 +422,17 @@ def _prepare_java() -> None:
 def _dress(spark: SparkSession, *, owned: bool) -> RunningSpark:
     """The session with its second half, after a look at the engine's own version."""
     _require_version("Spark", spark.version)
-    connect = not hasattr(type(spark), "sparkContext") or type(spark).__module__.startswith(
-        "pyspark.sql.connect"
-    )
+    connect = _is_connect(spark)
     jobs = _second(spark, connect)
     replaced = {key: spark.conf.get(key, None) for key in _JOB_SETTINGS} if jobs is spark else {}
     for key, value in _JOB_SETTINGS.items():
         jobs.conf.set(key, value)
     return RunningSpark(spark, jobs, is_owned=owned, connect=connect, replaced_settings=replaced)
+
+
+def _is_connect(spark: SparkSession) -> bool:
+    kind = type(spark)
+    return not hasattr(kind, "sparkContext") or kind.__module__.startswith("pyspark.sql.connect")
 
 
 def _second(spark: SparkSession, connect: bool) -> SparkSession:

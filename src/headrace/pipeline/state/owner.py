@@ -41,7 +41,7 @@ from headrace.spark.depot import Depot
 from headrace.spark.jobs import DriverRunner, Jobs, Runner
 from headrace.spark.lazy import LazyJobs, Opened, Shortage
 from headrace.spark.paths import local_probe, prove_shared
-from headrace.spark.session import SparkConfig, borrow_session, has_executors, open_session
+from headrace.spark.session import SparkConfig, borrow_session, has_executors, open_session, tasks_here
 from headrace.spark.warmth import ExecutorWatch, Heartbeat, warm
 from headrace.spool.private import private_folder
 
@@ -50,6 +50,9 @@ if TYPE_CHECKING:
 
 
 REACH = "reach"  # the request upon which an owner calls `Owner.reach`
+
+
+FEW_TASKS = 2  # at once: what they win is lost on the way of an epoch to them and back
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +69,15 @@ class RunContext:
     copy_of: str | None = None  # the id of the lake that this one is a copy of
     ships_bytes: bool = False
     starts_spark: bool = False  # on this machine, for this run
+    tasks_here: int | None = None  # at once, where Spark was there before and is on this machine
     lake: LakeConfig = field(default_factory=lambda: LakeConfig(""))
     iceberg: IcebergConfig | None = None  # that of a run's configuration
 
-    def is_cold(self) -> bool:
-        """Tell whether Spark would have to start before it did anything."""
-        return self.starts_spark and not self.spark.is_up
+    def is_quicker_here(self) -> bool:
+        """Tell whether the driver does an epoch sooner: Spark would start first, or has few processors."""
+        if self.starts_spark:
+            return not self.spark.is_up or self.spark.at_once <= FEW_TASKS
+        return self.tasks_here is not None and self.tasks_here <= FEW_TASKS
 
 
 @contextmanager
@@ -118,6 +124,7 @@ def open_contexts(
                     copy_of=copy_of,
                     ships_bytes=not local and not isinstance(store, LocalStore),
                     starts_spark=local,
+                    tasks_here=None if spark is None else tasks_here(spark),
                     lake=config.lake,
                     iceberg=config.iceberg,
                 )

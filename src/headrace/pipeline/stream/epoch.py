@@ -67,10 +67,7 @@ from headrace.spool.reader import SpoolReader
 
 MOST_WITH_VECTORS = 250_000  # changes of an epoch: beyond, a table in one task would take too long
 LARGE, LARGE_BYTES = 1_000_000, 64 << 20  # changes or bytes of a large epoch
-COLD, COLD_BYTES = (
-    50,
-    128 << 20,
-)  # times `driver_epochs`, and bytes, that are done sooner than Spark has started
+TIMES_HERE, BYTES_HERE = 50, 128 << 20  # times `driver_epochs`, where Spark would not be quicker
 
 
 @dataclass(slots=True)
@@ -97,7 +94,7 @@ class EpochRunner:
     merge_rule: str = REWRITE
     row_cache: int = 0
     eager: EagerDecoding | None = None
-    is_cold: Callable[[], bool] = lambda: False  # Spark would have to start first
+    is_quicker_here: Callable[[], bool] = lambda: False
     counts: Counts = field(default_factory=Counts)
 
     def decoder(self, check: RecordsCheck) -> Decoder:
@@ -113,9 +110,9 @@ class EpochRunner:
         return self.spark
 
     def is_done_here(self, rows: int, size: int | None) -> bool:
-        """Tell whether an epoch of the stream runs in the driver: a larger one too while Spark is not up."""
-        cold = size is not None and size <= COLD_BYTES and self.is_cold()
-        return (-(-rows // COLD) if cold else rows) <= self.driver_epochs
+        """Tell whether an epoch runs in the driver; of `size` bytes a larger one, too, if that is quicker."""
+        larger = size is not None and size <= BYTES_HERE and self.is_quicker_here()
+        return (-(-rows // TIMES_HERE) if larger else rows) <= self.driver_epochs
 
     def fit(self, rows: int) -> Jobs:
         """Choose where to run so much work: a tiny epoch is quicker in the driver than Spark starts a job."""
