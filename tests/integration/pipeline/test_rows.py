@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from headrace.core.errors import Definite
+from headrace.lake.format import statusfile
 from headrace.pipeline.stream import epoch, splits
 from headrace.pipeline.tasks import row_cache
 from headrace_testing import validators
@@ -90,6 +91,20 @@ def test_an_epoch_of_few_but_long_rows_is_cut_as_a_large_one(
     mirrors.once()
     assert len(mirrors.lake.at().files("public.t")) > 2
     assert validators.exact(mirrors.lake, database.url(), values=True) == []
+
+
+@pytest.mark.parametrize("up", [False, pytest.param(True, marks=pytest.mark.spark)])
+def test_an_epoch_goes_to_spark_where_that_is_quicker(mirrors: Mirrors, database: Database, up: bool) -> None:
+    """Else fifty times as many changes stay here: Spark is not up, or has two processors."""
+    database.execute("CREATE TABLE t (id int PRIMARY KEY)", user="app")
+    mirrors.once()
+    for first, last, jobs in ((1, 500, 0), (501, 1001, 1)):
+        database.execute(f"INSERT INTO t SELECT generate_series({first}, {last})", user="app")
+        status = statusfile.read(mirrors.once(driver_epochs=10).store, "main")
+        assert status is not None
+        assert status.record.epochs is not None
+        assert status.record.epochs.spark == jobs
+    assert validators.exact(mirrors.lake, database.url()) == []
 
 
 def test_the_row_cache_holds_no_file_that_has_left_its_table(

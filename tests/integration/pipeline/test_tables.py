@@ -79,12 +79,13 @@ def test_a_run_that_begins_beside_a_command_keeps_the_source_and_carries_it_out(
 ) -> None:
     """Its first status comes just after the command has found nobody."""
     url, judged = mirrored.database.url(user="app"), "headrace.pipeline.commands.ask.living_owner"
-    with closing(Mirrored(mirrored.path, url, "public.t", program=program)) as mirror:
+    rare = {"every": "1h"}  # so that its next epoch comes after the command's
+    with closing(Mirrored(mirrored.path, url, "public.t", program=program, options=rare)) as mirror:
 
         def nobody_yet(store: Store, source: str) -> None:
             monkeypatch.setattr(judged, living_owner)
             mirror.start()
-            mirror.until_live()
+            mirror.until(lambda: mirror.status().status.state == "running", "its takeover")
 
         monkeypatch.setattr(judged, nobody_yet)
         assert _tables(mirrored, "add", "public.late") == 0

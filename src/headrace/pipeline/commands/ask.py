@@ -5,7 +5,7 @@
 
 The wait is bounded by the owner's life alone: when it ends without an answer the command takes its request
 back and does it itself. If a run begins in between, the command leaves the source to it and asks that one: it
-looks once more before it publishes, for the run would end where it found the source taken over.
+looks once more just before it takes the fence.
 """
 
 from __future__ import annotations
@@ -116,20 +116,10 @@ class Alone:
     place: RunContext
     ledger: Ledger
     _stack: ExitStack
-    _status: Status | None  # of the source, when nobody lived
     _mirror: Mirror | None = None
 
     def publish(self, epoch: Epoch) -> None:
-        self._leave_to_a_run()
         self.ledger.sync(self.ledger.publish(epoch))
-
-    def _leave_to_a_run(self) -> None:
-        """Raise if a run has begun since: it is asked instead."""
-        now, before = statusfile.read(self.place.store, self.place.name), self._status
-        if now is None or now.record.state in ENDED:
-            return
-        if before is None or now.record.updated_at != before.record.updated_at:
-            raise fenced_error(self.place.name, "a run has begun")
 
     def reach(self, frontier: Position) -> None:
         """Nothing streams here: no mark comes by itself."""
@@ -156,6 +146,16 @@ def alone(path: str, source: str, status: Status | None, *, url: str | None = No
         config = replace(config, url=url)
     with ExitStack() as stack:
         [place] = stack.enter_context(open_contexts(Config(known.lake, {source: config}, known.spark)))
+        _leave_to_a_run(place, status)
         ledger = Ledger(place.store, source)
         ledger.sync()  # what the last owner left: a command may delete what the newest mark does not need
-        yield Alone(place, ledger, stack, status)
+        yield Alone(place, ledger, stack)
+
+
+def _leave_to_a_run(place: RunContext, before: Status | None) -> None:
+    """Raise if a run has begun since: it would end where it found the source taken over."""
+    now = statusfile.read(place.store, place.name)
+    if now is None or now.record.state in ENDED:
+        return
+    if before is None or now.record.updated_at != before.record.updated_at:
+        raise fenced_error(place.name, "a run has begun")
