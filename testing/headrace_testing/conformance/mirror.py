@@ -12,6 +12,7 @@ import pytest
 
 import headrace
 from headrace.core.errors import HeadraceError
+from headrace.lake.format import statusfile
 from headrace.lake.read.lake import Lake
 from headrace.pipeline.commands.ask import ask
 from headrace.pipeline.state import config
@@ -43,7 +44,11 @@ class Mirror:
 
     def once(self, *, heal: bool = False, **source: Any) -> Lake:
         """Catch up with the source, with `heal` also from a lost position; return the lake."""
-        headrace.mirror(self.configuration(**source), once=True, reconcile=heal)
+        try:
+            headrace.mirror(self.configuration(**source), once=True, reconcile=heal)
+        except pytest.fail.Exception as late:  # the test has no time left
+            late.add_note(f"the run stood here: {statusfile.read(self.lake.store, 'main')}")
+            raise
         return self.lake
 
     def stops(self, **source: Any) -> HeadraceError:
