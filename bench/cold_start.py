@@ -3,7 +3,7 @@
     python -m bench.cold_start [--changes N] [--scale N] [--repeat N]
 
 The tables are in the lake, and nothing of ours runs. pgbench writes so many changes, four a transaction. Then
-`headrace run --once` starts Spark, catches up, and ends. `pg_recvlogical` reads the same log from a slot of
+`headrace run --once` starts, catches up, and ends. `pg_recvlogical` reads the same log from a slot of
 its own. The same command once more, with nothing to catch up with, tells how much of that is the start.
 """
 
