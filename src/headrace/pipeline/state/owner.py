@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 REACH = "reach"  # the request upon which an owner calls `Owner.reach`
 
 
-FEW_TASKS = 2  # at once: what they win is lost on the way of an epoch to them and back
+FEW_TASKS = 2  # at once: they gain no more than it costs to send them an epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class RunContext:
     iceberg: IcebergConfig | None = None  # that of a run's configuration
 
     def is_quicker_here(self) -> bool:
-        """Tell whether the driver does an epoch sooner: Spark would start first, or has few processors."""
+        """Tell whether the driver is quicker than Spark, which would have to start, or has few processors."""
         if self.starts_spark:
             return not self.spark.is_up or self.spark.at_once <= FEW_TASKS
         return self.tasks_here is not None and self.tasks_here <= FEW_TASKS

@@ -67,7 +67,7 @@ from headrace.spool.reader import SpoolReader
 
 MOST_WITH_VECTORS = 250_000  # changes of an epoch: beyond, a table in one task would take too long
 LARGE, LARGE_BYTES = 1_000_000, 64 << 20  # changes or bytes of a large epoch
-TIMES_HERE, BYTES_HERE = 50, 128 << 20  # times `driver_epochs`, where Spark would not be quicker
+TIMES_HERE, BYTES_HERE = 50, 128 << 20  # times `driver_epochs`, and bytes, where Spark is not quicker
 
 
 @dataclass(slots=True)
@@ -110,7 +110,7 @@ class EpochRunner:
         return self.spark
 
     def is_done_here(self, rows: int, size: int | None) -> bool:
-        """Tell whether an epoch runs in the driver; of `size` bytes a larger one, too, if that is quicker."""
+        """Tell whether an epoch runs in the driver; a larger one does so where Spark is not quicker."""
         larger = size is not None and size <= BYTES_HERE and self.is_quicker_here()
         return (-(-rows // TIMES_HERE) if larger else rows) <= self.driver_epochs
 
