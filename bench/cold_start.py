@@ -96,8 +96,7 @@ def main() -> None:
         config = Path(folder) / "headrace.toml"
         config.touch(mode=0o600)
         config.write_text(CONFIG.format(lake=f"{folder}/lake", url=json.dumps(database.url())))
-        pgbench(database, "-i", "-s", str(args.scale))
-        database.execute("ALTER TABLE pgbench_history REPLICA IDENTITY FULL")
+        database.pgbench_tables(args.scale)
         database.execute("CREATE PUBLICATION p FOR ALL TABLES")
         once(config)
         runs = [repeated(database, config, args.changes) for _ in range(args.repeat)]
