@@ -69,10 +69,12 @@ def _in_thread(prepare: Callable[[], None], work: Callable[[], T]) -> T:
 
 def _time_work(work: Callable[[], T]) -> tuple[T, float, float]:
     """The work's result, how long it took, and the share of a processor that it had."""
-    begun, used = time.monotonic(), time.thread_time()
+    begun = time.monotonic()
+    used = time.thread_time()  # read within the seconds: the share of a short task is never above 1
     made = work()
+    used = time.thread_time() - used
     seconds = time.monotonic() - begun
-    return made, seconds, (time.thread_time() - used) / max(seconds, 1e-9)
+    return made, seconds, used / max(seconds, 1e-9)
 
 
 def _step_back() -> None:
