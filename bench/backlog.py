@@ -17,21 +17,18 @@ well, from its first record to its last (`peers.debezium`).
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import tempfile
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 import headrace
 from bench.peers.debezium import of_postgres
 from headrace.spark.session import RunningSpark, SparkConfig, open_session
-from headrace_testing.costs import ROLES, processes
+from headrace_testing.costs import ROLES, own_processor
 from headrace_testing.figures import keep
 from headrace_testing.postgres import Database, postgres
 from headrace_testing.postmaster import wait_for
@@ -128,19 +125,6 @@ def mirrored(database: Database, lake: Path, session: RunningSpark) -> float:
     return time.perf_counter() - begun
 
 
-def processor() -> dict[str, float]:
-    """The seconds of all our processes, with those that have ended."""
-    used = dict.fromkeys(ROLES, 0.0)
-    for role, process in processes(os.getpid()):
-        with suppress(psutil.NoSuchProcess):
-            if process.name() == "postgres":  # the servers are children of this process as well
-                continue
-            times = process.cpu_times()
-            used[role] += times.user + times.system
-            used["receiver" if role == "driver" else "workers"] += times.children_user + times.children_system
-    return used
-
-
 def prepare(stack: ExitStack, session: RunningSpark, lake: Path, shape: Shape) -> tuple[Database, Database]:
     """Two servers with the tables; the subscription and the mirror have copied them and rest."""
     source = stack.enter_context(stack.enter_context(postgres()).database("source"))
@@ -170,9 +154,9 @@ def measured(session: RunningSpark, name: str, changes: int, repeat: int) -> Non
             first = shape.write(source, changes, first)
             table = (changes // shape.changes - 1) % shape.tables
             theirs.append(subscribed(target, f"SELECT 1 FROM t{table} WHERE id = {first - 1}"))
-            before = processor()
+            before = own_processor()
             ours.append(mirrored(source, lake, session))
-            used = {role: used[role] + seconds - before[role] for role, seconds in processor().items()}
+            used = {role: used[role] + seconds - before[role] for role, seconds in own_processor().items()}
             if engine:
                 debezium.append(engine.read(changes // shape.changes * shape.changes).seconds)
         target.execute("ALTER SUBSCRIPTION s SET (slot_name = NONE); DROP SUBSCRIPTION s")

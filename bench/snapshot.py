@@ -26,11 +26,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import headrace
-from bench.backlog import processor
 from bench.receiver import ended_children
 from headrace.spark.session import RunningSpark, SparkConfig, open_session
 from headrace_testing.binaries import tool
-from headrace_testing.costs import ROLES
+from headrace_testing.costs import ROLES, own_processor
 from headrace_testing.figures import keep
 from headrace_testing.postgres import Database, postgres
 
@@ -87,9 +86,9 @@ def measured(
     session: RunningSpark,
 ) -> Cost:
     with tempfile.TemporaryDirectory() as folder:
-        before, begun = {"server": ended_children(database), **processor()}, time.perf_counter()
+        before, begun = {"server": ended_children(database), **own_processor()}, time.perf_counter()
         run(database, table, Path(folder), session)
-        seconds, now = time.perf_counter() - begun, {"server": ended_children(database), **processor()}
+        seconds, now = time.perf_counter() - begun, {"server": ended_children(database), **own_processor()}
         return Cost(seconds, {name: now[name] - before[name] for name in now})
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -31,6 +33,19 @@ def processor(pid: int) -> dict[str, float]:
     for role, process in processes(pid):
         times = process.cpu_times()
         used[role] = used.get(role, 0.0) + times.user + times.system
+    return used
+
+
+def own_processor() -> dict[str, float]:
+    """The seconds of this process and its children by role, with those that have ended, without servers."""
+    used = dict.fromkeys(ROLES, 0.0)
+    for role, process in processes(os.getpid()):
+        with suppress(psutil.NoSuchProcess):
+            if process.name() == "postgres":  # the servers are children of this process as well
+                continue
+            times = process.cpu_times()
+            used[role] += times.user + times.system
+            used["receiver" if role == "driver" else "workers"] += times.children_user + times.children_system
     return used
 
 
