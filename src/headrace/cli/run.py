@@ -110,6 +110,7 @@ def run(args: argparse.Namespace) -> int:
             listener=progress.tell,
             reconcile=args.reconcile,
             elsewhere=args.elsewhere,
+            free_spark=True,
         )
     # With --once, 0 means that all is mirrored: a run that a signal stopped can't promise that.
     return INTERRUPTED if args.once and stop.is_set() else 0

@@ -111,6 +111,7 @@ class Receiving:
             row_cache=self._place.config.row_cache,
             ships_bytes=self._place.ships_bytes,
             is_quicker_here=self._place.is_quicker_here,
+            wake_spark=self._place.wake_spark,
         )
 
     def _begin_work(self) -> None:

@@ -82,11 +82,14 @@ def mirror(
     listener: Listener | None = None,
     reconcile: bool = False,
     elsewhere: Literal["moved", "copy"] | None = None,
+    free_spark: bool = False,
 ) -> None:
     """Mirror what `config` says; with `once` until every table holds what its source held at the start.
 
     `reconcile` allows one recovery from a lost place in the stream: it copies all tables anew.
     `elsewhere` tells whether a lake that has a new address was moved or is a copy.
+    `free_spark` ends a Spark of our own when nothing has needed it for five minutes, for a process that does
+    nothing else with it.
     `config` is the path of a `headrace.toml`, or its contents as a mapping. Returns when `stop` is set, or
     when all is done with `once`. Raises the error that ended a source, once the other sources have ended.
     """
@@ -101,7 +104,8 @@ def mirror(
         _refuse_first(wanted, spark)
     elif why is Elsewhere.COPY:
         last_config.refuse_shared(wanted.lake.path)
-    with open_contexts(wanted, spark, soon=not once, brief=once, elsewhere=why) as places:
+    how = {"soon": not once, "brief": once, "free_spark": free_spark}
+    with open_contexts(wanted, spark, **how, elsewhere=why) as places:
         _keep_all(places, control)
 
 

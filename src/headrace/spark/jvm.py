@@ -14,12 +14,14 @@ command, and never by exchanging descriptors of this process, in which other thr
 An archive of classes (`java`) only saves time, and so do the options of `LIGHT`: a JVM that does not start
 with them is started once more without, and the archive is not used for a day.
 
-PySpark keeps one JVM for the life of a process: where there is one already, nothing is started.
+PySpark keeps one JVM for the life of a process: where there is one already, nothing is started. A run that
+has its process for itself ends a JVM that has nothing to do (`end`), and starts another when there is work.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 from collections import deque
 from collections.abc import Mapping
@@ -38,6 +40,7 @@ _KEPT = 50
 _REASON = 3
 # The last output of a JVM arrives with its end, except for bytes that the system has yet to pass on.
 _LAST_SECONDS = 5.0
+_END_SECONDS = 30.0
 
 
 class Late(Exception):
@@ -88,6 +91,24 @@ def start(
         raise
     finally:
         timer.cancel()
+
+
+def end() -> None:
+    """End the JVM whose Spark context was stopped; the next session of this process starts another."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if gateway is None or process is None or SparkContext._active_spark_context is not None:
+        return
+    SparkContext._gateway = SparkContext._jvm = None
+    gateway.shutdown()
+    process.stdin.close()  # it ends with that
+    try:
+        process.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _first(

@@ -6,6 +6,8 @@ runs one query reads the lake meanwhile. So both begin at once:
     Lazy(open)               nothing happens yet
     .begin()                 start it in a thread
     .get()                   begin if nobody did, wait until it is there; raises what kept it from coming
+    .using()                 the same for as long as a block lasts, in which it does not rest
+    .rest()                  end it until somebody needs it again
     .close()                 undo what `open` did, if it came up; what is still starting ends by itself
 
     LazyJobs(open)           the same of a runner, which is one itself: its jobs wait for it
@@ -19,9 +21,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -40,12 +42,13 @@ _one_at_a_time = threading.Lock()
 
 
 class Lazy(Generic[T]):
-    """A value that is made when it is first needed, at most once."""
+    """A value that is made when it is first needed, and again after a rest."""
 
     def __init__(self, open: Callable[[], Opened[T]]) -> None:
         self._open = open
         self._opened: Future[Opened[T]] = Future()
         self._lock = threading.Lock()
+        self._users = 0
         self._begun: float | None = None
         self._abandoned = False
 
@@ -111,14 +114,44 @@ class Lazy(Generic[T]):
         value, _ = self._opened.result()
         return value
 
+    @contextmanager
+    def using(self) -> Iterator[T]:
+        """Yield the thing itself, once it is there; it does not rest meanwhile."""
+        with self._used():
+            yield self.get()
+
     def await_started(self, check: Callable[[], None]) -> None:
         """Wait until it is there; raises what kept it from coming, and what `check` raises meanwhile."""
-        self.begin()
-        opened = self._opened
-        while not opened.done():
-            check()
-            wait([opened], CHECK_SECONDS)
-        opened.result()
+        with self._used():
+            self.begin()
+            opened = self._opened
+            while not opened.done():
+                check()
+                wait([opened], CHECK_SECONDS)
+            opened.result()
+
+    @contextmanager
+    def _used(self) -> Iterator[None]:
+        with self._lock:
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+
+    def rest(self) -> None:
+        """End it in a thread of its own, unless it is used; whoever needs it later starts it again."""
+        if not _one_at_a_time.acquire(blocking=False):
+            return
+        with self._lock:
+            may = self.is_up and not self._users and not self._abandoned
+            if may:
+                (_, end), self._opened, self._begun = self._opened.result(), Future(), None
+        if may:
+            threading.Thread(target=_end, args=(end,), name="headrace-spark-end", daemon=True).start()
+        else:
+            _one_at_a_time.release()
 
     @property
     def starting_since(self) -> float | None:
@@ -132,6 +165,14 @@ class Lazy(Generic[T]):
             up = self._opened.done() and self._opened.exception() is None
         if first and up:
             self._opened.result()[1]()
+
+
+def _end(end: Callable[[], None]) -> None:
+    """End what rests; the next start waits for that."""
+    try:
+        end()
+    finally:
+        _one_at_a_time.release()
 
 
 @dataclass(slots=True)
@@ -169,23 +210,30 @@ class LazyJobs(Lazy[Jobs]):
     @property
     def at_once(self) -> int:
         """See `Jobs.at_once`."""
-        return self.get().at_once
+        with self.using() as jobs:
+            return jobs.at_once
 
     def run(self, task: Task, items: Sequence[bytes]) -> list[bytes]:
         """See `Jobs.run`."""
-        return self.get().run(task, items)
+        with self.using() as jobs:
+            return jobs.run(task, items)
 
     def run_grouped(self, split: Split, merge: Merge, items: Sequence[bytes]) -> list[bytes]:
         """See `Jobs.run_grouped`."""
-        return self.get().run_grouped(split, merge, items)
+        with self.using() as jobs:
+            return jobs.run_grouped(split, merge, items)
 
-    def share(self, data: bytes) -> AbstractContextManager[bytes]:
+    @contextmanager
+    def share(self, data: bytes) -> Iterator[bytes]:
         """See `Jobs.share`."""
-        return self.get().share(data)
+        with self.using() as jobs, jobs.share(data) as shared:
+            yield shared
 
-    def behind(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def behind(self) -> Iterator[None]:
         """See `Jobs.behind`."""
-        return self.get().behind()
+        with self.using() as jobs, jobs.behind():
+            yield
 
 
 def lazy_session(app: str) -> Lazy[RunningSpark]:

@@ -8,8 +8,9 @@ from their cache. A warm one pays nothing, as long as it lives:
 
 So `warm` runs one task per slot, all at the same time and long enough (while cold) that no worker gets
 two, and a `Heartbeat` runs an empty job whenever the runner was idle for half a minute. If no job has come
-for five minutes, it lets the workers end and has the JVM give memory back: a mirror of a quiet source may
-need neither for days. The next job then pays for cold workers.
+for five minutes, it lets Spark rest: a mirror of a quiet source may not need it for days. A run that has its
+process for itself ends the JVM then; elsewhere the workers end, and the JVM gives memory back. The next job
+then pays for the start.
 
 `warm` also is where executors that lack this package, or have another version of it, are found: before the
 first real job and with a hint, instead of in the middle of a copy.
@@ -88,8 +89,16 @@ def _beat(item: bytes) -> bytes:
 class Heartbeat:
     """Keeps a runner's workers alive for some minutes without a job; use it in a `with`."""
 
-    def __init__(self, runner: Runner, every: float = BEAT_SECONDS, most: int = BEATS_ALONE) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        every: float = BEAT_SECONDS,
+        most: int = BEATS_ALONE,
+        *,
+        rest: Callable[[], None] | None = None,
+    ) -> None:
         self._runner = runner
+        self._rest = rest or runner.rest
         self._every = every
         self._most = most
         self._stop = threading.Event()
@@ -121,7 +130,7 @@ class Heartbeat:
                 self._runner.run(_beat, [b""] * self._runner.at_once)
                 self.beats, alone, jobs = self.beats + 1, alone + 1, self._runner.jobs
                 if alone == self._most:
-                    self._runner.rest()
+                    self._rest()
             except HeadraceError:
                 # Spark is gone or ailing: the next real job meets the same and says it better.
                 return

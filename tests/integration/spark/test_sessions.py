@@ -122,6 +122,25 @@ users.stop()
     assert said == ["False [b'a']", "True 3 python3"]
 
 
+def test_a_spark_that_rests_ends_its_java_and_comes_back(tmp_path: Path) -> None:
+    script = """
+from pyspark import SparkContext
+from headrace.pipeline.state import owner
+from headrace.pipeline.state.config import config_of
+owner.Heartbeat = partial(owner.Heartbeat, every=0.2, most=2)
+source = {"url": "postgresql://nobody@localhost/none", "tables": ["public.*"]}
+config = config_of({"lake": {"path": "lake"}, "source": {"main": source}, "spark": {"master": "local[1]"}})
+with owner.open_contexts(config, soon=True, free_spark=True) as [place]:
+    for letter in (b"a", b"b"):
+        print(place.spark.run(bytes, [letter]), place.spark.is_up)
+        java = SparkContext._gateway.proc
+        java.wait(60)
+        print(place.spark.is_up, place.spark.waits)
+"""
+    said = outcome(script, tmp_path, environment(), silent=True)
+    assert said == ["[b'a'] True", "False None", "[b'b'] True", "False None"]
+
+
 def test_a_master_that_does_not_exist_is_misconfigured(tmp_path: Path) -> None:
     script = """
 from headrace.core.errors import Misconfigured

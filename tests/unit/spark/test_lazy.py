@@ -107,3 +107,51 @@ def test_what_the_world_kept_from_coming_is_tried_again() -> None:
     assert later.get() is thing
     later.close()
     assert (thing.opened, thing.closed) == (2, 1)
+
+
+def test_what_rests_is_ended_and_comes_again_for_whoever_needs_it() -> None:
+    thing = Thing()
+    thing.may.set()
+    later = Lazy(thing.open)
+    later.rest()
+    assert (thing.opened, thing.closed) == (0, 0)
+    for times in (1, 2):
+        assert later.get() is thing
+        later.rest()
+        wait_for(lambda times=times: thing.closed == times, "its end")
+        assert not later.is_up
+        assert later.starting_since is None
+    later.close()
+    assert (thing.opened, thing.closed) == (2, 2)
+
+
+def test_what_is_used_does_not_rest() -> None:
+    thing = Thing()
+    thing.may.set()
+    later = Lazy(thing.open)
+    with later.using():
+        later.rest()
+        assert later.is_up
+    later.close()
+    assert (thing.opened, thing.closed) == (1, 1)
+
+
+def test_a_start_waits_for_the_end_of_what_rests() -> None:
+    thing, order, may = Thing(), list[str](), threading.Event()
+
+    def open_thing() -> Opened[Thing]:
+        order.append("opened")
+        return thing, close
+
+    def close() -> None:
+        assert may.wait(30)
+        order.append("closed")
+
+    later = Lazy(open_thing)
+    later.get()
+    later.rest()
+    later.begin()
+    assert later.starting_since is not None
+    may.set()
+    assert later.get() is thing
+    assert order == ["opened", "closed", "opened"]

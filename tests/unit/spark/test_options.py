@@ -127,18 +127,19 @@ before = set(sys.modules)
 started = time.process_time()
 import pyspark_headrace
 took = time.process_time() - started
-print(took, *(set(sys.modules) - before))
+print(took / started, *(set(sys.modules) - before))
 """
 
 
 def test_the_module_that_every_session_imports_costs_nothing() -> None:
-    took = []
+    """Nothing, beside the start of the interpreter."""
+    shares = []
     for _ in range(3):
         done = subprocess.run([sys.executable, "-c", _LOOK], capture_output=True, text=True, check=True)
-        seconds, *modules = done.stdout.split()
+        share, *modules = done.stdout.split()
         assert modules == ["pyspark_headrace"]
-        took.append(float(seconds))
-    assert min(took) <= 0.002
+        shares.append(float(share))
+    assert min(shares) <= 0.15
 
 
 _OTHER_SPARK = """

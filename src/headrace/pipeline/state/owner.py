@@ -12,6 +12,7 @@ nothing.
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -37,6 +38,7 @@ from headrace.pipeline.state.epoch import Epoch
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.records import SOURCE_KEY
 from headrace.sources.contract.mirror import Mirror
+from headrace.spark import jvm
 from headrace.spark.depot import Depot
 from headrace.spark.jobs import DriverRunner, Jobs, Runner
 from headrace.spark.lazy import LazyJobs, Opened, Shortage
@@ -69,6 +71,7 @@ class RunContext:
     copy_of: str | None = None  # the id of the lake that this one is a copy of
     ships_bytes: bool = False
     starts_spark: bool = False  # on this machine, for this run
+    frees_spark: bool = False  # when nothing has needed it for some minutes
     tasks_here: int | None = None  # at once, where Spark was there before and is on this machine
     lake: LakeConfig = field(default_factory=lambda: LakeConfig(""))
     iceberg: IcebergConfig | None = None  # that of a run's configuration
@@ -79,6 +82,11 @@ class RunContext:
             return not self.spark.is_up or self.spark.at_once <= FEW_TASKS
         return self.tasks_here is not None and self.tasks_here <= FEW_TASKS
 
+    def wake_spark(self) -> None:
+        """Have a Spark that rests come back beside the work, where it will be quicker than the driver."""
+        if self.frees_spark and len(os.sched_getaffinity(0)) > FEW_TASKS:
+            self.spark.begin()
+
 
 @contextmanager
 def open_contexts(
@@ -87,10 +95,13 @@ def open_contexts(
     *,
     soon: bool = False,
     brief: bool = False,
+    free_spark: bool = False,
     elsewhere: Elsewhere | None = None,
     reads: bool = False,
 ) -> Iterator[list[RunContext]]:
     """Make the places of the sources; Spark is started when it is first needed, or at once if `soon`.
+
+    With `free_spark` it is ended when nothing has needed it for some minutes, if it is of our own making.
 
     Raises where the lake lies elsewhere than it did and `elsewhere` does not say why, unless the caller only
     `reads`: a copy of a lake must not touch what the original has upstream. Where Spark does not come up for
@@ -104,11 +115,9 @@ def open_contexts(
             prove_atomic(store)  # the store may be another one, or have been set up anew
         known = placefile.settle(store, elsewhere)
         lake_id, copy_of = known.lake_id, known.copy_of
-    master = config.spark.master if has_executors(config.spark.master or "local") else None
-    local = spark is None and not config.spark.remote and master is None
-    shortage = Shortage()
-    engine = LazyJobs(partial(_start, store, config, spark, brief, shortage), shortage, master)
-    with closing(engine):
+    local = spark is None and not config.spark.remote and _master(config) is None
+    frees = free_spark and local and not brief
+    with closing(_engine(store, config, spark, brief, frees)) as engine:
         if soon:
             engine.begin()
         try:
@@ -124,6 +133,7 @@ def open_contexts(
                     copy_of=copy_of,
                     ships_bytes=not local and not isinstance(store, LocalStore),
                     starts_spark=local,
+                    frees_spark=frees,
                     tasks_here=None if spark is None else tasks_here(spark),
                     lake=config.lake,
                     iceberg=config.iceberg,
@@ -134,6 +144,22 @@ def open_contexts(
             if is_new and engine.has_failed:
                 _take_away(store, config)
             raise
+
+
+def _master(config: Config) -> str | None:
+    """Return the address of the cluster that is configured, if one is."""
+    return config.spark.master if has_executors(config.spark.master or "local") else None
+
+
+def _engine(store: Store, config: Config, spark: SparkSession | None, brief: bool, frees: bool) -> LazyJobs:
+    shortage = Shortage()
+
+    def rest() -> None:
+        engine.rest()
+
+    start = partial(_start, store, config, spark, brief, shortage, rest if frees else None)
+    engine = LazyJobs(start, shortage, _master(config))
+    return engine
 
 
 def _take_away(store: Store, config: Config) -> None:
@@ -159,7 +185,12 @@ def _have_begun(store: Store, names: Iterable[str]) -> Iterator[bool]:
 
 
 def _start(
-    store: Store, config: Config, spark: SparkSession | None, brief: bool, shortage: Shortage
+    store: Store,
+    config: Config,
+    spark: SparkSession | None,
+    brief: bool,
+    shortage: Shortage,
+    rest: Callable[[], None] | None,
 ) -> Opened[Jobs]:
     """Spark, its workers warm, the lake proved to be shared with them; and how to end it all."""
     with ExitStack() as stack:
@@ -168,6 +199,10 @@ def _start(
         else:
             wanted = SparkConfig(config.spark.master, config.spark.remote, config.spark.conf)
             session = open_session(wanted, brief=brief)
+        if not session.is_owned or tasks_here(session.spark) is None:
+            rest = None  # the environment may say another Spark than ours, or one with executors
+        if rest is not None:
+            stack.callback(jvm.end)
         if session.is_owned:
             stack.callback(session.spark.stop)
         stack.enter_context(ExecutorWatch(session, shortage.says))
@@ -177,7 +212,7 @@ def _start(
         if isinstance(store, LocalStore):
             prove_shared(runner, runner.at_once, local_probe(Path(store.path)))
         warm(runner)
-        stack.enter_context(Heartbeat(runner))
+        stack.enter_context(Heartbeat(runner, rest=rest))
         return runner, stack.pop_all().close
 
 

@@ -95,6 +95,7 @@ class EpochRunner:
     row_cache: int = 0
     eager: EagerDecoding | None = None
     is_quicker_here: Callable[[], bool] = lambda: False
+    wake_spark: Callable[[], None] = lambda: None
     counts: Counts = field(default_factory=Counts)
 
     def decoder(self, check: RecordsCheck) -> Decoder:
@@ -104,6 +105,8 @@ class EpochRunner:
     def jobs(self, rows: int, size: int | None = None) -> Jobs:
         """Choose where to run an epoch of so many rows and bytes, and count it."""
         if self.is_done_here(rows, size):
+            if rows > self.driver_epochs:
+                self.wake_spark()
             self.counts.driver += 1
             return self.driver
         self.counts.spark += 1

@@ -6,7 +6,8 @@
     copied    it leaves the marks, is copied as it is now, and returns with an interval of its own
 
 All of them happen beside each other, in one database and one run. In the full run on MariaDB and older
-releases, too, at a replica, which has the statements from its source's log, and where names are known in any case.
+releases, too, at a replica, which has the statements from its source's log, and where names are known in any
+case.
 """
 
 from __future__ import annotations
