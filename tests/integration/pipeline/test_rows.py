@@ -13,6 +13,7 @@ import pytest
 
 from headrace.core.errors import Definite
 from headrace.lake.format import statusfile
+from headrace.pipeline.commands import ask
 from headrace.pipeline.stream import epoch, splits
 from headrace.pipeline.tasks import row_cache
 from headrace_testing import validators
@@ -122,6 +123,13 @@ def test_the_row_cache_holds_no_file_that_has_left_its_table(
     database.execute("UPDATE t SET n = 2 WHERE id % 4 = 0", user="app")
     assert not set(first) & set(mirrors.once().at().files("public.t", with_deleted=True))
     assert not entry.exists()
+    for n in (3, 4):
+        database.execute(f"UPDATE t SET n = {n} WHERE id < 10", user="app")
+        mirrors.once()
+    entries = set(tmp_path.glob("headrace-rows-*/*"))
+    assert entries
+    assert ask.ask(str(mirrors.path), "maintain", {})["compacted"]["before"] > 1
+    assert not entries & set(tmp_path.glob("headrace-rows-*/*"))
 
 
 def test_a_table_without_a_key_is_a_multiset(mirrors: Mirrors, database: Database) -> None:
