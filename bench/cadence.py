@@ -5,8 +5,8 @@
 The application commits so many transactions a second. Each touches one of three tables of some thousand rows:
 an insert, and updates of rows from before. The benchmark counts the processor time of the mirror's processes
 by role (Spark's rests), their memory at the end, and the files and bytes that came into its lake, before
-maintenance has taken any. Spark's workers end when no job has come for six minutes: memory at rest is what is
-left after `--seconds 420`.
+maintenance has taken any. Spark ends when nothing has needed it for five minutes: memory at rest is what is
+left after `--seconds 480`. The processors' time is that of processes that live at the end.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -118,11 +119,15 @@ def test_what_rests_is_ended_and_comes_again_for_whoever_needs_it() -> None:
     for times in (1, 2):
         assert later.get() is thing
         later.rest()
-        wait_for(lambda times=times: thing.closed == times, "its end")
+        wait_for(partial(_has_closed, thing, times), "its end")
         assert not later.is_up
         assert later.starting_since is None
     later.close()
     assert (thing.opened, thing.closed) == (2, 2)
+
+
+def _has_closed(thing: Thing, times: int) -> bool:
+    return thing.closed == times
 
 
 def test_what_is_used_does_not_rest() -> None:
