@@ -2,7 +2,7 @@
 
     done       the newest mark is where the source was at the start, every table exact in it, or stopped
     stranded   all else is done, and the tables that are left wait for a privilege that only a person can
-               grant, or for a session that has locked them for a while
+               grant, for a session that has locked them for a while, or for any commit at the source
     stalled    nothing has moved for minutes, and nothing is under way (`Standstill`)
 
 The first is a success. The others are errors: `policy` tries a few times more, and then the run ends with
@@ -22,6 +22,7 @@ from headrace.core.position import Position
 from headrace.ingest.supervisor import Receiver
 from headrace.pipeline.copy.scheduler import CopyScheduler
 from headrace.pipeline.following import FollowingRun, NewTables, TableFollower
+from headrace.pipeline.resync.new_copy import Renewal
 from headrace.pipeline.state.epoch import with_room
 from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.table_state import State
@@ -45,6 +46,8 @@ class CatchingUp(FollowingRun, Protocol):
     def receiver(self) -> Receiver: ...
     @property
     def reporter(self) -> Reporter: ...
+    @property
+    def renewal(self) -> Renewal: ...
     @property
     def target(self) -> Position: ...
 
@@ -79,7 +82,7 @@ def caught_up(run: CatchingUp) -> bool:
     near = arrived or (bool(ledger.staged) and ledger.frontier.time >= with_room(run.target.time))
     if left:
         rights = _withheld(run)
-        withheld = _held_tables(run) | rights
+        withheld = _held_tables(run) | _without_commit(run) | rights
         if near and left <= withheld.keys():
             raise _stranded_error({name: withheld[name] for name in left}, rights)
         return False
@@ -103,6 +106,20 @@ def _held_tables(run: CatchingUp) -> dict[TableName, HeadraceError]:
     before = time.monotonic() - HELD_SECONDS
     unseen = {n: each for n, each in run.reporter.facts.unseen_tables.items() if each.clock <= before}
     return {**{n: each.busy or _altering(n) for n, each in unseen.items()}, **run.copies.busy(HELD_SECONDS)}
+
+
+def _without_commit(run: CatchingUp) -> dict[TableName, HeadraceError]:
+    """Find the new copies that join at a later position of a source where nothing happens."""
+    if not run.renewal.awaits_commit:
+        return {}
+    return {
+        name: TableBusy(
+            "RESYNC_WAITS",
+            f"{name} was copied anew and waits for the source's next commit",
+            hint="commit anything at the source, and run again",
+        )
+        for name in run.ledger.staged
+    }
 
 
 def _altering(name: TableName) -> HeadraceError:

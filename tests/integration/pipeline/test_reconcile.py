@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -20,7 +22,11 @@ from headrace.lake.log.table import LakeTable
 from headrace.lake.read.lake import Lake
 from headrace.lake.store.contract import locate
 from headrace.pipeline.commands import ask
-from headrace.pipeline.resync.comparison import NEAR_ROWS
+from headrace.pipeline.resync import replacement
+from headrace.pipeline.resync.comparison import NEAR_ROWS, KnownChecksums
+from headrace.pipeline.resync.replacement import Workers
+from headrace.pipeline.state.ledger import Ledger
+from headrace.pipeline.state.records import TableRecord
 from headrace_testing import validators
 from headrace_testing.mirror_process import Mirrored, Program
 from headrace_testing.postgres import Database
@@ -300,6 +306,31 @@ def test_a_large_table_is_compared_while_the_marks_go_on_with_it(mirrors: Mirror
     told = lake.history("public.plain").to_pylist()
     assert [(r["id"], r["s"], r["_diff"]) for r in told if r["_xid"] == 0] == [(51, "row 51", 1)]
     assert (50, "damaged", -1) in [(r["id"], r["s"], r["_diff"]) for r in told]
+
+
+def test_a_commit_right_behind_a_replaced_table_is_not_lost(
+    mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two new copies replace their tables, one after the other, and the log's next record is a COMMIT."""
+    others = threading.Event()
+
+    def near(ledger: Ledger, runner: Workers, copy: TableRecord, checksums: KnownChecksums) -> bool:
+        return copy.name.name == "whole" or others.is_set()
+
+    monkeypatch.setattr(replacement, "near", near)
+    mirrors.options["handoff"] = "chunks"  # an open transaction holds it up no longer than others
+    mirrors.once()
+    resync(mirrors, "public.plain", "public.whole")
+    with mirrors.database.connect(user="app") as connection, serving(mirrors) as served:
+        connection.execute("UPDATE bag SET s = 'late' WHERE id = 7")
+        served.until(partial(_replaced, mirrors, "whole"), "the first new copy")
+        others.set()
+        time.sleep(2)  # enough for the other one to replace its table, if it may
+        connection.commit()
+        served.until(partial(_shows, mirrors, "bag", "late"), "the commit in a mark")
+        served.until(partial(_replaced, mirrors, "plain"), "the other new copy")
+    mirrors.once()
+    exact(mirrors)
 
 
 @pytest.mark.parametrize(

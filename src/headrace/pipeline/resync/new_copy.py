@@ -16,6 +16,8 @@ from headrace.core.failpoint import failpoint
 from headrace.pipeline.resync import replacement
 from headrace.pipeline.resync.comparison import KnownChecksums
 from headrace.pipeline.resync.replacement import Workers
+from headrace.pipeline.state.epoch import ROOM, has_room, last_with_room
+from headrace.pipeline.state.ledger import Ledger
 from headrace.pipeline.state.owner import Owner, Warner
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.schema_check import RecordsCheck
@@ -38,6 +40,15 @@ class CopyRun(Owner, Protocol):
     def room(self, time: int) -> int: ...
 
 
+def waits_for_position(ledger: Ledger) -> bool:
+    """Tell whether a new copy waits for a later position of the source, to join it or to have room there."""
+    room = has_room(ledger.position.time)
+    return any(
+        copy.state is State.JOINING or (copy.state is State.READY and not room)
+        for copy in ledger.staged.values()
+    )
+
+
 @dataclass(slots=True)
 class Renewal:
     """The new copies of one attempt."""
@@ -46,10 +57,12 @@ class Renewal:
     checksums_by_copy: dict[str, KnownChecksums] = field(default_factory=dict)  # by the id of the copy
     has_spent_copies: bool = True  # there may be files of copies that are over; they go once that is durable
     again_at: float = 0.0  # a table that somebody held exclusively is asked for again, but not all the time
+    awaits_commit: bool = False  # a new copy waits for a later position, and we can't move the source
 
     def turn(self, run: CopyRun) -> None:
         """Put ready copies in place, give up failed ones, help waiting ones."""
-        ready = self._near(run) if time.monotonic() >= self.again_at else []
+        may = time.monotonic() >= self.again_at and has_room(run.ledger.position.time)
+        ready = self._near(run) if may else []
         if ready or replacement.is_over(run.ledger):
             check = run.check_schema(ready)
             if changed := check.changed_tables(ready):
@@ -81,7 +94,14 @@ class Renewal:
             for copy_id, copy in zip(stages, ready, strict=True)
             if replacement.near(run.ledger, run.runner, copy, self.checksums_by_copy[copy_id])
         ]
-        return [] if run.ledger.recovering and len(near) < len(ready) else near
+        together = run.ledger.recovering and len(near) < len(ready)
+        return [] if together or self._takes_last_room(run, near) else near
+
+    def _takes_last_room(self, run: CopyRun, near: Sequence[TableRecord]) -> bool:
+        """Tell whether other copies would have to wait for a commit, at a source that we cannot move."""
+        left = [copy for copy in run.ledger.staged.values() if copy.state is not State.STOPPED]
+        last = not has_room(run.ledger.position.time + ROOM)
+        return last and len(near) < len(left) and run.mirror.captures is None
 
     def _give_up(self, run: CopyRun) -> None:
         failed = replacement.failed_copies(run.ledger)
@@ -95,12 +115,14 @@ class Renewal:
     def _stir(self, run: CopyRun) -> None:
         """Move a source where nothing happens, if a new copy waits for a later position of it."""
         frontier = run.runner.reader.frontier()
-        waits = any(r.state is State.JOINING for r in run.ledger.staged.values())
+        waits = waits_for_position(run.ledger)
         if not waits or frontier is None or run.room(frontier) > run.ledger.position.time:
-            self.moved_at = time.monotonic()
+            self.moved_at, self.awaits_commit = time.monotonic(), False
             run.reporter.clear(WAITS)
         elif time.monotonic() - self.moved_at >= STIR_SECONDS:
             captures = run.mirror.captures
-            if captures is None or not captures.advance_log():
+            moved = captures is not None and captures.advance_log()
+            self.awaits_commit = not moved and last_with_room(frontier) < run.ledger.position.time
+            if not moved:
                 run.reporter.warn(WAITS, "a table that was copied anew waits for the source's next commit")
             self.moved_at = time.monotonic()

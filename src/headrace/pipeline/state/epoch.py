@@ -145,6 +145,11 @@ def last_with_room(time: int) -> int:
     return -(-time // STEP) * STEP - ROOM
 
 
+def has_room(time: int) -> bool:
+    """Tell whether a new copy can replace its table behind a mark at this time, before any transaction."""
+    return last_with_room(time) >= time
+
+
 # --- the steps of its plan, and the versions of its mark ------------------------------------------
 
 

@@ -13,7 +13,13 @@ import pytest
 from headrace.core.errors import HeadraceError
 from headrace.core.schema import Column
 from headrace.lake.read.lake import Lake
+from headrace.pipeline import run
 from headrace.pipeline.commands.ask import ask
+from headrace.pipeline.resync import replacement
+from headrace.pipeline.resync.comparison import KnownChecksums
+from headrace.pipeline.resync.replacement import Workers
+from headrace.pipeline.state.ledger import Ledger
+from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.status_report import Reporter
 from headrace.pipeline.verify import proof
 from headrace.sources.contract.copying import Piece, PieceRead
@@ -255,3 +261,29 @@ def test_rows_of_no_transaction_are_proved_read_and_told_like_any_others(
         assert max(lake.at(position=position).arrow(name)["id"].to_pylist()) == newest
     assert {30, 31, 32, 33} <= set(lake.at().arrow(name)["id"].to_pylist())
     assert validators.definite(lake) == []
+
+
+@kinds("mysql")
+def test_new_copies_that_are_ready_one_by_one_wait_for_no_commit_and_hide_none(
+    mirror: Mirror, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One position has room for three differences, and this server does not move by itself."""
+    tables = [f"t{number}" for number in range(5)]
+    for table in tables:
+        database.execute(f"CREATE TABLE {table} (id int PRIMARY KEY)")
+        database.execute(f"INSERT INTO {table} VALUES (1)")
+    mirror.once()
+    mirror.ask("resync", *tables)
+    begun = time.monotonic()
+
+    def near(ledger: Ledger, runner: Workers, copy: TableRecord, checksums: KnownChecksums) -> bool:
+        replaced = len(tables) - len(ledger.staged)
+        return replaced >= tables.index(copy.name.name) or time.monotonic() - begun > 10
+
+    monkeypatch.setattr(replacement, "near", near)
+    mirror.once()
+    mirror.ask("resync", "t0")
+    monkeypatch.setattr(run, "ATTEMPTS_ONCE", 1)
+    assert mirror.stops().code == "RESYNC_WAITS"
+    database.execute("INSERT INTO t0 VALUES (2)")
+    assert_exact(mirror.once(), mirror.place.url)
