@@ -40,13 +40,11 @@ class CopyRun(Owner, Protocol):
     def room(self, time: int) -> int: ...
 
 
-def waits_for_position(ledger: Ledger) -> bool:
+def _waits_for_position(ledger: Ledger) -> bool:
     """Tell whether a new copy waits for a later position of the source, to join it or to have room there."""
     room = has_room(ledger.position.time)
-    return any(
-        copy.state is State.JOINING or (copy.state is State.READY and not room)
-        for copy in ledger.staged.values()
-    )
+    states = [copy.state for copy in ledger.staged.values()]
+    return State.JOINING in states or (not room and (State.READY in states or replacement.is_over(ledger)))
 
 
 @dataclass(slots=True)
@@ -61,9 +59,9 @@ class Renewal:
 
     def turn(self, run: CopyRun) -> None:
         """Put ready copies in place, give up failed ones, help waiting ones."""
-        may = time.monotonic() >= self.again_at and has_room(run.ledger.position.time)
-        ready = self._near(run) if may else []
-        if ready or replacement.is_over(run.ledger):
+        room = has_room(run.ledger.position.time)
+        ready = self._near(run) if room and time.monotonic() >= self.again_at else []
+        if ready or (room and replacement.is_over(run.ledger)):
             check = run.check_schema(ready)
             if changed := check.changed_tables(ready):
                 run.publish(stop_copies(run.ledger, changed))
@@ -115,7 +113,7 @@ class Renewal:
     def _stir(self, run: CopyRun) -> None:
         """Move a source where nothing happens, if a new copy waits for a later position of it."""
         frontier = run.runner.reader.frontier()
-        waits = waits_for_position(run.ledger)
+        waits = _waits_for_position(run.ledger)
         if not waits or frontier is None or run.room(frontier) > run.ledger.position.time:
             self.moved_at, self.awaits_commit = time.monotonic(), False
             run.reporter.clear(WAITS)
