@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -47,6 +50,23 @@ def own_processor() -> dict[str, float]:
             used[role] += times.user + times.system
             used["receiver" if role == "driver" else "workers"] += times.children_user + times.children_system
     return used
+
+
+def of_command(*command: str) -> tuple[float, str]:
+    """The seconds of processors that a command takes, in starts of this interpreter, and what it prints.
+
+    A start is the dearest of three: a machine may be slow, and be busy with other things.
+    """
+    starts = [_timed(sys.executable, "-c", "pass")[0] for _ in range(3)]
+    seconds, said = _timed(*command)
+    return seconds / max(starts), said
+
+
+def _timed(*command: str) -> tuple[float, str]:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, said
 
 
 def memory(pid: int, part: str = "Pss") -> dict[str, int]:
