@@ -104,8 +104,9 @@ def mirror(
         _refuse_first(wanted, spark)
     elif why is Elsewhere.COPY:
         last_config.refuse_shared(wanted.lake.path)
-    how = {"soon": not once, "brief": once, "free_spark": free_spark}
-    with open_contexts(wanted, spark, **how, elsewhere=why) as places:
+    with open_contexts(
+        wanted, spark, soon=not once, brief=once, free_spark=free_spark, elsewhere=why
+    ) as places:
         _keep_all(places, control)
 
 

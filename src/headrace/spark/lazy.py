@@ -142,16 +142,15 @@ class Lazy(Generic[T]):
 
     def rest(self) -> None:
         """End it in a thread of its own, unless it is used; whoever needs it later starts it again."""
-        if not _one_at_a_time.acquire(blocking=False):
-            return
-        with self._lock:
-            may = self.is_up and not self._users and not self._abandoned
-            if may:
+        threading.Thread(target=self._rest, name="headrace-spark-rest", daemon=True).start()
+
+    def _rest(self) -> None:
+        with _one_at_a_time:  # the next start waits for the end
+            with self._lock:
+                if not self.is_up or self._users or self._abandoned:
+                    return
                 (_, end), self._opened, self._begun = self._opened.result(), Future(), None
-        if may:
-            threading.Thread(target=_end, args=(end,), name="headrace-spark-end", daemon=True).start()
-        else:
-            _one_at_a_time.release()
+            end()
 
     @property
     def starting_since(self) -> float | None:
@@ -165,14 +164,6 @@ class Lazy(Generic[T]):
             up = self._opened.done() and self._opened.exception() is None
         if first and up:
             self._opened.result()[1]()
-
-
-def _end(end: Callable[[], None]) -> None:
-    """End what rests; the next start waits for that."""
-    try:
-        end()
-    finally:
-        _one_at_a_time.release()
 
 
 @dataclass(slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -311,24 +310,23 @@ def test_a_large_table_is_compared_while_the_marks_go_on_with_it(mirrors: Mirror
 def test_a_commit_right_behind_a_replaced_table_is_not_lost(
     mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two new copies replace their tables, one after the other, and the log's next record is a COMMIT."""
+    """Two new copies replace their tables, one after the other, and nothing but a COMMIT follows."""
     others = threading.Event()
 
     def near(ledger: Ledger, runner: Workers, copy: TableRecord, checksums: KnownChecksums) -> bool:
         return copy.name.name == "whole" or others.is_set()
 
     monkeypatch.setattr(replacement, "near", near)
-    mirrors.options["handoff"] = "chunks"  # an open transaction holds it up no longer than others
+    mirrors.options["handoff"] = "chunks"  # a new slot would wait for the open transaction
     mirrors.once()
     resync(mirrors, "public.plain", "public.whole")
     with mirrors.database.connect(user="app") as connection, serving(mirrors) as served:
         connection.execute("UPDATE bag SET s = 'late' WHERE id = 7")
         served.until(partial(_replaced, mirrors, "whole"), "the first new copy")
         others.set()
-        time.sleep(2)  # enough for the other one to replace its table, if it may
+        served.until(partial(_replaced, mirrors, "plain"), "the other new copy")
         connection.commit()
         served.until(partial(_shows, mirrors, "bag", "late"), "the commit in a mark")
-        served.until(partial(_replaced, mirrors, "plain"), "the other new copy")
     mirrors.once()
     exact(mirrors)
 

@@ -124,6 +124,7 @@ users.stop()
 
 def test_a_spark_that_rests_ends_its_java_and_comes_back(tmp_path: Path) -> None:
     script = """
+import os, threading
 from pyspark import SparkContext
 from headrace.pipeline.state import owner
 from headrace.pipeline.state.config import config_of
@@ -133,12 +134,18 @@ config = config_of({"lake": {"path": "lake"}, "source": {"main": source}, "spark
 with owner.open_contexts(config, soon=True, free_spark=True) as [place]:
     for letter in (b"a", b"b"):
         print(place.spark.run(bytes, [letter]), place.spark.is_up)
-        java = SparkContext._gateway.proc
-        java.wait(60)
+        SparkContext._gateway.proc.wait(60)
+        for thread in [each for each in threading.enumerate() if each.name == "headrace-spark-rest"]:
+            thread.join()
         print(place.spark.is_up, place.spark.waits)
+        for processors in (2, 3) if letter == b"a" else ():
+            os.sched_getaffinity = lambda process: range(processors)
+            place.wake_spark()
+            print(place.spark.starting_since is not None)
 """
     said = outcome(script, tmp_path, environment(), silent=True)
-    assert said == ["[b'a'] True", "False None", "[b'b'] True", "False None"]
+    rests = "False None"
+    assert said == ["[b'a'] True", rests, "False", "True", "[b'b'] True", rests]
 
 
 def test_a_master_that_does_not_exist_is_misconfigured(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
 import pytest
 
@@ -115,19 +114,22 @@ def test_what_rests_is_ended_and_comes_again_for_whoever_needs_it() -> None:
     thing.may.set()
     later = Lazy(thing.open)
     later.rest()
-    assert (thing.opened, thing.closed) == (0, 0)
-    for times in (1, 2):
-        assert later.get() is thing
-        later.rest()
-        wait_for(partial(_has_closed, thing, times), "its end")
+    for times in (0, 1, 2):
+        _await_rest()
+        assert (thing.opened, thing.closed) == (times, times)
         assert not later.is_up
         assert later.starting_since is None
+        assert later.get() is thing
+        later.rest()
+    _await_rest()
     later.close()
-    assert (thing.opened, thing.closed) == (2, 2)
+    assert (thing.opened, thing.closed) == (3, 3)
 
 
-def _has_closed(thing: Thing, times: int) -> bool:
-    return thing.closed == times
+def _await_rest() -> None:
+    for thread in threading.enumerate():
+        if thread.name == "headrace-spark-rest":
+            thread.join(30)
 
 
 def test_what_is_used_does_not_rest() -> None:
@@ -136,6 +138,7 @@ def test_what_is_used_does_not_rest() -> None:
     later = Lazy(thing.open)
     with later.using():
         later.rest()
+        _await_rest()
         assert later.is_up
     later.close()
     assert (thing.opened, thing.closed) == (1, 1)
@@ -155,6 +158,7 @@ def test_a_start_waits_for_the_end_of_what_rests() -> None:
     later = Lazy(open_thing)
     later.get()
     later.rest()
+    wait_for(lambda: not later.is_up, "its end to begin")
     later.begin()
     assert later.starting_since is not None
     may.set()

@@ -17,7 +17,7 @@ from headrace.pipeline.resync import replacement
 from headrace.pipeline.resync.comparison import KnownChecksums
 from headrace.pipeline.resync.replacement import Workers
 from headrace.pipeline.state.epoch import ROOM, has_room, last_with_room
-from headrace.pipeline.state.ledger import Ledger
+from headrace.pipeline.state.ledger import lacks_room
 from headrace.pipeline.state.owner import Owner, Warner
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.schema_check import RecordsCheck
@@ -38,13 +38,6 @@ class CopyRun(Owner, Protocol):
     def reporter(self) -> Warner: ...
     def check_schema(self, records: Sequence[TableRecord]) -> RecordsCheck: ...
     def room(self, time: int) -> int: ...
-
-
-def _waits_for_position(ledger: Ledger) -> bool:
-    """Tell whether a new copy waits for a later position of the source, to join it or to have room there."""
-    room = has_room(ledger.position.time)
-    states = [copy.state for copy in ledger.staged.values()]
-    return State.JOINING in states or (not room and (State.READY in states or replacement.is_over(ledger)))
 
 
 @dataclass(slots=True)
@@ -113,7 +106,9 @@ class Renewal:
     def _stir(self, run: CopyRun) -> None:
         """Move a source where nothing happens, if a new copy waits for a later position of it."""
         frontier = run.runner.reader.frontier()
-        waits = _waits_for_position(run.ledger)
+        over = replacement.is_over(run.ledger) and not has_room(run.ledger.position.time)
+        joining = any(r.state is State.JOINING for r in run.ledger.staged.values())
+        waits = over or joining or lacks_room(run.ledger)
         if not waits or frontier is None or run.room(frontier) > run.ledger.position.time:
             self.moved_at, self.awaits_commit = time.monotonic(), False
             run.reporter.clear(WAITS)

@@ -39,7 +39,7 @@ from headrace.lake.log.marks import Mark
 from headrace.lake.log.unknown_moments import TimeGap
 from headrace.lake.store.contract import Store
 from headrace.lake.store.many import at_once
-from headrace.pipeline.state.epoch import Epoch, Planner, Records, moved_error, rests_on
+from headrace.pipeline.state.epoch import Epoch, Planner, Records, has_room, moved_error, rests_on
 from headrace.pipeline.state.live_tables import LiveTables, folders_of
 from headrace.pipeline.state.ownership import mend
 from headrace.pipeline.state.records import (
@@ -309,6 +309,12 @@ def _unseen_before(epoch: Epoch, mark: Mark, records: Mapping[str, Any]) -> dict
     return {
         unknown_moments.KEY: unknown_moments.record((*(known or ()), TimeGap(mark.complete_until, begun)))
     }
+
+
+def lacks_room(ledger: Ledger) -> bool:
+    """Tell whether a new copy that is ready waits for a later position, where its mark has room."""
+    ready = any(record.state is State.READY for record in ledger.staged.values())
+    return ready and not has_room(ledger.position.time)
 
 
 def _complete_until(before: Mark, epoch: Epoch) -> str | None:

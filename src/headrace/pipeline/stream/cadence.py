@@ -35,7 +35,8 @@ from headrace.core.chunks import exact_from
 from headrace.core.names import TableName
 from headrace.core.position import Position
 from headrace.ingest.supervisor import Receiver
-from headrace.pipeline.state.epoch import has_room, last_with_room
+from headrace.pipeline.state.epoch import last_with_room
+from headrace.pipeline.state.ledger import lacks_room
 from headrace.pipeline.state.owner import Owner
 from headrace.pipeline.state.records import TableRecord
 from headrace.pipeline.state.schema_check import RecordsCheck
@@ -220,8 +221,8 @@ def _joining(run: MarkRun) -> bool:
     position = run.ledger.position
     ahead = (r for r in run.ledger.present if r.state is State.CATCHING_UP)
     joining = any(r.state is State.JOINING for r in run.ledger.followed_tables)
-    full = not has_room(position.time) and any(r.state is State.READY for r in run.ledger.staged.values())
-    return joining or full or any(r.frontier is not None and r.frontier > position for r in ahead)
+    joining |= lacks_room(run.ledger)
+    return joining or any(r.frontier is not None and r.frontier > position for r in ahead)
 
 
 def _may_join(run: MarkRun, frontier: Position) -> bool:

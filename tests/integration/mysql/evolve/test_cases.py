@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 
 import pyarrow as pa
 import pytest
@@ -211,6 +212,8 @@ def _any_case(server: Server) -> Iterator[Place]:
 
 
 WAYS = {"": _server, "replica": _replica, "any case": _any_case}
+EVERY_DAY = ("mysql", "")
+PLACES = [*product(("mysql", "mariadb"), WAYS), *product(RELEASES, [""])]
 
 
 @dataclass
@@ -290,11 +293,9 @@ def _files(mirror: Mirror, database: Database) -> dict[str, list[str]]:
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param((kind, way), id=f"{kind} {way}".strip(), marks=[pytest.mark.full] if way else [])
-        for way in WAYS
-        for kind in ("mysql", "mariadb")[: 2 if way else 1]
-    ]
-    + [pytest.param((kind, ""), id=kind, marks=pytest.mark.full) for kind in ("mariadb", *RELEASES)],
+        pytest.param(each, id=" ".join(each).strip(), marks=[] if each == EVERY_DAY else pytest.mark.full)
+        for each in PLACES
+    ],
 )
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     kind, way = request.param
