@@ -41,7 +41,8 @@ ROWS = dict(_rows())
 def _marked() -> Iterator[tuple[str, str]]:
     """The number and the place of each test that is marked as a scenario."""
     for path in python_files("tests"):
-        for node in ast.walk(tree(path)):
+        marks = "mark.scenario" in path.read_text(encoding="utf-8")
+        for node in ast.walk(tree(path)) if marks else ():
             if isinstance(node, ast.FunctionDef):
                 for mark in node.decorator_list:
                     if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.scenario":

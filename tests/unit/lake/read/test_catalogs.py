@@ -18,7 +18,7 @@ from headrace.lake.log.marks import Mark, mark_of
 from headrace.lake.read.catalogs import Catalogs
 from headrace.lake.store.contract import Store
 
-READS = 10_000  # so many that without a lock one of them goes wrong
+READS = 2_000  # so many that without a lock one of them goes wrong
 NOW = datetime(2026, 11, 24, 12, 0, tzinfo=UTC)
 
 
