@@ -71,7 +71,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     jvms.have_archive(session.items)
-    # What was imported and collected stays; looking through it again and again was a quarter of the unit tests.
+    # What was collected stays. To look through it again and again was a quarter of the unit tests.
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000)
