@@ -12,7 +12,9 @@ from contextlib import contextmanager
 import pytest
 
 from headrace.core.errors import HeadraceError
+from headrace.pipeline import recovery
 from headrace.pipeline.commands import ask
+from headrace.pipeline.first_run import Attempt
 from headrace.pipeline.state.table_state import State
 from headrace_testing.copies import Backup
 from headrace_testing.mirror_process import Mirrored
@@ -146,6 +148,30 @@ def test_while_tables_are_copied_anew(source: Source) -> None:
     assert set(healed.versions) == {"public.plain", "public.whole"}
     _ask(source, "tables.drop", "gone")
     source.goes_on(healed.time)
+
+
+def test_every_table_that_is_copied_anew_is_dropped(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recovery ends without any new copy, and nothing is committed that would move its position."""
+    begin = recovery.begin
+
+    def begin_and_drop(attempt: Attempt) -> None:
+        begin(attempt)
+        source.database.execute("DROP TABLE plain, whole", user="app")
+
+    monkeypatch.setattr(recovery, "begin", begin_and_drop)
+    drop_slots(source.database)
+    last = source.lake.marks()[-1]
+    with pytest.raises(HeadraceError) as gone:
+        source.once(reconcile=True)
+    assert gone.value.code == "TABLE_CHANGED"
+    healed = source.lake.marks()[-1]
+    assert (healed.time > last.time, healed.versions) == (True, {})
+    _ask(source, "tables.drop", "plain", "whole")
+    _ask(source, "tables.add", "late", "late_full")
+    _of_late(source, LATE_CHANGE, "new")
+    source.once()
+    source.proved()
+    assert set(source.lake.marks()[-1].versions) == LATE
 
 
 @pytest.mark.spark
