@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.meta.tracked import SOURCE, python_files, relative, tree
+from tests.meta.tracked import SOURCE, nodes, python_files, relative, tree
 
 CONTRACT = SOURCE / "sources" / "contract"
 MOST_MEMBERS = 75
@@ -114,7 +114,7 @@ def test_nobody_above_the_sources_hands_a_record_of_upstream_objects_on() -> Non
         f"{relative(path)}: {node.name}"
         for path in python_files("src")
         if path.is_relative_to(SOURCE) and path.relative_to(SOURCE).parts[0] not in ("sources", "testing")
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.FunctionDef)
         and any(_is_record(argument) for argument in (*node.args.args, *node.args.kwonlyargs))
     }

@@ -13,7 +13,7 @@ import pytest
 from headrace.cli import main
 from headrace.core.errors import ShapeChanged
 from setup.assemble_errors import PAGE, TABLE, Entry, entries, page, table
-from tests.meta.tracked import SOURCE, calls, python_files, relative, tree
+from tests.meta.tracked import SOURCE, calls, nodes, python_files, relative
 
 FAMILIES = ("Definite", "Transient", "Misconfigured")
 COMMANDS = [module.__name__.rpartition(".")[2] for module in main.COMMANDS]
@@ -28,7 +28,7 @@ def _kinds() -> dict[str, str]:
     bases = {
         node.name: node.bases[0].id
         for path in python_files("src", "testing")
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.ClassDef) and node.bases and isinstance(node.bases[0], ast.Name)
     }
     kinds = {family: family.lower() for family in FAMILIES}
@@ -101,7 +101,7 @@ def _conditions() -> dict[str, str]:
     return {
         code: node.name
         for path in python_files("src", "testing")
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.ClassDef)
         for line in node.body
         if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == "codes"
@@ -132,7 +132,7 @@ def test_no_code_is_compared() -> None:
         f"{relative(path)}:{node.lineno}"
         for path in python_files("src", "testing")
         if "conformance" not in path.parts  # these are tests
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.Compare)
         and any(
             isinstance(side, ast.Attribute) and side.attr == "code" for side in (node.left, *node.comparators)

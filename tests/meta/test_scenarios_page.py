@@ -14,7 +14,7 @@ import pytest
 from headrace_testing.conformance.cases import CASES
 from headrace_testing.conformance.place import SourceUnderTest
 from tests.conformance.sources import SOURCES
-from tests.meta.tracked import ROOT, python_files, relative, tree
+from tests.meta.tracked import ROOT, nodes, python_files, relative
 
 PAGE = (ROOT / "docs" / "scenarios.md").read_text(encoding="utf-8")
 NUMBERS = [f"{number:03}" for number in (*range(1, 36), 100)]
@@ -42,7 +42,7 @@ def _marked() -> Iterator[tuple[str, str]]:
     """The number and the place of each test that is marked as a scenario."""
     for path in python_files("tests"):
         marks = "mark.scenario" in path.read_text(encoding="utf-8")
-        for node in ast.walk(tree(path)) if marks else ():
+        for node in nodes(path) if marks else ():
             if isinstance(node, ast.FunctionDef):
                 for mark in node.decorator_list:
                     if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.scenario":
@@ -62,7 +62,7 @@ def test_every_scenario_has_its_row() -> None:
 def test_every_test_that_the_page_names_is_there(place: str) -> None:
     path, _, name = place.partition("::")
     assert (ROOT / path).is_file(), place
-    named = {node.name for node in ast.walk(tree(ROOT / path)) if isinstance(node, ast.FunctionDef)}
+    named = {node.name for node in nodes(ROOT / path) if isinstance(node, ast.FunctionDef)}
     assert name in named, place
 
 
@@ -84,7 +84,7 @@ def test_each_test_that_is_marked_stands_in_its_row(number: str, place: str) -> 
 BEHAVIOURS = {
     node.name: f"{relative(path)}::{node.name}"
     for path in python_files("testing/headrace_testing/conformance")
-    for node in ast.walk(tree(path))
+    for node in nodes(path)
     if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
 }
 

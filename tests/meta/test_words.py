@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.meta.tracked import files, python_files, relative, tree
+from tests.meta.tracked import files, nodes, python_files, relative, tree
 
 ROOMS = [path for path in python_files("src", "testing") if path.name == "__init__.py"]
 PRODUCT = list(python_files("src"))
@@ -35,9 +35,9 @@ def _is_participle(name: str) -> bool:
     return plain in _IRREGULAR or (plain.endswith("ed") and len(plain) > 4)
 
 
-def _names(parsed: ast.Module) -> Iterator[str]:
+def _names(parsed: Iterable[ast.AST]) -> Iterator[str]:
     """The functions, classes and fields of a module, and the parameters of its public functions."""
-    for node in ast.walk(parsed):
+    for node in parsed:
         if isinstance(node, ast.ClassDef):
             yield node.name
             for each in node.body:
@@ -59,7 +59,7 @@ def test_no_name_is_a_bare_participle() -> None:
     bare = {
         f"{relative(path)}:{name}"
         for path in PRODUCT
-        for name in _names(tree(path))
+        for name in _names(nodes(path))
         if _is_participle(name.rpartition(".")[2])
     }
     assert bare == set(), "a thing is a noun, a function a verb; a field says apart what it is on disk"
@@ -76,7 +76,7 @@ def test_a_participle_is_told_from_a_noun(name: str, is_one: bool) -> None:
 def test_a_public_class_name_has_one_definition() -> None:
     homes = defaultdict(list)
     for path in PRODUCT:
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes[node.name].append(relative(path))
     twice = {name: paths for name, paths in homes.items() if len(paths) > 1}
@@ -98,16 +98,16 @@ def test_the_essay_of_a_room_names_what_is_in_it(room: Path) -> None:
     assert not unnamed, f"{relative(room)} says what is in the room: these, too"
 
 
-def riddles(parsed: ast.Module) -> list[str]:
+def riddles(parsed: Iterable[ast.AST]) -> list[str]:
     """The docstrings that name their subject only at the end, or point at another, by their first lines."""
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
-    essays = [ast.get_docstring(node) for node in ast.walk(parsed) if isinstance(node, documented)]
+    essays = [ast.get_docstring(node) for node in parsed if isinstance(node, documented)]
     return [essay.splitlines()[0] for essay in essays if essay and _RIDDLE.match(essay)]
 
 
 @pytest.mark.parametrize("path", python_files("src", "testing", "tests", "bench", "setup"), ids=relative)
 def test_no_docstring_opens_with_a_riddle(path: Path) -> None:
-    assert riddles(tree(path)) == [], "say who does what, in the shortest true sentence"
+    assert riddles(nodes(path)) == [], "say who does what, in the shortest true sentence"
 
 
 def test_a_riddle_is_told_from_a_sentence() -> None:
@@ -120,7 +120,7 @@ def test_a_riddle_is_told_from_a_sentence() -> None:
         "Also so.",
     )
     functions = [f'def f():\n    """{text}"""' for text in texts]
-    assert [len(riddles(ast.parse(text))) for text in functions] == [1, 1, 1, 0, 0, 0]
+    assert [len(riddles(ast.walk(ast.parse(text)))) for text in functions] == [1, 1, 1, 0, 0, 0]
 
 
 def test_no_docstring_says_who_calls() -> None:
@@ -128,7 +128,7 @@ def test_no_docstring_says_who_calls() -> None:
     saying = [
         relative(path)
         for path in python_files("src", "testing")
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
         and "Called by" in (ast.get_docstring(node) or "")
     ]
@@ -143,7 +143,7 @@ def members() -> dict[str, set[str]]:
     """The names that the definition of each class has in it."""
     inside: dict[str, set[str]] = defaultdict(set)
     for path in python_files("src", "testing"):
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if isinstance(node, ast.ClassDef):
                 inside[node.name] |= set(_own_names(node))
     return inside
@@ -168,7 +168,7 @@ def unknown_members(essay: str, inside: dict[str, set[str]]) -> list[str]:
 @pytest.mark.parametrize("path", python_files("src", "testing"), ids=relative)
 def test_a_docstring_names_members_that_are_there(path: Path, members: dict[str, set[str]]) -> None:
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
-    essays = [ast.get_docstring(node) or "" for node in ast.walk(tree(path)) if isinstance(node, documented)]
+    essays = [ast.get_docstring(node) or "" for node in nodes(path) if isinstance(node, documented)]
     assert [each for essay in essays for each in unknown_members(essay, members)] == []
 
 

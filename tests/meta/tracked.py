@@ -51,9 +51,15 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
 
 
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """All nodes of a file's tree: a dozen tests look through those of every file."""
+    return tuple(ast.walk(tree(path)))
+
+
 def calls(path: Path, *names: str) -> Iterator[ast.Call]:
     """Calls of a function of one of these names, bare or as an attribute."""
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Call) and _called(node.func) in names:
             yield node
 
