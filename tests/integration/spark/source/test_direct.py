@@ -392,7 +392,7 @@ def test_every_change_comes_once_over_kills(
     def frame() -> Any:
         return spark.readStream.format("headrace").options(**options).load()
 
-    with database.pgbench(clients=2, rate=100, accounts=1000):
+    with database.pgbench(clients=2, rate=40, accounts=1000):
         watch = Watch(spark, frame, checkpoint)
         watch.goes_on(3)
         kills = _kills(watch, server, database)
@@ -449,7 +449,7 @@ def test_a_driver_that_is_killed_goes_on_with_each_change_once(database: Databas
     out.mkdir()
     command = [sys.executable, "-c", _DRIVER, database.url(), str(tmp_path)]
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
-    with database.pgbench(clients=2, rate=100, accounts=1000):
+    with database.pgbench(clients=2, rate=40, accounts=1000):
         for _ in range(3):
             _kill_after_batches(command, environment, out)
     ended = subprocess.run(
