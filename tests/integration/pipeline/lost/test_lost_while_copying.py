@@ -151,7 +151,7 @@ def test_while_tables_are_copied_anew(source: Source) -> None:
 
 
 def test_every_table_that_is_copied_anew_is_dropped(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The recovery ends without any new copy, and nothing is committed that would move its position."""
+    """The recovery ends without any new copy; what is added later is mirrored."""
     begin = recovery.begin
 
     def begin_and_drop(attempt: Attempt) -> None:
