@@ -41,7 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    gc.disable()  # until all is collected: a fifth of the time of a collection of thousands of tests
+    gc.disable()  # until pytest has its tests: garbage collection took a fifth of that time
     # Set, not only read: a test's child processes must see the same seed.
     os.environ.setdefault(SEED_VARIABLE, "1")
     # Spark's JVM is started once in a process, by whichever test comes first, and keeps its environment:
@@ -71,7 +71,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     jvms.have_archive(session.items)
-    # What was collected stays. To look through it again and again was a quarter of the unit tests.
+    # Modules and tests live to the end. The garbage collector spent a quarter of the unit tests' CPU on them.
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000)

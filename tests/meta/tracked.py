@@ -53,7 +53,7 @@ def tree(path: Path) -> ast.Module:
 
 @cache
 def nodes(path: Path) -> tuple[ast.AST, ...]:
-    """All nodes of a file's tree: a dozen tests look through those of every file."""
+    """All nodes of a file's tree. A dozen tests need them, so they are listed once."""
     return tuple(ast.walk(tree(path)))
 
 
